@@ -10,7 +10,7 @@ from seriatim.core.contract import RecurrentCell
 from seriatim.core.state import state_leaves
 from seriatim.models.attention_decoder import AttentionDecoder
 from seriatim.models.attentional import BahdanauDecoder, LuongDecoder
-from seriatim.recurrence import program_runner
+from seriatim.recurrence import explain, program_runner
 from seriatim.recurrence.fast_path import PROGRAMS
 from seriatim.recurrence.obstacles import uncompiled
 from seriatim.recurrence.program_runner import Runner
@@ -151,6 +151,13 @@ def test_attention_is_refused_on_a_gpu() -> None:
     (program,) = programs(made)
     with pytest.raises(UnsupportedError, match="attention to a memory is not compiled for a GPU"):
         TritonRunner(program.traced, program.numbers)
+
+
+def test_explain_says_how_a_decoder_runs() -> None:
+    lines = explain(decoder("before the recurrence", "gru")).splitlines()
+    assert lines[0] == "BahdanauDecoder runs in compiled code"
+    assert any("attention to a memory" in line for line in lines)
+    assert explain(decoder("input feeding", "mamba")).startswith("LuongDecoder runs as a loop: ")
 
 
 class Joined(RecurrentCell):

@@ -3,7 +3,7 @@
 The size of a memory differs from batch to batch, so that neither its entries nor the weights are features of a row:
 ``memory`` leaves stand for them. There are three operations:
 
-    ``attend``           the context Σ_n α_n m_n; its arguments are those of `Operands`, its ``note`` is an `AttentionKind`
+    ``attend``           the context Σ_n α_n m_n; `Operands` has its arguments, its ``note`` is an `AttentionKind`
     ``attended``         the weights α of an ``attend``, only to compare them
     ``attend_gradient``  of an ``attend`` and the cotangent of its context: the cotangent of the query
 """

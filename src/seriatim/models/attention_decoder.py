@@ -179,7 +179,8 @@ class AttentionDecoder(RecurrentDecoder):
     ) -> tuple[Tensor, State]:
         """Decode ``(batch, time, input_size)``; see `SequenceLayer.forward`."""
         inputs, state, lengths = self.begin(inputs, state, lengths)
-        result = self.compiled(inputs, state, lengths) if self.is_loop else None
+        step = self.loop_step
+        result = None if step is None else sequence(self, *as_step(step), inputs, state, lengths)
         if result is None:
             outputs, _, state = self.decode(inputs, state, lengths)
             return outputs, state
@@ -187,14 +188,12 @@ class AttentionDecoder(RecurrentDecoder):
         return zero_padding(self.finish(features), lengths), state
 
     @property
-    def is_loop(self) -> bool:
-        """Whether steps must run one after another because a query depends on the context of the step before."""
-        return True
+    def loop_step(self) -> nn.Module | None:
+        """The step that runs in compiled code, from inputs and state to features and state.
 
-    def compiled(self, inputs: Tensor, state: State, lengths: Tensor | None) -> tuple[Tensor, State] | None:
-        """Run all steps in compiled code; return features and state, or None if that is not possible."""
-        step, weights = as_step(_Advance(self))
-        return sequence(self, step, weights, inputs, state, lengths)
+        It is None if steps need not run one after another, because no step depends on the context of the one before.
+        """
+        return _Advance(self)
 
     def attention(self, inputs: Tensor, state: State, *, lengths: Tensor | None = None) -> Tensor:
         """Return the attention weights of `forward` ``(batch, time, memory_time)``, zero on padding."""

@@ -21,7 +21,7 @@ read more than x_t:
 """
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..core.contract import SequenceLayer
 from ..core.state import State, state_leaves
@@ -58,9 +58,9 @@ class LuongDecoder(AttentionDecoder):
         self.input_feeding = input_feeding
 
     @property
-    def is_loop(self) -> bool:
-        """Whether a step depends on the context of the step before: with input feeding or location."""
-        return self.input_feeding or self.attend.location is not None
+    def loop_step(self) -> nn.Module | None:
+        """The step that runs in compiled code, with input feeding or location."""
+        return super().loop_step if self.input_feeding or self.attend.location is not None else None
 
     def before_first(self, start: State, context: Tensor) -> State:
         """Return zeros for input feeding, else ``()``."""

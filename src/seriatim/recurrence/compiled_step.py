@@ -58,7 +58,7 @@ def stepped(layer: nn.Module, inputs: Tensor, state: State) -> tuple[Tensor, Sta
 
 def compile_step(layer: nn.Module, batch_size: int = 1) -> "Stepper | tuple[Reason, ...]":
     """Return the compiled step of a layer or a language model, or the reasons why there is none."""
-    return _compile(layer, *_example(layer, batch_size))
+    return _compile(layer, *example(layer, batch_size))
 
 
 def trace_step(layer: nn.Module) -> tuple[Traced, list[Tensor]]:
@@ -67,11 +67,11 @@ def trace_step(layer: nn.Module) -> tuple[Traced, list[Tensor]]:
     Raises:
         UnsupportedError: it cannot be traced; the error holds the reasons.
     """
-    return _traced(layer, *_example(layer, 1))
+    return _traced(layer, *example(layer, 1))
 
 
-def _example(layer: nn.Module, batch_size: int) -> tuple[Tensor, State]:
-    """Return inputs and a state for a step."""
+def example(layer: nn.Module, batch_size: int) -> tuple[Tensor, State]:
+    """Return inputs and a state for a step; those of a memory have one entry."""
     memory: list[Tensor] = []
     if isinstance(layer, MemoryLayer):
         size = next(vars(part)["memory_size"] for part in layer.modules() if "memory_size" in vars(part))

@@ -5,14 +5,15 @@ from collections import Counter
 from collections.abc import Iterator
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ..compiler.cpp.emit import merge_products
 from ..compiler.reasons import Location, Reason
 from ..core.contract import MemoryLayer, RecurrentCell, SequenceLayer
 from ..core.errors import InputError, shown
-from ..core.state import state_leaves
-from .compiled_step import compile_step
+from ..core.key_value_cache import memories_of
+from ..core.state import State, state_leaves
+from .compiled_step import compile_step, example
 from .fast_path import as_step, runner
 from .obstacles import obstacles
 from .program_runner import Runner
@@ -60,25 +61,36 @@ def _explain_parts(module: SequenceLayer) -> list[str]:
 
 
 def _explain_part(layer: SequenceLayer) -> list[str]:
-    cell = getattr(layer, "cell", None)
+    cell, step = getattr(layer, "cell", None), getattr(layer, "loop_step", None)
+    if isinstance(step, nn.Module):
+        inputs, state = example(layer, 1)
+        return [_explain_loop(step, layer, inputs, state, otherwise="as a loop")]
     return [_explain_cell(cell)] if isinstance(cell, RecurrentCell) else _explain_parts(layer)
 
 
 def _explain_cell(cell: RecurrentCell) -> str:
     written = cell.cell if isinstance(cell, Zoneout) else cell
-    name, (step, weights), has_kernel = type(written).__name__, as_step(cell), cell.vendor_kernel() is not None
-    like = next((value for value in weights if value.is_floating_point()), torch.zeros(()))
+    has_kernel = cell.vendor_kernel() is not None
+    like = next((value for value in as_step(cell)[1] if value.is_floating_point()), torch.zeros(()))
     if has_kernel and like.device.type != "cpu":
+        name = type(written).__name__
         return f"{name} runs in PyTorch's own kernel: on {like.device.type}, cuDNN's is as fast as compiled code"
     inputs, state = like.new_zeros(1, cell.input_size), cell.initial_state(1)
-    problems = tuple(obstacles(cell, [inputs, *state_leaves(state)], weights))
-    result = problems or runner(cell, step, weights, inputs, state)
+    otherwise = "in PyTorch's own kernel" if has_kernel else "as a loop"
+    return _explain_loop(cell, written, inputs, state, otherwise=otherwise)
+
+
+def _explain_loop(module: nn.Module, written: nn.Module, inputs: Tensor, state: State, *, otherwise: str) -> str:
+    """Say how a step runs over time, which is written in the code of another module, given an example."""
+    name, (step, weights), memories = type(written).__name__, as_step(module), memories_of(state)
+    floats = [leaf for i, leaf in enumerate(state_leaves(state)) if i not in memories or leaf.is_floating_point()]
+    owner = module if isinstance(module, RecurrentCell) else written
+    result = tuple(obstacles(owner, [inputs, *floats], weights)) or runner(owner, step, weights, inputs, state)
     if isinstance(result, Runner):
         return f"{name} runs in compiled code\n" + "\n".join(f"  {line}" for line in _describe_plan(result))
-    way = "in PyTorch's own kernel" if has_kernel else "as a loop"
     lines = [reason if isinstance(reason, str) else _describe_reason(reason, written) for reason in result]
     reasons = lines[0] if len(lines) == 1 else "\n  ".join([f"{len(lines)} reasons", *lines])
-    return f"{name} runs {way}: {reasons}"
+    return f"{name} runs {otherwise}: {reasons}"
 
 
 def _describe_reason(reason: Reason, module: nn.Module) -> str:
@@ -112,7 +124,8 @@ def _describe_plan(compiled: Runner) -> list[str]:
         products = [product for phase in kernel.phases for product in merge_products(phase.products)]
         shapes = ", ".join(f"{product.depth} x {product.width}" for product in products) or "none"
         share = "columns" if kernel.width is not None else "rows"
-        lines.append(f"{direction}: products {shapes}; threads share {share}")
+        attends = ", attention to a memory" if any(phase.attentions for phase in kernel.phases) else ""
+        lines.append(f"{direction}: products {shapes}{attends}; threads share {share}")
     parts = len(plan.cotangents.matrices)
     counted = "1 product" if parts == 1 else f"{parts} products"
     lines.append(f"after the loop: {counted} for the weight gradients, each over all steps at once")
