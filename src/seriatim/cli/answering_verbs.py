@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..core.errors import InputError, printable
 from ..storage.atomic_files import to_json
+from .minimal_pairs_console import evaluate_pairs
 from .shared_options import (
     COLUMNS_HELP,
     FORMATS,
@@ -45,6 +46,11 @@ def add_evaluate(verbs: Verbs) -> None:
         metavar="FILE",
         help="mix RUN and OTHER into one language model, with weights fitted on FILE (default: RUN's validation data)",
     )
+    add(
+        "--minimal-pairs",
+        action="store_true",
+        help="read pairs of sentences, JSONL with sentence_good and sentence_bad (as BLiMP), and print the accuracy",
+    )
     add("--format", choices=FORMATS, help="the format of the data (default: that of the run's configuration)")
     add_search(parser)
     add_weights(parser)
@@ -59,6 +65,9 @@ def evaluate(options: argparse.Namespace) -> None:
     from ..runs.simple_baseline import evaluate_beside_baseline
     from .console import print_cost_of_rounding, print_differences, print_metrics
 
+    if options.minimal_pairs:
+        evaluate_pairs(options)
+        return
     paths, other, shares = options.run.split(","), options.other, {}
     if options.interpolate is None:
         run = ensemble([open_run(path, options) for path in paths])

@@ -71,6 +71,10 @@ class CharTokenizer(Tokenizer):
             return b"" if token == END else UNKNOWN_TEXT.encode()
         return self.characters[token - 2].encode()
 
+    def token_ends(self, text: str, ids: np.ndarray) -> np.ndarray:
+        """Return after which byte each character ends; see `Tokenizer.token_ends`."""
+        return np.cumsum([len(character.encode()) for character in text], dtype=np.int64)
+
     def unknown_pieces(self, text: str) -> list[str]:
         """Return the characters that are not in the vocabulary."""
         known = set(self.characters)

@@ -98,6 +98,13 @@ class Tokenizer(ABC):
     def token_bytes(self, token: int) -> bytes:
         """Return the UTF-8 bytes of a token, which may be part of a character."""
 
+    def token_ends(self, text: str, ids: np.ndarray) -> np.ndarray:
+        """Return after which byte of a text each of its tokens ends ``(tokens,)``.
+
+        The text is the result of `prepare`, and ``ids`` is what `encode` returns for it.
+        """
+        return np.cumsum([len(self.token_bytes(token)) for token in ids.tolist()], dtype=np.int64)
+
     @abstractmethod
     def payload(self) -> dict[str, object]:
         """Return the fields of `tokenizer.json` that this kind of tokenizer adds."""

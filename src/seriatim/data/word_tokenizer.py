@@ -6,6 +6,7 @@ therefore numbers the words while they are read, and maps the numbers to tokens 
 
 import functools
 import itertools
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -16,6 +17,7 @@ from .tokenizers import END, UNKNOWN_TEXT, Spelling, Tokenizer, most_common
 
 LINE_END, REPLACEMENT = "\0", "\N{REPLACEMENT CHARACTER}"
 """``LINE_END`` stands for a line end while words are looked up. Readers refuse it, so that no text contains it."""
+TOKEN = re.compile(r"\n|\S+")
 RESERVED = frozenset({LINE_END, UNKNOWN_TEXT})  # words that no vocabulary lists, because every vocabulary has them
 
 
@@ -66,6 +68,12 @@ class WordTokenizer(Tokenizer):
         if token < 2:
             return b"\n" if token == END else UNKNOWN_TEXT.encode()
         return self.words[token - 2].encode()
+
+    def token_ends(self, text: str, ids: np.ndarray) -> np.ndarray:
+        """Return after which byte each word or line end ends; see `Tokenizer.token_ends`."""
+        ends = [match.end() for match in TOKEN.finditer(text)]
+        pieces = [text[start:end] for start, end in itertools.pairwise([0, *ends])]
+        return np.cumsum([len(piece.encode()) for piece in pieces], dtype=np.int64)
 
     def unknown_pieces(self, text: str) -> list[str]:
         """Return the words that are not in the vocabulary; the word ``<unk>`` is in it."""

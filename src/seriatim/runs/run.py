@@ -17,6 +17,7 @@ from ..data.tokenizers import END
 from ..data.vocabulary import Vocabulary, load_vocabulary
 from ..decoding.drafts import Draft, PromptLookup, draft_with
 from ..evaluation.intervals import Metrics
+from ..evaluation.word_surprisal import By, UnitSurprisal
 from ..layers.origins import AllowCode, require_code, stacks_of
 from ..tasks import find
 from ..training.hardware import choose_device
@@ -24,6 +25,7 @@ from ..training.task import AnyTask
 from .generation_settings import Generation, SamplingSettings, TextSettings, choose_seed
 from .identity import check_belongs, identity, read_config, weights_digest
 from .line_scores import Score, score_lines
+from .line_surprisals import line_surprisals
 from .run_summary import as_html, main_facts, read_summary
 from .stream import Stream
 from .text_batches import Prompt, generate_texts
@@ -233,6 +235,27 @@ class Run:
         """
         self.needs("lm")
         return score_lines(self.answering, self.tokenizer, self.config, lines)
+
+    def surprisal(
+        self, lines: Iterable[str], *, by: By = "word", carry_context: bool = False
+    ) -> Iterator[list[UnitSurprisal]]:
+        """Yield the surprisals of the words, tokens or characters of each line, lazily and in order.
+
+        Args:
+            lines: texts without line ends.
+            by: ``word``, ``token`` or ``character``; see `seriatim.evaluation.word_surprisal`.
+            carry_context: read the lines as one text, with a line end between them; by default each is its own text.
+
+        Raises:
+            InputError: a line is not a text or contains a line end; the run is not a language model, or was trained on
+                separate lines and the context is to be carried; or a token is a part of two words or characters.
+        """
+        self.needs("lm")
+        if carry_context and self.config.data.unit == "line":
+            raise InputError(
+                f"{self.path}: was trained on separate lines; score each line alone"
+            )
+        return line_surprisals(self.answering, self.tokenizer, lines, by=by, carry_context=carry_context)
 
     def evaluate(self, data: str | os.PathLike[str], *, file_format: str | None = None, **settings: object) -> Metrics:
         """Compute the metrics of the run's task on some data.

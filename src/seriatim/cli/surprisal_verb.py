@@ -1,0 +1,71 @@
+"""The verb ``surprisal``: bits per word, token or character, as CSV."""
+
+import argparse
+import csv
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from ..core.errors import InputError
+from .shared_options import Verbs, add_code, add_verb, add_weights, open_run
+
+EPILOG = """\
+Each line of the text is a text of its own. The columns of a run are bits (the surprisal), entropy (in bits, before the
+unit), rank (1 if no token was more likely than its first one), tokens, and unknown (how many of these are the unknown
+token). seriatim docs surprisal says how the bits of a word are computed."""
+
+
+def add_surprisal(verbs: Verbs) -> None:
+    """Add ``seriatim surprisal RUN [RUN ...] [F]``."""
+    text = "print the surprisal of every word of a text in bits, as CSV, for several models side by side"
+    parser = add_verb(verbs, "surprisal", surprisal, text, epilog=EPILOG)
+    add = parser.add_argument
+    add("inputs", nargs="+", metavar="RUN", help="language models, and after them a text (default: standard input)")
+    add("--by", choices=("word", "token", "character"), default="word", help="the unit (default: word)")
+    add(
+        "--context",
+        choices=("line", "text"),
+        default="line",
+        help="what a unit depends on: its line, or all of the text before it (default: line)",
+    )
+    add("--format", choices=("auto", "text", "jsonl"), default="auto", help="the format of the text (default: by name)")
+    add("--out", metavar="F.csv", help="write a file instead of standard output")
+    add_weights(parser)
+    add_code(parser)
+
+
+def surprisal(options: argparse.Namespace) -> None:
+    """Write the table."""
+    from ..data.readers import find_sources, read_items, standard_input
+    from ..runs.surprisal_table import surprisal_table
+    from ..storage.atomic_files import whole
+    from ..training.run_files import Kind, check_file, is_run
+
+    paths, source = options.inputs, None
+    if len(paths) > 1 and not is_run(Path(paths[-1])):
+        *paths, source = paths
+    if options.out is not None:
+        kind = Kind("a table that seriatim surprisal wrote", f"line,index,{options.by},".encode())
+        check_file(options.out, kind, (source,))
+    runs = [open_run(path, options) for path in paths]
+    if source in (None, "-"):
+        sources = [standard_input("jsonl" if options.format == "jsonl" else "text")]
+    else:
+        sources = find_sources(source, file_format=options.format, split="test")
+    lines = read_items(sources, one_line=True)
+    rows = surprisal_table(runs, lines, by=options.by, carry_context=options.context == "text")
+    if options.out is None:
+        _write(rows, sys.stdout)
+        return
+    path = Path(options.out).resolve()
+    if not path.parent.is_dir():
+        raise InputError(f"{options.out}: cannot be written there; give a file in a folder that exists")
+    with whole(path) as aside, aside.open("w", encoding="utf-8", newline="") as file:
+        _write(rows, file)
+
+
+def _write(rows: Iterable[list[object]], file: object) -> None:
+    """Write rows as CSV, with six digits after the point, each line at once."""
+    writer = csv.writer(file, lineterminator="\n")  # type: ignore[arg-type]
+    for row in rows:
+        writer.writerow([f"{value:.6f}" if isinstance(value, float) else value for value in row])

@@ -1,0 +1,171 @@
+"""Surprisal per word, token and character: sums, normalization, agreement with the probabilities of whole lines."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from seriatim.core.errors import InputError
+from seriatim.data.tokenizers import Tokenizer
+from seriatim.evaluation.surprisal_reader import SurprisalReader
+from seriatim.evaluation.word_surprisal import Line, word_starts
+from seriatim.models.base_models import TextModel
+
+LINES = ["the cat sat .", "a dog likes  the cat", "", "she", "  the dog "]
+
+
+class Tokens(Tokenizer):
+    """Four tokens: the boundary symbol, a letter, a letter after a space, and a space with two letters."""
+
+    kind = "letters"
+    pieces = ("", "a", " a", " ab")
+
+    def __init__(self) -> None:
+        self.vocabulary_size = 4
+
+    def encode(self, text: str) -> np.ndarray:
+        ids, start = [], 0
+        while start < len(text):
+            token = max((i for i in (1, 2, 3) if text.startswith(self.pieces[i], start)), key=lambda i: i)
+            ids.append(token)
+            start += len(self.pieces[token])
+        return np.array(ids, dtype=np.int32)
+
+    def token_bytes(self, token: int) -> bytes:
+        return self.pieces[token].encode()
+
+    def payload(self) -> dict[str, object]:
+        return {}
+
+
+class Bigrams(TextModel):
+    """Fixed probabilities of a token after each token."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.vocabulary_size = size
+        torch.manual_seed(1)
+        self.logits = nn.Parameter(torch.randn(size, size).double())
+
+    def initial_state(self, batch_size: int) -> Tensor:
+        return torch.zeros(batch_size, 1)
+
+    def forward(self, tokens, state=None, *, lengths=None):
+        return self.logits[tokens], state
+
+
+def words(model: TextModel, text: str, tokenizer: Tokenizer, *, is_first: bool = True) -> list:
+    ids = tokenizer.encode(text)
+    (scores,) = SurprisalReader(model, word_starts(tokenizer)).read([ids])
+    return list(Line(text, ids, scores, is_first).units("word", tokenizer))
+
+
+def test_the_probabilities_of_all_words_sum_to_one() -> None:
+    """Words after "a" are " a" or " ab" and any number of "a"; the alternative to a word is the end of the text."""
+    model, tokenizer = Bigrams(4), Tokens()
+    corrected = uncorrected = 0.0
+    for start, rest in itertools.product((" a", " ab"), range(60)):
+        text = "a" + start + "a" * rest
+        (*_, word) = words(model, text, tokenizer)
+        corrected += 2.0**-word.bits
+        nats = torch.log_softmax(model.logits, 1).detach()
+        ids = tokenizer.encode(text).tolist()
+        uncorrected += math.exp(sum(nats[a, b].item() for a, b in itertools.pairwise(ids)))
+    end, _, *spaces = torch.softmax(model.logits[1], 0).tolist()
+    is_word = sum(spaces) / (end + sum(spaces))
+    assert corrected == pytest.approx(is_word, abs=1e-6)
+    assert abs(uncorrected - is_word) > 0.05
+
+
+def test_entropy_and_rank_are_those_before_a_token() -> None:
+    model, tokenizer = Bigrams(4), Tokens()
+    ids = tokenizer.encode("aa ab")
+    (scores,) = SurprisalReader(model, word_starts(tokenizer)).read([ids])
+    for place, (before, after) in enumerate(itertools.pairwise([0, *ids.tolist(), 0])):
+        probabilities = torch.softmax(model.logits[before], 0).detach().numpy()
+        assert scores.bits[place] == pytest.approx(-math.log2(probabilities[after]))
+        assert scores.entropy[place] == pytest.approx(-(probabilities * np.log2(probabilities)).sum())
+        assert scores.rank[place] == 1 + (probabilities > probabilities[after]).sum()
+        assert scores.boundary[place] == pytest.approx(probabilities[[0, 2, 3]].sum())
+
+
+@pytest.mark.parametrize("name", ["char-line", "char-stream", "word-line", "byte-line", "bpe-line"])
+def test_the_words_of_a_line_sum_to_its_tokens(runs, name: str) -> None:
+    run = runs[name]
+    lines = [line for line in LINES if not run.tokenizer.unknown_pieces(line)]
+    assert len(lines) > 2
+    by_token = list(run.surprisal(lines, by="token"))
+    for line, word_units, tokens in zip(lines, run.surprisal(lines), by_token, strict=True):
+        assert [unit.text for unit in word_units] == line.split()
+        assert sum(unit.tokens for unit in tokens) == len(run.tokenizer.encode(line))
+        if line and not line.endswith(" "):
+            total = sum(unit.bits for unit in tokens)
+            (scores,) = SurprisalReader(run.model, word_starts(run.tokenizer)).read([run.tokenizer.encode(line)])
+            expected = total - math.log2(scores.boundary[-1])
+            assert sum(unit.bits for unit in word_units) == pytest.approx(expected, rel=1e-6)
+    ended = run.score(lines)
+    for tokens, score, line in zip(by_token, ended, lines, strict=True):
+        stream = run.stream()
+        nats = stream.feed(line).log_probability
+        assert sum(unit.bits for unit in tokens) == pytest.approx(-nats / math.log(2), rel=1e-4, abs=1e-6)
+        assert score.log_probability <= nats + 1e-6
+
+
+def test_context_is_carried_from_line_to_line(runs) -> None:
+    run = runs["char-stream"]
+    lines = ["the cat sat .", "a dog likes the cat", "she"]
+    carried = list(run.surprisal(lines, by="token", carry_context=True))
+    stream = run.stream()
+    for number, (line, units) in enumerate(zip(lines, carried, strict=True)):
+        expected = stream.feed(f"\n{line}" if number else line).log_probability
+        assert sum(unit.bits for unit in units) == pytest.approx(-expected / math.log(2), rel=1e-4)
+    alone = list(run.surprisal(lines, by="token"))
+    assert alone[0] == carried[0]
+    assert alone[1][3].bits != carried[1][4].bits
+    with pytest.raises(InputError, match="was trained on separate lines"):
+        next(runs["char-line"].surprisal(lines, carry_context=True))
+
+
+def test_characters_of_several_tokens_are_summed(runs) -> None:
+    run = runs["byte-line"]
+    line = "the é €"
+    characters = next(run.surprisal([line], by="character"))
+    assert [unit.text for unit in characters] == list(line)
+    assert [unit.tokens for unit in characters] == [len(character.encode()) for character in line]
+    tokens = next(run.surprisal([line], by="token"))
+    assert sum(unit.bits for unit in characters) == pytest.approx(sum(unit.bits for unit in tokens))
+    with pytest.raises(InputError, match="is a part of two characters"):
+        list(runs["word-line"].surprisal(["the cat"], by="character"))
+
+
+def test_unknown_words_are_counted(runs) -> None:
+    (units,) = runs["word-line"].surprisal(["the zebra cat"])
+    assert [unit.unknown for unit in units] == [0, 1, 0]
+    assert all(math.isfinite(unit.bits) for unit in units)
+
+
+def test_many_lines_at_once_are_each_line_alone(runs) -> None:
+    run = runs["char-line"]
+    lines = (LINES * 40)[:150]
+    together = list(run.surprisal(lines))
+    alone = [next(run.surprisal([line])) for line in LINES] * 40
+    for units, expected in zip(together, alone, strict=False):
+        assert [unit.text for unit in units] == [unit.text for unit in expected]
+        np.testing.assert_allclose([unit.bits for unit in units], [unit.bits for unit in expected], rtol=1e-5)
+
+
+def test_bad_arguments(runs, inspected) -> None:
+    run = runs["char-line"]
+    for lines, by, message in (
+        (["a\nb"], "word", "contains a line end"),
+        ([3], "word", "item 0"),
+        (["a"], "sentence", "must be one of"),
+        ("the cat", "word", "surprisal"),
+    ):
+        with pytest.raises(InputError, match=message):
+            list(run.surprisal(lines, by=by))
+    with pytest.raises(InputError, match="trained to classify"):
+        list(inspected["classify"].surprisal(["a"]))
