@@ -129,8 +129,49 @@ def test_a_recurrence_that_is_not_compiled_runs_as_written() -> None:
 def test_gradients_can_be_taken_again() -> None:
     made, memory = decoder("before the recurrence").eval(), torch.randn(2, 3, WIDTH).double().requires_grad_()
     outputs, _ = made(torch.randn(2, 4, 6).double(), made.initial_state(2, memory))
+    assert all(isinstance(program, Runner) for program in programs(made))
     first, second = (torch.autograd.grad(outputs.sum(), memory, retain_graph=True)[0] for _ in range(2))
     torch.testing.assert_close(first, second, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        lambda state: {"weights": state.weights[:, :3]},
+        lambda state: {"weights": torch.cat([state.weights] * 2, 1)},
+        lambda state: {"keys": state.keys[:, :2]},
+        lambda state: {"memory": state.memory[:, :2]},
+    ],
+)
+def test_parts_of_a_state_that_do_not_fit_are_refused(changed) -> None:
+    made, memory = decoder("location, additive").eval(), torch.randn(BATCH, ENTRIES, WIDTH).double()
+    state, inputs = made.initial_state(BATCH, memory), torch.randn(BATCH, TIME, 6).double()
+    made(inputs, state)
+    with pytest.raises(RuntimeError):
+        made(inputs, state._replace(**changed(state)))
+    with torch.no_grad(), pytest.raises(RuntimeError):
+        made.step(inputs[:, 0], state._replace(**changed(state)))
+
+
+def test_a_negative_length_is_an_empty_memory() -> None:
+    made, memory = decoder("location, additive").eval(), torch.randn(BATCH, ENTRIES, WIDTH).double()
+    inputs, state = torch.randn(BATCH, TIME, 6).double(), made.initial_state(BATCH, memory)
+    for lengths in (torch.tensor([-1000, -1, 0, 3]), torch.tensor([1000, 6, 7, 3])):
+        given = state._replace(lengths=lengths)
+        outputs, _ = made(inputs, given)
+        with torch.no_grad():
+            step, _ = made.step(inputs[:, 0], given)
+        with uncompiled():
+            expected, _ = made(inputs, given)
+        torch.testing.assert_close(outputs, expected)
+        torch.testing.assert_close(step, expected[:, 0])
+
+
+def test_weight_dropout_in_a_decoder_runs_as_a_loop() -> None:
+    made = decoder("before the recurrence", "lstm", weight_dropout=0.5).train()
+    outputs = results(made)[0]
+    assert outputs.isfinite().all()
+    assert "dropout draws random numbers" in explain(made)
 
 
 def test_autocast_keeps_memories_in_single_precision() -> None:
@@ -174,6 +215,44 @@ class Joined(RecurrentCell):
     def forward(self, inputs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         after = torch.tanh(self.map(torch.cat([inputs, state], dim=1)))
         return after, after
+
+
+class Constants(Joined):
+    """A cell that multiplies constants beside inputs and a state, in some order, by one matrix."""
+
+    def __init__(self, order: str) -> None:
+        super().__init__()
+        self.order = order
+        self.map = nn.Linear(sum({"x": 3, "h": 5, "1": 1, "0": 3, "c": 2}[part] for part in order), 5)
+        self.c = nn.Parameter(torch.randn(2))
+
+    def forward(self, inputs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        rows = len(inputs)
+        parts = {"x": inputs, "h": state, "1": inputs.new_ones(rows, 1), "0": torch.zeros_like(inputs)}
+        parts["c"] = self.c.expand(rows, -1)
+        joined = torch.cat([parts[part] for part in self.order], dim=1)
+        after = torch.tanh(self.map(joined) + state) * torch.sigmoid(inputs[:, :1])
+        return after, after
+
+
+@pytest.mark.parametrize("order", ["h1", "1h", "hc", "0h", "1hx", "xh1", "1xh", "chxc", "x1h", "1", "xc", "h"])
+def test_constants_beside_a_state(order: str) -> None:
+    torch.manual_seed(0)
+    layer = seriatim.Recurrent(Constants(order)).double()
+    inputs = torch.randn(3, 5, 3).double().requires_grad_()
+    sources = [inputs, *layer.parameters()]
+    lengths = torch.tensor([5, 0, 2])
+    compiled, _ = layer(inputs, lengths=lengths)
+    assert all(isinstance(program, Runner) for program in programs(layer.cell))
+    assert programs(layer.cell)
+    with uncompiled():
+        expected, _ = layer(inputs, lengths=lengths)
+    torch.testing.assert_close(compiled, expected, rtol=1e-10, atol=1e-10)
+    ours, theirs = (
+        torch.autograd.grad(value.square().sum(), sources, materialize_grads=True, allow_unused=True)
+        for value in (compiled, expected)
+    )
+    torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
 
 
 def test_inputs_beside_a_state_are_multiplied_before_the_loop() -> None:

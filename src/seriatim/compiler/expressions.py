@@ -19,7 +19,7 @@ Inner values are the operations of `seriatim.compiler.primitives`, and
     ``sum``, ``amax``  over the features of a row
     ``product``   a row times the `Matrix` in ``note``
     ``affine``    the first argument plus each other argument times its `Matrix` in ``note``; stored in memory
-    ``attend``, ``attended``, ``attend_gradient``  see `seriatim.compiler.memory_attention`; stored in memory
+    ``attend``, ``attended``, ``attend_gradient``  see `seriatim.compiler.memory_attention`
 """
 
 import itertools

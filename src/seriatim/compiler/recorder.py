@@ -24,6 +24,15 @@ FACTORIES = {
     **dict.fromkeys(("full", "new_full", "scalar_tensor"), None),
 }
 """Operators that make a tensor of one number: this number, or None if it is their last argument."""
+OPERATOR_NAMES = {
+    "dropout_mask": "dropout",
+    "append_and_attend": "attention",
+    "attend_to_memory": "attention to a memory",
+    "attend_to_rows": "attention to a memory",
+    "rotate": "rotary positions",
+    "sinusoids": "sinusoidal positions",
+}
+"""What operators of `seriatim.core.step_operators` are called in messages."""
 UNKNOWN = object()  # the result of an operator that is not compiled; tracing goes on and may find more reasons
 
 
@@ -113,7 +122,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def refuse(self, problem: str, operator: str) -> None:
         """Add a reason: the function that the step called, and the problem with it."""
-        function = self.calls_in_step.function or f"the operator {operator}"
+        function = OPERATOR_NAMES.get(operator) or self.calls_in_step.function or f"the operator {operator}"
         self.reasons.append(Reason(f"{function} {problem}", self.calls_in_step.location))
 
     def record(self, func: OpOverload, args: Tree, options: Tree, result: Tree) -> Tree:
@@ -326,9 +335,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _by_time(value: Node) -> list[Node]:
-    """Split the rows of a product into neighbouring features that depend on the state, and those that do not."""
+    """Split the rows of a product into neighbouring features that depend on the inputs alone, and others."""
     if value.op != "cat":
         return [value]
     is_inside = depends([value], lambda leaf: leaf.op in ("state", "memory"))
-    groups = itertools.groupby(value.args, is_inside.__getitem__)
+    has_inputs = depends([value], lambda leaf: leaf.op in ("inputs", "noise"))
+    groups = itertools.groupby(value.args, lambda part: has_inputs[part] and not is_inside[part])
     return [cat(list(parts)) for _, parts in groups]

@@ -4,7 +4,7 @@ The weights of all steps are stored. So the gradient of the values, and of keys 
 product for each sequence after the loop; the loop itself sums that of additive keys.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from torch import Tensor
 
@@ -30,6 +30,17 @@ def attended(runner: Runner) -> list[Node]:
     return [part for part in parts if part is not None]
 
 
+def fits(runner: Runner, leaves: Sequence[Tensor]) -> bool:
+    """Return whether values, keys and weights in the parts of a state have the same number of entries."""
+    parts = dict(zip(runner.traced.leaves[1:], leaves, strict=True))
+    for value in runner.program.attentions:
+        operands = Operands.of(value.args, value.note)
+        entries = (operands.values, operands.keys, operands.before)
+        if len({parts[part].shape[1] for part in entries if part is not None}) > 1:
+            return False
+    return True
+
+
 def weight_memories(runner: Runner, packing: Packing, memories: Memories) -> Memories:
     """Allocate the weights of each attention for each row, and the order of the sequences."""
     added: Memories = {}
@@ -37,7 +48,7 @@ def weight_memories(runner: Runner, packing: Packing, memories: Memories) -> Mem
         entries = memories[_values(value)]
         if Memory(Role.WEIGHTS, i) not in memories:
             added[Memory(Role.WEIGHTS, i)] = entries.new_empty(packing.batch + packing.rows, entries.shape[1])
-    if added or runner.located:
+    if runner.program.attentions:
         added[Memory(Role.ORDER)] = packing.order()
     return added
 
@@ -55,8 +66,12 @@ def gradient_memories(runner: Runner, packing: Packing, memories: Memories) -> M
     return added
 
 
-def memory_cotangents(runner: Runner, packing: Packing, memories: Memories) -> Iterable[Tensor | None]:
-    """Return the gradient of each memory that is an argument of the loop ``(batch, time, size)``."""
+def memory_cotangents(
+    runner: Runner, packing: Packing, memories: Memories, *, are_needed: bool
+) -> Iterable[Tensor | None]:
+    """Return the gradient of each memory that is an argument of the loop ``(batch, time, size)``, if any is needed."""
+    if not are_needed:
+        return [None] * len(runner.memories)
     gradients: dict[int, Tensor] = {}
 
     def add(part: Node, gradient: Tensor) -> None:

@@ -93,6 +93,7 @@ class _Loop(torch.autograd.Function):
         last = len(packing.counts) % 2
         vectors = {leaf.note: memories[buffer.memory].sum(0) for leaf, buffer in plan.cotangents.vectors.items()}
         matrices = _matrix_cotangents(runner, packing, memories)
+        of_memories = ctx.needs_input_grad[len(ctx.needs_input_grad) - len(runner.memories) :]
         return (
             None,
             None,
@@ -100,7 +101,7 @@ class _Loop(torch.autograd.Function):
             *(memories[carry][last] for carry in carries),
             *(vectors.get(i) for i in runner.vectors),
             *(matrices.get(i) for i in runner.matrices),
-            *memory_cotangents(runner, packing, memories),
+            *memory_cotangents(runner, packing, memories, are_needed=any(of_memories)),
         )
 
 

@@ -128,8 +128,10 @@ def _describe_plan(compiled: Runner) -> list[str]:
         lines.append(f"{direction}: products {shapes}{attends}; threads share {share}")
     parts = len(plan.cotangents.matrices)
     counted = "1 product" if parts == 1 else f"{parts} products"
-    lines.append(f"after the loop: {counted} for the weight gradients, each over all steps at once")
+    memory = ", and those of each sequence for its memory" if plan.attentions else ""
+    lines.append(f"after the loop: {counted} for the weight gradients, each over all steps at once{memory}")
     stored = {buffer.memory: buffer.width for buffer in plan.forward.buffers() if buffer.rows != "all"}
     numbers = sum(width for memory, width in stored.items() if memory in compiled.backward_memories)
-    lines.append(f"stored for the gradient: {numbers} numbers per row and step")
+    weights = ", and the attention weights" if plan.attentions else ""
+    lines.append(f"stored for the gradient: {numbers} numbers per row and step{weights}")
     return lines

@@ -17,6 +17,7 @@ from ..compiler.verify import verify
 from ..core.key_value_cache import memories_of
 from ..core.state import State, map_state, state_leaves, with_leaves
 from ..core.step_operators import step_tracing
+from .attention_memory import fits
 from .compiled_loop import run
 from .obstacles import numbers_of, obstacles, on_gpu, uncompiled, without_autocast
 from .packing import pack
@@ -59,7 +60,7 @@ def sequence(
     if next(obstacles(owner, [inputs, *floats], weights), None) is not None:
         return None
     program = runner(owner, step, weights, inputs[:, 0], state)
-    if isinstance(program, tuple):
+    if isinstance(program, tuple) or not fits(program, leaves):
         return None
     packing = pack(inputs.shape[0], inputs.shape[1], None if lengths is None else lengths.cpu()).to(inputs.device)
     outputs, ends = run(program, weights, packing.join(inputs), leaves, packing)

@@ -106,7 +106,10 @@ class Runner:
     def before(self, constants: Sequence[Tensor], inputs: Tensor, packing: Packing) -> list[Tensor]:
         """Return what is computed before the loop, group by group: ``(rows, width)``."""
         cache = {self.traced.leaves[0]: inputs, **packing.noise(self.traced.noise, inputs)}
-        return [_compute_group(group, constants, inputs, cache).to(self.dtype) for group in self.program.groups]
+        groups = [_compute_group(group, constants, inputs, cache).to(self.dtype) for group in self.program.groups]
+        for group, computed in zip(self.program.groups, groups, strict=True):
+            assert computed.shape == (packing.rows, group.width), "compiled code reads a row for each row"
+        return groups
 
     def call(self, packing: Packing, memories: Memories, like: Tensor, *, backward: bool) -> None:
         """Run one direction, and add the memory that it writes, which is as ``like``, to ``memories`` where missing."""
@@ -149,11 +152,12 @@ def _compute_group(group: Group, constants: Sequence[Tensor], inputs: Tensor, ca
     """
 
     def value(root: Node) -> Tensor:
-        return evaluate([root], cache, constants, inputs)[0]
+        result = evaluate([root], cache, constants, inputs)[0]
+        return result.expand(inputs.shape[0], root.width)  # a constant has a single row
 
     notes: list[Before] = [member.note for member in group.leaves]
     if notes[0].plain is not None:
-        return value(notes[0].plain).expand(inputs.shape[0], -1).contiguous()
+        return value(notes[0].plain).contiguous()
     parts = [columns(matrix, constants) for matrix in group.matrices]
     result = value(notes[0].products[0][0]) @ (torch.cat(parts, dim=1) if len(parts) > 1 else parts[0])
     if all(len(note.products) == 1 for note in notes):

@@ -131,5 +131,6 @@ class Recurrent(SequenceLayer):
         rate = self.weight_dropout
         if not self.training or not rate:
             return {}
-        weights = {name: self.cell.get_parameter(name) for name in self.recurrent_weights}
+        parameters = dict(self.cell.named_parameters())  # get_parameter refuses the tensors of functional_call
+        weights = {name: parameters[name] for name in self.recurrent_weights}
         return {name: weight * dropout_mask(tuple(weight.shape), rate, weight) for name, weight in weights.items()}

@@ -119,6 +119,8 @@ class Stepper:
         self.shapes = [(leaf.shape[1:], leaf.dtype) for leaf in leaves]
         for cache in self.caches:
             self.old = [(part, i) for part, i in self.old if part != cache.part]
+        attends = [i.extra for i in program.instructions if i.kind == "attend_to_rows"]
+        self.attended = [extra[:2] + (extra[5:7] if extra[7] else ()) for extra in attends]
         self.cache_table = (_Cache * max(1, len(self.caches)))()
         self.output_width = traced.outputs.width
         self.scores = torch.empty(0, dtype=self.dtype)
@@ -256,6 +258,9 @@ class Stepper:
             if isinstance(kind, MemoryRows) and leaf.stride(-1) != 1 and leaf.shape[-1] > 1:
                 return False
             expected[cache.part] = leaf.shape[1:], cache.dtype
+        for program_caches in self.attended:  # values, keys and weights of one memory
+            if len({leaves[self.caches[number].part].shape[1] for number in program_caches}) > 1:
+                return False
         if any(len(leaf) != batch for leaf in leaves):
             return False
         return [(leaf.shape[1:], leaf.dtype) for leaf in leaves] == expected

@@ -252,9 +252,7 @@ class Run:
         """
         self.needs("lm")
         if carry_context and self.config.data.unit == "line":
-            raise InputError(
-                f"{self.path}: was trained on separate lines; score each line alone"
-            )
+            raise InputError(f"{self.path}: was trained on separate lines; score each line alone")
         return line_surprisals(self.answering, self.tokenizer, lines, by=by, carry_context=carry_context)
 
     def evaluate(self, data: str | os.PathLike[str], *, file_format: str | None = None, **settings: object) -> Metrics:

@@ -23,6 +23,9 @@ struct AttentionGradients {  // where they are stored; those of the vector, the 
   real *before, *filter;   // with a filter
 };
 
+// The number of entries that a row knows, whatever its length says.
+INLINE count_t clamped(count_t length, count_t time) { return length < 0 ? 0 : (length < time ? length : time); }
+
 INLINE real dot(const real* a, const real* b, count_t n) {
   real parts[4 * LANES] = {}, sum = 0;
   count_t j = 0;

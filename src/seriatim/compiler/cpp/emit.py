@@ -199,7 +199,7 @@ class _Emitter:
         entries = [
             row(Role.MEMORY, operands.keys.note, "m", f"{time} * {key_size}"),
             row(Role.MEMORY, operands.values.note, "m", f"{time} * {size}"),
-            *(key_size, size, f"length < {time} ? length : {time}", time, key_size, size),
+            *(key_size, size, f"clamped(length, {time})", time, key_size, size),
         ]
         weights = row(Role.WEIGHTS, number, "after + b")
         lines = [

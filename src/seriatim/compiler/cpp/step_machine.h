@@ -251,8 +251,7 @@ static void attend_to_rows(const Instruction& i, const Call& call, const Part& p
   const Cache &values = call.caches[i.extra[0]], &keys = call.caches[i.extra[1]];
   const count_t taps = i.extra[7], time = values.count;
   for (count_t r = part.first_row; r < part.last_row; ++r) {
-    const int64_t length = *call.integers(i.from[1], r);
-    const count_t known = length < time ? length : time;
+    const count_t known = clamped(*call.integers(i.from[1], r), time);
     const Entries entries{keys.entries + r * keys.row, values.entries + r * values.row, keys.head, values.head, known, time,
                           i.extra[2], i.extra[3]};
     const Scoring scoring{real(i.number[0]), i.extra[4] ? call.at(i.from[2], 0) : nullptr, call.at(i.from[3], 0), taps};
