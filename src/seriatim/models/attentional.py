@@ -75,7 +75,7 @@ class LuongDecoder(AttentionDecoder):
         hidden, layer = self.layer(inputs, start[0], lengths=lengths)
         contexts, weights = self.attend(hidden, memory, start[2])
         last = last_weights(weights, start[2], lengths)
-        return self.readout(torch.cat([contexts, hidden], dim=2)), weights, (layer, (), last)
+        return torch.cat([contexts, hidden], dim=2), weights, (layer, (), last)
 
     def advance(self, inputs: Tensor, state: StepState, memory: Memory) -> tuple[Tensor, Tensor, StepState]:
         """Run one step of the recurrence, then attention."""
@@ -84,12 +84,15 @@ class LuongDecoder(AttentionDecoder):
             inputs = torch.cat([inputs, before], dim=1)
         hidden, layer = self.layer.step(inputs, layer)
         context, weights, looked = self.attend_step(hidden, memory, looked)
-        outputs = self.readout(torch.cat([context, hidden], dim=1))
-        return outputs, weights, (layer, outputs if self.input_feeding else (), looked)
+        features = torch.cat([context, hidden], dim=1)
+        if not self.input_feeding:
+            return features, weights, (layer, (), looked)
+        outputs = self.readout(features)
+        return outputs, weights, (layer, outputs, looked)
 
     def finish(self, features: Tensor) -> Tensor:
-        """Return the features, which are the outputs already: with input feeding the next step needs them."""
-        return features
+        """Return the outputs; with input feeding they are the features, because the next step needs them."""
+        return features if self.input_feeding else self.readout(features)
 
 
 class BahdanauDecoder(AttentionDecoder):
