@@ -33,9 +33,11 @@ def export(options: argparse.Namespace) -> None:
 
 
 def add_import(verbs: Verbs) -> None:
-    """Add ``seriatim import FILE --out RUN``."""
+    """Add ``seriatim import DIR --out RUN``."""
     parser = add_verb(verbs, "import", import_run, "make a run from a model of another program")
-    parser.add_argument("source", metavar="FILE", help="an ARPA file")
+    parser.add_argument(
+        "source", metavar="DIR", help="the folder of a checkpoint of transformers, hf:NAME on the hub, or an ARPA file"
+    )
     parser.add_argument("--out", required=True, metavar="RUN", help="the folder to write")
     parser.add_argument("--overwrite", action="store_true", help="replace an existing run")
 

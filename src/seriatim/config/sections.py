@@ -51,7 +51,7 @@ class Tokenizer(Section):
     that occur less than ``min_count`` times in the training text are unknown.
     """
 
-    kind: Literal["byte", "char", "word", "bpe", "unigram"] | None = None
+    kind: Literal["byte", "char", "word", "bpe", "unigram", "pretrained"] | None = None
     vocabulary_size: Count | None = None
     min_count: Count = 1
     lowercase: bool = False

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from .corpus import Corpus
-from .tokenizers import END
 
 POOL = 8  # the number of batches whose shuffled sequences are sorted by length together: more pads less but mixes worse
 MAX_BATCH_TOKENS = 1 << 16
@@ -90,7 +89,7 @@ class Batches:
         inputs = self.corpus.ids[position - 1].astype(np.int64)
         if start == 0:
             begins = (self.starts[group] == 0) | (self.corpus.ends is not None)
-            inputs[begins, 0] = END
+            inputs[begins, 0] = self.corpus.begin
         rare = None if self.rare is None else self.rare[np.concatenate([inputs[:, :1], targets], axis=1)]
         return Batch(
             torch.from_numpy(inputs),

@@ -42,6 +42,11 @@ class Corpus:
     tokenizer: Tokenizer | None = None  # the tokenizer that encoded the text, if it is known
     sources: Sequence[Source] = ()  # the files of the text, if it was read from files
 
+    @property
+    def begin(self) -> int:
+        """The token that begins a sequence as an input."""
+        return END if self.tokenizer is None else self.tokenizer.begin
+
     def counts(self, vocabulary_size: int) -> np.ndarray:
         """Return how often each token occurs ``(vocabulary_size,)``."""
         counts = np.zeros(vocabulary_size, dtype=np.int64)

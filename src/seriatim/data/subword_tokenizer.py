@@ -38,7 +38,7 @@ class SubwordTokenizer(Tokenizer):
 
     def __init__(self, kind: str, model: Mapping[str, Any], *, lowercase: bool = False) -> None:
         self.kind, self.lowercase = kind, lowercase  # type: ignore[misc]
-        self._bytes = _bytes_by_symbol()
+        self._bytes = bytes_by_symbol()
         self.inner = _byte_level(_checked_model(kind, model, self._bytes))
         self.vocabulary_size = self.inner.get_vocab_size() + 1
 
@@ -143,7 +143,7 @@ def _groups(pieces: Iterable[str]) -> Iterator[list[str]]:
         yield group
 
 
-def _bytes_by_symbol() -> dict[str, int]:
+def bytes_by_symbol() -> dict[str, int]:
     """Return the byte of each symbol of byte-level vocabularies.
 
     Printable Latin-1 characters stand for themselves. The code points from 256 stand for the other bytes, in order.

@@ -130,6 +130,13 @@ def _from_json(fields: dict[str, Any]) -> Tokenizer:
         from .subword_tokenizer import SubwordTokenizer
 
         return SubwordTokenizer(kind, fields["model"], lowercase=lowercase)
+    if kind == "pretrained":
+        from .pretrained_tokenizer import PretrainedTokenizer
+
+        end, begin, size = (fields[name] for name in ("end", "begin", "size"))
+        if {int} != {*map(type, (end, begin, size))} or lowercase:
+            raise ValueError("ids that are not integers")
+        return PretrainedTokenizer(fields["tokenizer"], end=end, begin=begin, size=size)
     if kind == "char":
         characters = fields["characters"]
         if not isinstance(characters, str):

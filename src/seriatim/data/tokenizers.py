@@ -81,12 +81,15 @@ class Tokenizer(ABC):
         unknown_id: the token for text that is not in the vocabulary; None if all text can be encoded.
         spelling: the cost of spelling out unknown text, if there is an unknown token.
         ends_lines: whether a line end in the text is the boundary symbol.
+        begin: the token that begins a sequence as an input: the boundary symbol, or another one in a model that comes
+            from another library.
     """
 
     kind: ClassVar[str]
     ends_lines: ClassVar[bool] = False
     vocabulary_size: int
     unknown_id: int | None = None
+    begin: int = END
     spelling: Spelling
     lowercase: bool = False
 

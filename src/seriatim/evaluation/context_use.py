@@ -14,7 +14,6 @@ from torch import Tensor
 
 from ..core.errors import InputError
 from ..core.state import State
-from ..data.tokenizers import END
 from ..models.base_models import TextModel
 from .intervals import interval, ratio
 
@@ -260,7 +259,7 @@ def _after_windows(
         begins = first[group] - (first[group] == starts[group])  # one place further back for the boundary symbol
         lengths = places[group] - begins
         position = begins[:, None] + np.arange(int(lengths.max()))
-        tokens = np.where(position < starts[group][:, None], END, ids[position.clip(0, len(ids) - 1)])
+        tokens = np.where(position < starts[group][:, None], model.begin, ids[position.clip(0, len(ids) - 1)])
         yield places[group], last_logits(model, torch.from_numpy(tokens), torch.from_numpy(lengths))
 
 
@@ -281,7 +280,7 @@ def last_logits(model: TextModel, tokens: Tensor, lengths: Tensor | None = None)
 
 def _after_all(model: TextModel, ids: np.ndarray, places: np.ndarray) -> Iterator[tuple[np.ndarray, Tensor]]:
     """Yield logits for places after all of the text before them, which is read once, a window at a time."""
-    tokens = torch.from_numpy(np.concatenate([[END], ids])).unsqueeze(0).to(model.device)
+    tokens = torch.from_numpy(np.concatenate([[model.begin], ids])).unsqueeze(0).to(model.device)
     state: State | None = None
     for start in range(0, int(places[-1]) + 1, WINDOW):
         window = places[(places >= start) & (places < start + WINDOW)]

@@ -36,14 +36,15 @@ class SurprisalReader:
     Args:
         model: a language model in evaluation mode.
         begins_word: which tokens begin a new word or end the text ``(vocabulary,)``, bool.
+        begin: the token that begins a text as an input.
         carries: whether the texts are parts of one text, whose context goes on from part to part; else each of them is
             a text of its own.
     """
 
-    def __init__(self, model: TextModel, begins_word: np.ndarray, *, carries: bool = False) -> None:
-        self.model, self.carries = model, carries
+    def __init__(self, model: TextModel, begins_word: np.ndarray, *, begin: int = END, carries: bool = False) -> None:
+        self.model, self.begin, self.carries = model, begin, carries
         self.begins_word = torch.from_numpy(begins_word).to(model.device)
-        self.last, self.state = END, model.initial_state(1)
+        self.last, self.state = begin, model.initial_state(1)
 
     @torch.inference_mode()
     def read(self, texts: Sequence[np.ndarray]) -> list[Surprisals]:
@@ -65,6 +66,7 @@ class SurprisalReader:
         """Read texts of their own, side by side."""
         lengths = torch.tensor([len(ids) + 1 for ids in texts])
         ids = torch.full((len(texts), int(lengths.max()) + 1), END)
+        ids[:, 0] = self.begin
         for row, text in zip(ids, texts, strict=True):
             row[1 : len(text) + 1] = torch.from_numpy(text.astype(np.int64))
         columns, _ = self._columns(ids, self.model.initial_state(len(texts)), lengths)

@@ -17,6 +17,8 @@ from ..tasks import find
 from ..training.run_files import ARPA, begin_run, check_file, check_out
 from .arpa import write_arpa
 from .arpa_reader import read_arpa
+from .checkpoint_import import import_checkpoint
+from .checkpoint_reader import HUB
 
 FORMATS = ("arpa",)
 
@@ -40,14 +42,23 @@ def export_run(run: Run, file_format: str, out: str) -> None:
 
 
 def sizes(run: Run) -> str:
-    """Describe the n-grams of a run in one line."""
+    """Describe the n-grams or the parameters of a run in one line."""
+    if not isinstance(run.model, NGram):
+        count = sum(parameter.numel() for parameter in run.model.parameters())
+        return f"layer {run.config.model.layer}, {count:,} parameters, {run.tokenizer.vocabulary_size:,} tokens"
     counts = [len(order.probability) for order in run.model.table.orders]
     listed = ", ".join(f"{count:,} {n}-grams" for n, count in enumerate(counts, 1))
     return f"order {len(counts)}, {sum(counts):,} n-grams ({listed})"
 
 
 def import_run(source: str, out: str | None, *, overwrite: bool = False) -> Run:
-    """Make a run of an ARPA file: a language model of lines whose tokens are words; see `read_arpa` for errors."""
+    """Make a run of an ARPA file, or of the folder of a checkpoint of the ``transformers`` library.
+
+    An ARPA file becomes a language model of lines whose tokens are words. See `read_arpa` and `import_checkpoint` for
+    errors.
+    """
+    if source.startswith(HUB) or Path(source).is_dir():
+        return import_checkpoint(source, out, overwrite=overwrite)
     path, folder = Path(source), check_out(out, overwrite=overwrite)
     arpa = read_arpa(path)
     model = {"layer": "ngram", "options": {"order": len(arpa.orders)}}

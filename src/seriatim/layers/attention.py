@@ -11,17 +11,23 @@ not causal.
 
 x inputs · W^Q, W^K, W^V of all heads, stacked ``qkv_proj`` · W^O ``o_proj`` · H ``num_heads``. Simplified: there is no
 dropout on the attention weights.
+
+With ``qk_norm``, queries and keys of each head are normalized before they are rotated (A. Henry et al., "Query-key
+normalization for transformers", Findings of EMNLP 2020; here RMSNorm with a gain that all heads share).
 """
 
 import math
-from typing import ClassVar, cast
+from typing import Annotated, ClassVar, cast
 
+import torch
+from annotated_types import Interval
 from torch import Tensor, nn
 
 from ..core.errors import InputError
 from .attention_base import AttentionBase
-from .option_types import Size
-from .positions import Position, positions
+from .option_types import Size, check_sizes
+from .pointwise import EPSILON, Epsilon
+from .positions import BASE, Position, positions
 from .scoring import Score, scoring
 
 HEAD_SIZE = 32
@@ -35,11 +41,16 @@ class Attention(AttentionBase):
         hidden_size: width of an output, divided among the heads.
         num_heads: None for as many as leave each head at least `HEAD_SIZE` features.
         num_kv_heads: heads of keys and values, a divisor of the number of heads; None for the same number.
+        head_size: features of a head; None for its share of the width.
         causal: whether the future is hidden.
         window: the number of inputs that are seen, including the present one; None for all.
         position: `none`, `rotary` or `alibi` (`seriatim.layer` also takes `sinusoidal` and `learned`).
         score: `dot`, `scaled-dot`, `bilinear` or `additive`.
         bias: whether the maps have biases.
+        qkv_bias: whether W^Q, W^K and W^V have biases; None for the same as `bias`.
+        qk_norm: normalize the queries and keys of each head.
+        norm_epsilon: is added to the mean square of what is normalized.
+        rotary_base: the base of the angles of rotary positions.
     """
 
     keeps = "keys and values of all inputs, or of a window"
@@ -53,30 +64,51 @@ class Attention(AttentionBase):
         *,
         num_heads: Size | None = None,
         num_kv_heads: Size | None = None,
+        head_size: Size | None = None,
         causal: bool = True,
         window: Size | None = None,
         position: Position = "rotary",
         score: Score = "scaled-dot",
         bias: bool = False,
+        qkv_bias: bool | None = None,
+        qk_norm: bool = False,
+        norm_epsilon: Epsilon = EPSILON,
+        rotary_base: Annotated[float, Interval(ge=1, le=1e12)] = BASE,
     ) -> None:
-        count = heads(hidden_size, num_heads)
-        size = hidden_size // count
-        super().__init__(causal=causal, window=window, position=position, num_heads=count, head_size=size)
+        count = num_heads if num_heads and head_size else heads(hidden_size, num_heads)
+        size = head_size or hidden_size // count
+        check_sizes(head_size=size)
+        super().__init__(
+            causal=causal, window=window, position=position, num_heads=count, head_size=size, rotary_base=rotary_base
+        )
         self.input_size, self.output_size, self.num_heads = input_size, hidden_size, count
         num_kv_heads = count if num_kv_heads is None else num_kv_heads
         _check_divides("num_kv_heads", num_kv_heads, "num_heads", count)
         self.cache_heads, self.cache_size = 2 * num_kv_heads, size
-        self.qkv_proj = nn.Linear(input_size, (count + self.cache_heads) * size, bias=bias)
-        self.o_proj = nn.Linear(hidden_size, hidden_size, bias=bias)
+        self.qkv_proj = nn.Linear(
+            input_size, (count + self.cache_heads) * size, bias=bias if qkv_bias is None else qkv_bias
+        )
+        self.o_proj = nn.Linear(count * size, hidden_size, bias=bias)
+        self.norm_epsilon = norm_epsilon
+        self.q_norm, self.k_norm = (nn.Parameter(torch.ones(size)) if qk_norm else None for _ in range(2))
         self.score = scoring(score, size, size, num_heads=count)
 
     def project(self, inputs: Tensor, count: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return queries, keys and values; queries and keys are rotated by their position."""
         qkv = self.qkv_proj(inputs).unflatten(2, (-1, self.cache_size)).transpose(1, 2)  # (B, H + cache heads, T, D)
+        if self.q_norm is not None and self.k_norm is not None:
+            qkv = self.normalized(qkv, self.q_norm, self.k_norm)
         if self.rotary is not None:
             qkv = self.rotary(qkv, positions(count, inputs.shape[1]), self.num_heads + self.cache_heads // 2)
         queries, keys, values = qkv.split([self.num_heads, self.cache_heads // 2, self.cache_heads // 2], dim=1)
         return queries, keys, values, qkv[:, self.num_heads :]
+
+    def normalized(self, qkv: Tensor, q_norm: Tensor, k_norm: Tensor) -> Tensor:
+        """Normalize the queries and keys among heads ``(B, H + cache heads, T, D)``."""
+        queries, keys, values = torch.split(qkv, [self.num_heads, self.cache_heads // 2, self.cache_heads // 2], dim=1)
+        both = ((queries, q_norm), (keys, k_norm))
+        scaled = [x * torch.rsqrt(x.square().mean(3, keepdim=True) + self.norm_epsilon) * gain for x, gain in both]
+        return torch.cat([*scaled, values], dim=1)
 
     def keys_values(self, entries: Tensor) -> tuple[Tensor, Tensor]:
         """Return the two halves of the heads."""

@@ -18,7 +18,7 @@ from ..core.state import OutputsAndState, State
 from ..core.step_operators import NotTraceableError, tracing_step
 from .option_types import check_sizes
 from .path_lengths import direct_paths
-from .positions import RELATIVE, Rotary, slopes
+from .positions import BASE, RELATIVE, Rotary, slopes
 from .scoring import Dot, attend
 
 BLOCK = 256
@@ -37,12 +37,21 @@ class AttentionBase(SequenceLayer):
     score: nn.Module
     slopes: Tensor | None
 
-    def __init__(self, *, causal: bool, window: int | None, position: str, num_heads: int, head_size: int) -> None:
+    def __init__(
+        self,
+        *,
+        causal: bool,
+        window: int | None,
+        position: str,
+        num_heads: int,
+        head_size: int,
+        rotary_base: float = BASE,
+    ) -> None:
         super().__init__()
         check_sizes(window=1 if window is None else window)
         require_known("position", position, RELATIVE)
         self.causal, self.window = causal, window
-        self.rotary = Rotary(head_size // 2) if position == "rotary" else None
+        self.rotary = Rotary(head_size // 2, rotary_base) if position == "rotary" else None
         self.register_buffer("slopes", slopes(num_heads) if position == "alibi" else None, persistent=False)
 
     def project(self, inputs: Tensor, count: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -23,7 +23,7 @@ from ..core.errors import InputError
 from ..core.lengths import padding_cleared, zero_padding
 from ..core.state import OutputsAndState, State
 from .path_lengths import direct_paths
-from .pointwise import Norm, make_dropout, norm_named
+from .pointwise import EPSILON, Epsilon, Norm, make_dropout, norm_named
 from .stack import require_memory_class
 
 
@@ -34,6 +34,7 @@ class Residual(SequenceLayer):
         layer: a layer whose outputs have the width of its inputs.
         norm: the name of the norm; see `pointwise.NORMS`.
         norm_first: apply the norm before each part instead of after each sum.
+        norm_epsilon: is added to the variance or mean square of what is normalized.
         dropout: rate on the outputs of the layer.
         variational: use one dropout mask for a sequence instead of one for each step.
 
@@ -47,6 +48,7 @@ class Residual(SequenceLayer):
         *,
         norm: Norm = "rms",
         norm_first: bool = True,
+        norm_epsilon: Epsilon = EPSILON,
         dropout: float = 0.0,
         variational: bool = False,
     ) -> None:
@@ -57,7 +59,7 @@ class Residual(SequenceLayer):
                 f"and gives {layer.output_size}"
             )
         require_memory_class(self, [layer])
-        self.norm = norm_named(norm, layer.input_size)
+        self.norm = norm_named(norm, layer.input_size, epsilon=norm_epsilon)
         self.norm_first = norm_first
         self.layer = layer
         self.dropout = make_dropout(dropout, variational=variational)

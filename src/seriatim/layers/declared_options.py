@@ -73,7 +73,9 @@ def options_of(name: str, options: Options | None = None) -> dict[str, Option]:
     if options.get("position") == "learned":
         known |= {"max_length": declared(Positions)["max_length"]}
     if wrap != "none":
-        known |= {key: value for key, value in declared(Residual).items() if key in ("norm", "norm_first")}
+        known |= {
+            key: value for key, value in declared(Residual).items() if key in ("norm", "norm_first", "norm_epsilon")
+        }
         memory = declared(CrossAttention)
         known |= memory if options.get("memory_size") is not None else {"memory_size": memory["memory_size"]}
     if wrap == "block":

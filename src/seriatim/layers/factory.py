@@ -1,6 +1,6 @@
 """Build layers from a name and options: `seriatim.layer`."""
 
-from typing import Any
+from typing import Any, cast
 
 from torch import nn
 
@@ -12,7 +12,7 @@ from .block import Residual, with_residual
 from .cross_attention import CrossAttention
 from .declared_options import Options, accepted, check_options, recurrent_options, wrap_of
 from .feed_forward import feed_forward
-from .pointwise import Pointwise, norm_named
+from .pointwise import EPSILON, Pointwise, norm_named
 from .positions import ABSOLUTE, Positions
 from .registry import current, find, split_names
 from .stack import stack as stack_of
@@ -68,7 +68,8 @@ def layer(
         layers.append(both_directions(*directions) if bidirectional else directions[0])
     norm = None
     if wrapped_names and options.get("norm_first", True):
-        norm = norm_named(str(options.get("norm", "rms")), layers[-1].output_size)
+        epsilon = float(cast(float, options.get("norm_epsilon", EPSILON)))
+        norm = norm_named(str(options.get("norm", "rms")), layers[-1].output_size, epsilon=epsilon)
     between = 0.0 if len(wrapped_names) == len(names) else dropout
     whole = layers[0]
     if len(layers) > 1 or residual or norm is not None:

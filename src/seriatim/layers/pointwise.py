@@ -10,6 +10,7 @@ from functools import partial
 from typing import Annotated
 
 import torch
+from annotated_types import Interval
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -62,13 +63,14 @@ class RMSNorm(nn.RMSNorm):
 
 
 EPSILON = 1e-5
+Epsilon = Annotated[float, Interval(gt=0, le=1)]
 NORMS: dict[str, type[LayerNorm] | type[RMSNorm]] = {"layer": LayerNorm, "rms": RMSNorm}
 Norm = Annotated[str, OneOf(NORMS)]
 
 
-def norm_named(name: str, size: int) -> nn.Module:
+def norm_named(name: str, size: int, *, epsilon: float = EPSILON) -> nn.Module:
     """Return a norm over the last dimension, of width ``size``, or raise InputError for an unknown name."""
-    return NORMS[require_known("norm", name, NORMS)](size, eps=EPSILON)
+    return NORMS[require_known("norm", name, NORMS)](size, eps=epsilon)
 
 
 class Dropout(nn.Module):

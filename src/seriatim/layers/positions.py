@@ -102,17 +102,19 @@ def learned_positions(model: nn.Module) -> int | None:
 class Rotary:
     """Rotates queries and keys by their position. It is not a module, so that its angles keep their own precision.
 
-    ``pairs`` is half the size of a head.
+    ``pairs`` is half the size of a head, and ``base`` the 10000 of the equation.
     """
 
     pairs: int
+    base: float = BASE
 
     def __call__(self, vectors: Tensor, position: Tensor, num_heads: int) -> Tensor:
         """Rotate the first ``num_heads`` of ``(batch, heads, time, head_size)`` by positions ``(batch or 1, time)``."""
         if tracing_step():
-            rotated = torch.ops.seriatim.rotate(vectors.squeeze(2), position.squeeze(1), BASE, num_heads)
+            rotated = torch.ops.seriatim.rotate(vectors.squeeze(2), position.squeeze(1), self.base, num_heads)
             return cast(Tensor, rotated).unsqueeze(2)
-        angles = (position.unsqueeze(-1) * _frequencies(self.pairs, position.device)).unsqueeze(1)  # (B, 1, T, D/2)
+        frequencies = _frequencies(self.pairs, position.device, base=self.base)
+        angles = (position.unsqueeze(-1) * frequencies).unsqueeze(1)  # (B, 1, T, D/2)
         cos, sin = angles.cos().to(vectors.dtype), angles.sin().to(vectors.dtype)
         if not torch.is_grad_enabled():
             return _rotate(vectors, cos, sin, num_heads)  # in one step, `apply` takes longer than the rotation
@@ -169,8 +171,8 @@ def sinusoids(position: Tensor, size: int) -> Tensor:
 
 
 @functools.lru_cache(maxsize=64)
-def _frequencies(count: int, device: torch.device, size: int | None = None) -> Tensor:
-    """Return 1 / BASE^{2i/size} for i below ``count``: in float64, because positions are large."""
+def _frequencies(count: int, device: torch.device, size: int | None = None, *, base: float = BASE) -> Tensor:
+    """Return 1 / base^{2i/size} for i below ``count``: in float64, because positions are large."""
     with torch.inference_mode(False):
-        frequencies = torch.pow(BASE, -2 * torch.arange(count, dtype=torch.float64) / (size or max(2 * count, 1)))
+        frequencies = torch.pow(base, -2 * torch.arange(count, dtype=torch.float64) / (size or max(2 * count, 1)))
         return frequencies.to(device, torch.float32 if device.type == "mps" else torch.float64)

@@ -26,11 +26,12 @@ class NeuralModel(nn.Module):
 class TextModel(nn.Module):
     """A language model: token ids ``(batch, time)`` to logits ``(batch, time, vocabulary)``.
 
-    P(w₁…w_T) = Π P(w_t | w_<t). Every sequence begins with the boundary symbol, token 0. The methods have the contract
-    of a sequence layer.
+    P(w₁…w_T) = Π P(w_t | w_<t). Every sequence begins with the token ``begin``, by default the boundary symbol. The
+    methods have the contract of a sequence layer.
     """
 
     causal = True
+    begin: int = 0
     vocabulary_size: int
 
     @property

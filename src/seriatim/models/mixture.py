@@ -41,6 +41,7 @@ class Mixture(TextModel):
             raise InputError("the models of a mixture must have the same vocabulary")
         self.models = cast(Sequence[TextModel], nn.ModuleList(models))
         self.weights, self.vocabulary_size = shares, models[0].vocabulary_size
+        self.begin = models[0].begin
 
     def initial_state(self, batch_size: int) -> State:
         """Return the tuple of the models' initial states."""

@@ -38,7 +38,9 @@ def score_lines(model: TextModel, tokenizer: Tokenizer, config: Config, lines: I
     ids = [np.concatenate([tokenizer.encode(text), end]).astype(np.int64) for text in texts]
     sizes = np.array([len(part) for part in ids])
     warn_of_long(sizes, config, name="score", items="lines")
-    batches = Batches(Corpus(np.concatenate(ids), sizes.cumsum(), Statistics()), LINES_TOGETHER, WINDOW)
+    batches = Batches(
+        Corpus(np.concatenate(ids), sizes.cumsum(), Statistics(), tokenizer=tokenizer), LINES_TOGETHER, WINDOW
+    )
     totals, state = np.zeros(len(texts)), None
     for batch in batches.read(batches.in_order()):
         inputs, targets = batch.inputs.to(model.device), batch.targets.to(model.device)

@@ -19,7 +19,7 @@ def line_surprisals(
     """Yield the surprisals of each line; see `Run.surprisal`."""
     if by not in UNITS:
         raise InputError(f"by: must be one of {', '.join(UNITS)}; got {by!r}")
-    reader = SurprisalReader(model, word_starts(tokenizer), carries=carry_context)
+    reader = SurprisalReader(model, word_starts(tokenizer), begin=tokenizer.begin, carries=carry_context)
     number = 0
     for texts in chunks(iterate_items(lines, "surprisal"), LINES_TOGETHER):
         parts = []

@@ -135,7 +135,7 @@ class Run:
         stream, drafts = self.stream(), None if draft is None else self._drafts(draft)
         stream.read(prompt)
         if drafts is not None:
-            drafts.append([END, *self.tokenizer.encode(prompt).tolist()])
+            drafts.append([self.tokenizer.begin, *self.tokenizer.encode(prompt).tolist()])
         return stream.generate(max_tokens=max_tokens, seed=choose_seed(seed), draft=drafts, **sampling)
 
     def _drafts(self, draft: "str | os.PathLike[str] | Run") -> Draft:

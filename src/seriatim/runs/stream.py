@@ -13,7 +13,7 @@ from torch import Tensor
 from ..core.errors import InputError
 from ..core.state import State, state_bytes, state_from_dict, state_leaves, state_to_dict
 from ..data.arguments import check_integer
-from ..data.tokenizers import END, Tokenizer
+from ..data.tokenizers import Tokenizer
 from ..decoding.drafts import Draft
 from ..decoding.sampling import DrawsNext, read, sample
 from ..decoding.speculative import Generated, speculate
@@ -61,11 +61,11 @@ class Stream:
         self.model, self.tokenizer, self.stop, self.identity = model, tokenizer, stop, identity
         self.unrounded = unrounded or {}
         self.device = model.device
-        self.last = END
+        self.last = tokenizer.begin
         self.occurred = torch.zeros(model.vocabulary_size, dtype=torch.bool)  # which tokens the text has
         self._unread: list[int] = []
         self._logits: Tensor | None
-        self._logits, self.state = read(model, self._tensor([END]), model.initial_state(1))
+        self._logits, self.state = read(model, self._tensor([self.last]), model.initial_state(1))
 
     @property
     def logits(self) -> Tensor:

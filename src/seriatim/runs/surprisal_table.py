@@ -3,7 +3,6 @@
 import itertools
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 from ..core.errors import InputError
 from ..evaluation.word_surprisal import By
@@ -15,7 +14,7 @@ COLUMNS = ("bits", "entropy", "rank", "tokens", "unknown")
 
 def surprisal_table(
     runs: Sequence[Run], lines: Iterable[str], *, by: By = "word", carry_context: bool = False
-) -> Iterator[list[Any]]:
+) -> Iterator[list[object]]:
     """Yield the rows of a table for several runs, the headings first; arguments as in `Run.surprisal`.
 
     Columns: the number of the line and of the unit, both from 1; the unit; and for each run those of `COLUMNS`, with

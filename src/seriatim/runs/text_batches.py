@@ -127,7 +127,7 @@ def _encode(
                 tokenizer.check_known(prompt.text)
             except InputError as error:
                 raise InputError(f"{prompt.place}: {error}" if prompt.place else str(error)) from None
-            before, tokens = prompt.text, [END, *tokenizer.encode(prompt.text).tolist()]
+            before, tokens = prompt.text, [tokenizer.begin, *tokenizer.encode(prompt.text).tolist()]
         yield _Text(tokenizer, tokens, settings, max_tokens, seed + number)
 
 

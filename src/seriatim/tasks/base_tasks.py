@@ -23,7 +23,7 @@ from ..layers.declared_options import resolve_options
 from ..layers.origins import stacks_of
 from ..training.data_parts import why_rows_undivided
 from ..training.loop import Trainer
-from ..training.setup import SIZES
+from ..training.setup import SHAPELESS, SIZES
 from ..training.task import Batch, Data, Model, Task
 
 MAX_LISTED = 200  # the largest number of labels that `check` lists
@@ -191,8 +191,12 @@ def seeing_everything(config: Config) -> Config:
     return with_model(config, bidirectional=True)
 
 
-def like_initial(config: Config) -> Config:
-    """Return the configuration with the sizes of the run that ``training.init`` names, unless it gives its own."""
+def like_initial(config: Config, *, reads_forwards: bool = False) -> Config:
+    """Return the configuration with the layer of the run that ``training.init`` names, unless it gives its own.
+
+    With the layer come its sizes and its options; whether it is causal and has a window only if the task reads
+    forwards, too.
+    """
     if config.training.init is None:
         return config
     given = config.model.model_dump(exclude_unset=True, exclude_none=True)
@@ -203,7 +207,13 @@ def like_initial(config: Config) -> Config:
         model = None
     if model is None or not all(name in REGISTRY for name in split_names(model.layer)):
         return config
-    return with_model(config, **{name: getattr(model, name) for name in missing})
+    fields = {name: getattr(model, name) for name in missing}
+    if "layer" in missing:
+        known = {name for layer in split_names(model.layer) for name in options_of(layer, model.options)}
+        known -= set() if reads_forwards else SHAPELESS
+        taken = {name: value for name, value in model.options.items() if name in known}
+        fields["options"] = {**taken, **config.model.options}
+    return with_model(config, **fields)
 
 
 def with_kind(config: Config, kind: str | None) -> Config:

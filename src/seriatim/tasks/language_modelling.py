@@ -28,7 +28,7 @@ from ..training.adaptive_defaults import text_dropout
 from ..training.estimator import Estimator
 from ..training.loop import Trainer
 from ..training.task_data import Metric
-from .base_tasks import TextTask, split_options, with_kind, with_model
+from .base_tasks import TextTask, like_initial, split_options, with_kind, with_model
 from .overlong import warn_of_long
 from .text_view import CausalTextView, LanguageModelView
 
@@ -85,6 +85,7 @@ class LanguageModelling(TextTask[Corpus, Batch, TextModel]):
     @classmethod
     def with_defaults(cls, config: Config) -> Config:
         """Fill in the defaults: character tokens, one direction, and a window of attention for running text."""
+        config = like_initial(config, reads_forwards=True)
         config = with_model(config, bidirectional=bool(config.model.bidirectional))
         return with_window(with_kind(config, "char"))
 
@@ -98,6 +99,7 @@ class LanguageModelling(TextTask[Corpus, Batch, TextModel]):
         """Build a language model."""
         model = LanguageModel.from_config(self.config.model, vocabulary.tokenizer.vocabulary_size, self.layer_options)
         model.regularization = self.task_options
+        model.begin = vocabulary.tokenizer.begin
         return model
 
     def read(self, spec: str, split: str, vocabulary: Vocabulary, *, file_format: str | None = None) -> Corpus:

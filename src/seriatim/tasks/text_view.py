@@ -98,7 +98,7 @@ class TextView(TaskView[ModelT]):
         if not np.any((ids != END) & (ids != tokenizer.unknown_id)):
             tokenizer.check_known(text)
             raise InputError("the text is empty; give some with --text or --text-file")
-        return Corpus(ids, ends, Statistics())
+        return Corpus(ids, ends, Statistics(), tokenizer=self.tokenizer)
 
     def token_count(self, text: str) -> int:
         """Return the number of tokens of a text that are inspected."""
@@ -225,7 +225,7 @@ class CausalTextView(TextView[TextModelT]):
         examples = []
         for line in self.lines(str(item)):
             targets = (*self.tokenizer.encode(line).tolist(), *end)
-            inputs, names = (END, *targets)[: len(targets)], list(self.token_names((END, *targets)))
+            inputs, names = (self.tokenizer.begin, *targets)[: len(targets)], list(self.token_names((END, *targets)))
             for place, word in self.unknown_words(line, targets).items():
                 names[place + 1] = f"[{word}]"
             examples.append(Example(inputs, targets, tuple(names[:-1]), answers=tuple(names[1:])))
@@ -257,7 +257,7 @@ class CausalTextView(TextView[TextModelT]):
 
     def with_boundary(self, batch: Sequence[Example]) -> Tensor:
         """Return the inputs with the boundary symbol in front ``(batch, 1 + time)``."""
-        return torch.tensor([[END, *example.inputs] for example in batch], device=self.device)
+        return torch.tensor([[self.tokenizer.begin, *example.inputs] for example in batch], device=self.device)
 
     def context_use(self, item: object) -> ContextUse:
         """Return loss and accuracy when only the last tokens of the text are seen."""
@@ -338,8 +338,8 @@ def beginning(corpus: Corpus, tokens: int, *, whole_lines: bool = False) -> Corp
     A first line that is longer than that is cut, unless ``whole_lines``.
     """
     if corpus.ends is None:
-        return Corpus(np.asarray(corpus.ids[:tokens]), None, Statistics())
+        return Corpus(np.asarray(corpus.ids[:tokens]), None, Statistics(), tokenizer=corpus.tokenizer)
     ends = corpus.ends[corpus.ends <= tokens]
     if not len(ends):
         ends = corpus.ends[:1] if whole_lines else np.array([tokens])
-    return Corpus(np.asarray(corpus.ids[: ends[-1]]), ends, Statistics())
+    return Corpus(np.asarray(corpus.ids[: ends[-1]]), ends, Statistics(), tokenizer=corpus.tokenizer)

@@ -1,0 +1,125 @@
+"""The tokenizer of a model that comes from another library: a `tokenizer.json` of the ``tokenizers`` library.
+
+Its token that ends a text becomes token 0, the boundary symbol, and exchanges its id with the token that was there; all
+other ids stay. A model that comes with it has the rows of its tables exchanged in the same way.
+"""
+
+import json
+import re
+from collections.abc import Iterable
+
+import numpy as np
+import tokenizers
+
+from ..config import Fields
+from .subword_tokenizer import bytes_by_symbol
+from .tokenizers import END, Spelling, Tokenizer
+
+FALLBACK = re.compile("<0x[0-9A-F]{2}>")
+"""A token that stands for a byte of a character without a token."""
+SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
+"""Stands for a space in the subwords of SentencePiece."""
+DECODERS = ("ByteLevel", "Metaspace")
+
+
+class PretrainedTokenizer(Tokenizer):
+    """A tokenizer of the ``tokenizers`` library, as it is.
+
+    Args:
+        fields: the content of its `tokenizer.json`.
+        end: the id, there, of the token that ends a text.
+        begin: the id, there, of the token that begins a text; ``end`` if there is none.
+        size: the number of rows of the model's embedding, which may be larger than the vocabulary.
+
+    Raises:
+        ValueError: the tokenizer cannot be read, joins its tokens in an unknown way, or lacks ``end``.
+    """
+
+    kind = "pretrained"
+    spelling = Spelling()
+
+    def __init__(self, fields: Fields, *, end: int, begin: int, size: int) -> None:
+        self.fields, self.end = dict(fields), end
+        try:
+            self.inner = tokenizers.Tokenizer.from_str(json.dumps(self.fields))
+        except Exception as error:  # the library raises Exception itself
+            raise ValueError(f"the tokenizers library cannot read it ({error})") from None
+        self.inner.no_padding()
+        self.inner.no_truncation()
+        self.vocabulary_size = size
+        if not 0 <= end < size or not 0 <= begin < size or self.inner.get_vocab_size() > size:
+            raise ValueError(f"its {self.inner.get_vocab_size():,} tokens do not fit into {size:,} rows")
+        self.begin = int(self.exchanged(np.array([begin]))[0])
+        model = self.fields["model"]
+        self.is_byte_level, self.falls_back = decoder_of(self.fields) == "ByteLevel", bool(model.get("byte_fallback"))
+        self.special = {token["content"] for token in self.fields.get("added_tokens") or ()}
+        self._bytes = bytes_by_symbol()
+        first = self.inner.encode("a", add_special_tokens=False).ids
+        self.adds_space = bool(first) and self._joined(first).startswith(b" ")
+        """Whether a space is put before a text, which is not a part of it."""
+        unknown = model.get("unk_token")
+        if unknown is not None and not self.is_byte_level and not self.falls_back:
+            token = self.inner.token_to_id(unknown)
+            self.unknown_id = None if token is None else int(self.exchanged(np.array([token]))[0])
+
+    def exchanged(self, ids: np.ndarray) -> np.ndarray:
+        """Return the ids here of ids there, or the other way round."""
+        ids = np.asarray(ids)
+        return np.where(ids == END, self.end, np.where(ids == self.end, END, ids))
+
+    def encode(self, text: str) -> np.ndarray:
+        """Return token ids ``(tokens,)``, int32; no special tokens are added."""
+        ids = self.inner.encode(self.prepare(text), add_special_tokens=False).ids if text else []
+        return self.exchanged(np.array(ids, dtype=np.int32)).astype(np.int32)
+
+    def token_bytes(self, token: int) -> bytes:
+        """Return the bytes of a token, which may be part of a character; none for the boundary symbol."""
+        if token == END:
+            return b""
+        name = self.inner.id_to_token(int(self.exchanged(np.array([token]))[0]))
+        if name is None:  # a row of the embedding without a token
+            return b""
+        if self.falls_back and FALLBACK.fullmatch(name):
+            return bytes([int(name[3:5], 16)])
+        if name in self.special:
+            return name.encode()
+        if self.is_byte_level:
+            return bytes(self._bytes[symbol] for symbol in name)
+        return name.replace(SPACE, " ").encode()
+
+    def _joined(self, ids: list[int]) -> bytes:
+        """Return the bytes of ids of the library."""
+        return b"".join(map(self.token_bytes, self.exchanged(np.array(ids)).tolist()))
+
+    def decode(self, tokens: Iterable[int]) -> str:
+        """Return the text of some tokens, without the space that was put before it."""
+        text = super().decode(tokens)
+        return text.removeprefix(" ") if self.adds_space else text
+
+    def token_ends(self, text: str, ids: np.ndarray) -> np.ndarray:
+        """Return after which byte of a text each of its tokens ends; see `Tokenizer.token_ends`."""
+        ends = super().token_ends(text, ids) - self.adds_space
+        size = len(text.encode())
+        if len(ids) and ends[-1] == size:
+            return ends
+        offsets = self.inner.encode(text, add_special_tokens=False).offsets  # of a text that was normalized
+        bytes_before = np.cumsum([0, *(len(character.encode()) for character in text)])
+        return bytes_before[[end for _, end in offsets]] if offsets else np.zeros(0, dtype=np.int64)
+
+    def payload(self) -> dict[str, object]:
+        """Return the content of the library's file, and the ids."""
+        begin = int(self.exchanged(np.array([self.begin]))[0])
+        return {"end": self.end, "begin": begin, "size": self.vocabulary_size, "tokenizer": self.fields}
+
+
+def decoder_of(fields: Fields) -> str:
+    """Return how tokens are joined, ``ByteLevel`` or ``Metaspace``; raise ValueError for any other way."""
+    decoder = fields.get("decoder") or {}
+    parts = decoder.get("decoders") or [decoder]
+    kinds = [part.get("type") for part in parts]
+    if "ByteLevel" in kinds:
+        return "ByteLevel"
+    replaces = any(part.get("type") == "Replace" and part.get("content") == " " for part in parts)
+    if "Metaspace" in kinds or replaces:
+        return "Metaspace"
+    raise ValueError(f"its tokens are joined by {', '.join(map(str, kinds))}; {' and '.join(DECODERS)} can be read")

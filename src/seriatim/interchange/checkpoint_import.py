@@ -1,0 +1,110 @@
+"""Makes a run of a checkpoint of the ``transformers`` library."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..config import resolve
+from ..core.errors import InputError
+from ..data.pretrained_tokenizer import PretrainedTokenizer
+from ..data.vocabulary import Vocabulary
+from ..runs.identity import identity
+from ..runs.run import Run, load
+from ..storage.lock import locked
+from ..storage.weights import stream_tensors
+from ..tasks import find
+from ..training.run_files import begin_run, check_out
+from .checkpoint_reader import CheckpointTensors, located, read_fields, read_tokenizer
+from .families.checkpoint_family import Family, Rule
+from .families.known_families import family_of
+
+SPARE_BYTES = 1 << 28
+"""Free disk space that an import leaves."""
+
+
+def import_checkpoint(source: str, out: str | None, *, overwrite: bool = False) -> Run:
+    """Make a run of the folder of a checkpoint, or of ``hf:NAME``.
+
+    Raises:
+        InputError: the architecture, an option or a file is not supported, missing or damaged, or the disk is full.
+    """
+    folder = check_out(out, overwrite=overwrite)
+    source_folder = located(source)
+    fields = read_fields(source_folder)
+    family = family_of(fields, str(source_folder / "config.json"))
+    settings, rules = family.model(), family.rules()
+    tensors = CheckpointTensors(source_folder)
+    table = next(rule.theirs[0] for rule in rules if rule.kind == "table")
+    check_names(family, rules, tensors)
+    tokenizer = read_tokenizer(source_folder, fields, tensors.shape(table)[0])
+    config = {"task": "lm", "data": {"unit": family.unit}, "tokenizer": {"kind": "pretrained"}, "model": settings}
+    task, vocabulary = find(resolve(config)), Vocabulary({"tokenizer": tokenizer})
+    with torch.device("meta"):
+        model = task.make_model(vocabulary)
+    parameters = {name: tuple(value.shape) for name, value in model.named_parameters()}
+    assert parameters.keys() == {rule.ours for rule in rules}, parameters.keys() ^ {rule.ours for rule in rules}
+    check_shapes(rules, tensors, parameters)
+    needed = sum(4 * int(np.prod(shape)) for shape in parameters.values())
+    free = shutil.disk_usage(folder.parent if folder.parent.is_dir() else Path.cwd()).free
+    if free < needed + SPARE_BYTES:
+        raise InputError(f"{folder}: needs {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free; make room")
+    with locked(folder):
+        check_out(out, overwrite=overwrite)  # another process may have been quicker
+        begin_run(folder, task.config, vocabulary)
+        arrays = converted(rules, tensors, tokenizer)
+        stream_tensors(arrays, folder / "model.safetensors", identity(task.config, vocabulary))
+        return load(folder)
+
+
+def check_names(family: Family, rules: list[Rule], tensors: CheckpointTensors) -> None:
+    """Raise InputError for the first tensor that is missing, or that no rule reads."""
+    expected = {name for rule in rules for name in rule.theirs}
+    if missing := sorted(expected - tensors.names()):
+        raise InputError(f"{tensors.folder}: the tensor {missing[0]} is missing; check that the folder is complete")
+    others = sorted(tensors.names() - expected)
+    unread = [
+        name for name in others if not name.endswith(family.ignored) and not (family.is_tied and "lm_head" in name)
+    ]
+    if unread:
+        raise InputError(
+            f"{tensors.folder}: the tensor {unread[0]} has no place in a model here; use another checkpoint"
+        )
+
+
+def check_shapes(rules: list[Rule], tensors: CheckpointTensors, parameters: dict[str, tuple[int, ...]]) -> None:
+    """Raise InputError for the first tensor of another shape than the configuration says."""
+    for rule in rules:
+        given = [torch.empty(tensors.shape(name), device="meta") for name in rule.theirs]
+        try:
+            shape = tuple(rule.to_ours(given, lambda table: table).shape)
+        except (RuntimeError, ValueError):
+            shape = ()
+        if shape != parameters[rule.ours]:
+            shapes = ", ".join(str(tuple(tensor.shape)) for tensor in given)
+            raise InputError(
+                f"{tensors.folder}: {rule.theirs[0]} has the shape {shapes}, unlike config.json; check the files"
+            )
+
+
+def converted(
+    rules: list[Rule], tensors: CheckpointTensors, tokenizer: PretrainedTokenizer
+) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield every parameter, one at a time."""
+    for rule in rules:
+        parts = [tensors.read(name) for name in rule.theirs]
+        yield rule.ours, rule.to_ours(parts, exchanged_rows(tokenizer)).contiguous().numpy()
+
+
+def exchanged_rows(tokenizer: PretrainedTokenizer) -> Callable[[Tensor], Tensor]:
+    """Return a function that exchanges the rows of a table as the tokenizer exchanges ids."""
+
+    def exchange(table: Tensor) -> Tensor:
+        order = torch.arange(len(table))
+        order[[0, tokenizer.end]] = order[[tokenizer.end, 0]]
+        return table[order]
+
+    return exchange

@@ -1,0 +1,1 @@
+"""Families of checkpoints of the ``transformers`` library, one file each."""

@@ -1,0 +1,100 @@
+"""How the tensors of another library's checkpoint correspond to the parameters of a model here, in both directions."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar, Literal, NamedTuple, cast
+
+import torch
+from torch import Tensor
+
+from ...config import Fields
+from ...core.errors import InputError, shown
+
+Kind = Literal["same", "transposed", "joined", "kernel", "table"]
+"""``joined``: several tensors, one after another along their first dimension. ``kernel``: that of a convolution of each
+channel, (channels, 1, size) there and (size, channels) here. ``table``: a row for each token, two of them exchanged."""
+
+
+class Rule(NamedTuple):
+    """One parameter here, and the tensors there that it consists of."""
+
+    ours: str
+    theirs: tuple[str, ...]
+    kind: Kind = "same"
+
+    def to_ours(self, tensors: Sequence[Tensor], exchange: Callable[[Tensor], Tensor]) -> Tensor:
+        """Return the parameter; ``exchange`` exchanges the rows of a table."""
+        if self.kind == "joined":
+            return torch.cat(list(tensors))
+        (tensor,) = tensors
+        if self.kind == "transposed":
+            return tensor.t()
+        if self.kind == "kernel":
+            return tensor.squeeze(1).t()
+        return exchange(tensor) if self.kind == "table" else tensor
+
+    def to_theirs(self, parameter: Tensor, sizes: Sequence[int], exchange: Callable[[Tensor], Tensor]) -> list[Tensor]:
+        """Return the tensors, of which the joined ones have ``sizes`` rows."""
+        if self.kind == "joined":
+            return list(torch.split(parameter, list(sizes)))
+        if self.kind == "transposed":
+            return [parameter.t()]
+        if self.kind == "kernel":
+            return [parameter.t().unsqueeze(1)]
+        return [exchange(parameter) if self.kind == "table" else parameter]
+
+
+class Family:
+    """Checkpoints that a model here can hold; a subclass for each kind of architecture."""
+
+    model_types: ClassVar[tuple[str, ...]]
+    unit: ClassVar[str] = "stream"
+    """The value of ``data.unit``: learned positions end, and lines can be read one by one."""
+    ignored: ClassVar[tuple[str, ...]] = ()
+    """Ends of the names of tensors that are not parameters."""
+
+    def __init__(self, fields: Fields, where: str) -> None:
+        self.fields, self.where = fields, where
+
+    def model(self) -> Fields:
+        """Return the section ``model`` of the configuration, or raise InputError for an option that we do not have."""
+        raise NotImplementedError
+
+    def rules(self) -> list[Rule]:
+        """Return the rule for each parameter of the model."""
+        raise NotImplementedError
+
+    def require(self, **expected: object) -> None:
+        """Raise InputError if a field is present and has another value than the only one that we have."""
+        for name, value in expected.items():
+            given = self.fields.get(name, value)
+            if given != value:
+                raise InputError(
+                    f"{self.where}: {name} {shown(given)} is not supported, only {shown(value)}; use another checkpoint"
+                )
+
+    def number(self, name: str, default: float | None = None) -> int:
+        """Return a field, or raise InputError if it is missing or not a positive number (a float for some fields)."""
+        value = self.fields.get(name)
+        value = default if value is None else value
+        if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+            raise InputError(f"{self.where}: {name} must be a positive number, got {shown(value)}; check the file")
+        return cast(int, value)
+
+    @property
+    def is_tied(self) -> bool:
+        """Whether the output layer has the weights of the embedding."""
+        return bool(self.fields.get("tie_word_embeddings", self.tied_by_default))
+
+    tied_by_default: ClassVar[bool] = False
+
+    def choose(self, name: str, choices: Mapping[str, str], default: str) -> str:
+        """Return what a named choice of the other library is called here."""
+        value = self.fields.get(name, default)
+        if value not in choices:
+            raise InputError(f"{self.where}: {name} {shown(value)} is not supported; known are {', '.join(choices)}")
+        return choices[value]
+
+    def tables(self, embedding: str, head: str) -> list[Rule]:
+        """Return the rules of the embedding and of the output layer."""
+        first = [Rule("embedding.weight", (embedding,), "table")]
+        return first if self.is_tied else [*first, Rule("output.weight", (head,), "table")]

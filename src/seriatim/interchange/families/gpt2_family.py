@@ -1,0 +1,67 @@
+"""GPT-2: A. Radford et al., "Language models are unsupervised multitask learners", 2019."""
+
+from ...config import Fields
+from .checkpoint_family import Family, Rule
+
+ACTIVATIONS = {
+    "gelu_new": "gelu-tanh",
+    "gelu_pytorch_tanh": "gelu-tanh",
+    "gelu": "gelu",
+    "relu": "relu",
+    "silu": "silu",
+}
+
+
+class GPT2Family(Family):
+    """A Transformer with learned positions, layer norms before its parts, and biases; matrices are transposed there."""
+
+    model_types = ("gpt2",)
+    ignored = (".attn.bias", ".attn.masked_bias")
+    unit = "line"
+    tied_by_default = True
+
+    def model(self) -> Fields:
+        """Return the section ``model``; see `Family.model`."""
+        self.require(
+            add_cross_attention=False, scale_attn_by_inverse_layer_idx=False, scale_attn_weights=True,
+            reorder_and_upcast_attn=False,
+        )  # fmt: skip
+        size = self.number("n_embd")
+        return {
+            "layer": "transformer",
+            "embedding_size": size,
+            "hidden_size": size,
+            "num_layers": self.number("n_layer"),
+            "dropout": 0.0,
+            "tie_weights": self.is_tied,
+            "output_bias": False,
+            "options": {
+                "num_heads": self.number("n_head"),
+                "position": "learned",
+                "max_length": self.number("n_positions", self.fields.get("n_ctx")),
+                "norm": "layer",
+                "norm_epsilon": self.number("layer_norm_epsilon", 1e-5),
+                "feed_forward": self.choose("activation_function", ACTIVATIONS, "gelu_new"),
+                "feed_forward_size": self.number("n_inner", 4 * size),
+                "bias": True,
+            },
+        }
+
+    def rules(self) -> list[Rule]:
+        """Return the rules; see `Family.rules`."""
+        rules = self.tables("transformer.wte.weight", "lm_head.weight")
+        rules.append(Rule("layer.layers.0.table", ("transformer.wpe.weight",)))
+        blocks = "layer.layers.1"
+        for i in range(self.number("n_layer")):
+            ours, theirs = f"{blocks}.layers.{i}.layers", f"transformer.h.{i}"
+            for part, name in ((f"{ours}.0.norm", "ln_1"), (f"{ours}.1.norm", "ln_2")):
+                rules += [Rule(f"{part}.{end}", (f"{theirs}.{name}.{end}",)) for end in ("weight", "bias")]
+            for part, name in (
+                (f"{ours}.0.layer.qkv_proj", "attn.c_attn"),
+                (f"{ours}.0.layer.o_proj", "attn.c_proj"),
+                (f"{ours}.1.layer.module.up_proj", "mlp.c_fc"),
+                (f"{ours}.1.layer.module.down_proj", "mlp.c_proj"),
+            ):
+                rules.append(Rule(f"{part}.weight", (f"{theirs}.{name}.weight",), "transposed"))
+                rules.append(Rule(f"{part}.bias", (f"{theirs}.{name}.bias",)))
+        return [*rules, *(Rule(f"{blocks}.norm.{end}", (f"transformer.ln_f.{end}",)) for end in ("weight", "bias"))]

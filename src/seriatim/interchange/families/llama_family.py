@@ -1,0 +1,130 @@
+"""Llama and its relatives: rotary positions, RMSNorm before each part, gated feed-forward networks.
+
+H. Touvron et al., "LLaMA: open and efficient foundation language models", 2023; A. Jiang et al., "Mistral 7B", 2023,
+and "Mixtral of experts", 2024; A. Yang et al., "Qwen2 technical report", 2024, and "Qwen3 technical report", 2025.
+"""
+
+from ...config import Fields
+from ...core.errors import InputError, shown
+from .checkpoint_family import Family, Rule
+
+ACTIVATIONS = {"silu": "swiglu", "gelu": "geglu", "relu": "reglu"}
+
+
+class LlamaFamily(Family):
+    """Llama, Mistral, Qwen2, Qwen3 and Mixtral."""
+
+    model_types = ("llama", "mistral", "qwen2", "qwen3", "mixtral")
+    ignored = ("rotary_emb.inv_freq",)
+
+    def model(self) -> Fields:
+        """Return the section ``model``; see `Family.model`."""
+        self.require(mlp_bias=False, pretraining_tp=1)
+        size, heads = self.number("hidden_size"), self.number("num_attention_heads")
+        has_qkv_bias = self.has_bias or self.fields["model_type"] == "qwen2"
+        options: Fields = {
+            "num_heads": heads,
+            "num_kv_heads": self.number("num_key_value_heads", heads),
+            "window": self.window(),
+            "head_size": self.number("head_dim", size // heads),
+            "rotary_base": float(self.rotary_base()),
+            "norm_epsilon": self.number("rms_norm_eps", 1e-6),
+            "feed_forward": self.choose("hidden_act", ACTIVATIONS, "silu"),
+            "feed_forward_size": self.number("intermediate_size"),
+        }
+        if has_qkv_bias:
+            options["qkv_bias"] = True
+        if self.fields["model_type"] == "qwen3":
+            options["qk_norm"] = True
+        if self.has_experts:
+            options["num_experts"] = self.number("num_local_experts", 8)
+            options["experts_per_token"] = self.number("num_experts_per_tok", 2)
+        return {
+            "layer": "transformer",
+            "embedding_size": size,
+            "hidden_size": size,
+            "num_layers": self.number("num_hidden_layers"),
+            "dropout": 0.0,
+            "tie_weights": self.is_tied,
+            "output_bias": False,
+            "options": options,
+        }
+
+    @property
+    def has_bias(self) -> bool:
+        """Whether the attention has biases, which can only be those of queries, keys and values."""
+        if self.fields.get("attention_bias"):
+            raise InputError(
+                f"{self.where}: attention_bias true is not supported (a bias of o_proj); use another checkpoint"
+            )
+        return False
+
+    @property
+    def has_experts(self) -> bool:
+        """Whether feed-forward networks are mixtures of experts."""
+        return bool(self.fields["model_type"] == "mixtral")
+
+    def rotary_base(self) -> float:
+        """Return the base of the angles; raise InputError for scaled rotary positions."""
+        parameters = self.fields.get("rope_parameters") or self.fields.get("rope_scaling") or {}
+        if not isinstance(parameters, dict):
+            raise InputError(
+                f"{self.where}: rope_parameters must be an object, got {shown(parameters)}; check the file"
+            )
+        kind = parameters.get("rope_type", parameters.get("type", "default"))
+        share = parameters.get("partial_rotary_factor", self.fields.get("partial_rotary_factor", 1.0))
+        if kind != "default" or share != 1.0:
+            what = f"rope_type {shown(kind)}" if kind != "default" else f"partial_rotary_factor {share}"
+            raise InputError(
+                f"{self.where}: {what} is not supported, only plain rotary positions; use another checkpoint"
+            )
+        return float(parameters.get("rope_theta") or self.number("rope_theta", 10_000.0))
+
+    def window(self) -> int | None:
+        """Return the window of attention, if all layers have one; raise InputError if only some have."""
+        kinds = set(self.fields.get("layer_types") or ())
+        if len(kinds) > 1 or not kinds <= {"full_attention", "sliding_attention"}:
+            raise InputError(
+                f"{self.where}: layer_types {', '.join(sorted(kinds))} differ from layer to layer; "
+                "use another checkpoint"
+            )
+        uses = self.fields.get("use_sliding_window", self.fields["model_type"] in ("mistral", "mixtral"))
+        if kinds:
+            uses = kinds == {"sliding_attention"}
+        return self.number("sliding_window") if uses and self.fields.get("sliding_window") is not None else None
+
+    def rules(self) -> list[Rule]:
+        """Return the rules; see `Family.rules`."""
+        options = self.model()["options"]
+        rules = self.tables("model.embed_tokens.weight", "lm_head.weight")
+        for i in range(self.number("num_hidden_layers")):
+            ours, theirs = f"layer.layers.{i}.layers", f"model.layers.{i}"
+            attention, network = f"{ours}.0.layer", f"{ours}.1.layer.module"
+            rules.append(Rule(f"{ours}.0.norm.weight", (f"{theirs}.input_layernorm.weight",)))
+            rules.append(Rule(f"{ours}.1.norm.weight", (f"{theirs}.post_attention_layernorm.weight",)))
+            for end in ("weight", "bias") if options.get("qkv_bias") else ("weight",):
+                names = tuple(f"{theirs}.self_attn.{part}_proj.{end}" for part in "qkv")
+                rules.append(Rule(f"{attention}.qkv_proj.{end}", names, "joined"))
+            rules.append(Rule(f"{attention}.o_proj.weight", (f"{theirs}.self_attn.o_proj.weight",)))
+            if options.get("qk_norm"):
+                rules += [
+                    Rule(f"{attention}.{part}_norm", (f"{theirs}.self_attn.{part}_norm.weight",)) for part in "qk"
+                ]
+            rules += (
+                self.experts(network, theirs)
+                if self.has_experts
+                else [
+                    Rule(f"{network}.{part}.weight", (f"{theirs}.mlp.{part}.weight",))
+                    for part in ("up_proj", "gate_proj", "down_proj")
+                ]
+            )
+        return [*rules, Rule("layer.norm.weight", ("model.norm.weight",))]
+
+    def experts(self, network: str, theirs: str) -> list[Rule]:
+        """Return the rules of a mixture."""
+        rules = [Rule(f"{network}.router.weight", (f"{theirs}.block_sparse_moe.gate.weight",))]
+        for e in range(self.number("num_local_experts", 8)):
+            for part, name in (("up_proj", "w3"), ("gate_proj", "w1"), ("down_proj", "w2")):
+                source = f"{theirs}.block_sparse_moe.experts.{e}.{name}.weight"
+                rules.append(Rule(f"{network}.experts.{e}.{part}.weight", (source,)))
+        return rules

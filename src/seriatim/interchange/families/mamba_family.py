@@ -1,0 +1,53 @@
+"""Mamba: A. Gu and T. Dao, "Mamba: linear-time sequence modeling with selective state spaces", 2023."""
+
+from ...config import Fields
+from .checkpoint_family import Family, Rule
+
+MIXER = ("A_log", "D", "x_proj.weight", "dt_proj.weight", "dt_proj.bias", "in_proj.weight", "out_proj.weight")
+
+
+class MambaFamily(Family):
+    """Mixers with a norm before them and residual connections."""
+
+    model_types = ("mamba",)
+    tied_by_default = True
+
+    def model(self) -> Fields:
+        """Return the section ``model``; see `Family.model`."""
+        self.require(use_bias=False, hidden_act="silu")
+        size = self.number("hidden_size")
+        self.require(intermediate_size=self.number("expand", 2) * size)
+        return {
+            "layer": "mamba",
+            "embedding_size": size,
+            "hidden_size": size,
+            "num_layers": self.number("num_hidden_layers"),
+            "dropout": 0.0,
+            "tie_weights": self.is_tied,
+            "output_bias": False,
+            "options": {
+                "state_size": self.number("state_size", 16),
+                "expansion": self.number("expand", 2),
+                "kernel_size": self.number("conv_kernel", 4),
+                "dt_rank": self.number("time_step_rank", -(-size // 16)),
+                "norm_epsilon": self.number("layer_norm_epsilon", 1e-5),
+                "bias": self.has_kernel_bias,
+            },
+        }
+
+    @property
+    def has_kernel_bias(self) -> bool:
+        """Whether the short convolution has a bias."""
+        return bool(self.fields.get("use_conv_bias", True))
+
+    def rules(self) -> list[Rule]:
+        """Return the rules; see `Family.rules`."""
+        rules = self.tables("backbone.embeddings.weight", "lm_head.weight")
+        for i in range(self.number("num_hidden_layers")):
+            ours, theirs = f"layer.layers.{i}", f"backbone.layers.{i}"
+            rules.append(Rule(f"{ours}.norm.weight", (f"{theirs}.norm.weight",)))
+            rules += [Rule(f"{ours}.layer.{part}", (f"{theirs}.mixer.{part}",)) for part in MIXER]
+            rules.append(Rule(f"{ours}.layer.conv_weight", (f"{theirs}.mixer.conv1d.weight",), "kernel"))
+            if self.has_kernel_bias:
+                rules.append(Rule(f"{ours}.layer.conv_bias", (f"{theirs}.mixer.conv1d.bias",)))
+        return [*rules, Rule("layer.norm.weight", ("backbone.norm_f.weight",))]

@@ -1,0 +1,96 @@
+"""Small checkpoints with random weights, as the transformers library writes them."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+TEXT = ["the cat sat on the mat and the dog barked", "héllo wörld €uro 你好", "a b c d e f g , she likes it ."] * 30
+SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+GATED = {**SIZES, "num_key_value_heads": 2, "intermediate_size": 48}
+IDS = {"bos_token_id": 1, "eos_token_id": 2}
+GPT2 = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
+
+
+def byte_level(*special: str) -> Tokenizer:
+    """Return a tokenizer as that of GPT-2 and Qwen2."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=320, special_tokens=list(special), initial_alphabet=alphabet, show_progress=False
+    )
+    tokenizer.train_from_iterator(TEXT, trainer)
+    return tokenizer
+
+
+def sentence_pieces() -> Tokenizer:
+    """Return a tokenizer as that of Llama: a space is put before the text, and bytes spell what is unknown."""
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
+    tokenizer.normalizer = normalizers.Prepend("▁")
+    tokenizer.pre_tokenizer = pre_tokenizers.Split("▁", "merged_with_next")
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    parts = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    tokenizer.decoder = decoders.Sequence(parts)
+    special = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
+    tokenizer.train_from_iterator(
+        TEXT, trainers.BpeTrainer(vocab_size=400, special_tokens=special, show_progress=False)
+    )
+    return tokenizer
+
+
+def gpt2_like() -> Tokenizer:
+    return byte_level("<|endoftext|>")
+
+
+CHECKPOINTS: dict[str, tuple[str, dict[str, Any], Callable[[], Tokenizer]]] = {
+    "gpt2": ("GPT2", {**GPT2, "bos_token_id": 0, "eos_token_id": 0}, gpt2_like),
+    "gpt2-end": (
+        "GPT2",
+        {**GPT2, "bos_token_id": 3, "eos_token_id": 3, "activation_function": "gelu", "n_inner": 40},
+        lambda: byte_level("a", "b", "c", "<|endoftext|>"),
+    ),
+    "llama": ("Llama", {**GATED, **IDS}, sentence_pieces),
+    "llama-tied": (
+        "Llama",
+        {**GATED, **IDS, "tie_word_embeddings": True, "rope_parameters": {"rope_type": "default", "rope_theta": 5e5}},
+        sentence_pieces,
+    ),
+    "mistral": ("Mistral", {**GATED, **IDS, "sliding_window": 4}, sentence_pieces),
+    "qwen2": ("Qwen2", {**GATED, "eos_token_id": 2}, lambda: byte_level("x", "y", "<|im_end|>")),
+    "qwen3": ("Qwen3", {**GATED, "head_dim": 16, "eos_token_id": 2}, lambda: byte_level("x", "y", "<|im_end|>")),
+    "mixtral": ("Mixtral", {**GATED, **IDS, "num_local_experts": 4}, sentence_pieces),
+    "mamba": (
+        "Mamba",
+        {"hidden_size": 32, "num_hidden_layers": 2, "layer_norm_epsilon": 1e-6, "bos_token_id": 0, "eos_token_id": 0},
+        gpt2_like,
+    ),
+}
+
+
+def write(name: str, folder: Path, *, more_rows: int = 0, **save: Any) -> Any:
+    """Write a checkpoint with its tokenizer, and return the model of the transformers library."""
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    kind, settings, make = CHECKPOINTS[name]
+    tokenizer = make()
+    config = getattr(transformers, f"{kind}Config")(vocab_size=tokenizer.get_vocab_size() + more_rows, **settings)
+    suffix = "LMHeadModel" if kind == "GPT2" else "ForCausalLM"
+    torch.manual_seed(0)
+    model = getattr(transformers, kind + suffix)(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():  # norms and biases, too, which are 1 and 0 at the start
+            if parameter.dim() == 1:
+                parameter.normal_(1, 0.2)
+    model.save_pretrained(folder, **save)
+    transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(folder)
+    return model

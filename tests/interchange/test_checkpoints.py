@@ -1,0 +1,233 @@
+"""Checkpoints of the transformers library become runs: the same logits and tokens, and clear errors."""
+
+import json
+import shutil
+import struct
+from pathlib import Path
+
+import pytest
+import torch
+
+import seriatim
+from seriatim.cli.main import main
+from seriatim.interchange import checkpoint_import
+from seriatim.interchange.runs import import_run
+
+from . import checkpoints
+from .checkpoints import CHECKPOINTS, write
+
+transformers = pytest.importorskip("transformers")
+
+LINES = ["the cat sat", " leading", "two  spaces", "héllo 你好", "tab\t!", "", "😀 ok", "x" * 50, "trailing ", "ÀÉ ß ё"]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory):
+    """Return a function that gives a checkpoint's folder, its model there, and its run; each is made once."""
+    cache: dict[str, tuple[Path, object, seriatim.Run]] = {}
+
+    def get(name: str) -> tuple[Path, object, seriatim.Run]:
+        if name not in cache:
+            folder = tmp_path_factory.mktemp(name)
+            shards = {"max_shard_size": "20KB"} if name == "llama" else {}
+            model = write(name, folder, more_rows=7 if name == "llama-tied" else 0, **shards)
+            cache[name] = folder, model, import_run(str(folder), str(folder / "run"))
+        return cache[name]
+
+    return get
+
+
+def logits_there(run: seriatim.Run, logits: torch.Tensor) -> torch.Tensor:
+    """Return logits in the order of the ids there."""
+    order = run.tokenizer.exchanged(torch.arange(logits.shape[-1]).numpy())
+    return logits[..., torch.from_numpy(order)]
+
+
+@pytest.mark.parametrize("name", CHECKPOINTS)
+@torch.no_grad()
+def test_logits_are_those_of_the_library(made, name: str) -> None:
+    _, model, run = made(name)
+    ids = torch.randint(run.tokenizer.vocabulary_size, (3, 11), generator=torch.Generator().manual_seed(1))
+    expected = model(ids).logits
+    ours = torch.from_numpy(run.tokenizer.exchanged(ids.numpy()))
+    torch.testing.assert_close(logits_there(run, run.model(ours)[0]), expected, rtol=0, atol=1e-5)
+    state = run.model.initial_state(3)
+    for time in range(ids.shape[1]):
+        logits, state = run.model.step(ours[:, time], state)
+        torch.testing.assert_close(logits_there(run, logits), expected[:, time], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "gpt2-end", "llama", "qwen2"])
+def test_the_tokenizer_gives_the_same_tokens_and_texts(made, name: str) -> None:
+    folder, _, run = made(name)
+    there = transformers.PreTrainedTokenizerFast.from_pretrained(folder)
+    loaded = seriatim.load(run.path).tokenizer
+    for line in LINES:
+        ids = there.encode(line, add_special_tokens=False)
+        here = loaded.encode(line)
+        assert loaded.exchanged(here).tolist() == ids
+        assert loaded.decode(here) == there.decode(ids, clean_up_tokenization_spaces=False)
+        ends = loaded.token_ends(line, here)
+        assert not len(ends) or ends[-1] == len(line.encode())
+    settings = CHECKPOINTS[name][1]
+    assert loaded.exchanged([0])[0] == settings["eos_token_id"]
+    assert loaded.exchanged([loaded.begin])[0] == settings.get("bos_token_id", settings["eos_token_id"])
+
+
+@torch.no_grad()
+def test_texts_begin_and_end_as_the_library_says(made) -> None:
+    """Scores are those of the tokens after <s> and before </s>."""
+    _, model, run = made("llama")
+    line = "the cat sat"
+    ids = run.tokenizer.exchanged(run.tokenizer.encode(line)).tolist()
+    whole = torch.tensor([[1, *ids, 2]])
+    nats = torch.log_softmax(model(whole).logits.double(), 2)[0, :-1].gather(1, whole[0, 1:, None]).squeeze(1)
+    stream = run.stream()
+    assert stream.feed(line).log_probability == pytest.approx(nats[:-1].sum().item(), abs=1e-4)
+    (units,) = run.surprisal([line], by="token")
+    expected = (-nats[:-1] / torch.log(torch.tensor(2.0))).tolist()
+    assert [unit.bits for unit in units] == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "mamba"])
+def test_an_imported_run_is_a_run(made, name: str, texts, tmp_path, capsys) -> None:
+    folder, _, run = made(name)
+    out = str(tmp_path / "run")
+    assert main(["import", str(folder), "--out", out]) == 0
+    assert main(["evaluate", out, "--data", texts["test"], "--json"]) == 0
+    metrics = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert metrics["bits_per_byte"] > 0
+    assert main(["generate", out, "--prompt", "the cat", "--max-tokens", "5", "--seed", "1"]) == 0
+    assert main(["surprisal", out, texts["test"], "--by", "token"]) == 0
+    assert main(["import", str(folder), "--out", out]) == 2  # an existing run
+    assert main(["import", str(folder), "--out", out, "--overwrite"]) == 0
+    tuned = str(tmp_path / "tuned")
+    unit = ["--data.unit", run.config.data.unit]
+    given = ["--data", texts["train"], *unit, "--init", out, "--training.steps", "2", "--out", tuned]
+    assert main(["train", "lm", *given]) == 0
+    fine = seriatim.load(tuned)
+    assert fine.tokenizer.kind == "pretrained"
+    assert fine.config.model.options == run.config.model.options
+    state = tmp_path / "state.safetensors"
+    stream = run.stream()
+    stream.feed("the cat")
+    stream.save(state)
+    assert "".join(run.stream().load(state).generate(max_tokens=4, seed=2)) == "".join(
+        stream.generate(max_tokens=4, seed=2)
+    )
+
+
+def changed(folder: Path, tmp_path: Path, **fields: object) -> Path:
+    """Copy a checkpoint, with other fields in its config.json."""
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("run"))
+    config = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps({**config, **fields}))
+    return copy
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "message"),
+    [
+        ("gpt2", {"model_type": "falcon"}, "model_type 'falcon' is not known; known are gpt2, llama"),
+        ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx True is not supported"),
+        ("gpt2", {"activation_function": "swish"}, "activation_function 'swish' is not supported; known are gelu_new"),
+        ("gpt2", {"n_embd": 48}, "has the shape"),
+        ("gpt2", {"n_embd": "wide"}, "n_embd must be a positive number, got 'wide'"),
+        ("gpt2", {"n_layer": 3}, "the tensor transformer.h.2.attn.c_attn.bias is missing"),
+        ("gpt2", {"n_layer": 1}, "the tensor transformer.h.1.attn.c_attn.bias has no place"),
+        ("gpt2", {"eos_token_id": None}, "no eos_token_id, the token that ends a text"),
+        ("gpt2", {"auto_map": {"AutoModel": "x.y"}}, "auto_map names code of the checkpoint"),
+        ("llama", {"attention_bias": True}, "attention_bias true is not supported"),
+        ("llama", {"mlp_bias": True}, "mlp_bias True is not supported"),
+        ("llama", {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1.0}}, "rope_type 'yarn' is not supported"),
+        ("llama", {"rope_parameters": None, "rope_scaling": {"type": "linear"}}, "rope_type 'linear' is not supported"),
+        ("llama", {"layer_types": ["full_attention", "sliding_attention"]}, "differ from layer to layer"),
+        ("mamba", {"use_bias": True}, "use_bias True is not supported"),
+    ],
+)
+def test_what_is_not_supported_is_named(made, tmp_path, capsys, name: str, fields: dict, message: str) -> None:
+    copy, out = changed(made(name)[0], tmp_path, **fields), tmp_path / "out"
+    assert main(["import", str(copy), "--out", str(out)]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert not out.exists()
+
+
+def test_damaged_folders(made, tmp_path, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, _, _ = made("llama")
+
+    def refused(change, message: str) -> None:
+        copy, out = tmp_path / "copy", tmp_path / "out"
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("run"))
+        change(copy)
+        assert main(["import", str(copy), "--out", str(out)]) == 2
+        error = capsys.readouterr().err
+        assert message in error
+        assert error.count("\n") == 1
+        assert not out.exists()
+
+    shard = next(iter(sorted(path.name for path in folder.glob("model-*.safetensors"))))
+
+    def pickled(copy: Path) -> None:
+        for path in copy.glob("model*"):
+            path.unlink()
+        (copy / "pytorch_model.bin").write_bytes(b"\x80\x04.")
+
+    def cut(copy: Path) -> None:
+        content = (copy / shard).read_bytes()
+        (copy / shard).write_bytes(content[: len(content) // 2])
+
+    def not_finite(copy: Path) -> None:
+        content = bytearray((copy / shard).read_bytes())
+        start = 8 + struct.unpack("<Q", content[:8])[0]
+        content[start : start + 4] = struct.pack("<f", float("nan"))
+        (copy / shard).write_bytes(bytes(content))
+
+    refused(lambda copy: (copy / shard).unlink(), f"the file '{shard}' is missing")
+    refused(pickled, "pickled weights can run code and are not read")
+    refused(cut, "damaged")
+    refused(lambda copy: (copy / "tokenizer.json").unlink(), "no tokenizer.json")
+    refused(lambda copy: (copy / "tokenizer.json").write_text('{"model": {}}'), "tokenizer.json: ")
+    refused(lambda copy: (copy / "tokenizer.json").write_text("[1]"), "not a tokenizer")
+    refused(lambda copy: (copy / "config.json").write_text("{"), "config.json")
+    refused(lambda copy: (copy / "config.json").unlink(), "no config.json")
+    monkeypatch.setattr(checkpoint_import, "SPARE_BYTES", 1 << 60)
+    refused(lambda copy: None, "GB are free; make room")
+    monkeypatch.undo()
+    copy, out = tmp_path / "copy", tmp_path / "out"
+    shutil.rmtree(copy)
+    shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("run"))
+    not_finite(copy)
+    assert main(["import", str(copy), "--out", str(out)]) == 2
+    assert "holds NaN or infinity" in capsys.readouterr().err
+    assert not (out / "model.safetensors").exists()
+
+
+def test_a_checkpoint_of_the_hub_that_cannot_be_downloaded(tmp_path, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub = pytest.importorskip("huggingface_hub")
+    out = tmp_path / "out"
+
+    def fails(name: str, **settings: object) -> str:
+        raise OSError(f"no network for {name}")
+
+    monkeypatch.setattr(hub, "snapshot_download", fails)
+    assert main(["import", "hf:someone/model", "--out", str(out)]) == 2
+    assert "hf:someone/model: cannot be downloaded (no network for someone/model)" in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_a_checkpoint_of_the_hub_is_a_folder(made, tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub, folder = pytest.importorskip("huggingface_hub"), made("gpt2")[0]
+    monkeypatch.setattr(hub, "snapshot_download", lambda name, allow_patterns: str(folder))
+    assert main(["import", "hf:someone/model", "--out", str(tmp_path / "out")]) == 0
+
+
+def test_every_family_has_a_checkpoint_here() -> None:
+    from seriatim.interchange.families.known_families import FAMILIES
+
+    kinds = {CHECKPOINTS[name][0].lower() for name in CHECKPOINTS}
+    assert set(FAMILIES) == kinds
+    assert checkpoints.TEXT
