@@ -17,8 +17,8 @@ def add_export(verbs: Verbs) -> None:
     """Add ``seriatim export RUN --format NAME --out FILE``."""
     parser = add_verb(verbs, "export", export, "write a model in a format of other programs")
     parser.add_argument("run", metavar="RUN", help="the run to export")
-    parser.add_argument("--format", required=True, metavar="NAME", help="arpa (n-grams)")
-    parser.add_argument("--out", required=True, metavar="FILE", help="the file to write; .gz compresses an ARPA file")
+    parser.add_argument("--format", required=True, metavar="NAME", help="arpa (n-grams) or transformers (a folder)")
+    parser.add_argument("--out", required=True, metavar="FILE", help="the file (.gz compresses it) or folder to write")
     add_code(parser)
 
 
@@ -29,7 +29,9 @@ def export(options: argparse.Namespace) -> None:
 
     run = load(options.run, allow_code=allowed(options))
     export_run(run, options.format, options.out)
-    write_out([f"wrote {options.out}: {options.format}, {sizes(run)}, {Path(options.out).stat().st_size:,} bytes\n"])
+    path = Path(options.out)
+    size = sum(file.stat().st_size for file in (path.iterdir() if path.is_dir() else (path,)))
+    write_out([f"wrote {options.out}: {options.format}, {sizes(run)}, {size:,} bytes\n"])
 
 
 def add_import(verbs: Verbs) -> None:

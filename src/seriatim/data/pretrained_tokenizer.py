@@ -62,10 +62,15 @@ class PretrainedTokenizer(Tokenizer):
             token = self.inner.token_to_id(unknown)
             self.unknown_id = None if token is None else int(self.exchanged(np.array([token]))[0])
 
-    def exchanged(self, ids: np.ndarray) -> np.ndarray:
+    def exchanged(self, ids: np.ndarray | list[int]) -> np.ndarray:
         """Return the ids here of ids there, or the other way round."""
         ids = np.asarray(ids)
         return np.where(ids == END, self.end, np.where(ids == self.end, END, ids))
+
+    def library_token(self, token: int) -> str | None:
+        """Return what the library calls a token; None for a row without a token."""
+        name: str | None = self.inner.id_to_token(int(self.exchanged(np.array([token]))[0]))
+        return name
 
     def encode(self, text: str) -> np.ndarray:
         """Return token ids ``(tokens,)``, int32; no special tokens are added."""
@@ -76,7 +81,7 @@ class PretrainedTokenizer(Tokenizer):
         """Return the bytes of a token, which may be part of a character; none for the boundary symbol."""
         if token == END:
             return b""
-        name = self.inner.id_to_token(int(self.exchanged(np.array([token]))[0]))
+        name = self.library_token(token)
         if name is None:  # a row of the embedding without a token
             return b""
         if self.falls_back and FALLBACK.fullmatch(name):

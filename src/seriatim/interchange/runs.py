@@ -17,19 +17,24 @@ from ..tasks import find
 from ..training.run_files import ARPA, begin_run, check_file, check_out
 from .arpa import write_arpa
 from .arpa_reader import read_arpa
+from .checkpoint_export import export_checkpoint
 from .checkpoint_import import import_checkpoint
 from .checkpoint_reader import HUB
 
-FORMATS = ("arpa",)
+FORMATS = ("arpa", "transformers")
 
 
 def export_run(run: Run, file_format: str, out: str) -> None:
     """Write the model of a run to the file ``out`` in one of `FORMATS`; raise InputError if it cannot hold the model.
 
-    ARPA is for n-grams, and compressed if the name of the file ends in ``.gz``.
+    ARPA is for n-grams, and compressed if the name of the file ends in ``.gz``. For ``transformers``, ``out`` is a
+    folder that does not exist yet.
     """
     if file_format not in FORMATS:
         raise InputError(f"--format {file_format}: no such format; {nearest(file_format, list(FORMATS))}")
+    if file_format == "transformers":
+        export_checkpoint(run, out)
+        return
     if not isinstance(run.model, NGram):
         what = "a cache beside its n-grams" if run.config.model.layer == "ngram" else f"layer {run.config.model.layer}"
         raise InputError(f"{run.path}: has {what}, which an ARPA file cannot hold; give a run of n-grams alone")

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal, NamedTuple, cast
 import torch
 from torch import Tensor
 
-from ...config import Fields
+from ...config import Fields, Model
 from ...core.errors import InputError, shown
 
 Kind = Literal["same", "transposed", "joined", "kernel", "table"]
@@ -43,6 +43,23 @@ class Rule(NamedTuple):
         return [exchange(parameter) if self.kind == "table" else parameter]
 
 
+class ModelFacts(NamedTuple):
+    """A model here: its configuration, its options with their defaults, and where messages say it is."""
+
+    model: Model
+    options: Fields
+    where: str
+
+    def demand(self, **expected: object) -> None:
+        """Raise InputError for the first option of the layer that has another value."""
+        for name, value in expected.items():
+            if self.options.get(name, value) != value:
+                raise InputError(
+                    f"{self.where}: model.options.{name} {shown(self.options[name])} has no place there, only "
+                    f"{shown(value)} has"
+                )
+
+
 class Family:
     """Checkpoints that a model here can hold; a subclass for each kind of architecture."""
 
@@ -61,6 +78,15 @@ class Family:
 
     def rules(self) -> list[Rule]:
         """Return the rule for each parameter of the model."""
+        raise NotImplementedError
+
+    @classmethod
+    def fields_for(cls, facts: "ModelFacts") -> Fields:
+        """Return the fields of `config.json` for a model here; raise InputError if this family cannot hold it."""
+        raise NotImplementedError
+
+    def rows(self, count: int) -> list[int]:
+        """Return the rows of ``count`` joined tensors."""
         raise NotImplementedError
 
     def require(self, **expected: object) -> None:

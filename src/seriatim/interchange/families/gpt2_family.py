@@ -1,7 +1,8 @@
 """GPT-2: A. Radford et al., "Language models are unsupervised multitask learners", 2019."""
 
 from ...config import Fields
-from .checkpoint_family import Family, Rule
+from ...core.errors import InputError
+from .checkpoint_family import Family, ModelFacts, Rule
 
 ACTIVATIONS = {
     "gelu_new": "gelu-tanh",
@@ -45,6 +46,30 @@ class GPT2Family(Family):
                 "feed_forward_size": self.number("n_inner", 4 * size),
                 "bias": True,
             },
+        }
+
+    @classmethod
+    def fields_for(cls, facts: ModelFacts) -> Fields:
+        """Return the fields; see `Family.fields_for`."""
+        facts.demand(
+            norm="layer", norm_first=True, bias=True, qkv_bias=True, qk_norm=False, score="scaled-dot", causal=True,
+            window=None, num_experts=None, head_size=facts.model.hidden_size // facts.options["num_heads"],
+            num_kv_heads=facts.options["num_heads"],
+        )  # fmt: skip
+        names = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
+        kind = facts.options["feed_forward"]
+        if kind not in names:
+            raise InputError(f"{facts.where}: model.options.feed_forward {kind} has no place in a checkpoint of GPT-2")
+        return {
+            "model_type": "gpt2",
+            "architectures": ["GPT2LMHeadModel"],
+            "n_embd": facts.model.hidden_size,
+            "n_layer": facts.model.num_layers,
+            "n_head": facts.options["num_heads"],
+            "n_positions": facts.options["max_length"],
+            "n_inner": facts.options["feed_forward_size"],
+            "activation_function": names[kind],
+            "layer_norm_epsilon": facts.options["norm_epsilon"],
         }
 
     def rules(self) -> list[Rule]:

@@ -1,12 +1,17 @@
 """The families by the ``model_type`` of their `config.json`."""
 
-from ...config import Fields
+from torch import nn
+
+from ...config import Fields, Model
 from ...core.errors import InputError, shown
-from .checkpoint_family import Family
+from ...layers import options_of
+from .checkpoint_family import Family, ModelFacts
 from .gpt2_family import GPT2Family
 from .llama_family import LlamaFamily
 from .mamba_family import MambaFamily
 
+LAYERS: dict[str, type[Family]] = {"transformer": LlamaFamily, "mamba": MambaFamily}
+"""The layers that checkpoints can hold."""
 FAMILIES: dict[str, type[Family]] = {
     name: family for family in (GPT2Family, LlamaFamily, MambaFamily) for name in family.model_types
 }
@@ -18,3 +23,34 @@ def family_of(fields: Fields, where: str) -> Family:
     if name not in FAMILIES:
         raise InputError(f"{where}: model_type {shown(name)} is not known; known are {', '.join(sorted(FAMILIES))}")
     return FAMILIES[str(name)](fields, where)
+
+
+def family_for(model: Model, built: nn.Module, where: str) -> Fields:
+    """Return the fields of a checkpoint for a language model here; raise InputError if no family can hold it."""
+    if model.layer not in LAYERS:
+        raise InputError(f"{where}: layer {model.layer} is in no checkpoint; known are {', '.join(LAYERS)}")
+    if model.output_bias:
+        raise InputError(
+            f"{where}: the output layer has a bias, which no checkpoint has; train with --model.output_bias false"
+        )
+    if model.embedding_size != model.hidden_size or model.bidirectional:
+        raise InputError(f"{where}: the layers of a checkpoint are as wide as its embedding and read forwards")
+    declared = options_of(model.layer, model.options)
+    options: Fields = {name: option.default for name, option in declared.items()} | model.options
+    options |= chosen_sizes(built)
+    if options.get("qkv_bias") is None:
+        options["qkv_bias"] = options.get("bias")
+    family = GPT2Family if options.get("position") == "learned" else LAYERS[model.layer]
+    return family.fields_for(ModelFacts(model, options, where))
+
+
+def chosen_sizes(built: nn.Module) -> Fields:
+    """Return the options whose default is chosen from other sizes, as a model has them."""
+    sizes: Fields = {}
+    for part in built.modules():
+        if all(isinstance(getattr(part, name, None), int) for name in ("num_heads", "cache_heads", "cache_size")):
+            heads: dict[str, int] = vars(part)
+            sizes |= {"num_heads": heads["num_heads"], "num_kv_heads": heads["cache_heads"] // 2}
+            sizes["head_size"] = heads["cache_size"]
+    widths = [len(value) for name, value in built.named_parameters() if name.endswith("up_proj.weight")]
+    return sizes | ({"feed_forward_size": widths[0]} if widths else {})

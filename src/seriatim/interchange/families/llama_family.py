@@ -6,7 +6,7 @@ and "Mixtral of experts", 2024; A. Yang et al., "Qwen2 technical report", 2024, 
 
 from ...config import Fields
 from ...core.errors import InputError, shown
-from .checkpoint_family import Family, Rule
+from .checkpoint_family import Family, ModelFacts, Rule
 
 ACTIVATIONS = {"silu": "swiglu", "gelu": "geglu", "relu": "reglu"}
 
@@ -49,6 +49,65 @@ class LlamaFamily(Family):
             "output_bias": False,
             "options": options,
         }
+
+    @classmethod
+    def fields_for(cls, facts: ModelFacts) -> Fields:
+        """Return the fields; see `Family.fields_for`."""
+        options = facts.options
+        facts.demand(position="rotary", norm="rms", norm_first=True, bias=False, score="scaled-dot", causal=True)
+        kind, experts = cls.type_for(facts), options.get("num_experts")
+        names = {ours: theirs for theirs, ours in ACTIVATIONS.items()}
+        if options["feed_forward"] not in names:
+            raise InputError(
+                f"{facts.where}: model.options.feed_forward {options['feed_forward']} has no place there, "
+                f"only {', '.join(names)}"
+            )
+        fields: Fields = {
+            "model_type": kind,
+            "architectures": [f"{kind.capitalize()}ForCausalLM"],
+            "hidden_size": facts.model.hidden_size,
+            "num_hidden_layers": facts.model.num_layers,
+            "num_attention_heads": options["num_heads"],
+            "num_key_value_heads": options["num_kv_heads"],
+            "head_dim": options["head_size"],
+            "intermediate_size": options["feed_forward_size"],
+            "hidden_act": names[options["feed_forward"]],
+            "rms_norm_eps": options["norm_epsilon"],
+            "rope_parameters": {"rope_type": "default", "rope_theta": options["rotary_base"]},
+            "max_position_embeddings": 1 << 20,
+        }
+        if kind in ("mistral", "mixtral"):
+            fields["sliding_window"] = options["window"]
+        if experts:
+            fields |= {"num_local_experts": experts, "num_experts_per_tok": options["experts_per_token"]}
+        return fields
+
+    @classmethod
+    def type_for(cls, facts: ModelFacts) -> str:
+        """Return the ``model_type`` that has the parts of a model."""
+        options = facts.options
+        parts = [
+            name
+            for name, present in (
+                ("qwen3", options["qk_norm"]),
+                ("qwen2", options["qkv_bias"]),
+                ("mixtral", options.get("num_experts")),
+                ("mistral", options["window"]),
+            )
+            if present
+        ]
+        kind = parts[0] if parts else "llama"
+        if parts not in ([], ["mixtral", "mistral"]) and len(parts) > 1:
+            raise InputError(f"{facts.where}: no architecture has the parts of {' and '.join(parts)} together")
+        if kind == "qwen2" and options["head_size"] * options["num_heads"] != facts.model.hidden_size:
+            raise InputError(f"{facts.where}: a checkpoint of qwen2 has no head_size of its own; leave it out")
+        return kind
+
+    def rows(self, count: int) -> list[int]:
+        """Return the rows of queries, keys and values."""
+        options = self.model()["options"]
+        heads = (options["num_heads"], options["num_kv_heads"], options["num_kv_heads"])
+        return [head * options["head_size"] for head in heads][:count]
 
     @property
     def has_bias(self) -> bool:

@@ -1,7 +1,7 @@
 """Mamba: A. Gu and T. Dao, "Mamba: linear-time sequence modeling with selective state spaces", 2023."""
 
 from ...config import Fields
-from .checkpoint_family import Family, Rule
+from .checkpoint_family import Family, ModelFacts, Rule
 
 MIXER = ("A_log", "D", "x_proj.weight", "dt_proj.weight", "dt_proj.bias", "in_proj.weight", "out_proj.weight")
 
@@ -33,6 +33,26 @@ class MambaFamily(Family):
                 "norm_epsilon": self.number("layer_norm_epsilon", 1e-5),
                 "bias": self.has_kernel_bias,
             },
+        }
+
+    @classmethod
+    def fields_for(cls, facts: ModelFacts) -> Fields:
+        """Return the fields; see `Family.fields_for`."""
+        facts.demand(norm="rms", norm_first=True)
+        options, size = facts.options, facts.model.hidden_size
+        return {
+            "model_type": "mamba",
+            "architectures": ["MambaForCausalLM"],
+            "hidden_size": size,
+            "num_hidden_layers": facts.model.num_layers,
+            "state_size": options["state_size"],
+            "expand": options["expansion"],
+            "intermediate_size": options["expansion"] * size,
+            "conv_kernel": options["kernel_size"],
+            "time_step_rank": options["dt_rank"] or -(-size // 16),
+            "use_conv_bias": options["bias"],
+            "use_bias": False,
+            "layer_norm_epsilon": options["norm_epsilon"],
         }
 
     @property

@@ -1,0 +1,71 @@
+"""Writes a run as a checkpoint that the ``transformers`` library opens."""
+
+import json
+import shutil
+from pathlib import Path
+
+from safetensors.torch import save_file
+from torch import Tensor
+
+from ..config import Fields
+from ..core.errors import InputError
+from ..data.pretrained_tokenizer import PretrainedTokenizer
+from ..models.language_model import LanguageModel
+from ..runs.run import Run
+from ..storage.atomic_files import write_whole
+from .checkpoint_import import exchanged_rows
+from .checkpoint_reader import CONFIG, TOKENIZER, TOKENIZER_CONFIG, WEIGHTS
+from .families.known_families import FAMILIES, family_for
+from .tokenizer_export import library_fields, special_tokens
+
+MAX_LENGTH = 1 << 20
+"""What `tokenizer_config.json` says of the length of a text where the positions of a model do not end."""
+
+
+def export_checkpoint(run: Run, out: str) -> None:
+    """Write the folder ``out``, which must not exist: `config.json`, `model.safetensors` and the tokenizer.
+
+    Raises:
+        InputError: the model has a part that no architecture of the library has; or the folder exists.
+    """
+    folder = Path(out)
+    if folder.exists():
+        raise InputError(f"--out: {out} exists; choose another folder")
+    if not folder.resolve().parent.is_dir():
+        raise InputError(f"{out}: cannot be written there; give a folder in one that exists")
+    if run.config.task != "lm" or not isinstance(run.model, LanguageModel) or run.answering is not run.model:
+        raise InputError(f"{run.path}: only a single neural language model can be a checkpoint of transformers")
+    tokenizer = run.tokenizer
+    begin, end = tokenizer.begin, 0
+    if isinstance(tokenizer, PretrainedTokenizer):
+        begin, end = (int(tokenizer.exchanged([token])[0]) for token in (begin, end))
+    fields = family_for(run.config.model, run.model, str(run.path))
+    fields |= {"vocab_size": tokenizer.vocabulary_size, "bos_token_id": begin, "eos_token_id": end}
+    fields |= {"dtype": "float32", "tie_word_embeddings": run.config.model.tie_weights}
+    family = FAMILIES[fields["model_type"]](fields, str(run.path))
+    parameters, tensors = dict(run.model.named_parameters()), dict[str, Tensor]()
+    exchange = exchanged_rows(tokenizer) if isinstance(tokenizer, PretrainedTokenizer) else lambda table: table
+    for rule in family.rules():
+        parameter = parameters.pop(rule.ours).detach().cpu()
+        sizes = family.rows(len(rule.theirs)) if rule.kind == "joined" else []
+        for name, tensor in zip(rule.theirs, rule.to_theirs(parameter, sizes, exchange), strict=True):
+            tensors[name] = tensor.contiguous().clone()
+    assert not parameters, parameters
+    aside = folder.with_name(f"{folder.name}.partial")
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir()
+    try:
+        _write(aside, fields, tensors, run)
+        aside.rename(folder)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _write(folder: Path, fields: Fields, tensors: dict[str, Tensor], run: Run) -> None:
+    save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
+    names = special_tokens(run.tokenizer)
+    length = fields.get("n_positions", MAX_LENGTH)
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
+    settings |= {"model_max_length": length, **names}
+    for name, content in ((CONFIG, fields), (TOKENIZER_CONFIG, settings), (TOKENIZER, library_fields(run.tokenizer))):
+        write_whole(folder / name, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
