@@ -17,7 +17,9 @@ def add_export(verbs: Verbs) -> None:
     """Add ``seriatim export RUN --format NAME --out FILE``."""
     parser = add_verb(verbs, "export", export, "write a model in a format of other programs")
     parser.add_argument("run", metavar="RUN", help="the run to export")
-    parser.add_argument("--format", required=True, metavar="NAME", help="arpa (n-grams) or transformers (a folder)")
+    parser.add_argument(
+        "--format", required=True, metavar="NAME", help="arpa (n-grams), torch (safetensors) or transformers (a folder)"
+    )
     parser.add_argument("--out", required=True, metavar="FILE", help="the file (.gz compresses it) or folder to write")
     add_code(parser)
 

@@ -1,0 +1,58 @@
+"""Writes the parameters of a run as a state dictionary with the names of `torch.nn`."""
+
+from pathlib import Path
+
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from ..core.contract import SequenceLayer
+from ..core.errors import InputError
+from ..layers import to_torch
+from ..runs.run import Run
+from ..storage.atomic_files import whole
+from ..training.run_files import Kind, check_file
+
+MARK = "seriatim export of torch"
+STATE = Kind("a state dictionary that Seriatim exported", MARK.encode())
+
+
+def export_torch(run: Run, out: str) -> None:
+    """Write the parameters to a safetensors file; see `torch_state`.
+
+    Raises:
+        InputError: the model has no parameters of its own, such as n-grams; or the file exists and is of another kind.
+    """
+    data = run.config.data
+    check_file(out, STATE, (data.train, data.valid, data.test))
+    path = Path(out).resolve()
+    if not path.parent.is_dir():
+        raise InputError(f"{out}: cannot be written there; give a file in a folder that exists")
+    tensors = torch_state(run.model)
+    if not tensors or run.answering is not run.model:
+        raise InputError(f"{run.path}: has no parameters of a single network; give a run of a neural layer")
+    with whole(path) as aside:
+        save_file(tensors, aside, metadata={"format": "pt", "written by": MARK})
+
+
+def torch_state(model: nn.Module) -> dict[str, Tensor]:
+    """Return all parameters by name; those of recurrent layers as `torch.nn.RNN`, `LSTM` and `GRU` call them.
+
+    A stack of such layers in the attribute ``layer`` gives ``layer.weight_ih_l0`` and so on, as one module of
+    `torch.nn` in that attribute has it. All other parameters keep their names. Tied parameters are written under each
+    of their names.
+    """
+    tensors: dict[str, Tensor] = {}
+    done: list[str] = []
+    for name, module in model.named_modules():
+        if not isinstance(module, SequenceLayer) or name.startswith(tuple(done)):
+            continue
+        try:
+            twin = to_torch(module)
+        except ValueError:  # torch.nn has no such module
+            continue
+        done.append(f"{name}.")
+        tensors |= {f"{name}.{key}": value for key, value in twin.state_dict().items()}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        if not name.startswith(tuple(done)):
+            tensors[name] = parameter.detach()
+    return {name: value.cpu().clone().contiguous() for name, value in tensors.items()}
