@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from ..core.contract import SequenceLayer
 from ..core.errors import InputError
 from ..layers import to_torch
+from ..models.base_models import NeuralModel
 from ..runs.run import Run
 from ..storage.atomic_files import whole
 from ..training.run_files import Kind, check_file
@@ -27,11 +28,10 @@ def export_torch(run: Run, out: str) -> None:
     path = Path(out).resolve()
     if not path.parent.is_dir():
         raise InputError(f"{out}: cannot be written there; give a file in a folder that exists")
-    tensors = torch_state(run.model)
-    if not tensors or run.answering is not run.model:
+    if not isinstance(run.model, NeuralModel) or run.answering is not run.model:
         raise InputError(f"{run.path}: has no parameters of a single network; give a run of a neural layer")
     with whole(path) as aside:
-        save_file(tensors, aside, metadata={"format": "pt", "written by": MARK})
+        save_file(torch_state(run.model), aside, metadata={"format": "pt", "written by": MARK})
 
 
 def torch_state(model: nn.Module) -> dict[str, Tensor]:
