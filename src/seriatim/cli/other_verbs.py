@@ -39,9 +39,9 @@ def export(options: argparse.Namespace) -> None:
 def add_import(verbs: Verbs) -> None:
     """Add ``seriatim import DIR --out RUN``."""
     parser = add_verb(verbs, "import", import_run, "make a run from a model of another program")
-    parser.add_argument(
-        "source", metavar="DIR", help="the folder of a checkpoint of transformers, hf:NAME on the hub, or an ARPA file"
-    )
+    text = "a checkpoint folder of transformers, hf:NAME on the hub, or an ARPA file; several ARPA files are mixed"
+    parser.add_argument("sources", nargs="+", metavar="DIR", help=text)
+    parser.add_argument("--weights", metavar="W,W", help="the weights of several ARPA files (default: equal)")
     parser.add_argument("--out", required=True, metavar="RUN", help="the folder to write")
     parser.add_argument("--overwrite", action="store_true", help="replace an existing run")
 
@@ -50,7 +50,13 @@ def import_run(options: argparse.Namespace) -> None:
     """Import a model."""
     from ..interchange import runs
 
-    run = runs.import_run(options.source, options.out, overwrite=options.overwrite)
+    weights = None
+    if options.weights is not None:
+        try:
+            weights = [float(weight) for weight in options.weights.split(",")]
+        except ValueError:
+            raise InputError("--weights: must be positive numbers, such as 0.7,0.3") from None
+    run = runs.import_run(options.sources, options.out, weights=weights, overwrite=options.overwrite)
     vocabulary = f"{run.tokenizer.vocabulary_size:,} tokens in the vocabulary"
     write_out([f"wrote the run {options.out}: {runs.sizes(run)}, {vocabulary}\n"])
 

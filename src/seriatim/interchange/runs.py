@@ -1,5 +1,6 @@
 """Runs to files of other programs, and back."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..config import resolve
@@ -16,6 +17,7 @@ from ..storage.weights import stream_tensors
 from ..tasks import find
 from ..training.run_files import ARPA, begin_run, check_file, check_out
 from .arpa import write_arpa
+from .arpa_mixture import check_weights, mix
 from .arpa_reader import read_arpa
 from .checkpoint_export import export_checkpoint
 from .checkpoint_import import import_checkpoint
@@ -57,16 +59,29 @@ def sizes(run: Run) -> str:
     return f"order {len(counts)}, {sum(counts):,} n-grams ({listed})"
 
 
-def import_run(source: str, out: str | None, *, overwrite: bool = False) -> Run:
+def import_run(
+    source: str | Sequence[str],
+    out: str | None,
+    *,
+    weights: Sequence[float] | None = None,
+    overwrite: bool = False,
+) -> Run:
     """Make a run of an ARPA file, or of the folder of a checkpoint of the ``transformers`` library.
 
-    An ARPA file becomes a language model of lines whose tokens are words. See `read_arpa` and `import_checkpoint` for
-    errors.
+    An ARPA file becomes a language model of lines whose tokens are words; several are mixed into one, with ``weights``,
+    by default equal. See `read_arpa`, `mix` and `import_checkpoint` for errors.
     """
-    if source.startswith(HUB) or Path(source).is_dir():
-        return import_checkpoint(source, out, overwrite=overwrite)
-    path, folder = Path(source), check_out(out, overwrite=overwrite)
-    arpa = read_arpa(path)
+    sources = [source] if isinstance(source, str) else list(source)
+    folders = [name for name in sources if name.startswith(HUB) or Path(name).is_dir()]
+    if len(sources) == 1 and weights is not None:
+        raise InputError("--weights: has no meaning with one file; leave it out")
+    if folders and len(sources) > 1:
+        raise InputError(f"{folders[0]}: only ARPA files can be mixed; import it on its own")
+    if folders:
+        return import_checkpoint(sources[0], out, overwrite=overwrite)
+    folder, shares = check_out(out, overwrite=overwrite), check_weights(weights, len(sources))
+    models = [read_arpa(Path(name)) for name in sources]
+    arpa = models[0] if len(models) == 1 else mix(models, shares)
     model = {"layer": "ngram", "options": {"order": len(arpa.orders)}}
     settings = {"task": "lm", "data": {"unit": "line"}, "tokenizer": {"kind": "word"}, "model": model}
     task = find(resolve(settings))
