@@ -89,6 +89,24 @@ def test_texts_begin_and_end_as_the_library_says(made) -> None:
     assert [unit.bits for unit in units] == pytest.approx(expected, abs=1e-4)
 
 
+def test_a_text_in_pieces_has_the_tokens_of_the_whole(made) -> None:
+    run = made("llama")[2]
+    tokenizer = run.tokenizer
+    assert tokenizer.decode(tokenizer.encode("\n")) == "\n"
+    whole, parts = tokenizer.encode("the cat sat"), [tokenizer.encode("the"), tokenizer.encode_continued(" cat sat")]
+    assert tokenizer.decode([token for part in parts for token in part]) == "the cat sat"
+    one, two = run.stream(), run.stream()
+    one.feed("the cat sat")
+    two.feed("the")
+    two.feed(" cat sat")
+    if [token for part in parts for token in part] == whole.tolist():
+        torch.testing.assert_close(one.logits, two.logits)
+    assert len(tokenizer.encode_continued("\n")) == 1
+    assert run.score(["the cat sat"])[0].tokens == len(whole) + 1
+    first, second = run.surprisal(["the cat", "she"], by="token", carry_context=True)
+    assert "".join(unit.text for unit in (*first, *second)) == "the cat\nshe"
+
+
 @pytest.mark.parametrize("name", ["gpt2", "llama", "mamba"])
 def test_an_imported_run_is_a_run(made, name: str, texts, tmp_path, capsys) -> None:
     folder, _, run = made(name)
@@ -133,7 +151,19 @@ def changed(folder: Path, tmp_path: Path, **fields: object) -> Path:
         ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx True is not supported"),
         ("gpt2", {"activation_function": "swish"}, "activation_function 'swish' is not supported; known are gelu_new"),
         ("gpt2", {"n_embd": 48}, "has the shape"),
-        ("gpt2", {"n_embd": "wide"}, "n_embd must be a positive number, got 'wide'"),
+        ("gpt2", {"n_embd": "wide"}, "n_embd must be a positive whole number, got 'wide'"),
+        ("gpt2", {"n_embd": 32.0}, "n_embd must be a positive whole number, got 32.0"),
+        ("gpt2", {"model_type": ["gpt2"]}, "model_type ['gpt2'] is not known"),
+        ("gpt2", {"activation_function": ["gelu"]}, "activation_function ['gelu'] is not supported"),
+        ("gpt2", {"layer_norm_epsilon": -1}, "layer_norm_epsilon must be a positive number, got -1"),
+        ("mixtral", {"num_experts_per_tok": 1}, "num_experts_per_tok 1 is not supported"),
+        ("llama", {"rope_scaling": {"type": "dynamic", "factor": 2}}, "rope_type 'dynamic' is not supported"),
+        ("llama", {"layer_types": 5}, "layer_types must list full_attention or sliding_attention, got 5"),
+        (
+            "qwen2",
+            {"layer_types": None, "use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1},
+            "the window of attention differs",
+        ),
         ("gpt2", {"n_layer": 3}, "the tensor transformer.h.2.attn.c_attn.bias is missing"),
         ("gpt2", {"n_layer": 1}, "the tensor transformer.h.1.attn.c_attn.bias has no place"),
         ("gpt2", {"eos_token_id": None}, "no eos_token_id, the token that ends a text"),
@@ -142,7 +172,11 @@ def changed(folder: Path, tmp_path: Path, **fields: object) -> Path:
         ("llama", {"mlp_bias": True}, "mlp_bias True is not supported"),
         ("llama", {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1.0}}, "rope_type 'yarn' is not supported"),
         ("llama", {"rope_parameters": None, "rope_scaling": {"type": "linear"}}, "rope_type 'linear' is not supported"),
-        ("llama", {"layer_types": ["full_attention", "sliding_attention"]}, "differ from layer to layer"),
+        (
+            "llama",
+            {"layer_types": ["full_attention", "sliding_attention"]},
+            "the window of attention differs",
+        ),
         ("mamba", {"use_bias": True}, "use_bias True is not supported"),
     ],
 )
@@ -197,13 +231,60 @@ def test_damaged_folders(made, tmp_path, capsys, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(checkpoint_import, "SPARE_BYTES", 1 << 60)
     refused(lambda copy: None, "GB are free; make room")
     monkeypatch.undo()
-    copy, out = tmp_path / "copy", tmp_path / "out"
-    shutil.rmtree(copy)
-    shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("run"))
-    not_finite(copy)
-    assert main(["import", str(copy), "--out", str(out)]) == 2
-    assert "holds NaN or infinity" in capsys.readouterr().err
-    assert not (out / "model.safetensors").exists()
+    refused(not_finite, "holds NaN or infinity")
+    run, existing = made("gpt2")[2], tmp_path / "existing"
+    shutil.copytree(run.path, existing)
+    before = {path.name: path.read_bytes() for path in existing.iterdir() if path.is_file()}
+    assert main(["import", str(tmp_path / "copy"), "--out", str(existing), "--overwrite"]) == 2
+    assert {path.name: path.read_bytes() for path in existing.iterdir() if path.is_file()} == before
+    assert not list(tmp_path.glob(".seriatim*"))
+
+
+@torch.no_grad()
+def test_names_without_their_prefix_and_layers_without_kinds(made, tmp_path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    for name, prefix, buffers in (
+        ("gpt2", "transformer.", {"h.0.attn.bias": torch.ones(1, 1, 4, 4)}),
+        ("mamba", "backbone.", {}),
+        ("qwen2", "model.", {}),
+    ):
+        folder, model, _ = made(name)
+        copy = changed(folder, tmp_path / name, layer_types=None)
+        tensors = load_file(copy / "model.safetensors")
+        renamed = {key.removeprefix(prefix): value for key, value in tensors.items()}
+        save_file(renamed | buffers, copy / "model.safetensors", metadata={"format": "pt"})
+        run = import_run(str(copy), str(tmp_path / f"{name}-run"))
+        ids = torch.randint(run.tokenizer.vocabulary_size, (2, 9))
+        ours = torch.from_numpy(run.tokenizer.exchanged(ids.numpy()))
+        torch.testing.assert_close(logits_there(run, run.model(ours)[0]), model(ids).logits, rtol=0, atol=1e-5)
+
+
+@torch.no_grad()
+def test_fields_that_are_missing_have_the_values_of_the_library(tmp_path) -> None:
+    for name, fields in (
+        ("mixtral", ("rope_parameters", "rms_norm_eps")),
+        ("mistral", ("rope_parameters", "head_dim")),
+        ("mamba", ("time_step_rank", "conv_kernel", "state_size", "layer_norm_epsilon")),
+    ):
+        folder = tmp_path / name
+        write(name, folder)
+        config = json.loads((folder / "config.json").read_text())
+        for field in fields:
+            config.pop(field)
+        (folder / "config.json").write_text(json.dumps(config))
+        model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
+        run = import_run(str(folder), str(tmp_path / f"{name}-run"))
+        ids = torch.randint(run.tokenizer.vocabulary_size, (2, 9))
+        ours = torch.from_numpy(run.tokenizer.exchanged(ids.numpy()))
+        torch.testing.assert_close(logits_there(run, run.model(ours)[0]), model(ids).logits, rtol=0, atol=1e-5)
+
+
+def test_the_kind_of_tokenizer_needs_a_run(texts, tmp_path, capsys) -> None:
+    given = ["--data", texts["train"], "--tokenizer.kind", "pretrained", "--out", str(tmp_path / "run")]
+    assert main(["train", "lm", *given]) == 2
+    assert "pretrained is that of an imported run; give --init RUN" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_checkpoint_of_the_hub_that_cannot_be_downloaded(tmp_path, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -329,3 +410,10 @@ def test_what_no_checkpoint_holds_is_not_exported(made, tmp_path, capsys, texts)
     refused(made("gpt2")[2].path, "exists; choose another folder", tmp_path)
     refused(made("gpt2")[2].path, "give a folder in one that exists", tmp_path / "no" / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_short_positions_do_not_stop_the_measurement_of_rounding(made, tmp_path, capsys) -> None:
+    run, data = made("gpt2")[2], tmp_path / "data.txt"
+    data.write_text("the cat sat\nshe likes it\n")
+    assert main(["evaluate", str(run.path), "--data", str(data), "--weights", "int8"]) == 0
+    assert "weights rounded to int8" in capsys.readouterr().out

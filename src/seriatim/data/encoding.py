@@ -140,7 +140,8 @@ def _encoded(
             ids, sizes = tokenizer.encode_lines(text)
             ends.extend((total.tokens + sizes.cumsum()).tolist())
         else:
-            ids = tokenizer.encode(text)
+            is_new = bool(statistics.documents) or not total.tokens
+            ids = tokenizer.encode(text) if is_new else tokenizer.encode_continued(text)
             if statistics.documents and total.tokens and not (ends_lines and last == "\n"):
                 ids = np.concatenate([BOUNDARY, ids])  # not if a line end is the boundary symbol already
             last = text[-1:] or last

@@ -40,12 +40,7 @@ class PretrainedTokenizer(Tokenizer):
 
     def __init__(self, fields: Fields, *, end: int, begin: int, size: int) -> None:
         self.fields, self.end = dict(fields), end
-        try:
-            self.inner = tokenizers.Tokenizer.from_str(json.dumps(self.fields))
-        except Exception as error:  # the library raises Exception itself
-            raise ValueError(f"the tokenizers library cannot read it ({error})") from None
-        self.inner.no_padding()
-        self.inner.no_truncation()
+        self.inner, self.continuing = _opened(self.fields), _opened(without_space(self.fields))
         self.vocabulary_size = size
         if not 0 <= end < size or not 0 <= begin < size or self.inner.get_vocab_size() > size:
             raise ValueError(f"its {self.inner.get_vocab_size():,} tokens do not fit into {size:,} rows")
@@ -54,7 +49,10 @@ class PretrainedTokenizer(Tokenizer):
         self.is_byte_level, self.falls_back = decoder_of(self.fields) == "ByteLevel", bool(model.get("byte_fallback"))
         self.special = {token["content"] for token in self.fields.get("added_tokens") or ()}
         self._bytes = bytes_by_symbol()
-        first = self.inner.encode("a", add_special_tokens=False).ids
+        try:
+            first = self.inner.encode("a", add_special_tokens=False).ids
+        except Exception as error:
+            raise ValueError(f"the tokenizers library cannot use it ({error})") from None
         self.adds_space = bool(first) and self._joined(first).startswith(b" ")
         """Whether a space is put before a text, which is not a part of it."""
         unknown = model.get("unk_token")
@@ -74,7 +72,14 @@ class PretrainedTokenizer(Tokenizer):
 
     def encode(self, text: str) -> np.ndarray:
         """Return token ids ``(tokens,)``, int32; no special tokens are added."""
-        ids = self.inner.encode(self.prepare(text), add_special_tokens=False).ids if text else []
+        return self._encode(self.inner, text)
+
+    def encode_continued(self, text: str) -> np.ndarray:
+        """Return token ids of a text that continues another one, without a space before it."""
+        return self._encode(self.continuing, text)
+
+    def _encode(self, inner: tokenizers.Tokenizer, text: str) -> np.ndarray:
+        ids = inner.encode(self.prepare(text), add_special_tokens=False).ids if text else []
         return self.exchanged(np.array(ids, dtype=np.int32)).astype(np.int32)
 
     def token_bytes(self, token: int) -> bytes:
@@ -103,8 +108,9 @@ class PretrainedTokenizer(Tokenizer):
 
     def token_ends(self, text: str, ids: np.ndarray) -> np.ndarray:
         """Return after which byte of a text each of its tokens ends; see `Tokenizer.token_ends`."""
-        ends = super().token_ends(text, ids) - self.adds_space
-        size = len(text.encode())
+        ends, size = super().token_ends(text, ids), len(text.encode())
+        if len(ids) and ends[-1] == size + 1 and self.adds_space:
+            ends -= 1
         if len(ids) and ends[-1] == size:
             return ends
         offsets = self.inner.encode(text, add_special_tokens=False).offsets  # of a text that was normalized
@@ -128,3 +134,31 @@ def decoder_of(fields: Fields) -> str:
     if "Metaspace" in kinds or replaces:
         return "Metaspace"
     raise ValueError(f"its tokens are joined by {', '.join(map(str, kinds))}; {' and '.join(DECODERS)} can be read")
+
+
+def _opened(fields: Fields) -> tokenizers.Tokenizer:
+    """Return a tokenizer of the library; raise ValueError if it cannot be read."""
+    try:
+        inner = tokenizers.Tokenizer.from_str(json.dumps(fields))
+    except Exception as error:  # the library raises Exception itself
+        raise ValueError(f"the tokenizers library cannot read it ({error})") from None
+    inner.no_padding()
+    inner.no_truncation()
+    return inner
+
+
+def without_space(fields: Fields) -> Fields:
+    """Return a tokenizer that puts no space before a text."""
+
+    def changed(part: object) -> object:
+        if isinstance(part, list):
+            return [changed(item) for item in part if not (isinstance(item, dict) and item.get("type") == "Prepend")]
+        if not isinstance(part, dict) or part.get("type") == "Prepend":
+            return None if isinstance(part, dict) else part
+        values = {name: changed(value) if isinstance(value, dict | list) else value for name, value in part.items()}
+        for name, value in (("prepend_scheme", "never"), ("add_prefix_space", False)):
+            if name in values:
+                values[name] = value
+        return values
+
+    return {**fields, **{name: changed(fields.get(name)) for name in ("normalizer", "pre_tokenizer")}}

@@ -91,6 +91,8 @@ def fit_tokenizer(config: TokenizerConfig, texts: Iterable[str]) -> Tokenizer:
     Raises:
         InputError: the vocabulary size is too small for its kind.
     """
+    if config.kind == "pretrained":
+        return ByteTokenizer()  # in the place of the tokenizer of the run that training starts from
     if config.kind == "byte":
         return ByteTokenizer(lowercase=config.lowercase)
     if config.kind in ("bpe", "unigram"):

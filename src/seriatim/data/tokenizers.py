@@ -97,6 +97,10 @@ class Tokenizer(ABC):
     def encode(self, text: str) -> np.ndarray:
         """Return token ids ``(tokens,)``, int32; no boundary symbols are added."""
 
+    def encode_continued(self, text: str) -> np.ndarray:
+        """Return token ids of a text that continues another one; some tokenizers put a space before other texts."""
+        return self.encode(text)
+
     @abstractmethod
     def token_bytes(self, token: int) -> bytes:
         """Return the UTF-8 bytes of a token, which may be part of a character."""

@@ -89,6 +89,8 @@ class Line(NamedTuple):
         for number, (name, (start, end)) in enumerate(zip(names, spans, strict=True)):
             first, last = last, int(np.searchsorted(ends, end)) + 1
             lead = int(np.searchsorted(ends, start, side="right"))
+            if max(first, lead) >= len(self.ids):
+                raise InputError(f"--by {by}: the tokenizer leaves out {shown(name)} at the end of {shown(self.text)}")
             if number + 1 < len(spans) and ends[last - 1] > spans[number + 1][0]:
                 token = tokenizer.describe(int(self.ids[last - 1]))
                 raise InputError(

@@ -1,6 +1,7 @@
 """Makes a run of a checkpoint of the ``transformers`` library."""
 
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from ..runs.run import Run, load
 from ..storage.lock import locked
 from ..storage.weights import stream_tensors
 from ..tasks import find
-from ..training.run_files import begin_run, check_out
+from ..training.run_files import begin_run, check_out, nearest_existing
 from .checkpoint_reader import CheckpointTensors, located, read_fields, read_tokenizer
 from .families.checkpoint_family import Family, Rule
 from .families.known_families import family_of
@@ -38,9 +39,12 @@ def import_checkpoint(source: str, out: str | None, *, overwrite: bool = False) 
     family = family_of(fields, str(source_folder / "config.json"))
     settings, rules = family.model(), family.rules()
     tensors = CheckpointTensors(source_folder)
+    rules = without_prefix(family, rules, tensors)
     table = next(rule.theirs[0] for rule in rules if rule.kind == "table")
     check_names(family, rules, tensors)
-    tokenizer = read_tokenizer(source_folder, fields, tensors.shape(table)[0])
+    if len(shape := tensors.shape(table)) != 2:
+        raise InputError(f"{source_folder}: {table} has the shape {shape}, which is no table; check the files")
+    tokenizer = read_tokenizer(source_folder, fields, shape[0])
     config = {"task": "lm", "data": {"unit": family.unit}, "tokenizer": {"kind": "pretrained"}, "model": settings}
     task, vocabulary = find(resolve(config)), Vocabulary({"tokenizer": tokenizer})
     with torch.device("meta"):
@@ -49,15 +53,25 @@ def import_checkpoint(source: str, out: str | None, *, overwrite: bool = False) 
     assert parameters.keys() == {rule.ours for rule in rules}, parameters.keys() ^ {rule.ours for rule in rules}
     check_shapes(rules, tensors, parameters)
     needed = sum(4 * int(np.prod(shape)) for shape in parameters.values())
-    free = shutil.disk_usage(folder.parent if folder.parent.is_dir() else Path.cwd()).free
+    free = shutil.disk_usage(nearest_existing(folder)).free
     if free < needed + SPARE_BYTES:
         raise InputError(f"{folder}: needs {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free; make room")
-    with locked(folder):
-        check_out(out, overwrite=overwrite)  # another process may have been quicker
-        begin_run(folder, task.config, vocabulary)
-        arrays = converted(rules, tensors, tokenizer)
-        stream_tensors(arrays, folder / "model.safetensors", identity(task.config, vocabulary))
-        return load(folder)
+    parent = nearest_existing(folder)
+    with tempfile.TemporaryDirectory(prefix=".seriatim-import-", dir=parent) as aside:
+        weights = Path(aside) / "model.safetensors"  # complete before anything in the folder changes
+        stream_tensors(converted(rules, tensors, tokenizer), weights, identity(task.config, vocabulary))
+        with locked(folder):
+            check_out(out, overwrite=overwrite)  # another process may have been quicker
+            begin_run(folder, task.config, vocabulary)
+            weights.replace(folder / weights.name)
+            return load(folder)
+
+
+def without_prefix(family: Family, rules: list[Rule], tensors: CheckpointTensors) -> list[Rule]:
+    """Return the rules for the names of a checkpoint, in which a prefix that all of them would have may be missing."""
+    if any(name.startswith(family.prefix) for name in tensors.names()):
+        return rules
+    return [rule._replace(theirs=tuple(name.removeprefix(family.prefix) for name in rule.theirs)) for rule in rules]
 
 
 def check_names(family: Family, rules: list[Rule], tensors: CheckpointTensors) -> None:

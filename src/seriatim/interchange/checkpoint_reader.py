@@ -162,7 +162,12 @@ def read_tokenizer(folder: Path, fields: Fields, size: int) -> PretrainedTokeniz
     content = read_json(path, max_bytes=MAX_FILE_BYTES, remedy=WHOLE)
     if not isinstance(content, dict) or not isinstance(content.get("model"), dict):
         raise InputError(f"{path}: not a tokenizer of the tokenizers library; {WHOLE}")
-    added = {token.get("content"): token.get("id") for token in content.get("added_tokens") or ()}
+    listed = content.get("added_tokens") or []
+    if not isinstance(listed, list) or not all(
+        isinstance(token, dict) and isinstance(token.get("content"), str) for token in listed
+    ):
+        raise InputError(f"{path}: added_tokens must be a list of tokens; {WHOLE}")
+    added = {token["content"]: token.get("id") for token in listed}
 
     def special(name: str) -> int | None:
         token = fields.get(f"{name}_token_id")
@@ -171,7 +176,7 @@ def read_tokenizer(folder: Path, fields: Fields, size: int) -> PretrainedTokeniz
             return token
         text = settings.get(f"{name}_token")
         text = text.get("content") if isinstance(text, dict) else text
-        found = added.get(text)
+        found = added.get(text) if isinstance(text, str) else None
         return found if isinstance(found, int) else None
 
     end = special("eos")

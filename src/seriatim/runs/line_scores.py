@@ -34,7 +34,7 @@ def score_lines(model: TextModel, tokenizer: Tokenizer, config: Config, lines: I
         return []
     if any("\n" in text for text in texts):
         raise InputError("score takes lines; one of them contains a line end, split it")
-    end = tokenizer.encode("\n") if config.data.unit == "stream" else np.array([END])
+    end = tokenizer.encode_continued("\n") if config.data.unit == "stream" else np.array([END])
     ids = [np.concatenate([tokenizer.encode(text), end]).astype(np.int64) for text in texts]
     sizes = np.array([len(part) for part in ids])
     warn_of_long(sizes, config, name="score", items="lines")

@@ -29,8 +29,11 @@ def line_surprisals(
                 raise InputError(f"surprisal: item {number} contains a line end; split it into lines")
             parts.append(f"\n{text}" if carry_context and number else text)
             number += 1
-        ids = [tokenizer.encode(part) for part in parts]
         first = number - len(parts)
+        ids = [
+            tokenizer.encode_continued(part) if carry_context and i else tokenizer.encode(part)
+            for i, part in enumerate(parts, start=first)
+        ]
         for i, (part, tokens, scores) in enumerate(zip(parts, ids, reader.read(ids), strict=True), start=first):
             line = Line(part, tokens, scores, is_first=not carry_context or i == 0)
             yield list(line.units(by, tokenizer))

@@ -122,7 +122,9 @@ class Stream:
 
     def _encode(self, text: str) -> list[int]:
         self.tokenizer.check_known(text)
-        tokens: list[int] = self.tokenizer.encode(text).tolist()
+        is_first = self.last == self.tokenizer.begin
+        encode = self.tokenizer.encode if is_first else self.tokenizer.encode_continued
+        tokens: list[int] = encode(text).tolist()
         self.occurred[tokens] = True
         return tokens
 

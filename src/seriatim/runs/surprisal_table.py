@@ -32,6 +32,8 @@ def surprisal_table(
     parts = itertools.tee(lines, len(runs))
     each = [run.surprisal(part, by=by, carry_context=carry_context) for run, part in zip(runs, parts, strict=True)]
     for number, rows in enumerate(zip(*each, strict=True), start=1):
+        if len({tuple(unit.text for unit in row) for row in rows}) > 1:
+            raise InputError(f"line {number}: the runs read different {by}s of it (one in lower case); use --by word")
         for index, row in enumerate(zip(*rows, strict=True), start=1):
             yield [number, index, row[0].text, *(value for unit in row for value in unit[1:])]
 

@@ -14,6 +14,7 @@ from ..compiler.weight_formats import FORMATS, WeightFormat
 from ..core.errors import InputError, shown
 from ..core.state import State
 from ..evaluation.intervals import Metrics, Paired
+from ..layers.positions import learned_positions
 from ..recurrence.round_weights import round_weights
 
 TURNS = 7
@@ -90,7 +91,8 @@ def measure_speeds(first: Decodes, second: Decodes) -> Speeds:
     starts = [_start(model) for model in models]
     for model, start in zip(models, starts, strict=True):
         _seconds(model, start, tokens)  # the first step compiles, which takes longer than a turn
-    while tokens < MAX_TURN_TOKENS and max(map(_seconds, models, starts, [tokens] * 2)) < TURN_SECONDS:
+    longest = min(MAX_TURN_TOKENS, learned_positions(models[0]) or MAX_TURN_TOKENS)
+    while 2 * tokens <= longest and max(map(_seconds, models, starts, [tokens] * 2)) < TURN_SECONDS:
         tokens *= 2
     turns = []
     for turn in range(TURNS):

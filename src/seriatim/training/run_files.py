@@ -107,7 +107,7 @@ def check_place(out: str) -> Path:
     check_name(out)
     folder = Path(out)
     try:
-        existing = _nearest_existing(folder)
+        existing = nearest_existing(folder)
     except OSError as error:
         raise InputError(f"{out[:80]}: cannot be a folder ({error.strerror}); choose another --out") from None
     if existing == folder and not folder.is_dir():
@@ -133,7 +133,8 @@ def check_out(out: str | None, *, overwrite: bool) -> Path:
     return folder
 
 
-def _nearest_existing(folder: Path) -> Path:
+def nearest_existing(folder: Path) -> Path:
+    """Return a folder, or the nearest one around it that exists."""
     return next(path for path in (folder, *folder.absolute().parents) if path.exists())
 
 
@@ -141,7 +142,7 @@ def check_space(folder: Path, needed: int) -> None:
     """Raise TrainingError if fewer than ``needed`` bytes are free; the files that a run replaces count as free."""
     parts = [folder / name for name in (*RUN_FILES, *RUN_FOLDERS)]
     files = [file for path in parts for file in (path, *path.rglob("*")) if file.is_file()]
-    free = shutil.disk_usage(_nearest_existing(folder)).free + sum(file.stat().st_size for file in files)
+    free = shutil.disk_usage(nearest_existing(folder)).free + sum(file.stat().st_size for file in files)
     if needed > free:
         raise TrainingError(
             f"{folder}: {needed / 1e6:,.1f} MB are needed for the run, {free / 1e6:,.1f} MB are free; "

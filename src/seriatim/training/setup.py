@@ -168,6 +168,8 @@ def learn(task: AnyTask) -> tuple[Vocabulary, Initial | None]:
     If no held-out data are given, a part of the training data is held out first.
     """
     initial = open_initial(task.config)
+    if initial is None and task.config.tokenizer.kind == "pretrained":
+        raise InputError("tokenizer.kind: pretrained is that of an imported run; give --init RUN, or another kind")
     task.hold_out()
     vocabulary = task.learn_vocabulary()
     return (vocabulary if initial is None else initial.with_tokenizer(vocabulary)), initial

@@ -1,7 +1,8 @@
 """How the tensors of another library's checkpoint correspond to the parameters of a model here, in both directions."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar, Literal, NamedTuple, cast
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -64,6 +65,8 @@ class Family:
     """Checkpoints that a model here can hold; a subclass for each kind of architecture."""
 
     model_types: ClassVar[tuple[str, ...]]
+    prefix: ClassVar[str]
+    """Of the names of all tensors but that of the output layer; some checkpoints leave it out."""
     unit: ClassVar[str] = "stream"
     """The value of ``data.unit``: learned positions end, and lines can be read one by one."""
     ignored: ClassVar[tuple[str, ...]] = ()
@@ -98,13 +101,23 @@ class Family:
                     f"{self.where}: {name} {shown(given)} is not supported, only {shown(value)}; use another checkpoint"
                 )
 
-    def number(self, name: str, default: float | None = None) -> int:
-        """Return a field, or raise InputError if it is missing or not a positive number (a float for some fields)."""
+    def number(self, name: str, default: int | None = None) -> int:
+        """Return a field, or raise InputError if it is missing or not a positive whole number."""
         value = self.fields.get(name)
         value = default if value is None else value
-        if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+        if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
+            raise InputError(
+                f"{self.where}: {name} must be a positive whole number, got {shown(value)}; check the file"
+            )
+        return value
+
+    def real(self, name: str, default: float) -> float:
+        """Return a field, or raise InputError if it is not a positive number."""
+        value = self.fields.get(name)
+        value = default if value is None else value
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
             raise InputError(f"{self.where}: {name} must be a positive number, got {shown(value)}; check the file")
-        return cast(int, value)
+        return float(value)
 
     @property
     def is_tied(self) -> bool:
@@ -116,7 +129,7 @@ class Family:
     def choose(self, name: str, choices: Mapping[str, str], default: str) -> str:
         """Return what a named choice of the other library is called here."""
         value = self.fields.get(name, default)
-        if value not in choices:
+        if not isinstance(value, str) or value not in choices:
             raise InputError(f"{self.where}: {name} {shown(value)} is not supported; known are {', '.join(choices)}")
         return choices[value]
 

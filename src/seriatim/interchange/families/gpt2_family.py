@@ -18,6 +18,7 @@ class GPT2Family(Family):
 
     model_types = ("gpt2",)
     ignored = (".attn.bias", ".attn.masked_bias")
+    prefix = "transformer."
     unit = "line"
     tied_by_default = True
 
@@ -41,7 +42,7 @@ class GPT2Family(Family):
                 "position": "learned",
                 "max_length": self.number("n_positions", self.fields.get("n_ctx")),
                 "norm": "layer",
-                "norm_epsilon": self.number("layer_norm_epsilon", 1e-5),
+                "norm_epsilon": self.real("layer_norm_epsilon", 1e-5),
                 "feed_forward": self.choose("activation_function", ACTIVATIONS, "gelu_new"),
                 "feed_forward_size": self.number("n_inner", 4 * size),
                 "bias": True,

@@ -20,9 +20,9 @@ FAMILIES: dict[str, type[Family]] = {
 def family_of(fields: Fields, where: str) -> Family:
     """Return the family of a checkpoint; raise InputError if it is unknown."""
     name = fields.get("model_type")
-    if name not in FAMILIES:
+    if not isinstance(name, str) or name not in FAMILIES:
         raise InputError(f"{where}: model_type {shown(name)} is not known; known are {', '.join(sorted(FAMILIES))}")
-    return FAMILIES[str(name)](fields, where)
+    return FAMILIES[name](fields, where)
 
 
 def family_for(model: Model, built: nn.Module, where: str) -> Fields:

@@ -8,6 +8,13 @@ from ...config import Fields
 from ...core.errors import InputError, shown
 from .checkpoint_family import Family, ModelFacts, Rule
 
+FULL, SLIDING = "full_attention", "sliding_attention"
+DEFAULTS: dict[str, Fields] = {
+    "mistral": {"sliding_window": 4096, "num_key_value_heads": 8},
+    "mixtral": {"rope_theta": 1e6, "rms_norm_eps": 1e-5, "num_key_value_heads": 8},
+    "qwen3": {"head_dim": 128},
+}
+"""What the other library takes for fields that are missing, where it differs from Llama."""
 ACTIVATIONS = {"silu": "swiglu", "gelu": "geglu", "relu": "reglu"}
 
 
@@ -15,7 +22,11 @@ class LlamaFamily(Family):
     """Llama, Mistral, Qwen2, Qwen3 and Mixtral."""
 
     model_types = ("llama", "mistral", "qwen2", "qwen3", "mixtral")
+    prefix = "model."
     ignored = ("rotary_emb.inv_freq",)
+
+    def __init__(self, fields: Fields, where: str) -> None:
+        super().__init__({**DEFAULTS.get(str(fields["model_type"]), {}), **fields}, where)
 
     def model(self) -> Fields:
         """Return the section ``model``; see `Family.model`."""
@@ -28,7 +39,7 @@ class LlamaFamily(Family):
             "window": self.window(),
             "head_size": self.number("head_dim", size // heads),
             "rotary_base": float(self.rotary_base()),
-            "norm_epsilon": self.number("rms_norm_eps", 1e-6),
+            "norm_epsilon": self.real("rms_norm_eps", 1e-6),
             "feed_forward": self.choose("hidden_act", ACTIVATIONS, "silu"),
             "feed_forward_size": self.number("intermediate_size"),
         }
@@ -39,6 +50,8 @@ class LlamaFamily(Family):
         if self.has_experts:
             options["num_experts"] = self.number("num_local_experts", 8)
             options["experts_per_token"] = self.number("num_experts_per_tok", 2)
+            if options["experts_per_token"] == 1:
+                raise InputError(f"{self.where}: num_experts_per_tok 1 is not supported; use another checkpoint")
         return {
             "layer": "transformer",
             "embedding_size": size,
@@ -125,32 +138,35 @@ class LlamaFamily(Family):
 
     def rotary_base(self) -> float:
         """Return the base of the angles; raise InputError for scaled rotary positions."""
-        parameters = self.fields.get("rope_parameters") or self.fields.get("rope_scaling") or {}
-        if not isinstance(parameters, dict):
-            raise InputError(
-                f"{self.where}: rope_parameters must be an object, got {shown(parameters)}; check the file"
+        base = self.real("rope_theta", 10_000.0)
+        for name in ("rope_scaling", "rope_parameters"):
+            parameters = self.fields.get(name) or {}
+            if not isinstance(parameters, dict):
+                raise InputError(f"{self.where}: {name} must be an object, got {shown(parameters)}; check the file")
+            kind = parameters.get("rope_type", parameters.get("type", "default"))
+            share = parameters.get("partial_rotary_factor", self.fields.get("partial_rotary_factor", 1.0))
+            if kind != "default" or share != 1.0:
+                what = f"rope_type {shown(kind)}" if kind != "default" else f"partial_rotary_factor {shown(share)}"
+                raise InputError(f"{self.where}: {what} is not supported, only plain rotary positions")
+            base = (
+                type(self)({**self.fields, **parameters}, self.where).real("rope_theta", base) if parameters else base
             )
-        kind = parameters.get("rope_type", parameters.get("type", "default"))
-        share = parameters.get("partial_rotary_factor", self.fields.get("partial_rotary_factor", 1.0))
-        if kind != "default" or share != 1.0:
-            what = f"rope_type {shown(kind)}" if kind != "default" else f"partial_rotary_factor {share}"
-            raise InputError(
-                f"{self.where}: {what} is not supported, only plain rotary positions; use another checkpoint"
-            )
-        return float(parameters.get("rope_theta") or self.number("rope_theta", 10_000.0))
+        return base
 
     def window(self) -> int | None:
         """Return the window of attention, if all layers have one; raise InputError if only some have."""
-        kinds = set(self.fields.get("layer_types") or ())
-        if len(kinds) > 1 or not kinds <= {"full_attention", "sliding_attention"}:
-            raise InputError(
-                f"{self.where}: layer_types {', '.join(sorted(kinds))} differ from layer to layer; "
-                "use another checkpoint"
-            )
-        uses = self.fields.get("use_sliding_window", self.fields["model_type"] in ("mistral", "mixtral"))
-        if kinds:
-            uses = kinds == {"sliding_attention"}
-        return self.number("sliding_window") if uses and self.fields.get("sliding_window") is not None else None
+        layers, size = self.number("num_hidden_layers"), self.fields.get("sliding_window")
+        kinds = self.fields.get("layer_types")
+        if kinds is None and self.fields["model_type"] in ("mistral", "mixtral"):
+            kinds = [SLIDING] * layers
+        elif kinds is None:  # the first layers see everything
+            first = self.fields.get("max_window_layers", layers) if self.fields.get("use_sliding_window") else layers
+            kinds = [FULL if i < first else SLIDING for i in range(layers)]
+        if not isinstance(kinds, list) or not all(kind in (FULL, SLIDING) for kind in kinds):
+            raise InputError(f"{self.where}: layer_types must list {FULL} or {SLIDING}, got {shown(kinds)}")
+        if FULL in kinds and SLIDING in kinds:
+            raise InputError(f"{self.where}: the window of attention differs from layer to layer")
+        return None if FULL in kinds or size is None else self.number("sliding_window")
 
     def rules(self) -> list[Rule]:
         """Return the rules; see `Family.rules`."""

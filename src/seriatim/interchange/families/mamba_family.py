@@ -10,6 +10,7 @@ class MambaFamily(Family):
     """Mixers with a norm before them and residual connections."""
 
     model_types = ("mamba",)
+    prefix = "backbone."
     tied_by_default = True
 
     def model(self) -> Fields:
@@ -29,8 +30,10 @@ class MambaFamily(Family):
                 "state_size": self.number("state_size", 16),
                 "expansion": self.number("expand", 2),
                 "kernel_size": self.number("conv_kernel", 4),
-                "dt_rank": self.number("time_step_rank", -(-size // 16)),
-                "norm_epsilon": self.number("layer_norm_epsilon", 1e-5),
+                "dt_rank": -(-size // 16)
+                if self.fields.get("time_step_rank") == "auto"
+                else self.number("time_step_rank", -(-size // 16)),
+                "norm_epsilon": self.real("layer_norm_epsilon", 1e-5),
                 "bias": self.has_kernel_bias,
             },
         }

@@ -1,0 +1,106 @@
+"""Measure how exactly models come in from transformers and go out again.
+
+    python benchmarks/interchange.py [--text FILE]
+
+For a small checkpoint with random weights of each family, the script prints the largest deviation of our logits from
+those of transformers, over whole sequences and step by step; the largest deviation after the checkpoint was exported
+again and opened by transformers; and on how many lines of a text the tokens and the decoded text are equal. Where
+minicons is installed, it also prints the largest deviation of the surprisal of tokens, in bits.
+"""
+
+import argparse
+import importlib.util
+import os
+import sys
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+sys.path.insert(0, str(Path(__file__).parent.parent))  # the checkpoints are those of the tests
+
+import torch
+import transformers
+from torch import Tensor
+
+import seriatim
+from seriatim.interchange.runs import export_run, import_run
+from tests.interchange.checkpoints import CHECKPOINTS, write
+
+LINES, ROWS, TIME = 10_000, 4, 48
+
+
+def deviations(model: transformers.PreTrainedModel, run: seriatim.Run, exported: Path) -> list[float]:
+    """Return the largest deviations of logits: whole sequences, steps, and the exported checkpoint."""
+    ids = torch.randint(run.tokenizer.vocabulary_size, (ROWS, TIME), generator=torch.Generator().manual_seed(0))
+    ours = torch.from_numpy(run.tokenizer.exchanged(ids.numpy()))
+    with torch.no_grad():
+        expected = model(ids).logits
+        order = torch.from_numpy(run.tokenizer.exchanged(torch.arange(expected.shape[2]).numpy()))
+        steps, state = [], run.model.initial_state(ROWS)
+        for tokens in ours.unbind(1):
+            logits, state = run.model.step(tokens, state)
+            steps.append(logits)
+        again = transformers.AutoModelForCausalLM.from_pretrained(exported).eval()(ids).logits
+    whole: Tensor = run.model(ours)[0].detach()[..., order]
+    stepped = torch.stack(steps, dim=1)[..., order]
+    return [(value - expected).abs().max().item() for value in (whole, stepped, again)]
+
+
+def equal_lines(run: seriatim.Run, folder: Path, lines: Iterable[str]) -> tuple[int, int]:
+    """Return on how many lines both tokenizers agree, in tokens and in the text they decode to, and the lines."""
+    there = transformers.PreTrainedTokenizerFast.from_pretrained(folder)
+    equal = total = 0
+    for line in lines:
+        ids, here = there.encode(line, add_special_tokens=False), run.tokenizer.encode(line)
+        same = run.tokenizer.exchanged(here).tolist() == ids
+        equal += same and run.tokenizer.decode(here) == there.decode(ids, clean_up_tokenization_spaces=False)
+        total += 1
+    return equal, total
+
+
+def surprisal_deviation(run: seriatim.Run, folder: Path) -> float:
+    """Return the largest deviation from minicons of the surprisal of tokens, in bits."""
+    from minicons import scorer
+
+    names = dict.fromkeys(("bos_token", "eos_token", "pad_token"), "<|endoftext|>")
+    transformers.AutoTokenizer.from_pretrained(folder, **names).save_pretrained(folder)
+    model, largest = scorer.IncrementalLMScorer(str(folder), "cpu"), 0.0
+    for line in ("the cat sat on the mat", "she likes it , and a dog barked"):
+        (theirs,) = model.token_score([line], surprisal=True, base_two=True, bos_token=True)
+        ours = [unit.bits for unit in next(run.surprisal([line], by="token"))]
+        scores = [bits for _, bits in theirs][-len(ours) :]
+        largest = max(largest, *(abs(a - b) for a, b in zip(ours, scores, strict=True)))
+    return largest
+
+
+def every_script(text: Path | None) -> list[str]:
+    """Return lines of a text, or lines of characters of all scripts."""
+    if text is not None:
+        return text.read_text(encoding="utf-8").splitlines()[:LINES]
+    blocks = [range(start, start + 24) for start in range(0x20, 0x20000, 24)]
+    texts = ("".join(map(chr, block)) for block in blocks if not 0xD7FF - 24 < block.start < 0xE000)
+    return [f"the {part} cat" for part in texts if "\0" not in part][:LINES]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--text", type=Path)
+    lines = every_script(parser.parse_args().text)
+    print(f"torch {torch.__version__}, transformers {transformers.__version__}; {TIME} tokens, {ROWS} rows, float32")
+    print("checkpoint | whole | steps | exported again | equal lines")
+    for name in CHECKPOINTS:
+        with tempfile.TemporaryDirectory() as temporary:
+            folder, run_folder, exported = (Path(temporary) / part for part in ("there", "run", "exported"))
+            model = write(name, folder)
+            run = import_run(str(folder), str(run_folder))
+            export_run(run, "transformers", str(exported))
+            whole, steps, again = deviations(model, run, exported)
+            equal, total = equal_lines(run, folder, lines)
+            print(f"{name} | {whole:.1e} | {steps:.1e} | {again:.1e} | {equal:,} of {total:,}", flush=True)
+            if name == "gpt2" and importlib.util.find_spec("minicons") is not None:
+                print(f"surprisal of tokens against minicons: {surprisal_deviation(run, folder):.1e} bits")
+
+
+if __name__ == "__main__":
+    main()
