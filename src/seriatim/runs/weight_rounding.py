@@ -4,7 +4,7 @@ import statistics
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple, Protocol, cast
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -91,7 +91,8 @@ def measure_speeds(first: Decodes, second: Decodes) -> Speeds:
     starts = [_start(model) for model in models]
     for model, start in zip(models, starts, strict=True):
         _seconds(model, start, tokens)  # the first step compiles, which takes longer than a turn
-    longest = min(MAX_TURN_TOKENS, learned_positions(cast(nn.Module, first)) or MAX_TURN_TOKENS)
+    positions = learned_positions(first) if isinstance(first, nn.Module) else None
+    longest = min(MAX_TURN_TOKENS, positions or MAX_TURN_TOKENS)
     while 2 * tokens <= longest and max(map(_seconds, models, starts, [tokens] * 2)) < TURN_SECONDS:
         tokens *= 2
     turns = []
