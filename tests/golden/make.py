@@ -13,12 +13,14 @@ from typing import Any
 import torch
 
 import seriatim
+from seriatim.interchange.runs import import_run
 from seriatim.recurrence.obstacles import uncompiled
+from seriatim.storage.lock import LOCK
 from seriatim.training.checkpoints import checkpoints
 
 from ..conftest import OBJECTS, SUBJECTS, sentences
 from .answers import GOLDEN, answers, differences
-from .recipes import CHECKPOINTED, MODELS, STEPS, recipe
+from .recipes import CHECKPOINTED, IMPORTED, MODELS, STEPS, recipe
 
 MORE_STEPS = 3
 NOISE = 1e-6
@@ -65,7 +67,7 @@ def make(name: str) -> None:
         raise SystemExit(f"{folder}: written once and for ever; give the new run another name in recipes.py")
     with tempfile.TemporaryDirectory() as aside:
         made = Path(aside) / name
-        run = seriatim.train(recipe(name) | {"out": str(made)})
+        run = imported(made) if name == IMPORTED else seriatim.train(recipe(name) | {"out": str(made)})
         expected = answers(seriatim.load(made, device="cpu"))
         refuse_narrow(run, expected)
         if name == CHECKPOINTED:
@@ -78,8 +80,22 @@ def make(name: str) -> None:
     versions.write_text(json.dumps({**known, name: seriatim.__version__}, indent=1, sort_keys=True) + "\n")
 
 
+def imported(out: Path) -> seriatim.Run:
+    """A run that came from another library, with weights that are large enough to tell tokens apart."""
+    from ..interchange.checkpoints import write
+
+    with tempfile.TemporaryDirectory() as folder:
+        model = write("gpt2-small", Path(folder))
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.mul_(12 if parameter.dim() > 1 else 1)
+        model.save_pretrained(folder)
+        return import_run(folder, str(out))
+
+
 def lighten(run: Path) -> None:
     """Leaves out what opening a run does not need: checkpoints, but for one, and the log where it is long."""
+    (run / LOCK).unlink(missing_ok=True)
     kept = checkpoints(run / "checkpoints")[-1:] if run.name == CHECKPOINTED else []
     for path in (run / "checkpoints").glob("*"):
         if path not in kept:

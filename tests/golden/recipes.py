@@ -7,6 +7,8 @@ import seriatim
 DATA = {"lm": "text.txt", "mlm": "text.txt", "classify": "labels.tsv", "tag": "tags.conll", "seq2seq": "pairs.tsv"}
 CHECKPOINTED = "lm-mingru"
 """The run that keeps a checkpoint, to go on from."""
+IMPORTED = "lm-imported"
+"""The run that was not trained here: a checkpoint of the transformers library, with its tokenizer."""
 TOKENIZERS = {
     "lm-lstm": "bpe",
     "lm-rnn": "byte",

@@ -52,6 +52,11 @@ def gpt2_like() -> Tokenizer:
 
 CHECKPOINTS: dict[str, tuple[str, dict[str, Any], Callable[[], Tokenizer]]] = {
     "gpt2": ("GPT2", {**GPT2, "bos_token_id": 0, "eos_token_id": 0}, gpt2_like),
+    "gpt2-small": (
+        "GPT2",
+        {"n_embd": 8, "n_layer": 1, "n_head": 2, "n_positions": 64, "bos_token_id": 0, "eos_token_id": 0},
+        gpt2_like,
+    ),
     "gpt2-end": (
         "GPT2",
         {**GPT2, "bos_token_id": 3, "eos_token_id": 3, "activation_function": "gelu", "n_inner": 40},
