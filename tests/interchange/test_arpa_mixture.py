@@ -73,7 +73,7 @@ def test_kenlm_reads_the_result(files: list[Path], tmp_path: Path) -> None:
     kenlm = pytest.importorskip("kenlm")
     out = tmp_path / "mixed.arpa"
     run = str(tmp_path / "run")
-    assert main(["import", *map(str, files), "--weights", "0.3,0.7", "--out", run]) == 0
+    assert main(["import", *map(str, files), "--mixture-weights", "0.3,0.7", "--out", run]) == 0
     assert main(["export", run, "--format", "arpa", "--out", str(out)]) == 0
     model, ours = kenlm.Model(str(out)), seriatim.load(run)
     lines = ["the dog reads a book .", "a bird likes the cat", "she sings"]
@@ -85,10 +85,10 @@ def test_kenlm_reads_the_result(files: list[Path], tmp_path: Path) -> None:
 def test_bad_input(files: list[Path], tmp_path: Path, capsys) -> None:
     one, two = map(str, files)
     for arguments, message in (
-        ([one, two, "--weights", "1"], "1 weights for 2 files; give one for each"),
-        ([one, two, "--weights", "1,-1"], "must be positive numbers"),
-        ([one, two, "--weights", "1,x"], "must be positive numbers"),
-        ([one, "--weights", "1"], "has no meaning with one file"),
+        ([one, two, "--mixture-weights", "1"], "1 weights for 2 files; give one for each"),
+        ([one, two, "--mixture-weights", "1,-1"], "must be positive numbers"),
+        ([one, two, "--mixture-weights", "1,x"], "must be positive numbers"),
+        ([one, "--mixture-weights", "1"], "has no meaning with one file"),
         ([one, str(tmp_path)], "only ARPA files can be mixed"),
         ([one, str(tmp_path / "gone")], "gone"),
     ):

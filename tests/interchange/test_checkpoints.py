@@ -168,7 +168,7 @@ def changed(folder: Path, tmp_path: Path, **fields: object) -> Path:
         ("gpt2", {"n_layer": 1}, "the tensor transformer.h.1.attn.c_attn.bias has no place"),
         ("gpt2", {"eos_token_id": None}, "no eos_token_id, the token that ends a text"),
         ("gpt2", {"auto_map": {"AutoModel": "x.y"}}, "auto_map names code of the checkpoint"),
-        ("llama", {"attention_bias": True}, "attention_bias true is not supported"),
+        ("llama", {"attention_bias": True}, "attention_bias True is not supported"),
         ("llama", {"mlp_bias": True}, "mlp_bias True is not supported"),
         ("llama", {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1.0}}, "rope_type 'yarn' is not supported"),
         ("llama", {"rope_parameters": None, "rope_scaling": {"type": "linear"}}, "rope_type 'linear' is not supported"),
@@ -417,3 +417,20 @@ def test_short_positions_do_not_stop_the_measurement_of_rounding(made, tmp_path,
     data.write_text("the cat sat\nshe likes it\n")
     assert main(["evaluate", str(run.path), "--data", str(data), "--weights", "int8"]) == 0
     assert "weights rounded to int8" in capsys.readouterr().out
+
+
+def test_an_empty_folder_becomes_a_run(made, tmp_path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    assert main(["import", str(made("gpt2")[0]), "--out", str(out)]) == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_folders_beside_an_export_stay(made, tmp_path) -> None:
+    beside = tmp_path / "out.partial"
+    beside.mkdir()
+    (beside / "mine.txt").write_text("mine")
+    out = str(tmp_path / "out")
+    assert main(["export", str(made("gpt2")[2].path), "--format", "transformers", "--out", out]) == 0
+    assert (beside / "mine.txt").read_text() == "mine"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "out.partial"]

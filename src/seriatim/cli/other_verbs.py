@@ -20,7 +20,9 @@ def add_export(verbs: Verbs) -> None:
     parser.add_argument(
         "--format", required=True, metavar="NAME", help="arpa (n-grams), torch (safetensors) or transformers (a folder)"
     )
-    parser.add_argument("--out", required=True, metavar="FILE", help="the file (.gz compresses it) or folder to write")
+    parser.add_argument(
+        "--out", required=True, metavar="FILE", help="the file or folder to write; .gz compresses an ARPA file"
+    )
     add_code(parser)
 
 
@@ -41,7 +43,7 @@ def add_import(verbs: Verbs) -> None:
     parser = add_verb(verbs, "import", import_run, "make a run from a model of another program")
     text = "a checkpoint folder of transformers, hf:NAME on the hub, or an ARPA file; several ARPA files are mixed"
     parser.add_argument("sources", nargs="+", metavar="DIR", help=text)
-    parser.add_argument("--weights", metavar="W,W", help="the weights of several ARPA files (default: equal)")
+    parser.add_argument("--mixture-weights", metavar="W,W", help="the weights of several ARPA files (default: equal)")
     parser.add_argument("--out", required=True, metavar="RUN", help="the folder to write")
     parser.add_argument("--overwrite", action="store_true", help="replace an existing run")
 
@@ -51,11 +53,11 @@ def import_run(options: argparse.Namespace) -> None:
     from ..interchange import runs
 
     weights = None
-    if options.weights is not None:
+    if options.mixture_weights is not None:
         try:
-            weights = [float(weight) for weight in options.weights.split(",")]
+            weights = [float(weight) for weight in options.mixture_weights.split(",")]
         except ValueError:
-            raise InputError("--weights: must be positive numbers, such as 0.7,0.3") from None
+            raise InputError("--mixture-weights: must be positive numbers, such as 0.7,0.3") from None
     run = runs.import_run(options.sources, options.out, weights=weights, overwrite=options.overwrite)
     vocabulary = f"{run.tokenizer.vocabulary_size:,} tokens in the vocabulary"
     write_out([f"wrote the run {options.out}: {runs.sizes(run)}, {vocabulary}\n"])

@@ -5,6 +5,7 @@ import csv
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TextIO
 
 from ..core.errors import InputError
 from .shared_options import Verbs, add_code, add_verb, add_weights, open_run
@@ -64,8 +65,8 @@ def surprisal(options: argparse.Namespace) -> None:
         _write(rows, file)
 
 
-def _write(rows: Iterable[list[object]], file: object) -> None:
+def _write(rows: Iterable[list[object]], file: TextIO) -> None:
     """Write rows as CSV, with six digits after the point, each line at once."""
-    writer = csv.writer(file, lineterminator="\n")  # type: ignore[arg-type]
+    writer = csv.writer(file, lineterminator="\n")
     for row in rows:
         writer.writerow([f"{value:.6f}" if isinstance(value, float) else value for value in row])

@@ -27,8 +27,8 @@ class PretrainedTokenizer(Tokenizer):
 
     Args:
         fields: the content of its `tokenizer.json`.
-        end: the id, there, of the token that ends a text.
-        begin: the id, there, of the token that begins a text; ``end`` if there is none.
+        end: the library's id of the token that ends a text.
+        begin: the library's id of the token that begins a text; ``end`` if there is none.
         size: the number of rows of the model's embedding, which may be larger than the vocabulary.
 
     Raises:
@@ -61,7 +61,7 @@ class PretrainedTokenizer(Tokenizer):
             self.unknown_id = None if token is None else int(self.exchanged(np.array([token]))[0])
 
     def exchanged(self, ids: np.ndarray | list[int]) -> np.ndarray:
-        """Return the ids here of ids there, or the other way round."""
+        """Convert ids of the library to ids of this tokenizer, or the other way round."""
         ids = np.asarray(ids)
         return np.where(ids == END, self.end, np.where(ids == self.end, END, ids))
 
@@ -113,8 +113,9 @@ class PretrainedTokenizer(Tokenizer):
             ends -= 1
         if len(ids) and ends[-1] == size:
             return ends
-        offsets = self.inner.encode(text, add_special_tokens=False).offsets  # of a text that was normalized
-        bytes_before = np.cumsum([0, *(len(character.encode()) for character in text)])
+        encodings = (inner.encode(text, add_special_tokens=False) for inner in (self.inner, self.continuing))
+        offsets = next((encoding.offsets for encoding in encodings if len(encoding.offsets) == len(ids)), [])
+        bytes_before = np.cumsum([0, *(len(character.encode()) for character in text)])  # of a text that was normalized
         return bytes_before[[end for _, end in offsets]] if offsets else np.zeros(0, dtype=np.int64)
 
     def payload(self) -> dict[str, object]:

@@ -1,6 +1,6 @@
 """Surprisal per word, token or character of a line of text, from the surprisals of its tokens.
 
-A word is what stands between white space. Its probability is that of its tokens *and* of the word ending after them:
+A word is a run of characters without white space. Its probability is that of its tokens *and* of its end after them:
 
     bits(w) = Σ bits(tokens of w) + log₂ P(boundary | before w) − log₂ P(boundary | after w)
 

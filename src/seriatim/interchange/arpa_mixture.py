@@ -55,9 +55,9 @@ def check_weights(weights: Sequence[float] | None, count: int) -> list[float]:
     if weights is None:
         return [1 / count] * count
     if len(weights) != count:
-        raise InputError(f"--weights: {len(weights)} weights for {count} files; give one for each")
+        raise InputError(f"--mixture-weights: {len(weights)} weights for {count} files; give one for each")
     if not all(weight > 0 for weight in weights) or not 0 < sum(weights) < float("inf"):
-        raise InputError("--weights: must be positive numbers, such as 0.7,0.3")
+        raise InputError("--mixture-weights: must be positive numbers, such as 0.7,0.3")
     return [weight / sum(weights) for weight in weights]
 
 

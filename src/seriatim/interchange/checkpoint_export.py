@@ -1,7 +1,7 @@
 """Writes a run as a checkpoint that the ``transformers`` library opens."""
 
 import json
-import shutil
+import tempfile
 from pathlib import Path
 
 from safetensors.torch import save_file
@@ -51,14 +51,11 @@ def export_checkpoint(run: Run, out: str) -> None:
         for name, tensor in zip(rule.theirs, rule.to_theirs(parameter, sizes, exchange), strict=True):
             tensors[name] = tensor.contiguous().clone()
     assert not parameters, parameters
-    aside = folder.with_name(f"{folder.name}.partial")
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir()
-    try:
+    with tempfile.TemporaryDirectory(prefix=".seriatim-export-", dir=folder.resolve().parent) as temporary:
+        aside = Path(temporary) / "checkpoint"  # complete before it has its name
+        aside.mkdir()
         _write(aside, fields, tensors, run)
         aside.rename(folder)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
 
 
 def _write(folder: Path, fields: Fields, tensors: dict[str, Tensor], run: Run) -> None:

@@ -53,10 +53,10 @@ def import_checkpoint(source: str, out: str | None, *, overwrite: bool = False) 
     assert parameters.keys() == {rule.ours for rule in rules}, parameters.keys() ^ {rule.ours for rule in rules}
     check_shapes(rules, tensors, parameters)
     needed = sum(4 * int(np.prod(shape)) for shape in parameters.values())
-    free = shutil.disk_usage(nearest_existing(folder)).free
+    parent = nearest_existing(folder.absolute().parent)
+    free = shutil.disk_usage(parent).free
     if free < needed + SPARE_BYTES:
         raise InputError(f"{folder}: needs {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free; make room")
-    parent = nearest_existing(folder)
     with tempfile.TemporaryDirectory(prefix=".seriatim-import-", dir=parent) as aside:
         weights = Path(aside) / "model.safetensors"  # complete before anything in the folder changes
         stream_tensors(converted(rules, tensors, tokenizer), weights, identity(task.config, vocabulary))

@@ -74,7 +74,7 @@ def import_run(
     sources = [source] if isinstance(source, str) else list(source)
     folders = [name for name in sources if name.startswith(HUB) or Path(name).is_dir()]
     if len(sources) == 1 and weights is not None:
-        raise InputError("--weights: has no meaning with one file; leave it out")
+        raise InputError("--mixture-weights: has no meaning with one file; leave it out")
     if folders and len(sources) > 1:
         raise InputError(f"{folders[0]}: only ARPA files can be mixed; import it on its own")
     if folders:

@@ -30,9 +30,8 @@ class LlamaFamily(Family):
 
     def model(self) -> Fields:
         """Return the section ``model``; see `Family.model`."""
-        self.require(mlp_bias=False, pretraining_tp=1)
+        self.require(attention_bias=False, mlp_bias=False, pretraining_tp=1)
         size, heads = self.number("hidden_size"), self.number("num_attention_heads")
-        has_qkv_bias = self.has_bias or self.fields["model_type"] == "qwen2"
         options: Fields = {
             "num_heads": heads,
             "num_kv_heads": self.number("num_key_value_heads", heads),
@@ -43,7 +42,7 @@ class LlamaFamily(Family):
             "feed_forward": self.choose("hidden_act", ACTIVATIONS, "silu"),
             "feed_forward_size": self.number("intermediate_size"),
         }
-        if has_qkv_bias:
+        if self.fields["model_type"] == "qwen2":
             options["qkv_bias"] = True
         if self.fields["model_type"] == "qwen3":
             options["qk_norm"] = True
@@ -121,15 +120,6 @@ class LlamaFamily(Family):
         options = self.model()["options"]
         heads = (options["num_heads"], options["num_kv_heads"], options["num_kv_heads"])
         return [head * options["head_size"] for head in heads][:count]
-
-    @property
-    def has_bias(self) -> bool:
-        """Whether the attention has biases, which can only be those of queries, keys and values."""
-        if self.fields.get("attention_bias"):
-            raise InputError(
-                f"{self.where}: attention_bias true is not supported (a bias of o_proj); use another checkpoint"
-            )
-        return False
 
     @property
     def has_experts(self) -> bool:
