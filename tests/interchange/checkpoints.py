@@ -12,6 +12,7 @@ os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 TEXT = ["the cat sat on the mat and the dog barked", "héllo wörld €uro 你好", "a b c d e f g , she likes it ."] * 30
+LINES = ["the cat sat", " leading", "two  spaces", "héllo 你好", "tab\t!", "", "😀 ok", "x" * 50, "trailing ", "ÀÉ ß ё"]
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
 GATED = {**SIZES, "num_key_value_heads": 2, "intermediate_size": 48}
 IDS = {"bos_token_id": 1, "eos_token_id": 2}

@@ -4,6 +4,7 @@ The backward pass is a step of the same kind, run from the last to the first. It
 forward pass stores only states, products and their rows. The cotangent of a product overwrites the product.
 """
 
+import functools
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -78,6 +79,7 @@ class _Planner:
         self.values = walk([loop.outputs, *loop.states])
         self.attentions = {value: i for i, value in enumerate(v for v in self.values if v.op == "attend")}
         self.counter: Counter[Role] = Counter()
+        self.schedule = functools.partial(schedule, allocate=self.allocate, attentions=self.attentions)
 
     def allocate(self, role: Role, rows: Rows, width: int) -> Place:
         self.counter[role] += 1
@@ -128,15 +130,7 @@ class _Planner:
             return self.allocate(Role.PRODUCT, "now", value.width)
 
         stored = {value: place for value, place in reversed(stores) if value.op != "affine"}
-        kernel = schedule(
-            stores,
-            places,
-            destination=destination,
-            allocate=self.allocate,
-            stored=stored,
-            attentions=self.attentions,
-        )
-        return kernel, output
+        return self.schedule(stores, places, destination=destination, stored=stored), output
 
     def backward(self, groups: list[Group], forward: Kernel) -> tuple[Kernel, Cotangents]:
         """Plan the vector-Jacobian product of the step."""
@@ -206,15 +200,7 @@ class _Planner:
             return affine_carries.get(value) or self.allocate(Role.SCRATCH, "out", value.width)
 
         stores += [*carries, *(Store(leaves[leaf], Place(buffer)) for leaf, buffer in vectors.items())]
-        kernel = schedule(
-            stores,
-            places,
-            destination=destination,
-            allocate=self.allocate,
-            stored=stored,
-            attentions=self.attentions,
-            backward=True,
-        )
+        kernel = self.schedule(stores, places, destination=destination, stored=stored, backward=True)
         return kernel, Cotangents(group_places, products, attentions, vectors)
 
 

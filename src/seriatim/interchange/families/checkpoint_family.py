@@ -66,11 +66,11 @@ class Family:
 
     model_types: ClassVar[tuple[str, ...]]
     prefix: ClassVar[str]
-    """Of the names of all tensors but that of the output layer; some checkpoints leave it out."""
+    """The prefix of all names but that of the output layer; some checkpoints leave it out."""
     unit: ClassVar[str] = "stream"
-    """The value of ``data.unit``: learned positions end, and lines can be read one by one."""
+    """The value of ``data.unit``; ``line`` where learned positions limit the length of a text."""
     ignored: ClassVar[tuple[str, ...]] = ()
-    """Ends of the names of tensors that are not parameters."""
+    """Suffixes of the names of tensors that are not parameters."""
 
     def __init__(self, fields: Fields, where: str) -> None:
         self.fields, self.where = fields, where
@@ -78,6 +78,19 @@ class Family:
     def model(self) -> Fields:
         """Return the section ``model`` of the configuration, or raise InputError for an option that we do not have."""
         raise NotImplementedError
+
+    def section(self, layer: str, size: int, num_layers: int, options: Fields) -> Fields:
+        """Return the section ``model`` for a layer with some options."""
+        return {
+            "layer": layer,
+            "embedding_size": size,
+            "hidden_size": size,
+            "num_layers": num_layers,
+            "dropout": 0.0,
+            "tie_weights": self.is_tied,
+            "output_bias": False,
+            "options": options,
+        }
 
     def rules(self) -> list[Rule]:
         """Return the rule for each parameter of the model."""
@@ -111,9 +124,9 @@ class Family:
             )
         return value
 
-    def real(self, name: str, default: float) -> float:
-        """Return a field, or raise InputError if it is not a positive number."""
-        value = self.fields.get(name)
+    def real(self, name: str, default: float, fields: Fields | None = None) -> float:
+        """Return a field of these or of other fields, or raise InputError if it is not a positive number."""
+        value = (self.fields if fields is None else fields).get(name)
         value = default if value is None else value
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
             raise InputError(f"{self.where}: {name} must be a positive number, got {shown(value)}; check the file")

@@ -29,25 +29,17 @@ class GPT2Family(Family):
             reorder_and_upcast_attn=False,
         )  # fmt: skip
         size = self.number("n_embd")
-        return {
-            "layer": "transformer",
-            "embedding_size": size,
-            "hidden_size": size,
-            "num_layers": self.number("n_layer"),
-            "dropout": 0.0,
-            "tie_weights": self.is_tied,
-            "output_bias": False,
-            "options": {
-                "num_heads": self.number("n_head"),
-                "position": "learned",
-                "max_length": self.number("n_positions", self.fields.get("n_ctx")),
-                "norm": "layer",
-                "norm_epsilon": self.real("layer_norm_epsilon", 1e-5),
-                "feed_forward": self.choose("activation_function", ACTIVATIONS, "gelu_new"),
-                "feed_forward_size": self.number("n_inner", 4 * size),
-                "bias": True,
-            },
+        options = {
+            "num_heads": self.number("n_head"),
+            "position": "learned",
+            "max_length": self.number("n_positions", self.fields.get("n_ctx")),
+            "norm": "layer",
+            "norm_epsilon": self.real("layer_norm_epsilon", 1e-5),
+            "feed_forward": self.choose("activation_function", ACTIVATIONS, "gelu_new"),
+            "feed_forward_size": self.number("n_inner", 4 * size),
+            "bias": True,
         }
+        return self.section("transformer", size, self.number("n_layer"), options)
 
     @classmethod
     def fields_for(cls, facts: ModelFacts) -> Fields:

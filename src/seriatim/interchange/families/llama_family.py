@@ -37,7 +37,7 @@ class LlamaFamily(Family):
             "num_kv_heads": self.number("num_key_value_heads", heads),
             "window": self.window(),
             "head_size": self.number("head_dim", size // heads),
-            "rotary_base": float(self.rotary_base()),
+            "rotary_base": self.rotary_base(),
             "norm_epsilon": self.real("rms_norm_eps", 1e-6),
             "feed_forward": self.choose("hidden_act", ACTIVATIONS, "silu"),
             "feed_forward_size": self.number("intermediate_size"),
@@ -51,16 +51,7 @@ class LlamaFamily(Family):
             options["experts_per_token"] = self.number("num_experts_per_tok", 2)
             if options["experts_per_token"] == 1:
                 raise InputError(f"{self.where}: num_experts_per_tok 1 is not supported; use another checkpoint")
-        return {
-            "layer": "transformer",
-            "embedding_size": size,
-            "hidden_size": size,
-            "num_layers": self.number("num_hidden_layers"),
-            "dropout": 0.0,
-            "tie_weights": self.is_tied,
-            "output_bias": False,
-            "options": options,
-        }
+        return self.section("transformer", size, self.number("num_hidden_layers"), options)
 
     @classmethod
     def fields_for(cls, facts: ModelFacts) -> Fields:
@@ -138,9 +129,7 @@ class LlamaFamily(Family):
             if kind != "default" or share != 1.0:
                 what = f"rope_type {shown(kind)}" if kind != "default" else f"partial_rotary_factor {shown(share)}"
                 raise InputError(f"{self.where}: {what} is not supported, only plain rotary positions")
-            base = (
-                type(self)({**self.fields, **parameters}, self.where).real("rope_theta", base) if parameters else base
-            )
+            base = self.real("rope_theta", base, parameters)
         return base
 
     def window(self) -> int | None:

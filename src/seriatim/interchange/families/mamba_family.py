@@ -18,25 +18,17 @@ class MambaFamily(Family):
         self.require(use_bias=False, hidden_act="silu")
         size = self.number("hidden_size")
         self.require(intermediate_size=self.number("expand", 2) * size)
-        return {
-            "layer": "mamba",
-            "embedding_size": size,
-            "hidden_size": size,
-            "num_layers": self.number("num_hidden_layers"),
-            "dropout": 0.0,
-            "tie_weights": self.is_tied,
-            "output_bias": False,
-            "options": {
-                "state_size": self.number("state_size", 16),
-                "expansion": self.number("expand", 2),
-                "kernel_size": self.number("conv_kernel", 4),
-                "dt_rank": -(-size // 16)
-                if self.fields.get("time_step_rank") == "auto"
-                else self.number("time_step_rank", -(-size // 16)),
-                "norm_epsilon": self.real("layer_norm_epsilon", 1e-5),
-                "bias": self.has_kernel_bias,
-            },
+        options = {
+            "state_size": self.number("state_size", 16),
+            "expansion": self.number("expand", 2),
+            "kernel_size": self.number("conv_kernel", 4),
+            "dt_rank": -(-size // 16)
+            if self.fields.get("time_step_rank") == "auto"
+            else self.number("time_step_rank", -(-size // 16)),
+            "norm_epsilon": self.real("layer_norm_epsilon", 1e-5),
+            "bias": self.has_kernel_bias,
         }
+        return self.section("mamba", size, self.number("num_hidden_layers"), options)
 
     @classmethod
     def fields_for(cls, facts: ModelFacts) -> Fields:
