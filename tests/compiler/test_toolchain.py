@@ -206,3 +206,13 @@ def test_a_program_is_never_built_with_lesser_options_to_hide_a_fault(
     with pytest.warns(UncompiledWarning, match="fails"):
         assert library("#ifdef _OPENMP\n#error a fault\n#endif\n") is None
     compiler._warn.cache_clear()
+
+
+def test_a_processor_with_other_vector_units_gets_its_own_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    command = compiler.compiler()
+    if command is None:
+        pytest.skip("no C++ compiler")
+    names = {compiler._fingerprint("int nothing;", command)}
+    monkeypatch.setattr(compiler, "_processor", lambda: "flags : another processor")
+    names.add(compiler._fingerprint("int nothing;", command))
+    assert len(names) == 2
