@@ -94,7 +94,7 @@ def append(past: KeyValueCache, new: Tensor, seen: Tensor) -> KeyValueCache:
     count = values.shape[2]
     if count == 0:
         values = new[:, :, :0]
-    if torch.is_grad_enabled() or values.dtype != new.dtype:
+    if torch.is_grad_enabled() or values.dtype != new.dtype or torch.compiler.is_exporting():
         return KeyValueCache(torch.cat([values, new], dim=2) if count else new, seen)
     buffer, end = reserve(past, values, time)
     buffer.memory[:, :, end : end + time] = new

@@ -25,6 +25,8 @@ def check_lengths(lengths: Tensor | list[int] | None, batch_size: int, time: int
         raise ValueError(
             f"lengths must hold {batch_size} integers, one a row; got {lengths.dtype} of shape {tuple(lengths.shape)}"
         )
+    if torch.compiler.is_exporting():
+        return lengths.long()  # what the values are is not known
     if batch_size == 0:
         return None
     shortest, longest = int(lengths.min()), int(lengths.max())
@@ -67,7 +69,7 @@ def reverse(inputs: Tensor, lengths: Tensor | None) -> Tensor:
     position = torch.arange(time, device=inputs.device).expand(inputs.shape[0], time)
     mirrored = lengths.to(inputs.device).unsqueeze(1) - 1 - position
     source = torch.where(mirrored >= 0, mirrored, position)
-    source = source + time * torch.arange(len(inputs), device=inputs.device).unsqueeze(1)
+    source = source + time * torch.arange(inputs.shape[0], device=inputs.device).unsqueeze(1)
     return inputs.flatten(0, 1).index_select(0, source.flatten()).view_as(inputs)  # whole rows at a time
 
 

@@ -22,21 +22,22 @@ from .arpa_reader import read_arpa
 from .checkpoint_export import export_checkpoint
 from .checkpoint_import import import_checkpoint
 from .checkpoint_reader import HUB
+from .onnx_export import export_onnx
 from .torch_export import export_torch
 
-FORMATS = ("arpa", "torch", "transformers")
+FORMATS = ("arpa", "onnx", "torch", "transformers")
 
 
 def export_run(run: Run, file_format: str, out: str) -> None:
     """Write the model of a run to the file ``out`` in one of `FORMATS`; raise InputError if it cannot hold the model.
 
-    ARPA is for n-grams, and compressed if the name of the file ends in ``.gz``. For ``transformers``, ``out`` is a
-    folder that does not exist yet; for ``torch``, a safetensors file.
+    ARPA is for n-grams, and compressed if the name of the file ends in ``.gz``. For ``transformers`` and
+    ``onnx``, ``out`` is a folder that does not exist yet; for ``torch``, a safetensors file.
     """
     if file_format not in FORMATS:
         raise InputError(f"--format {file_format}: no such format; {nearest(file_format, list(FORMATS))}")
     if file_format != "arpa":
-        (export_checkpoint if file_format == "transformers" else export_torch)(run, out)
+        {"onnx": export_onnx, "torch": export_torch, "transformers": export_checkpoint}[file_format](run, out)
         return
     if not isinstance(run.model, NGram):
         what = "a cache beside its n-grams" if run.config.model.layer == "ngram" else f"layer {run.config.model.layer}"

@@ -105,6 +105,11 @@ class AttentionBase(SequenceLayer):
 
     def next_state(self, past: KeyValueCache, cache: KeyValueCache, lengths: Tensor | None) -> KeyValueCache:
         """Return the newest entries of ``cache``, which are those of ``past`` and then those of the new inputs."""
+        if torch.compiler.is_exporting() and self.window is not None:  # sizes are not known; fewer entries are all kept
+            last = slice(1 - self.window, None) if self.window > 1 else slice(0)
+            return KeyValueCache(cache.kept[:, :, last], cache.seen)
+        if torch.compiler.is_exporting():
+            return cache
         limit = cache.kept.shape[2] if self.window is None else self.window - 1
         if lengths is None:
             return newest(cache, limit)
@@ -116,6 +121,10 @@ class AttentionBase(SequenceLayer):
         """Return the attention of queries ``(B, H, T, D)`` to past and present: ``(B, H, T, D)``."""
         time, total = queries.shape[2], keys.shape[2]
         past = total - time
+        if torch.compiler.is_exporting():  # nothing depends on values or sizes
+            query, key = torch.arange(total, device=keys.device)[past:], torch.arange(total, device=keys.device)
+            last = None if self.causal or lengths is None else past + lengths
+            return attend(self.score, queries, keys, values, mask=self.mask(query, key, past - count, last))
         full = past == 0 or bool((count >= past).all())
         narrow = self.window is not None and self.window < total
         if full and not narrow and self.slopes is None and isinstance(self.score, Dot):

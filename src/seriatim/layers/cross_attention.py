@@ -101,9 +101,9 @@ class CrossAttention(MemoryLayer):
     def look(self, queries: Tensor, entries: Tensor, memory_lengths: Tensor) -> Tensor:
         """Return the attention of queries ``(B, H, T, D)`` to the memory; it is zero where a row has no memory."""
         keys, values = entries.chunk(2, dim=1)
-        if int(memory_lengths.min()) == entries.shape[2]:
+        if not torch.compiler.is_exporting() and int(memory_lengths.min()) == entries.shape[2]:
             return attend(self.score, queries, keys, values)
         seen = memory_lengths.clamp(min=1)  # a row without memory attends to padding; its output is set to zero below
-        mask = valid_mask(seen, entries.shape[2]).view(len(seen), 1, 1, -1)
+        mask = valid_mask(seen, entries.shape[2]).view(-1, 1, 1, entries.shape[2])
         attended = attend(self.score, queries, keys, values, mask=mask)
         return attended.masked_fill((memory_lengths == 0).view(-1, 1, 1, 1), 0)

@@ -73,7 +73,7 @@ class Positions(SequenceLayer):
         if self.table is None:
             vectors = sinusoids(position, self.input_size).to(inputs.dtype)
         else:
-            if end.numel() and int(end.max()) > len(self.table):
+            if not torch.compiler.is_exporting() and end.numel() and int(end.max()) > len(self.table):
                 raise InputError(
                     f"position {int(end.max())} lies beyond the {len(self.table)} learned; raise max_length, "
                     "or take position rotary, alibi or sinusoidal"
@@ -116,7 +116,7 @@ class Rotary:
         frequencies = _frequencies(self.pairs, position.device, base=self.base)
         angles = (position.unsqueeze(-1) * frequencies).unsqueeze(1)  # (B, 1, T, D/2)
         cos, sin = angles.cos().to(vectors.dtype), angles.sin().to(vectors.dtype)
-        if not torch.is_grad_enabled():
+        if not torch.is_grad_enabled() or torch.compiler.is_exporting():
             return _rotate(vectors, cos, sin, num_heads)  # in one step, `apply` takes longer than the rotation
         return cast(Tensor, _Rotation.apply(vectors, cos, sin, num_heads))  # type: ignore[no-untyped-call]
 
@@ -159,7 +159,7 @@ def positions(count: Tensor, time: int) -> Tensor:
     """Return the positions of ``time`` inputs after ``count (batch,)`` others: ``(batch, time)``, or ``(1, time)``."""
     if time == 1:
         return count.unsqueeze(1)
-    if len(count) and bool((count == count[0]).all()):
+    if not torch.compiler.is_exporting() and len(count) and bool((count == count[0]).all()):
         count = count[:1]
     return count.unsqueeze(1) + torch.arange(time, device=count.device)
 
@@ -170,9 +170,14 @@ def sinusoids(position: Tensor, size: int) -> Tensor:
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)[..., :size]
 
 
-@functools.lru_cache(maxsize=64)
 def _frequencies(count: int, device: torch.device, size: int | None = None, *, base: float = BASE) -> Tensor:
     """Return 1 / base^{2i/size} for i below ``count``: in float64, because positions are large."""
+    make = _computed_frequencies.__wrapped__ if torch.compiler.is_exporting() else _computed_frequencies
+    return make(count, device, size, base)
+
+
+@functools.lru_cache(maxsize=64)
+def _computed_frequencies(count: int, device: torch.device, size: int | None, base: float) -> Tensor:
     with torch.inference_mode(False):
         frequencies = torch.pow(base, -2 * torch.arange(count, dtype=torch.float64) / (size or max(2 * count, 1)))
         return frequencies.to(device, torch.float32 if device.type == "mps" else torch.float64)

@@ -242,7 +242,7 @@ class AttentionDecoder(RecurrentDecoder):
         keys = state.keys if isinstance(state.keys, Tensor) else memory
         if tracing_step():
             return Memory(memory, keys, None, lengths)
-        is_full = not len(lengths) or int(lengths.min()) == time
+        is_full = not torch.compiler.is_exporting() and (not len(lengths) or int(lengths.min()) == time)
         padding = None if is_full else ~valid_mask(lengths, time).unsqueeze(1)
         return Memory(memory, keys, padding)
 

@@ -64,7 +64,7 @@ class LuongDecoder(AttentionDecoder):
 
     def before_first(self, start: State, context: Tensor) -> State:
         """Return zeros for input feeding, else ``()``."""
-        return self.zeros(len(context), self.output_size) if self.input_feeding else ()
+        return self.zeros(context.shape[0], self.output_size) if self.input_feeding else ()
 
     def run(
         self, inputs: Tensor, start: StepState, memory: Memory, lengths: Tensor | None

@@ -60,6 +60,8 @@ class ConvolutionalCharacters(CharacterModel):
     def forward(self, characters: Tensor, lengths: Tensor) -> Tensor:
         """Return vectors ``(words, filters)`` for ids ``(words, max_length)``."""
         valid = valid_mask(lengths, characters.shape[1])
+        if torch.compiler.is_exporting():  # how many characters there are is not known
+            return self.convolved(self.embedding(characters) * valid.unsqueeze(2), valid)
         embedded = self.embedding(characters[valid])  # (N, E): the characters of all words in a row
         position = torch.arange(characters.shape[1], device=lengths.device).expand_as(valid)[valid].unsqueeze(1)
         last = lengths.repeat_interleave(lengths).unsqueeze(1) - 1
@@ -71,6 +73,16 @@ class ConvolutionalCharacters(CharacterModel):
         ]
         responses = self.filters(torch.cat(windows, dim=1))  # (N, filters)
         return torch.tanh(torch.segment_reduce(responses, "max", lengths=lengths, axis=0, unsafe=True))
+
+    def convolved(self, embedded: Tensor, valid: Tensor) -> Tensor:
+        """Return the same for embeddings ``(words, max_length, size)`` that are zero on padding; padding is computed.
+
+        The vector of a word without characters is that of −∞, as in `forward`.
+        """
+        side, time = self.width // 2, embedded.shape[1]
+        padded = F.pad(embedded, (0, 0, side, side))
+        windows = torch.cat([padded[:, i : i + time] for i in range(self.width)], dim=2)
+        return torch.tanh(self.filters(windows).masked_fill(~valid.unsqueeze(2), -torch.inf).amax(1))
 
 
 class RecurrentCharacters(CharacterModel):

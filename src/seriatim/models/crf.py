@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from ..core.lengths import check_lengths, reverse, valid_mask, zero_padding
+from ..core.time_scan import time_scan
 
 IMPOSSIBLE = float("-inf")
 Context: TypeAlias = Any
@@ -117,6 +118,31 @@ class CRF(nn.Module):
         rows = torch.stack(path[::-1], 1).tolist()
         sequences = [row[:length] for row, length in zip(rows, lengths.tolist(), strict=True)]
         return sequences, last.amax(1).masked_fill(lengths == 0, 0)
+
+    def best_tags(self, scores: Tensor, lengths: Tensor) -> Tensor:
+        """Return the best tags ``(batch, time)``, as `decode` does, in operators that can be exported.
+
+        Tags on padding are those of the last word. A row needs at least one place, and may have the length 0.
+        """
+        moves, start, end = self._moves()
+        is_word = valid_mask(lengths, scores.shape[1]).t().contiguous()  # (T, B)
+        words = scores.transpose(0, 1)  # (T, B, K)
+        later = torch.cat([words[1:], words[:1]])  # one step more, in which no row has a word
+        is_later = torch.cat([is_word[1:], torch.zeros_like(is_word[:1])])
+        stay = torch.arange(self.num_tags, device=scores.device)
+
+        def forwards(best: Tensor, score: Tensor, valid: Tensor, moves: Tensor, stay: Tensor) -> list[Tensor]:
+            total, before = (best.unsqueeze(2) + moves).max(1)
+            valid = valid.unsqueeze(1)
+            return [torch.where(valid, total + score, best), torch.where(valid, before, stay)]
+
+        def backwards(tag: Tensor, before: Tensor) -> list[Tensor]:
+            tag = before.gather(1, tag.unsqueeze(1)).squeeze(1)
+            return [tag, tag.clone()]
+
+        best, before = time_scan(forwards, [start + words[0]], [later, is_later], (moves, stay))
+        _, tags = time_scan(backwards, [(best + end).argmax(1)], [before.flip(0)], ())
+        return tags.flip(0).t()
 
     def _begin(self, scores: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return scores in the type of the transitions, zero on padding, and a length for every row."""

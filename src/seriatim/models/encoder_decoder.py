@@ -114,7 +114,7 @@ class EncoderDecoder(NeuralModel):
         """Return the decoder's initial state for ids ``(batch, source_time)`` of lengths ``(batch,)``, 0 allowed."""
         memory, end = self.encoder(self.dropout(self.source_embedding(source)), lengths=source_lengths)
         copied = {"encoder_state": end} if self.decoder.reads_encoder_state else {}
-        state = self.decoder.initial_state(len(source), memory, source_lengths, **copied)
+        state = self.decoder.initial_state(source.shape[0], memory, source_lengths, **copied)
         return state if self.copying is None else self.copying.begin(state, source, memory, source_lengths)
 
     def forward(self, tokens: Tensor, state: State, *, lengths: Tensor | None = None) -> tuple[Tensor, State]:

@@ -51,6 +51,6 @@ def last_outputs(outputs: Tensor, lengths: Tensor, backward_from: int) -> Tensor
     This is the output at the last valid position, or the first position of an empty row. The features from
     ``backward_from`` on belong to the backward direction and are taken from the first position.
     """
-    rows = torch.arange(len(outputs), device=outputs.device)
+    rows = torch.arange(outputs.shape[0], device=outputs.device)
     last = outputs[rows, (lengths - 1).clamp_min(0)]
     return torch.cat([last[:, :backward_from], outputs[:, 0, backward_from:]], dim=1)

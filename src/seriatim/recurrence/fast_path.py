@@ -87,8 +87,8 @@ def as_step(module: nn.Module, weights: Mapping[str, Tensor] | None = None) -> t
 
 
 def tracing() -> bool:
-    """Return whether a step is being traced, so that a cell must run as it is written."""
-    return _tracing.get()
+    """Return whether a step is being traced or exported, so that a cell must run as it is written."""
+    return _tracing.get() or torch.compiler.is_exporting()
 
 
 def runner(owner: nn.Module, step: Step, weights: Sequence[Tensor], inputs: Tensor, state: State) -> Runner | Refusal:

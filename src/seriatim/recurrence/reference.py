@@ -53,7 +53,7 @@ def check_returned(returned: object, name: str, inputs: Tensor, state: State, ou
     if not isinstance(returned, tuple | list) or len(returned) != 2:
         raise ValueError(f"{name}: a step must return a pair (outputs, state); it returns {describe(returned)}")
     outputs, new = returned
-    outputs = check_outputs(outputs, name, len(inputs), output_size)
+    outputs = check_outputs(outputs, name, inputs.shape[0], output_size)
     if not has_same_structure(new, state, types=not torch.is_autocast_enabled(inputs.device.type)):
         raise ValueError(
             f"{name}: a step must return a state of the structure, shape and type it is given: {describe(state)}; "

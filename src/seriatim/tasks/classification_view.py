@@ -26,6 +26,7 @@ from ..evaluation.label_metrics import Predictions
 from ..evaluation.token_scores import token_text
 from ..layers.positions import learned_positions
 from ..models import Classifier
+from ..models.exported_forms import ExportedModel, label_forms
 from ..training.task_view import TaskView, no_words
 from ..training.view_types import Example, LabelEffect
 from .documents import Documents, predictions, probabilities
@@ -43,6 +44,10 @@ class ClassifierView(TaskView[Classifier]):
     correct_name = "labels correct"
     context_name = "the label"
     first_section = "label-effect"
+
+    def exported(self) -> ExportedModel:
+        """Return the whole model."""
+        return label_forms(self.model)
 
     @functools.cached_property
     def forms(self) -> WordForms | None:

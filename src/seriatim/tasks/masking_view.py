@@ -13,6 +13,7 @@ from ..data.batching import cut
 from ..data.corpus import Corpus
 from ..evaluation.context_use import ContextUse
 from ..models import MaskedLanguageModel
+from ..models.exported_forms import ExportedModel, masked_forms
 from ..training.view_types import Example
 from .filling import find_gaps
 from .text_view import TextView
@@ -33,6 +34,10 @@ class MaskedLanguageModelView(TextView[MaskedLanguageModel]):
     two_ends = True
     target_place = "at"
     masks = True
+
+    def exported(self) -> ExportedModel:
+        """Return the whole model."""
+        return masked_forms(self.model)
 
     @property
     def length(self) -> int:

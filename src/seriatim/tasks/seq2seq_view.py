@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -23,6 +23,7 @@ from ..evaluation.translation import translation_measures
 from ..layers.positions import learned_positions
 from ..models.ctc_translator import CTCTranslator
 from ..models.encoder_decoder import EncoderDecoder
+from ..models.exported_forms import ExportedModel, aligned_forms, translation_forms
 from ..training.task_view import ModelT, NotOfferedError, TaskView, no_state, no_words
 from ..training.view_types import Example, SearchResult, StateReader
 from .answering import AnswerSettings, Sources, answer_limits, excluded_tokens, search_stepwise
@@ -62,6 +63,13 @@ class TranslatorView(TaskView[ModelT]):
     def target_tokenizer(self) -> Tokenizer:
         """Tokenizer of the answers."""
         return self.vocabulary.target
+
+    def with_facts(self, exported: ExportedModel) -> ExportedModel:
+        """Add the files of the tokenizers, the tokens that no answer contains and the limit of its length."""
+        target = "target" if "target" in self.vocabulary.tokenizers else "tokenizer"
+        facts: dict[str, object] = {"source": "tokenizer", "target": target, "longest": self.max_target_length}
+        facts |= {"excluded": list(excluded_tokens(self.target_tokenizer))}
+        return replace(exported, facts={**exported.facts, **facts})
 
     def answers(self, sources: Sequence[str], *, beam: int | None = None, alignments: bool = False) -> list[Metrics]:
         """Return the answers to some sources, as `Task.answer` does."""
@@ -122,6 +130,10 @@ class EncoderDecoderView(TranslatorView[EncoderDecoder]):
 
     no_alignment = "the decoder has no attention"
     target_place = "after"
+
+    def exported(self) -> ExportedModel:
+        """Return the encoder and a step of the decoder."""
+        return self.with_facts(translation_forms(self.model))
 
     def forward(self, batch: Sequence[Example]) -> Tensor:
         """Return what the output layer reads for each token of the targets ``(batch, time, size)``."""
@@ -222,6 +234,10 @@ class EncoderDecoderView(TranslatorView[EncoderDecoder]):
 @dataclass(frozen=True)
 class CTCView(TranslatorView[CTCTranslator]):
     """View of a translator that writes whole answers at once, whose tokens have no probabilities of their own."""
+
+    def exported(self) -> ExportedModel:
+        """Return the whole model."""
+        return self.with_facts(aligned_forms(self.model))
 
     def not_offered(self, missing: str) -> NotOfferedError:
         """Return the error for something that these models do not have."""

@@ -17,6 +17,7 @@ from ..evaluation.context_use import ContextUse, answer_losses, shorter_contexts
 from ..evaluation.error_analysis import MAX_ITEMS, MAX_WORST, Mistakes, WrongExample, compare_labels
 from ..evaluation.token_scores import ALTERNATIVES, TokenScore, TokenScores
 from ..layers.positions import learned_positions
+from ..models.exported_forms import ExportedModel, tag_forms
 from ..models.tagger import Tagger, TagModel
 from ..training.task_view import TaskView, no_words
 from ..training.view_types import Example
@@ -38,6 +39,10 @@ class TaggerView(TaskView[Tagger]):
     first_section = "certainty"
     two_ends = True
     target_place = "at"
+
+    def exported(self) -> ExportedModel:
+        """Return the whole model, and the search for the best tags."""
+        return tag_forms(self.model) if isinstance(self.model, Tagger) else super().exported()
 
     def token_count(self, text: str) -> int:
         """Return the number of words of a sentence."""

@@ -35,6 +35,7 @@ from ..evaluation.token_losses import TokenLosses
 from ..evaluation.token_scores import ALTERNATIVES, TokenScore, TokenScores, score_tokens, token_name
 from ..models import LanguageModel
 from ..models.base_models import TextModel
+from ..models.exported_forms import ExportedModel, language_forms
 from ..models.ngram import NGram
 from ..models.ngrams.unseen import sparsity
 from ..training.task_view import ModelT, TaskView
@@ -284,6 +285,10 @@ class CausalTextView(TextView[TextModelT]):
 @dataclass(frozen=True)
 class LanguageModelView(CausalTextView[LanguageModel]):
     """View of a language model that is trained by gradients."""
+
+    def exported(self) -> ExportedModel:
+        """Return a step and a sequence."""
+        return language_forms(self.model)
 
     def hidden(self, tokens: Tensor) -> Tensor:
         """Return the inputs of the output layer ``(batch, time, size)``."""

@@ -24,6 +24,7 @@ from ..evaluation.token_losses import TokenLosses
 from ..evaluation.token_scores import ALTERNATIVES, TokenScores
 from ..layers.positions import learned_positions
 from ..models.base_models import input_embedding, input_layer
+from ..models.exported_forms import ExportedModel
 from .view_types import Example, LabelEffect, SearchResult, StateReader
 
 MASK = "[MASK]"
@@ -227,6 +228,10 @@ class TaskView(Generic[ModelT]):
         if embedding is None:
             raise self.not_offered("no embeddings")
         return embedding.weight
+
+    def exported(self) -> ExportedModel:
+        """Return the functions that other programs run, and what they must know beside them."""
+        raise InputError(f"layer {self.config.model.layer}: not a network of layers, which other programs could run")
 
     def state_reader(self) -> StateReader:
         """Return a way to read tokens and keep the state: by default, zeros are read by the layer of the model."""

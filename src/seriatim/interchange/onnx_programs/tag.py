@@ -1,0 +1,30 @@
+"""Tag the words of each line of standard input with onnxruntime and tokenizers.
+
+python run.py < sentences.txt
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+from tokenizers import Tokenizer
+
+folder = Path(__file__).parent
+model = json.loads((folder / "model.json").read_text(encoding="utf-8"))
+tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+sequence = onnxruntime.InferenceSession(str(folder / "sequence.onnx"))
+width = model.get("word_characters", 0)  # of each word, the first and the last half of so many characters
+letters = Tokenizer.from_file(str(folder / "characters.json")) if width else None
+for line in sys.stdin:
+    text = line.rstrip("\n")
+    ids = tokenizer.encode(text, add_special_tokens=False).ids
+    inputs = {"tokens": np.array([ids or [0]]), "lengths": np.array([len(ids)])}
+    if letters is not None:
+        spelled = [word if len(word) <= width else word[: width // 2] + word[-width // 2 :] for word in text.split()]
+        characters = [letters.encode(word, add_special_tokens=False).ids for word in spelled] or [[0]]
+        inputs["characters"] = np.array([[row + [0] * (width - len(row)) for row in characters]])
+        inputs["character_lengths"] = np.array([[len(row) for row in characters]])
+    tags = sequence.run(["tags"], inputs)[0][0, : len(ids)]
+    print(" ".join(f"{word}/{model['labels'][tag]}" for word, tag in zip(text.split(), tags, strict=True)))

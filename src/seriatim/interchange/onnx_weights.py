@@ -1,0 +1,57 @@
+"""Saves several ONNX models whose weights are in one file, each weight once.
+
+The weights are a safetensors file, in which an ONNX model names places by offset and length.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..storage.weights import save_tensors
+
+WEIGHTS = "weights.safetensors"
+SMALL = 1024
+"""Tensors of fewer bytes stay in the models."""
+
+
+def write_models(models: Mapping[str, Any], folder: Path) -> None:
+    """Write every model as ``NAME.onnx``, and the weights of all of them to `WEIGHTS`; the models are changed."""
+    import onnx_ir
+    from onnx_ir.passes.common import ClearMetadataAndDocStringPass
+
+    tensors: dict[str, Tensor] = {}
+    names: dict[bytes, str] = {}  # by digest, so that models share their weights
+    stored: list[tuple[Any, str]] = []
+    for value in (value for model in models.values() for value in model.graph.initializers.values()):
+        array = value.const_value.numpy()
+        if array.nbytes >= SMALL:
+            digest = hashlib.sha256(f"{array.dtype} {array.shape}".encode() + array.tobytes()).digest()
+            if digest not in names:
+                names[digest] = value.name if value.name not in tensors else f"{value.name}.{len(tensors)}"
+                tensors[names[digest]] = torch.from_numpy(array)
+            stored.append((value, names[digest]))
+    save_tensors(tensors, folder / WEIGHTS)
+    places = places_in(folder / WEIGHTS)
+    for value, name in stored:
+        old, (offset, length) = value.const_value, places[name]
+        value.const_value = onnx_ir.ExternalTensor(
+            WEIGHTS, offset, length, old.dtype, shape=old.shape, name=value.name, base_dir=folder
+        )
+    for name, model in models.items():
+        ClearMetadataAndDocStringPass()(model)
+        onnx_ir.save(model, folder / f"{name}.onnx")
+
+
+def places_in(path: Path) -> dict[str, tuple[int, int]]:
+    """Return where the values of each tensor of a safetensors file are: offset and length in bytes."""
+    with path.open("rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(size))
+    header.pop("__metadata__", None)
+    ranges = {name: entry["data_offsets"] for name, entry in header.items()}
+    return {name: (8 + size + start, end - start) for name, (start, end) in ranges.items()}
