@@ -10,7 +10,7 @@ import torch
 
 import seriatim
 from seriatim.cli.main import main
-from seriatim.interchange import checkpoint_import
+from seriatim.interchange import imported_run
 from seriatim.interchange.runs import import_run
 
 from . import checkpoints
@@ -210,7 +210,7 @@ def test_damaged_folders(made, tmp_path, capsys, monkeypatch: pytest.MonkeyPatch
     refused(lambda copy: (copy / "tokenizer.json").write_text("[1]"), "not a tokenizer")
     refused(lambda copy: (copy / "config.json").write_text("{"), "config.json")
     refused(lambda copy: (copy / "config.json").unlink(), "no config.json")
-    monkeypatch.setattr(checkpoint_import, "SPARE_BYTES", 1 << 60)
+    monkeypatch.setattr(imported_run, "SPARE_BYTES", 1 << 60)
     refused(lambda copy: None, "GB are free; make room")
     monkeypatch.undo()
     refused(not_finite, "holds NaN or infinity")

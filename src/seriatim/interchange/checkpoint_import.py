@@ -1,9 +1,6 @@
 """Makes a run of a checkpoint of the ``transformers`` library."""
 
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -13,18 +10,13 @@ from ..config import resolve
 from ..core.errors import InputError
 from ..data.pretrained_tokenizer import PretrainedTokenizer
 from ..data.vocabulary import Vocabulary
-from ..runs.identity import identity
-from ..runs.run import Run, load
-from ..storage.lock import locked
-from ..storage.weights import stream_tensors
+from ..runs.run import Run
 from ..tasks import find
-from ..training.run_files import begin_run, check_out, nearest_existing
+from ..training.run_files import check_out
 from .checkpoint_reader import CheckpointTensors, located, read_fields, read_tokenizer
 from .families.checkpoint_family import Family, Rule
 from .families.known_families import family_of
-
-SPARE_BYTES = 1 << 28
-"""Free disk space that an import leaves."""
+from .imported_run import parameter_shapes, write_run
 
 
 def import_checkpoint(source: str, out: str | None, *, overwrite: bool = False) -> Run:
@@ -33,7 +25,7 @@ def import_checkpoint(source: str, out: str | None, *, overwrite: bool = False) 
     Raises:
         InputError: the architecture, an option or a file is not supported, missing or damaged, or the disk is full.
     """
-    folder = check_out(out, overwrite=overwrite)
+    check_out(out, overwrite=overwrite)
     source_folder = located(source)
     fields = read_fields(source_folder)
     family = family_of(fields, str(source_folder / "config.json"))
@@ -47,24 +39,10 @@ def import_checkpoint(source: str, out: str | None, *, overwrite: bool = False) 
     tokenizer = read_tokenizer(source_folder, fields, shape[0])
     config = {"task": "lm", "data": {"unit": family.unit}, "tokenizer": {"kind": "pretrained"}, "model": settings}
     task, vocabulary = find(resolve(config)), Vocabulary({"tokenizer": tokenizer})
-    with torch.device("meta"):
-        model = task.make_model(vocabulary)
-    parameters = {name: tuple(value.shape) for name, value in model.named_parameters()}
+    parameters = parameter_shapes(task, vocabulary)
     assert parameters.keys() == {rule.ours for rule in rules}, parameters.keys() ^ {rule.ours for rule in rules}
     check_shapes(rules, tensors, parameters)
-    needed = sum(4 * int(np.prod(shape)) for shape in parameters.values())
-    parent = nearest_existing(folder.absolute().parent)
-    free = shutil.disk_usage(parent).free
-    if free < needed + SPARE_BYTES:
-        raise InputError(f"{folder}: needs {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free; make room")
-    with tempfile.TemporaryDirectory(prefix=".seriatim-import-", dir=parent) as aside:
-        weights = Path(aside) / "model.safetensors"  # complete before anything in the folder changes
-        stream_tensors(converted(rules, tensors, tokenizer), weights, identity(task.config, vocabulary))
-        with locked(folder):
-            check_out(out, overwrite=overwrite)  # another process may have been quicker
-            begin_run(folder, task.config, vocabulary)
-            weights.replace(folder / weights.name)
-            return load(folder)
+    return write_run(out, task, vocabulary, converted(rules, tensors, tokenizer), overwrite=overwrite)
 
 
 def without_prefix(family: Family, rules: list[Rule], tensors: CheckpointTensors) -> list[Rule]:
