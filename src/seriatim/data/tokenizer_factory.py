@@ -40,13 +40,16 @@ class ByteTokenizer(Tokenizer):
 
 
 class CharTokenizer(Tokenizer):
-    """Every Unicode character of the training text is a token; the ids of ``characters`` start at 2."""
+    """Every Unicode character of the training text is a token; the ids of ``characters`` start at 2.
+
+    ``begin`` is the token that begins a text, in a model of another program.
+    """
 
     kind = "char"
     unknown_id = 1
 
-    def __init__(self, characters: str, spelling: Spelling, *, lowercase: bool = False) -> None:
-        self.characters, self.spelling, self.lowercase = characters, spelling, lowercase
+    def __init__(self, characters: str, spelling: Spelling, *, lowercase: bool = False, begin: int = END) -> None:
+        self.characters, self.spelling, self.lowercase, self.begin = characters, spelling, lowercase, begin
         self.vocabulary_size = 2 + len(characters)
         points = np.array([ord(c) for c in characters], dtype=np.uint32)
         self._order = np.argsort(points)
@@ -81,8 +84,8 @@ class CharTokenizer(Tokenizer):
         return [c for c in self.prepare(text) if c not in known]
 
     def payload(self) -> dict[str, object]:
-        """Return the characters and the counts of the spelling."""
-        return {"characters": self.characters, "spelling": self.spelling.counts}
+        """Return the characters and the counts of the spelling, and the token that begins a text if it is not 0."""
+        return {"characters": self.characters, "spelling": self.spelling.counts, **self.own_begin()}
 
 
 def fit_tokenizer(config: TokenizerConfig, texts: Iterable[str]) -> Tokenizer:
@@ -143,17 +146,22 @@ def _from_json(fields: dict[str, Any]) -> Tokenizer:
         characters = fields["characters"]
         if not isinstance(characters, str):
             raise ValueError("the characters are not a text")
-        _check_symbols(characters)
-        return CharTokenizer(characters, Spelling.from_json(fields["spelling"]), lowercase=lowercase)
+        begin = _begin(fields, characters)
+        return CharTokenizer(characters, Spelling.from_json(fields["spelling"]), lowercase=lowercase, begin=begin)
     words = fields["words"]
     if kind != "word" or not isinstance(words, list) or not {str}.issuperset(map(type, words)):
         raise ValueError("the words are not a list of texts")
-    _check_symbols(words)
+    begin = _begin(fields, words)
     if RESERVED.intersection(words):
         raise ValueError("a reserved word")
-    return WordTokenizer(words, Spelling.from_json(fields["spelling"]), lowercase=lowercase)
+    return WordTokenizer(words, Spelling.from_json(fields["spelling"]), lowercase=lowercase, begin=begin)
 
 
-def _check_symbols(symbols: str | list[str]) -> None:
+def _begin(fields: dict[str, Any], symbols: str | list[str]) -> int:
+    """Check the words or characters, and return the token that begins a text."""
     if not is_text("".join(symbols)) or len(set(symbols)) < len(symbols):
         raise ValueError("symbols that are not text, or duplicate symbols")
+    begin = fields.get("begin", END)
+    if type(begin) is not int or not 0 <= begin < 2 + len(symbols):
+        raise ValueError("a token that begins a text and is not in the vocabulary")
+    return begin

@@ -116,6 +116,10 @@ class Tokenizer(ABC):
     def payload(self) -> dict[str, object]:
         """Return the fields of `tokenizer.json` that this kind of tokenizer adds."""
 
+    def own_begin(self) -> dict[str, object]:
+        """Return the field ``begin`` of `tokenizer.json`; nothing if the boundary symbol begins a text."""
+        return {} if self.begin == END else {"begin": self.begin}
+
     def unknown_pieces(self, text: str) -> list[str]:
         """Return the parts of ``text`` that are not in the vocabulary."""
         return []

@@ -24,15 +24,15 @@ RESERVED = frozenset({LINE_END, UNKNOWN_TEXT})  # words that no vocabulary lists
 class WordTokenizer(Tokenizer):
     """Words are separated by white space; a line end is the boundary symbol; ``<unk>`` is the unknown word.
 
-    The ids of ``words`` start at 2.
+    The ids of ``words`` start at 2. ``begin`` is the token that begins a text, in a model of another program.
     """
 
     kind = "word"
     ends_lines = True
     unknown_id = 1
 
-    def __init__(self, words: Sequence[str], spelling: Spelling, *, lowercase: bool = False) -> None:
-        self.words, self.spelling, self.lowercase = list(words), spelling, lowercase
+    def __init__(self, words: Sequence[str], spelling: Spelling, *, lowercase: bool = False, begin: int = END) -> None:
+        self.words, self.spelling, self.lowercase, self.begin = list(words), spelling, lowercase, begin
         self.vocabulary_size = 2 + len(self.words)
 
     @functools.cached_property
@@ -80,8 +80,8 @@ class WordTokenizer(Tokenizer):
         return [word for word in self.prepare(text).split() if word not in self._ids]
 
     def payload(self) -> dict[str, object]:
-        """Return the words and the counts of the spelling."""
-        return {"words": self.words, "spelling": self.spelling.counts}
+        """Return the words, the counts of the spelling, and the token that begins a text if it is not token 0."""
+        return {"words": self.words, "spelling": self.spelling.counts, **self.own_begin()}
 
 
 class WordNumbers(WordTokenizer):

@@ -48,7 +48,7 @@ def special_tokens(tokenizer: Tokenizer) -> dict[str, str]:
     if isinstance(tokenizer, PretrainedTokenizer):
         names = {"eos_token": tokenizer.library_token(0), "bos_token": tokenizer.library_token(tokenizer.begin)}
         return {key: name for key, name in names.items() if name is not None}
-    special = {"eos_token": END_TEXT, "bos_token": END_TEXT}
+    special = {"eos_token": END_TEXT, "bos_token": tokenizer.describe(tokenizer.begin)}
     return special | ({} if tokenizer.unknown_id is None else {"unk_token": UNKNOWN_TEXT})
 
 
