@@ -41,8 +41,16 @@ def export(options: argparse.Namespace) -> None:
 def add_import(verbs: Verbs) -> None:
     """Add ``seriatim import DIR --out RUN``."""
     parser = add_verb(verbs, "import", import_run, "make a run from a model of another program")
-    text = "a checkpoint folder of transformers, hf:NAME on the hub, or an ARPA file; several ARPA files are mixed"
+    text = (
+        "a checkpoint folder of transformers, hf:NAME on the hub, a safetensors file of an RNN, LSTM or GRU of "
+        "torch.nn (or the folder that holds it), or an ARPA file; several ARPA files are mixed"
+    )
     parser.add_argument("sources", nargs="+", metavar="DIR", help=text)
+    text = "for torch.nn: tokenizer.json, or a list of tokens in the order of their ids (default: beside the weights)"
+    parser.add_argument("--vocabulary", metavar="FILE", help=text)
+    text = "for torch.nn: the token that ends a text (default: <eos>, </s> and similar names)"
+    parser.add_argument("--end", metavar="TOKEN", help=text)
+    parser.add_argument("--nonlinearity", metavar="NAME", help="for torch.nn.RNN: tanh (the default) or relu")
     parser.add_argument("--mixture-weights", metavar="W,W", help="the weights of several ARPA files (default: equal)")
     parser.add_argument("--out", required=True, metavar="RUN", help="the folder to write")
     parser.add_argument("--overwrite", action="store_true", help="replace an existing run")
@@ -51,6 +59,7 @@ def add_import(verbs: Verbs) -> None:
 def import_run(options: argparse.Namespace) -> None:
     """Import a model."""
     from ..interchange import runs
+    from ..interchange.torch_import import TorchOptions
 
     weights = None
     if options.mixture_weights is not None:
@@ -58,7 +67,10 @@ def import_run(options: argparse.Namespace) -> None:
             weights = [float(weight) for weight in options.mixture_weights.split(",")]
         except ValueError:
             raise InputError("--mixture-weights: must be positive numbers, such as 0.7,0.3") from None
-    run = runs.import_run(options.sources, options.out, weights=weights, overwrite=options.overwrite)
+    torch_options = TorchOptions(options.vocabulary, options.end, options.nonlinearity)
+    run = runs.import_run(
+        options.sources, options.out, weights=weights, torch_options=torch_options, overwrite=options.overwrite
+    )
     vocabulary = f"{run.tokenizer.vocabulary_size:,} tokens in the vocabulary"
     write_out([f"wrote the run {options.out}: {runs.sizes(run)}, {vocabulary}\n"])
 

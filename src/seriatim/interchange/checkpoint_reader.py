@@ -73,6 +73,7 @@ class _File(Protocol):
     """What the safetensors library opens, whose methods have no types there."""
 
     def keys(self) -> list[str]: ...
+    def metadata(self) -> dict[str, str] | None: ...
     def get_tensor(self, name: str) -> Tensor: ...
     def get_slice(self, name: str) -> _Slice: ...
 
@@ -124,6 +125,10 @@ class CheckpointTensors:
     def names(self) -> set[str]:
         """Return the names of all tensors."""
         return set(self.files)
+
+    def metadata(self, path: Path) -> dict[str, str]:
+        """Return the texts that one of the files has beside its tensors."""
+        return self._with(path, lambda file: file.metadata()) or {}
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Return the shape of a tensor."""

@@ -24,6 +24,7 @@ from .checkpoint_import import import_checkpoint
 from .checkpoint_reader import HUB
 from .onnx_export import export_onnx
 from .torch_export import export_torch
+from .torch_import import TorchOptions, import_torch, state_file
 
 FORMATS = ("arpa", "onnx", "torch", "transformers")
 
@@ -65,19 +66,26 @@ def import_run(
     out: str | None,
     *,
     weights: Sequence[float] | None = None,
+    torch_options: TorchOptions | None = None,
     overwrite: bool = False,
 ) -> Run:
-    """Make a run of an ARPA file, or of the folder of a checkpoint of the ``transformers`` library.
+    """Make a run of an ARPA file, a checkpoint folder of ``transformers``, or a state dictionary of `torch.nn`.
 
     An ARPA file becomes a language model of lines whose tokens are words; several are mixed into one, with ``weights``,
-    by default equal. See `read_arpa`, `mix` and `import_checkpoint` for errors.
+    by default equal. See `read_arpa`, `mix`, `import_checkpoint` and `import_torch` for errors.
     """
     sources = [source] if isinstance(source, str) else list(source)
     folders = [name for name in sources if name.startswith(HUB) or Path(name).is_dir()]
     if len(sources) == 1 and weights is not None:
         raise InputError("--mixture-weights: has no meaning with one file; leave it out")
-    if folders and len(sources) > 1:
-        raise InputError(f"{folders[0]}: only ARPA files can be mixed; import it on its own")
+    states = {name: file for name in sources if (file := state_file(Path(name))) is not None}
+    if (folders or states) and len(sources) > 1:
+        raise InputError(f"{[*folders, *states][0]}: only ARPA files can be mixed; import it on its own")
+    if states:
+        return import_torch(states[sources[0]], out, torch_options or TorchOptions(), overwrite=overwrite)
+    for name, value in (torch_options or TorchOptions())._asdict().items():
+        if value is not None:
+            raise InputError(f"--{name}: has no meaning for {sources[0]}, only for a safetensors file; leave it out")
     if folders:
         return import_checkpoint(sources[0], out, overwrite=overwrite)
     folder, shares = check_out(out, overwrite=overwrite), check_weights(weights, len(sources))

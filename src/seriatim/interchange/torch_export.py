@@ -31,7 +31,14 @@ def export_torch(run: Run, out: str) -> None:
     if not isinstance(run.model, NeuralModel) or run.answering is not run.model:
         raise InputError(f"{run.path}: has no parameters of a single network; give a run of a neural layer")
     with whole(path) as aside:
-        save_file(torch_state(run.model), aside, metadata={"format": "pt", "written by": MARK})
+        save_file(torch_state(run.model), aside, metadata=_facts(run))
+
+
+def _facts(run: Run) -> dict[str, str]:
+    """Return what the tensors do not say."""
+    facts = {"format": "pt", "written by": MARK, "data.unit": run.config.data.unit}
+    activation = run.config.model.options.get("activation")
+    return facts | ({"nonlinearity": activation} if activation in ("tanh", "relu") else {})
 
 
 def torch_state(model: nn.Module) -> dict[str, Tensor]:
