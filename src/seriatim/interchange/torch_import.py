@@ -14,7 +14,7 @@ from ..data.vocabulary import Vocabulary
 from ..layers import options_of
 from ..runs.run import Run
 from ..tasks import find
-from ..training.run_files import check_out
+from ..training.run_files import check_out, is_run
 from .checkpoint_reader import CONFIG
 from .imported_run import write_run
 from .torch_layout import Recurrence, StateTensors, Tables, find_recurrence, find_tables
@@ -51,7 +51,7 @@ def state_file(source: Path) -> Path | None:
     """
     pickled = []
     if source.is_dir():
-        if (source / CONFIG).exists():
+        if (source / CONFIG).exists() or is_run(source):
             return None
         files = sorted(source.glob(f"*{SUFFIX}"))
         if len(files) == 1:

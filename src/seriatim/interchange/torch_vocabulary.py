@@ -157,6 +157,8 @@ def _listed(
         is_characters = all(len(token) == 1 for token in ids if not SYMBOL.fullmatch(token) and token != end)
     ending = _ending(path, ids, end, ENDS[:-1] if is_characters else ENDS)
     begin, unknown = _special(path, ids, BEGINS, "begin a text"), _special(path, ids, UNKNOWNS, "be the unknown token")
+    if ending is not None and ending == unknown:
+        raise InputError(f"--end: {shown(end)} is the unknown token of {path}; name the token that ends a text")
     if ending is None and not is_characters:
         raise InputError(f"{path}: no token ends a line, such as <eos>; name it with --end TOKEN")
     rows = [ids.get("\n", ADDED) if ending is None else ending, ADDED if unknown is None else unknown]
