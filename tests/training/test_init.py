@@ -208,3 +208,14 @@ def test_check_reads_with_the_tokenizer_of_the_run(folder: Path, capsys) -> None
     assert found["tokenizer"] == {"kind": "bpe", "vocabulary_size": tokenizer.vocabulary_size}
     texts = [line.split("\t")[1] for line in (folder / "few.tsv").read_text().splitlines()[1:]]
     assert found["train"]["tokens"] == sum(len(tokenizer.encode(text)) for text in texts)
+
+
+@pytest.mark.parametrize("model", [{}, {"tie_weights": True, "embedding_size": 24}, {"output_bias": False}])
+def test_a_run_of_the_same_task_and_vocabulary_goes_on(tmp_path: Path, texts: dict[str, str], model: dict) -> None:
+    """Also with its output layer, so that training begins with the loss of the run."""
+    first = seriatim.train(small_config(texts, tmp_path / "first", model=model, training={"steps": 3}))
+    settings = small_config(texts, tmp_path / "second", training={"init": str(first.path)})
+    del settings["tokenizer"], settings["model"]
+    found = start(settings)
+    assert found.keys() == dict(first.model.named_parameters()).keys()
+    assert all(torch.equal(found[name], value) for name, value in first.model.named_parameters())

@@ -83,7 +83,7 @@ class _Check:
             vocabulary = initial.with_tokenizer(vocabulary)
             model = self.attempt(build_model, task, vocabulary) if model_fits else None
             if model is not None:
-                self.attempt(initial.copy_to, model, config.model)
+                self.attempt(initial.copy_to, model, config, vocabulary)
         elif model_fits:
             self.attempt(check_memory, task, vocabulary)
         parts = {part: self.attempt(task.read, spec, part, vocabulary) for part, spec in specs.items()}

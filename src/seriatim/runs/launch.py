@@ -322,4 +322,4 @@ def _initial(config: Config) -> str:
         return ""
     one_way = "" if config.model.bidirectional else ", which reads in one direction"
     parts = f"the tokenizer, the embedding and the layer {config.model.layer}{one_way}"
-    return f"starts from {parts}, of {config.training.init}"
+    return f"starts from {parts}, of {config.training.init}, and from its output layer if its task is the same"

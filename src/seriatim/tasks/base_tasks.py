@@ -26,6 +26,8 @@ from ..training.loop import Trainer
 from ..training.setup import SHAPELESS, SIZES
 from ..training.task import Batch, Data, Model, Task
 
+OUTPUT = ("tie_weights", "output_bias")
+"""Fields of the model that determine the parameters of its output layer."""
 MAX_LISTED = 200  # the largest number of labels that `check` lists
 WEIGHTS = (0.2, 0.35, 0.5, 0.65, 0.8)
 """Weights of a simple baseline in the answers of both models, of which the best is chosen."""
@@ -195,17 +197,20 @@ def like_initial(config: Config, *, reads_forwards: bool = False) -> Config:
     """Return the configuration with the layer of the run that ``training.init`` names, unless it gives its own.
 
     With the layer come its sizes and its options; whether it is causal and has a window only if the task reads
-    forwards, too.
+    forwards, too. From a run of the same task come also the fields of the output layer.
     """
     if config.training.init is None:
         return config
     given = config.model.model_dump(exclude_unset=True, exclude_none=True)
     missing = [name for name in SIZES if name not in given]
     try:
-        model = resolve(Path(config.training.init) / "config.yaml").model if missing else None
+        theirs = resolve(Path(config.training.init) / "config.yaml")
     except (InputError, OSError):  # reported when the run is opened
-        model = None
-    if model is None or not all(name in REGISTRY for name in split_names(model.layer)):
+        return config
+    model = theirs.model
+    if theirs.task == config.task:
+        missing += [name for name in OUTPUT if name not in given]
+    if not missing or not all(name in REGISTRY for name in split_names(model.layer)):
         return config
     fields = {name: getattr(model, name) for name in missing}
     if "layer" in missing:

@@ -1,7 +1,8 @@
 """From a configuration to a job: the data, the vocabulary and the model, checked before anything is written.
 
 Initial parameters can be all zeros, or the embedding and the layer of another run, whatever its task (A. Dai and Q. Le,
-"Semi-supervised sequence learning", NIPS 2015; J. Devlin et al., "BERT", NAACL 2019).
+"Semi-supervised sequence learning", NIPS 2015; J. Devlin et al., "BERT", NAACL 2019); or all that fit of a run of the
+same task with the same vocabulary.
 """
 
 import warnings
@@ -43,6 +44,7 @@ class Initial:
     config: Config
     vocabulary: Vocabulary
     parameters: dict[str, Tensor]  # of its embedding, its layer and its reader of characters, by name
+    others: dict[str, Tensor]  # all other parameters, such as those of its output layer, by name
 
     def with_tokenizer(self, learned: Vocabulary) -> Vocabulary:
         """Return a vocabulary with the run's tokenizers of inputs and characters; labels and other tokenizers stay."""
@@ -51,12 +53,13 @@ class Initial:
         return replace(learned, tokenizers=tokenizers)
 
     @torch.no_grad()
-    def copy_to(self, model: nn.Module, config: Model) -> None:
+    def copy_to(self, model: nn.Module, config: Config, vocabulary: Vocabulary) -> None:
         """Copy the run's parameters into a model.
 
         Of embedding tables the rows that both have are copied: that of a masked language model has one more row, for
         the mask symbol, which is left out or keeps its initial values. If only this model reads characters, their
-        weights keep their initial values, also those in the layer.
+        weights keep their initial values, also those in the layer. Other parameters are copied if the task and the
+        vocabulary are the same, where the model has them in the same shape.
 
         Raises:
             InputError: the model has other parameters, or other shapes.
@@ -75,12 +78,17 @@ class Initial:
                 problem = f"has shape {_shape(source)} in {self.folder} and shape {_shape(target)} here"
                 if source is None or target is None:
                     problem = f"is a parameter of {'this model' if source is None else self.folder} only"
-                raise InputError(f"training.init: {name} {problem}; {self._advice(config)}")
+                raise InputError(f"training.init: {name} {problem}; {self._advice(config.model)}")
         for name, target in targets.items():
             source = parameters[name]
             rows = slice(min(len(target), len(source))) if name == TABLE else ...
             columns = (..., slice(source.shape[-1])) if source.dim() else ...
             target[rows][columns] = source[rows].to(target)
+        if config.task == self.config.task and vocabulary.fingerprint() == self.vocabulary.fingerprint():
+            others = with_present_names(model, self.others)
+            for name, target in model.named_parameters():
+                if name in others and others[name].shape == target.shape:
+                    target.copy_(others[name])
 
     def _fits(self, name: str, target: Tensor, source: Tensor, appended: int) -> bool:
         if name != TABLE:
@@ -145,8 +153,10 @@ def open_initial(config: Config) -> Initial | None:
     if read_metadata(weights).get("tokenizer") != vocabulary.fingerprint():
         raise InputError(f"{folder}/tokenizer.json: does not belong to the weights beside it; restore the run's own")
     prefixes = (*PREFIXES, CHARACTERS)
-    parameters = {name: value for name, value in load_tensors(weights).items() if name.startswith(prefixes)}
-    refuse_nonfinite(parameters, weights)
+    tensors = load_tensors(weights)
+    refuse_nonfinite(tensors, weights)
+    parameters = {name: value for name, value in tensors.items() if name.startswith(prefixes)}
+    others = {name: value for name, value in tensors.items() if name not in parameters}
     for name, field in Tokenizer.model_fields.items():
         value, expected = getattr(config.tokenizer, name), getattr(theirs.tokenizer, name)
         if value not in (field.default, expected):
@@ -155,7 +165,7 @@ def open_initial(config: Config) -> Initial | None:
                 "leave it out"
             )
     config.tokenizer = theirs.tokenizer.model_copy()
-    return Initial(folder, theirs, vocabulary, parameters)
+    return Initial(folder, theirs, vocabulary, parameters, others)
 
 
 def _shape(value: Tensor | None) -> str:
@@ -205,5 +215,5 @@ def prepare(task: AnyTask, folder: Path, vocabulary: Vocabulary | None = None) -
         if task.config.model.initial == "zeros":
             set_to_zero(model)
         if initial is not None:
-            initial.copy_to(model, task.config.model)
+            initial.copy_to(model, task.config, vocabulary)
     return Job(task, folder, vocabulary, model, task.batches(train), train, valid)
