@@ -1,11 +1,13 @@
-"""Measure how exactly models come in from transformers and go out again.
+"""Measure how exactly models come in from transformers and torch.nn and go out again.
 
-    python benchmarks/interchange.py [--text FILE]
+    python benchmarks/interchange.py [--text FILE] [--only NAME,NAME]
 
 For a small checkpoint with random weights of each family, the script prints the largest deviation of our logits from
 those of transformers, over whole sequences and step by step; the largest deviation after the checkpoint was exported
-again and opened by transformers; and on how many lines of a text the tokens and the decoded text are equal. Where
-minicons is installed, it also prints the largest deviation of the surprisal of tokens, in bits.
+again and opened by transformers; and on how many lines of a text the tokens and the decoded text are equal. The rows
+RNN, LSTM and GRU are the same for state dictionaries of torch.nn with a list of words; the tokens of a line are there
+those of ``line.split()``, and the text is that of ``" ".join``. Where minicons is installed, it also prints the
+largest deviation of the surprisal of tokens, in bits.
 """
 
 import argparse
@@ -21,13 +23,16 @@ sys.path.insert(0, str(Path(__file__).parent.parent))  # the checkpoints are tho
 
 import torch
 import transformers
-from torch import Tensor
+from safetensors.torch import load_file
+from torch import Tensor, nn
 
 import seriatim
 from seriatim.interchange.runs import export_run, import_run
+from tests.interchange import torch_modules
 from tests.interchange.checkpoints import CHECKPOINTS, write
 
 LINES, ROWS, TIME = 10_000, 4, 48
+RECURRENT: dict[str, type[nn.RNNBase]] = {"RNN": nn.RNN, "LSTM": nn.LSTM, "GRU": nn.GRU}
 
 
 def deviations(model: transformers.PreTrainedModel, run: seriatim.Run, exported: Path) -> list[float]:
@@ -59,6 +64,34 @@ def equal_lines(run: seriatim.Run, folder: Path, lines: Iterable[str]) -> tuple[
     return equal, total
 
 
+@torch.no_grad()
+def recurrent_row(kind: type[nn.RNNBase], temporary: Path, lines: list[str]) -> tuple[list[float], int, int]:
+    """Return the deviations of a module of torch.nn, the number of equal lines, and that of all lines."""
+    words = sorted({"<eos>", "<unk>", *(word for line in lines[::2] for word in line.split())})  # others are unknown
+    sizes = {"size": 32, "hidden": 32, "num_layers": 2}
+    module = torch_modules.Module(kind, len(words), **sizes)
+    folder = torch_modules.write(temporary / "there", module, words)
+    run, exported = import_run(str(folder), str(temporary / "run")), temporary / "again.safetensors"
+    export_run(run, "torch", str(exported))
+    special = [words.index("<eos>"), words.index("<unk>")]
+    order = torch.tensor([*special, *(row for row in range(len(words)) if row not in special)])
+    ours = torch.randint(len(words), (ROWS, TIME), generator=torch.Generator().manual_seed(0))
+    expected = module(order[ours])[..., order]
+    again = torch_modules.Module(kind, len(words), names=("embedding", "layer", "output"), **sizes)
+    again.load_state_dict(load_file(exported))
+    steps, state = [], run.model.initial_state(ROWS)
+    for tokens in ours.unbind(1):
+        logits, state = run.model.step(tokens, state)
+        steps.append(logits)
+    values = (run.model(ours)[0], torch.stack(steps, dim=1), again(ours))
+    ids, equal = {word: i for i, word in enumerate(words)}, 0
+    for line in lines:
+        there, here = [ids.get(word, special[1]) for word in line.split()], run.tokenizer.encode(line)
+        same = order[torch.from_numpy(here).long()].tolist() == there
+        equal += same and run.tokenizer.decode(here) == " ".join(words[i] for i in there)
+    return [(value - expected).abs().max().item() for value in values], equal, len(lines)
+
+
 def surprisal_deviation(run: seriatim.Run, folder: Path) -> float:
     """Return the largest deviation from minicons of the surprisal of tokens, in bits."""
     from minicons import scorer
@@ -86,10 +119,17 @@ def every_script(text: Path | None) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--text", type=Path)
-    lines = every_script(parser.parse_args().text)
+    parser.add_argument("--only", default=",".join([*CHECKPOINTS, *RECURRENT]), help="the rows to measure")
+    given = parser.parse_args()
+    lines, names = every_script(given.text), given.only.split(",")
     print(f"torch {torch.__version__}, transformers {transformers.__version__}; {TIME} tokens, {ROWS} rows, float32")
     print("checkpoint | whole | steps | exported again | equal lines")
-    for name in CHECKPOINTS:
+    for name in names:
+        if name in RECURRENT:
+            with tempfile.TemporaryDirectory() as temporary:
+                (whole, steps, again), equal, total = recurrent_row(RECURRENT[name], Path(temporary), lines)
+            print(f"{name} | {whole:.1e} | {steps:.1e} | {again:.1e} | {equal:,} of {total:,}", flush=True)
+            continue
         with tempfile.TemporaryDirectory() as temporary:
             folder, run_folder, exported = (Path(temporary) / part for part in ("there", "run", "exported"))
             model = write(name, folder)
