@@ -71,10 +71,12 @@ def test_other_names_tied_weights_and_projections(tmp_path: Path, names, options
         check_logits(other, module, ROWS)
 
 
-def test_the_nonlinearity_is_an_option(tmp_path: Path) -> None:
+def test_the_nonlinearity_and_the_unit_are_options(tmp_path: Path) -> None:
     module = Module(nn.RNN, len(WORDS), nonlinearity="relu")
     folder = write(tmp_path / "in", module)
-    run = import_run(str(folder), str(tmp_path / "run"), torch_options=TorchOptions(nonlinearity="relu"))
+    options = TorchOptions(nonlinearity="relu", unit="line")
+    run = import_run(str(folder), str(tmp_path / "run"), torch_options=options)
+    assert run.config.data.unit == "line"
     check_logits(run, module, ROWS)
 
 
@@ -276,9 +278,11 @@ BAD: list[tuple[dict[str, torch.Tensor], object, list[str], str]] = [
     (state(), {"vocab.json": "the"}, [], "not a list of tokens"),
     (state(), {"vocab.json": {"a": 0, "b": 2}}, [], "the ids must be 0 to 1, each of one token"),
     (state(), {"tokenizer.json": {"model": {}}}, [], "tokenizer.json: "),
+    (state(), {"tokenizer.json": {"model": {}, "normalizer": [1]}}, [], "tokenizer.json: "),
     (state(), {"tokenizer.json": {"kind": "word"}}, [], "tokenizer.json: damaged, or not a tokenizer of Seriatim"),
     (state(), HERE, ["--end", "<EOS>"], "--end: '<EOS>' is not in"),
     (state(), HERE, ["--end", "<unk>"], "--end: '<unk>' is the unknown token of"),
+    (state(), HERE, ["--unit", "word"], "the unit of the data is 'word'; set it with --unit to stream or line"),
     (state(), HERE, ["--vocabulary", "none.txt"], "none.txt: cannot be read"),
     (state(), HERE, ["--nonlinearity", "relu"], "is no RNN but a layer lstm"),
     (Module(nn.RNN, len(WORDS)).state_dict(), HERE, ["--nonlinearity", "x"], "'x': torch.nn.RNN has tanh and relu"),

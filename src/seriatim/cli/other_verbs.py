@@ -51,6 +51,8 @@ def add_import(verbs: Verbs) -> None:
     text = "for torch.nn: the token that ends a text (default: <eos>, </s> and similar names)"
     parser.add_argument("--end", metavar="TOKEN", help=text)
     parser.add_argument("--nonlinearity", metavar="NAME", help="for torch.nn.RNN: tanh (the default) or relu")
+    text = "for torch.nn: stream (one running text) or line (every line is a text); the default is usually stream"
+    parser.add_argument("--unit", metavar="NAME", help=text)
     parser.add_argument("--mixture-weights", metavar="W,W", help="the weights of several ARPA files (default: equal)")
     parser.add_argument("--out", required=True, metavar="RUN", help="the folder to write")
     parser.add_argument("--overwrite", action="store_true", help="replace an existing run")
@@ -67,7 +69,7 @@ def import_run(options: argparse.Namespace) -> None:
             weights = [float(weight) for weight in options.mixture_weights.split(",")]
         except ValueError:
             raise InputError("--mixture-weights: must be positive numbers, such as 0.7,0.3") from None
-    torch_options = TorchOptions(options.vocabulary, options.end, options.nonlinearity)
+    torch_options = TorchOptions(options.vocabulary, options.end, options.nonlinearity, options.unit)
     run = runs.import_run(
         options.sources, options.out, weights=weights, torch_options=torch_options, overwrite=options.overwrite
     )

@@ -24,7 +24,7 @@ SUFFIX = ".safetensors"
 PICKLED = (b"PK\x03\x04", b"\x80")
 """How the files begin that `torch.save` writes, now and in early versions."""
 PICKLED_NAMES = ("*.pt", "*.pth", "*.bin", "*.ckpt", "*.pkl")
-NONLINEARITIES = ("tanh", "relu")
+NONLINEARITIES, UNITS = ("tanh", "relu"), ("stream", "line")
 IMPROBABLE = 20.0
 """How far the logit of an added token is below the mean, in nats: its probability is below 3e-9, which changes no other
 probability in float32, and is not so small that it could not be learned."""
@@ -35,12 +35,13 @@ class TorchOptions(NamedTuple):
     """What a state dictionary does not say.
 
     ``vocabulary`` is a file; the default is one beside the weights. ``end`` is the token that ends a text, if its name
-    does not say so. ``nonlinearity`` is that of a `torch.nn.RNN`.
+    does not say so. ``nonlinearity`` is that of a `torch.nn.RNN`. ``unit`` is that of the data, ``stream`` or ``line``.
     """
 
     vocabulary: str | None = None
     end: str | None = None
     nonlinearity: str | None = None
+    unit: str | None = None
 
 
 def state_file(source: Path) -> Path | None:
@@ -85,7 +86,9 @@ def import_torch(path: Path, out: str | None, options: TorchOptions, *, overwrit
     tables = find_tables(tensors, found)
     given = Path(options.vocabulary) if options.vocabulary is not None else find_vocabulary(path)
     source = read_vocabulary(given, tables.size, end=options.end)
-    unit = metadata.get("data.unit", source.unit)
+    unit = options.unit or metadata.get("data.unit") or source.unit
+    if unit not in UNITS:
+        raise InputError(f"{path}: the unit of the data is {shown(unit)}; set it with --unit to {' or '.join(UNITS)}")
     config = {
         "task": "lm",
         "data": {"unit": unit},

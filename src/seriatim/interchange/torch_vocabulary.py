@@ -14,6 +14,7 @@ from ..data.tokenizer_factory import CharTokenizer, load_tokenizer
 from ..data.tokenizers import END, MAX_FILE_BYTES, Spelling, Tokenizer
 from ..data.word_tokenizer import LINE_END, WordTokenizer
 from ..storage.safe_files import is_text, read_json, read_text
+from .tokenizer_export import CHARACTER
 
 NAMES = ("tokenizer.json", "vocab.json", "vocab.txt", "vocabulary.json", "vocabulary.txt")
 """The files in which a vocabulary is found without being named."""
@@ -97,11 +98,11 @@ def _from_library(path: Path, content: Fields, size: int, end: str | None) -> So
     """Return the vocabulary of a `tokenizer.json` of the ``tokenizers`` library."""
     import tokenizers
 
-    before, normalizer = content.get("pre_tokenizer") or {}, (content.get("normalizer") or {}).get("type")
     try:
+        before, normalizer = content.get("pre_tokenizer") or {}, (content.get("normalizer") or {}).get("type")
         ids = tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8")).get_vocab()
         if content["model"].get("type") == "WordLevel" and normalizer in (None, "Lowercase"):
-            by_character = before.get("type") == "Split" and before["pattern"] in ({"Regex": r"[\s\S]"}, {"String": ""})
+            by_character = before.get("type") == "Split" and before["pattern"] == {"Regex": CHARACTER}
             if by_character or before.get("type") == "WhitespaceSplit":
                 tokens = sorted(ids, key=ids.__getitem__)
                 return _listed(path, tokens, size, end, is_characters=by_character, lowercase=normalizer is not None)
@@ -121,7 +122,7 @@ def _special(path: Path, ids: Mapping[str, int], names: Collection[str], what: s
     """Return the id of a special token, whose name may have any case; raise InputError if there are two."""
     found = [token for token in ids if token.lower() in names]
     if len(found) > 1:
-        hint = "name it with --end" if names != BEGINS and names != UNKNOWNS else "rename one of them"
+        hint = "rename one of them" if names in (BEGINS, UNKNOWNS) else "name it with --end"
         raise InputError(f"{path}: {shown(found[0])} and {shown(found[1])} may both {what}; {hint}")
     return ids[found[0]] if found else None
 
