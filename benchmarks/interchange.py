@@ -4,23 +4,27 @@
 
 For a small checkpoint with random weights of each family, the script prints the largest deviation of our logits from
 those of transformers, over whole sequences and step by step; the largest deviation after the checkpoint was exported
-again and opened by transformers; and on how many lines of a text the tokens and the decoded text are equal. The rows
-RNN, LSTM and GRU are the same for state dictionaries of torch.nn with a list of words; the tokens of a line are there
-those of ``line.split()``, and the text is that of ``" ".join``. Where minicons is installed, it also prints the
-largest deviation of the surprisal of tokens, in bits.
+again and opened by transformers; that of the ONNX export of the imported run in onnxruntime, whole and step by step;
+and on how many lines of a text the tokens and the decoded text are equal. The rows RNN, LSTM and GRU are the same for
+state dictionaries of torch.nn with a list of words; the tokens of a line are there those of ``line.split()``, and the
+text is that of ``" ".join``. Where minicons is installed, it also prints the largest deviation of the surprisal of
+tokens, in bits.
 """
 
 import argparse
 import importlib.util
+import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 sys.path.insert(0, str(Path(__file__).parent.parent))  # the checkpoints are those of the tests
 
+import numpy as np
+import onnxruntime
 import torch
 import transformers
 from safetensors.torch import load_file
@@ -36,7 +40,7 @@ RECURRENT: dict[str, type[nn.RNNBase]] = {"RNN": nn.RNN, "LSTM": nn.LSTM, "GRU":
 
 
 def deviations(model: transformers.PreTrainedModel, run: seriatim.Run, exported: Path) -> list[float]:
-    """Return the largest deviations of logits: whole sequences, steps, and the exported checkpoint."""
+    """Return the largest deviations of logits: whole sequences, steps, the exported checkpoint, and ONNX."""
     ids = torch.randint(run.tokenizer.vocabulary_size, (ROWS, TIME), generator=torch.Generator().manual_seed(0))
     ours = torch.from_numpy(run.tokenizer.exchanged(ids.numpy()))
     with torch.no_grad():
@@ -49,7 +53,8 @@ def deviations(model: transformers.PreTrainedModel, run: seriatim.Run, exported:
         again = transformers.AutoModelForCausalLM.from_pretrained(exported).eval()(ids).logits
     whole: Tensor = run.model(ours)[0].detach()[..., order]
     stepped = torch.stack(steps, dim=1)[..., order]
-    return [(value - expected).abs().max().item() for value in (whole, stepped, again)]
+    found = [(value - expected).abs().max().item() for value in (whole, stepped, again)]
+    return [*found, onnx_deviation(run, exported.with_name("onnx"), ids, expected)]
 
 
 def equal_lines(run: seriatim.Run, folder: Path, lines: Iterable[str]) -> tuple[int, int]:
@@ -62,6 +67,22 @@ def equal_lines(run: seriatim.Run, folder: Path, lines: Iterable[str]) -> tuple[
         equal += same and run.tokenizer.decode(here) == there.decode(ids, clean_up_tokenization_spaces=False)
         total += 1
     return equal, total
+
+
+def onnx_deviation(run: seriatim.Run, folder: Path, ids: Tensor, expected: Tensor) -> float:
+    """Return the largest deviation of the exported model, whose ids are ``ids``, from logits in their order."""
+    export_run(run, "onnx", str(folder))
+    state = json.loads((folder / "model.json").read_text(encoding="utf-8"))["state"]
+    start = {
+        leaf["input"]: np.full(leaf["shape"], leaf["value"], leaf["type"]).repeat(len(ids), axis=0) for leaf in state
+    }
+    sequence, step = (onnxruntime.InferenceSession(str(folder / f"{form}.onnx")) for form in ("sequence", "step"))
+    largest = float(np.abs(sequence.run(None, {"tokens": ids.numpy(), **start})[0] - expected.numpy()).max())
+    for time, tokens in enumerate(ids.numpy().T):
+        logits, *after = step.run(None, {"tokens": tokens, **start})
+        start = dict(zip(start, after, strict=True))
+        largest = max(largest, float(np.abs(logits - expected[:, time].numpy()).max()))
+    return largest
 
 
 @torch.no_grad()
@@ -89,7 +110,8 @@ def recurrent_row(kind: type[nn.RNNBase], temporary: Path, lines: list[str]) -> 
         there, here = [ids.get(word, special[1]) for word in line.split()], run.tokenizer.encode(line)
         same = order[torch.from_numpy(here).long()].tolist() == there
         equal += same and run.tokenizer.decode(here) == " ".join(words[i] for i in there)
-    return [(value - expected).abs().max().item() for value in values], equal, len(lines)
+    found = [(value - expected).abs().max().item() for value in values]
+    return [*found, onnx_deviation(run, temporary / "onnx", ours, expected)], equal, len(lines)
 
 
 def surprisal_deviation(run: seriatim.Run, folder: Path) -> float:
@@ -116,6 +138,10 @@ def every_script(text: Path | None) -> list[str]:
     return [f"the {part} cat" for part in texts if "\0" not in part][:LINES]
 
 
+def print_row(name: str, found: Sequence[float], equal: int, total: int) -> None:
+    print(name, *(f"{value:.1e}" for value in found), f"{equal:,} of {total:,}", sep=" | ", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--text", type=Path)
@@ -123,21 +149,19 @@ def main() -> None:
     given = parser.parse_args()
     lines, names = every_script(given.text), given.only.split(",")
     print(f"torch {torch.__version__}, transformers {transformers.__version__}; {TIME} tokens, {ROWS} rows, float32")
-    print("checkpoint | whole | steps | exported again | equal lines")
+    print("checkpoint | whole | steps | exported again | ONNX | equal lines")
     for name in names:
         if name in RECURRENT:
             with tempfile.TemporaryDirectory() as temporary:
-                (whole, steps, again), equal, total = recurrent_row(RECURRENT[name], Path(temporary), lines)
-            print(f"{name} | {whole:.1e} | {steps:.1e} | {again:.1e} | {equal:,} of {total:,}", flush=True)
+                found, equal, total = recurrent_row(RECURRENT[name], Path(temporary), lines)
+            print_row(name, found, equal, total)
             continue
         with tempfile.TemporaryDirectory() as temporary:
             folder, run_folder, exported = (Path(temporary) / part for part in ("there", "run", "exported"))
             model = write(name, folder)
             run = import_run(str(folder), str(run_folder))
             export_run(run, "transformers", str(exported))
-            whole, steps, again = deviations(model, run, exported)
-            equal, total = equal_lines(run, folder, lines)
-            print(f"{name} | {whole:.1e} | {steps:.1e} | {again:.1e} | {equal:,} of {total:,}", flush=True)
+            print_row(name, deviations(model, run, exported), *equal_lines(run, folder, lines))
             if name == "gpt2" and importlib.util.find_spec("minicons") is not None:
                 print(f"surprisal of tokens against minicons: {surprisal_deviation(run, folder):.1e} bits")
 

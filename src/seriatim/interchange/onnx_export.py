@@ -2,12 +2,13 @@
 
 import copy
 import importlib.util
+import io
 import json
 import logging
 import tempfile
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -110,9 +111,10 @@ class _Values(nn.Module):
 def exporting() -> Iterator[None]:
     """Compute as the export needs it, without gradients or compiled code, and without the notes of PyTorch."""
     disabled = logging.root.manager.disable
-    logging.disable(logging.WARNING)
+    logging.disable(logging.CRITICAL)
+    notes = io.StringIO()  # where PyTorch prints graphs
     try:
-        with warnings.catch_warnings(), torch.no_grad(), uncompiled():
+        with warnings.catch_warnings(), redirect_stdout(notes), redirect_stderr(notes), torch.no_grad(), uncompiled():
             warnings.simplefilter("ignore")
             yield
     finally:

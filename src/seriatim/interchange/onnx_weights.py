@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,21 +21,27 @@ SMALL = 1024
 
 
 def write_models(models: Mapping[str, Any], folder: Path) -> None:
-    """Write every model as ``NAME.onnx``, and the weights of all of them to `WEIGHTS`; the models are changed."""
+    """Write every model as ``NAME.onnx``, and the weights of all of them to `WEIGHTS`; the models are changed.
+
+    A matrix is stored once for both of its orientations, which are used in products with vectors and with matrices.
+    """
     import onnx_ir
     from onnx_ir.passes.common import ClearMetadataAndDocStringPass
 
     tensors: dict[str, Tensor] = {}
     names: dict[bytes, str] = {}  # by digest, so that models share their weights
     stored: list[tuple[Any, str]] = []
-    for value in (value for model in models.values() for value in model.graph.initializers.values()):
-        array = value.const_value.numpy()
-        if array.nbytes >= SMALL:
-            digest = hashlib.sha256(f"{array.dtype} {array.shape}".encode() + array.tobytes()).digest()
-            if digest not in names:
-                names[digest] = value.name if value.name not in tensors else f"{value.name}.{len(tensors)}"
-                tensors[names[digest]] = torch.from_numpy(array)
-            stored.append((value, names[digest]))
+    for graph in (model.graph for model in models.values()):
+        for value in list(graph.initializers.values()):
+            array = value.const_value.numpy()
+            if array.nbytes < SMALL:
+                continue
+            if array.ndim == 2 and (name := names.get(_digest(array.T))) is not None:
+                value = _transposed(graph, value)
+            elif (name := names.get(digest := _digest(array))) is None:
+                name = names[digest] = value.name if value.name not in tensors else f"{value.name}.{len(tensors)}"
+                tensors[name] = torch.from_numpy(array)
+            stored.append((value, name))
     save_tensors(tensors, folder / WEIGHTS)
     places = places_in(folder / WEIGHTS)
     for value, name in stored:
@@ -45,6 +52,25 @@ def write_models(models: Mapping[str, Any], folder: Path) -> None:
     for name, model in models.items():
         ClearMetadataAndDocStringPass()(model)
         onnx_ir.save(model, folder / f"{name}.onnx")
+
+
+def _digest(array: np.ndarray) -> bytes:
+    return hashlib.sha256(f"{array.dtype} {array.shape}".encode() + array.tobytes()).digest()
+
+
+def _transposed(graph: Any, value: Any) -> Any:
+    """Replace a matrix among the constants of a graph by the transpose of another, which is returned."""
+    import onnx_ir
+
+    tensor = onnx_ir.Tensor(np.ascontiguousarray(value.const_value.numpy().T), name=f"{value.name}.T")
+    other = onnx_ir.Value(name=tensor.name, shape=tensor.shape, type=value.type, const_value=tensor)
+    node = onnx_ir.Node("", "Transpose", [other], attributes=[onnx_ir.AttrInt64s("perm", [1, 0])])
+    del graph.initializers[value.name]
+    node.outputs[0].name, node.outputs[0].shape, node.outputs[0].type = value.name, value.shape, value.type
+    onnx_ir.convenience.replace_all_uses_with(value, node.outputs[0])
+    graph.initializers[other.name] = other
+    graph.insert_before(graph[0], node)
+    return other
 
 
 def places_in(path: Path) -> dict[str, tuple[int, int]]:
