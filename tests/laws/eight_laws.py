@@ -39,6 +39,7 @@ VARIANTS = {
     "mamba-without-bias": ("mamba", {"bias": False}),
     "transformer-sinusoidal": ("transformer", {"position": "sinusoidal", "norm": "layer", "norm_first": False}),
     "transformer-learned": ("transformer", {"position": "learned", "max_length": 80, "bias": True}),
+    "transformer-position-norm": ("transformer", {"position": "learned", "position_norm": True, "norm_first": False}),
     "transformer-experts": ("transformer", {"num_experts": 4, "feed_forward": "gelu"}),
     "transformer-memory": ("transformer", {"memory_size": MEMORY_SIZE, "num_layers": 2}),
     "lstm-memory": ("lstm", {"block": True, "memory_size": MEMORY_SIZE, "norm": "layer", "norm_first": False}),
@@ -51,6 +52,10 @@ DEAF = ("prior", "bare-prior")  # no output depends on any input
 WHOLE = {
     **{f"bidirectional-{name}": (name, {"bidirectional": True, "num_layers": 2}) for name in seriatim.layers.names()},
     "encoder": ("transformer", {"causal": False, "num_layers": 2}),
+    "encoder-like-bert": (
+        "transformer",
+        {"causal": False, "position": "learned", "position_norm": True, "norm": "layer", "norm_first": False},
+    ),
     "encoder-window": ("transformer", {"causal": False, "window": 3, "position": "alibi", "num_heads": 3}),
     "bidirectional-memory": ("transformer", {"bidirectional": True, "memory_size": MEMORY_SIZE}),
 }

@@ -22,7 +22,7 @@ from .block import Residual
 from .cross_attention import CrossAttention
 from .feed_forward import feed_forward
 from .option_types import Json, check_value, describe_type
-from .positions import Positions
+from .positions import ABSOLUTE, Positions
 from .registry import find, split_names
 
 Options = Mapping[str, object]
@@ -49,6 +49,8 @@ class Option:
 
 BLOCK_HELP = "Put the layer into a block with norms and a feed-forward network (true), or not (false)."
 BLOCK = Option("block", bool | None, help=BLOCK_HELP)
+POSITION_NORM_HELP = "Normalize the sums of inputs and absolute positions, below all blocks, as BERT does."
+POSITION_NORM = Option("position_norm", bool, default=False, help=POSITION_NORM_HELP)
 WEIGHT_DROPOUT = "weight_dropout"
 MIXTURE = ("experts_per_token", "balance")
 """Options that only work together with ``num_experts``."""
@@ -73,6 +75,7 @@ def options_of(name: str, options: Options | None = None) -> dict[str, Option]:
     if options.get("position") == "learned":
         known |= {"max_length": declared(Positions)["max_length"]}
     if wrap != "none":
+        known |= {POSITION_NORM.name: POSITION_NORM} if options.get("position") in ABSOLUTE else {}
         known |= {
             key: value for key, value in declared(Residual).items() if key in ("norm", "norm_first", "norm_epsilon")
         }
@@ -186,6 +189,8 @@ def _condition(key: str) -> str:
         return "it needs a recurrent cell that names weights in its class attribute recurrent_weights"
     if key in MIXTURE:
         return "it needs model.options.num_experts"
+    if key == POSITION_NORM.name:
+        return "it needs model.options.position learned or sinusoidal, and a layer in a block"
     if key in declared(Positions):
         return "it needs model.options.position learned"
     if key in declared(Residual) | declared(feed_forward) or key == "memory_size":

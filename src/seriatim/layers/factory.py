@@ -1,5 +1,6 @@
 """Build layers from a name and options: `seriatim.layer`."""
 
+from functools import partial
 from typing import Any, cast
 
 from torch import nn
@@ -66,18 +67,21 @@ def layer(
         width = layers[-1].output_size if layers else input_size
         directions = [_build_one(part, width, hidden_size, options, rates) for _ in range(1 + bidirectional)]
         layers.append(both_directions(*directions) if bidirectional else directions[0])
-    norm = None
-    if wrapped_names and options.get("norm_first", True):
-        epsilon = float(cast(float, options.get("norm_epsilon", EPSILON)))
-        norm = norm_named(str(options.get("norm", "rms")), layers[-1].output_size, epsilon=epsilon)
+    epsilon = float(cast(float, options.get("norm_epsilon", EPSILON)))
+    make_norm = partial(norm_named, str(options.get("norm", "rms")), epsilon=epsilon)
+    norm = make_norm(layers[-1].output_size) if wrapped_names and options.get("norm_first", True) else None
     between = 0.0 if len(wrapped_names) == len(names) else dropout
     whole = layers[0]
     if len(layers) > 1 or residual or norm is not None:
         whole = stack_of(layers, dropout=between, variational=variational_dropout, residual=residual, norm=norm)
     if options.get("position") not in ABSOLUTE:
         return whole
-    bottom = Positions(input_size, learned=options["position"] == "learned", **accepted(Positions, options))
-    return stack_of([bottom, whole])
+    bottom: list[SequenceLayer] = [
+        Positions(input_size, learned=options["position"] == "learned", **accepted(Positions, options))
+    ]
+    if options.get("position_norm"):
+        bottom.append(Pointwise(input_size, input_size, module=make_norm(input_size)))
+    return stack_of([*bottom, whole])
 
 
 def _build_one(name: str, width: int, hidden_size: int, options: Options, rates: dict[str, Any]) -> SequenceLayer:
