@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -47,6 +47,24 @@ def sentence_pieces() -> Tokenizer:
     return tokenizer
 
 
+def word_pieces(*first: str, lowercase: bool = True) -> Tokenizer:
+    """Return a tokenizer as that of BERT, in whose vocabulary some tokens come before the usual ones."""
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    special = ["[PAD]", *first, "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    tokenizer.train_from_iterator(
+        TEXT, trainers.WordPieceTrainer(vocab_size=120, special_tokens=special, show_progress=False)
+    )
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[(name, tokenizer.token_to_id(name)) for name in ("[CLS]", "[SEP]")],
+    )
+    return tokenizer
+
+
 def gpt2_like() -> Tokenizer:
     return byte_level("<|endoftext|>")
 
@@ -79,6 +97,15 @@ CHECKPOINTS: dict[str, tuple[str, dict[str, Any], Callable[[], Tokenizer]]] = {
         gpt2_like,
     ),
 }
+GAPPED: dict[str, tuple[str, dict[str, Any], Callable[[], Tokenizer]]] = {
+    "bert": ("Bert", {**SIZES, "intermediate_size": 48, "max_position_embeddings": 40}, word_pieces),
+    "bert-cased": (
+        "Bert",
+        {**SIZES, "num_hidden_layers": 1, "intermediate_size": 24, "hidden_act": "gelu_new", "layer_norm_eps": 1e-6},
+        lambda: word_pieces("[unused0]", lowercase=False),
+    ),
+}
+"""Checkpoints of masked language models."""
 
 
 def write(name: str, folder: Path, *, more_rows: int = 0, **save: Any) -> Any:
@@ -87,10 +114,10 @@ def write(name: str, folder: Path, *, more_rows: int = 0, **save: Any) -> Any:
 
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    kind, settings, make = CHECKPOINTS[name]
+    kind, settings, make = {**CHECKPOINTS, **GAPPED}[name]
     tokenizer = make()
     config = getattr(transformers, f"{kind}Config")(vocab_size=tokenizer.get_vocab_size() + more_rows, **settings)
-    suffix = "LMHeadModel" if kind == "GPT2" else "ForCausalLM"
+    suffix = {"GPT2": "LMHeadModel", "Bert": "ForMaskedLM"}.get(kind, "ForCausalLM")
     torch.manual_seed(0)
     model = getattr(transformers, kind + suffix)(config).eval()
     with torch.no_grad():
@@ -98,5 +125,6 @@ def write(name: str, folder: Path, *, more_rows: int = 0, **save: Any) -> Any:
             if parameter.dim() == 1:
                 parameter.normal_(1, 0.2)
     model.save_pretrained(folder, **save)
-    transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(folder)
+    names = {f"{name}_token": f"[{name.upper()}]" for name in ("cls", "sep", "mask", "pad", "unk") if kind == "Bert"}
+    transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names).save_pretrained(folder)
     return model

@@ -2,6 +2,9 @@
 
 Its token that ends a text becomes token 0, the boundary symbol, and exchanges its id with the token that was there; all
 other ids stay. A model that comes with it has the rows of its tables exchanged in the same way.
+
+The tokenizer of a masked language model such as BERT also has a token that stands for a gap. It keeps its id, but a gap
+is read with the row after the vocabulary, as in every masked language model here.
 """
 
 import json
@@ -19,7 +22,7 @@ FALLBACK = re.compile("<0x[0-9A-F]{2}>")
 """A token that stands for a byte of a character without a token."""
 SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
 """Stands for a space in the subwords of SentencePiece."""
-DECODERS = ("ByteLevel", "Metaspace")
+DECODERS = ("ByteLevel", "Metaspace", "WordPiece")
 
 
 class PretrainedTokenizer(Tokenizer):
@@ -30,6 +33,8 @@ class PretrainedTokenizer(Tokenizer):
         end: the library's id of the token that ends a text.
         begin: the library's id of the token that begins a text; ``end`` if there is none.
         size: the number of rows of the model's embedding, which may be larger than the vocabulary.
+        mask: the library's id of the token that stands for a gap; None for a model that predicts the next token. With
+            it, every text is read between ``begin`` and ``end``.
 
     Raises:
         ValueError: the tokenizer cannot be read, joins its tokens in an unknown way, or lacks ``end``.
@@ -38,16 +43,21 @@ class PretrainedTokenizer(Tokenizer):
     kind = "pretrained"
     spelling = Spelling()
 
-    def __init__(self, fields: Fields, *, end: int, begin: int, size: int) -> None:
-        self.fields, self.end = dict(fields), end
+    def __init__(self, fields: Fields, *, end: int, begin: int, size: int, mask: int | None = None) -> None:
+        self.fields, self.end, self.mask = dict(fields), end, mask
+        self.frames = mask is not None
         self.inner, self.continuing = _opened(self.fields), _opened(without_space(self.fields))
         self.vocabulary_size = size
-        if not 0 <= end < size or not 0 <= begin < size or self.inner.get_vocab_size() > size:
+        if not all(0 <= token < size for token in (end, begin, mask or 0)) or self.inner.get_vocab_size() > size:
             raise ValueError(f"its {self.inner.get_vocab_size():,} tokens do not fit into {size:,} rows")
         self.begin = int(self.exchanged(np.array([begin]))[0])
         model = self.fields["model"]
-        self.is_byte_level, self.falls_back = decoder_of(self.fields) == "ByteLevel", bool(model.get("byte_fallback"))
+        decoder = decoder_of(self.fields)
+        self.is_byte_level, self.falls_back = decoder == "ByteLevel", bool(model.get("byte_fallback"))
+        self.piece_prefix = self.fields["decoder"]["prefix"] if decoder == "WordPiece" else None
         self.special = {token["content"] for token in self.fields.get("added_tokens") or ()}
+        ids = [token for token in map(self.inner.token_to_id, self.special) if token is not None]
+        self.reserved = frozenset(self.exchanged(ids).tolist())
         self._bytes = bytes_by_symbol()
         try:
             first = self.inner.encode("a", add_special_tokens=False).ids
@@ -89,6 +99,8 @@ class PretrainedTokenizer(Tokenizer):
         name = self.library_token(token)
         if name is None:  # a row of the embedding without a token
             return b""
+        if self.piece_prefix is not None:  # after another token
+            return str(self.inner.decoder.decode(["a", name])).removeprefix("a").encode()
         if self.falls_back and FALLBACK.fullmatch(name):
             return bytes([int(name[3:5], 16)])
         if name in self.special:
@@ -111,30 +123,44 @@ class PretrainedTokenizer(Tokenizer):
         ends, size = super().token_ends(text, ids), len(text.encode())
         if len(ids) and ends[-1] == size + 1 and self.adds_space:
             ends -= 1
-        if len(ids) and ends[-1] == size:
+        if len(ids) and ends[-1] == size and self.piece_prefix is None:
             return ends
         encodings = (inner.encode(text, add_special_tokens=False) for inner in (self.inner, self.continuing))
         offsets = next((encoding.offsets for encoding in encodings if len(encoding.offsets) == len(ids)), [])
         bytes_before = np.cumsum([0, *(len(character.encode()) for character in text)])  # of a text that was normalized
         return bytes_before[[end for _, end in offsets]] if offsets else np.zeros(0, dtype=np.int64)
 
+    def starts_word(self, token: int) -> bool:
+        """Return whether a token begins a word."""
+        if self.piece_prefix is None:
+            return super().starts_word(token)
+        return not (self.library_token(token) or "").startswith(self.piece_prefix)
+
+    def describe(self, token: int) -> str:
+        """Return a readable name of a token; the tokens around a text have those of the library."""
+        name = self.library_token(token) if self.frames and token in self.reserved else None
+        return super().describe(token) if name is None else name
+
     def payload(self) -> dict[str, object]:
         """Return the content of the library's file, and the ids."""
         begin = int(self.exchanged(np.array([self.begin]))[0])
-        return {"end": self.end, "begin": begin, "size": self.vocabulary_size, "tokenizer": self.fields}
+        mask = {} if self.mask is None else {"mask": self.mask}
+        return {"end": self.end, "begin": begin, **mask, "size": self.vocabulary_size, "tokenizer": self.fields}
 
 
 def decoder_of(fields: Fields) -> str:
-    """Return how tokens are joined, ``ByteLevel`` or ``Metaspace``; raise ValueError for any other way."""
+    """Return how tokens are joined, one of `DECODERS`; raise ValueError for any other way."""
     decoder = fields.get("decoder") or {}
     parts = decoder.get("decoders") or [decoder]
     kinds = [part.get("type") for part in parts]
     if "ByteLevel" in kinds:
         return "ByteLevel"
+    if kinds == ["WordPiece"] and decoder.get("prefix"):
+        return "WordPiece"
     replaces = any(part.get("type") == "Replace" and part.get("content") == " " for part in parts)
     if "Metaspace" in kinds or replaces:
         return "Metaspace"
-    raise ValueError(f"its tokens are joined by {', '.join(map(str, kinds))}; {' and '.join(DECODERS)} can be read")
+    raise ValueError(f"its tokens are joined by {', '.join(map(str, kinds))}; {', '.join(DECODERS)} can be read")
 
 
 def _opened(fields: Fields) -> tokenizers.Tokenizer:

@@ -139,9 +139,10 @@ def _from_json(fields: dict[str, Any]) -> Tokenizer:
         from .pretrained_tokenizer import PretrainedTokenizer
 
         end, begin, size = (fields[name] for name in ("end", "begin", "size"))
-        if {int} != {*map(type, (end, begin, size))} or lowercase:
+        mask = fields.get("mask")
+        if {int} != {*map(type, (end, begin, size, mask or 0))} or lowercase:
             raise ValueError("ids that are not integers")
-        return PretrainedTokenizer(fields["tokenizer"], end=end, begin=begin, size=size)
+        return PretrainedTokenizer(fields["tokenizer"], end=end, begin=begin, size=size, mask=mask)
     if kind == "char":
         characters = fields["characters"]
         if not isinstance(characters, str):

@@ -83,6 +83,9 @@ class Tokenizer(ABC):
         ends_lines: whether a line end in the text is the boundary symbol.
         begin: the token that begins a sequence as an input: the boundary symbol, or another one in a model that comes
             from another library.
+        frames: whether a masked language model puts ``begin`` and the boundary symbol around every text; lines then
+            have no boundary symbol of their own.
+        reserved: tokens that are no part of a text, as far as they are known, besides the boundary and the unknown one.
     """
 
     kind: ClassVar[str]
@@ -90,6 +93,8 @@ class Tokenizer(ABC):
     vocabulary_size: int
     unknown_id: int | None = None
     begin: int = END
+    frames: bool = False
+    reserved: frozenset[int] = frozenset()
     spelling: Spelling
     lowercase: bool = False
 
@@ -104,6 +109,10 @@ class Tokenizer(ABC):
     @abstractmethod
     def token_bytes(self, token: int) -> bytes:
         """Return the UTF-8 bytes of a token, which may be part of a character."""
+
+    def starts_word(self, token: int) -> bool:
+        """Return whether a token begins with a space."""
+        return self.token_bytes(token).startswith(b" ")
 
     def token_ends(self, text: str, ids: np.ndarray) -> np.ndarray:
         """Return after which byte of a text each of its tokens ends ``(tokens,)``.
@@ -139,13 +148,14 @@ class Tokenizer(ABC):
             raise InputError(f"the text has {kind} never seen in training: {names}{more}; leave them out")
 
     def encode_lines(self, text: str) -> tuple[np.ndarray, np.ndarray]:
-        """Encode lines that all have a line end, which becomes the boundary symbol.
+        """Encode lines that all have a line end, which becomes the boundary symbol unless the tokenizer ``frames``.
 
         Returns:
             Token ids ``(tokens,)``, int32, and the number of tokens of each line ``(lines,)``, int64.
         """
-        ids = [part for line in text.split("\n")[:-1] for part in (self.encode(line), BOUNDARY)]
-        sizes = np.array([len(part) + 1 for part in ids[::2]], dtype=np.int64)
+        end = BOUNDARY[:0] if self.frames else BOUNDARY
+        ids = [part for line in text.split("\n")[:-1] for part in (self.encode(line), end)]
+        sizes = np.array([len(part) + len(end) for part in ids[::2]], dtype=np.int64)
         return np.concatenate([BOUNDARY[:0], *ids]), sizes
 
     def prepare(self, text: str) -> str:

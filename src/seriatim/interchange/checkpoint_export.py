@@ -11,9 +11,10 @@ from ..config import Fields
 from ..core.errors import InputError
 from ..data.pretrained_tokenizer import PretrainedTokenizer
 from ..models.language_model import LanguageModel
+from ..models.masked_language_model import MaskedLanguageModel
 from ..runs.run import Run
 from ..storage.atomic_files import write_whole
-from .checkpoint_import import exchanged_rows
+from .checkpoint_import import token_rows
 from .checkpoint_reader import CONFIG, TOKENIZER, TOKENIZER_CONFIG, WEIGHTS
 from .families.known_families import FAMILIES, family_for
 from .tokenizer_export import library_fields, special_tokens
@@ -33,22 +34,27 @@ def export_checkpoint(run: Run, out: str) -> None:
         raise InputError(f"--out: {out} exists; choose another folder")
     if not folder.resolve().parent.is_dir():
         raise InputError(f"{out}: cannot be written there; give a folder in one that exists")
-    if run.config.task != "lm" or not isinstance(run.model, LanguageModel) or run.answering is not run.model:
+    if not isinstance(run.model, LanguageModel | MaskedLanguageModel) or run.answering is not run.model:
         raise InputError(f"{run.path}: only a single neural language model can be a checkpoint of transformers")
     tokenizer = run.tokenizer
     begin, end = tokenizer.begin, 0
     if isinstance(tokenizer, PretrainedTokenizer):
         begin, end = (int(tokenizer.exchanged([token])[0]) for token in (begin, end))
-    fields = family_for(run.config.model, run.model, str(run.path))
-    fields |= {"vocab_size": tokenizer.vocabulary_size, "bos_token_id": begin, "eos_token_id": end}
-    fields |= {"dtype": "float32", "tie_word_embeddings": run.config.model.tie_weights}
+    fields = family_for(run.config, run.model, str(run.path))
     family = FAMILIES[fields["model_type"]](fields, str(run.path))
+    if "mask" in family.special_tokens and not tokenizer.frames:
+        raise InputError(
+            f"{run.path}: its tokenizer has no token that stands for a gap, as [MASK] does there; start the training "
+            "from an imported model, with --init"
+        )
+    fields |= {"vocab_size": tokenizer.vocabulary_size, **family.token_ids(begin, end)}
+    fields |= {"dtype": "float32", "tie_word_embeddings": run.config.model.tie_weights}
     parameters, tensors = dict(run.model.named_parameters()), dict[str, Tensor]()
-    exchange = exchanged_rows(tokenizer) if isinstance(tokenizer, PretrainedTokenizer) else lambda table: table
+    tokens = token_rows(tokenizer)
     for rule in family.rules():
         parameter = parameters.pop(rule.ours).detach().cpu()
         sizes = family.rows(len(rule.theirs)) if rule.kind == "joined" else []
-        for name, tensor in zip(rule.theirs, rule.to_theirs(parameter, sizes, exchange), strict=True):
+        for name, tensor in zip(rule.theirs, rule.to_theirs(parameter, sizes, tokens), strict=True):
             tensors[name] = tensor.contiguous().clone()
     assert not parameters, parameters
     with tempfile.TemporaryDirectory(prefix=".seriatim-export-", dir=folder.resolve().parent) as temporary:
@@ -61,7 +67,7 @@ def export_checkpoint(run: Run, out: str) -> None:
 def _write(folder: Path, fields: Fields, tensors: dict[str, Tensor], run: Run) -> None:
     save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
     names = special_tokens(run.tokenizer)
-    length = fields.get("n_positions", MAX_LENGTH)
+    length = fields.get("n_positions", fields.get("max_position_embeddings", MAX_LENGTH))
     settings = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
     settings |= {"model_max_length": length, **names}
     for name, content in ((CONFIG, fields), (TOKENIZER_CONFIG, settings), (TOKENIZER, library_fields(run.tokenizer))):

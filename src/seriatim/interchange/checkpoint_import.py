@@ -1,20 +1,21 @@
 """Makes a run of a checkpoint of the ``transformers`` library."""
 
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Iterator
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from ..config import resolve
 from ..core.errors import InputError
 from ..data.pretrained_tokenizer import PretrainedTokenizer
+from ..data.tokenizers import Tokenizer
 from ..data.vocabulary import Vocabulary
 from ..runs.run import Run
 from ..tasks import find
 from ..training.run_files import check_out
 from .checkpoint_reader import CheckpointTensors, located, read_fields, read_tokenizer
-from .families.checkpoint_family import Family, Rule
+from .families.checkpoint_family import Family, Rule, TokenRows
 from .families.known_families import family_of
 from .imported_run import parameter_shapes, write_run
 
@@ -31,25 +32,31 @@ def import_checkpoint(source: str, out: str | None, *, overwrite: bool = False) 
     family = family_of(fields, str(source_folder / "config.json"))
     settings, rules = family.model(), family.rules()
     tensors = CheckpointTensors(source_folder)
-    rules = without_prefix(family, rules, tensors)
+    rules = with_names(family, rules, tensors)
     table = next(rule.theirs[0] for rule in rules if rule.kind == "table")
+    family.check_names(tensors.names(), str(source_folder))
     check_names(family, rules, tensors)
     if len(shape := tensors.shape(table)) != 2:
         raise InputError(f"{source_folder}: {table} has the shape {shape}, which is no table; check the files")
-    tokenizer = read_tokenizer(source_folder, fields, shape[0])
-    config = {"task": "lm", "data": {"unit": family.unit}, "tokenizer": {"kind": "pretrained"}, "model": settings}
+    tokenizer = read_tokenizer(source_folder, family, shape[0])
+    config = {
+        "task": family.task,
+        "data": {"unit": family.unit},
+        "tokenizer": {"kind": "pretrained"},
+        "model": settings,
+        "training": family.training(),
+    }
     task, vocabulary = find(resolve(config)), Vocabulary({"tokenizer": tokenizer})
     parameters = parameter_shapes(task, vocabulary)
     assert parameters.keys() == {rule.ours for rule in rules}, parameters.keys() ^ {rule.ours for rule in rules}
-    check_shapes(rules, tensors, parameters)
+    check_shapes(rules, tensors, parameters, token_rows(tokenizer))
     return write_run(out, task, vocabulary, converted(rules, tensors, tokenizer), overwrite=overwrite)
 
 
-def without_prefix(family: Family, rules: list[Rule], tensors: CheckpointTensors) -> list[Rule]:
-    """Return the rules for the names of a checkpoint, in which a prefix that all of them would have may be missing."""
-    if any(name.startswith(family.prefix) for name in tensors.names()):
-        return rules
-    return [rule._replace(theirs=tuple(name.removeprefix(family.prefix) for name in rule.theirs)) for rule in rules]
+def with_names(family: Family, rules: list[Rule], tensors: CheckpointTensors) -> list[Rule]:
+    """Return the rules for the names of a checkpoint, which differ from those of others in some ways."""
+    names = tensors.names()
+    return [rule._replace(theirs=tuple(family.name_in(names, name) for name in rule.theirs)) for rule in rules]
 
 
 def check_names(family: Family, rules: list[Rule], tensors: CheckpointTensors) -> None:
@@ -57,7 +64,8 @@ def check_names(family: Family, rules: list[Rule], tensors: CheckpointTensors) -
     expected = {name for rule in rules for name in rule.theirs}
     if missing := sorted(expected - tensors.names()):
         raise InputError(f"{tensors.folder}: the tensor {missing[0]} is missing; check that the folder is complete")
-    others = sorted(tensors.names() - expected)
+    dropped = sorted(name for name in tensors.names() - expected if name.startswith(family.dropped))
+    others = sorted(tensors.names() - expected - set(dropped))
     unread = [
         name for name in others if not name.endswith(family.ignored) and not (family.is_tied and "lm_head" in name)
     ]
@@ -65,15 +73,19 @@ def check_names(family: Family, rules: list[Rule], tensors: CheckpointTensors) -
         raise InputError(
             f"{tensors.folder}: the tensor {unread[0]} has no place in a model here; use another checkpoint"
         )
+    if dropped:
+        warnings.warn(f"{tensors.folder}: left out, as no model here has them: {', '.join(dropped)}", stacklevel=3)
 
 
-def check_shapes(rules: list[Rule], tensors: CheckpointTensors, parameters: dict[str, tuple[int, ...]]) -> None:
+def check_shapes(
+    rules: list[Rule], tensors: CheckpointTensors, parameters: dict[str, tuple[int, ...]], tokens: TokenRows
+) -> None:
     """Raise InputError for the first tensor of another shape than the configuration says."""
     for rule in rules:
         given = [torch.empty(tensors.shape(name), device="meta") for name in rule.theirs]
         try:
-            shape = tuple(rule.to_ours(given, lambda table: table).shape)
-        except (RuntimeError, ValueError):
+            shape = tuple(rule.to_ours(given, tokens).shape)
+        except (RuntimeError, ValueError, IndexError, TypeError):
             shape = ()
         if shape != parameters[rule.ours]:
             shapes = ", ".join(str(tuple(tensor.shape)) for tensor in given)
@@ -88,15 +100,9 @@ def converted(
     """Yield every parameter, one at a time."""
     for rule in rules:
         parts = [tensors.read(name) for name in rule.theirs]
-        yield rule.ours, rule.to_ours(parts, exchanged_rows(tokenizer)).contiguous().numpy()
+        yield rule.ours, rule.to_ours(parts, token_rows(tokenizer)).contiguous().numpy()
 
 
-def exchanged_rows(tokenizer: PretrainedTokenizer) -> Callable[[Tensor], Tensor]:
-    """Return a function that exchanges the rows of a table as the tokenizer exchanges ids."""
-
-    def exchange(table: Tensor) -> Tensor:
-        order = torch.arange(len(table))
-        order[[0, tokenizer.end]] = order[[tokenizer.end, 0]]
-        return table[order]
-
-    return exchange
+def token_rows(tokenizer: Tokenizer) -> TokenRows:
+    """Return the order of the rows of tables for the ids of a tokenizer."""
+    return TokenRows(tokenizer.end, tokenizer.mask) if isinstance(tokenizer, PretrainedTokenizer) else TokenRows()

@@ -16,6 +16,7 @@ from ..core.errors import InputError, first_line, shown
 from ..data.pretrained_tokenizer import PretrainedTokenizer
 from ..data.tokenizers import MAX_FILE_BYTES
 from ..storage.safe_files import read_json
+from .families.checkpoint_family import Family
 
 Result = TypeVar("Result")
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
@@ -24,6 +25,8 @@ PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json", "model.pt", "mod
 WHOLE = "check that the folder is complete"
 MAX_CONFIG_BYTES = 1 << 24
 HUB = "hf:"
+ROLES = {"end": "ends a text", "begin": "begins a text", "mask": "stands for a gap"}
+"""What special tokens do."""
 DOWNLOADED = [CONFIG, "model*.safetensors", INDEX, TOKENIZER, TOKENIZER_CONFIG]
 
 
@@ -147,11 +150,11 @@ class CheckpointTensors:
         return tensor
 
 
-def read_tokenizer(folder: Path, fields: Fields, size: int) -> PretrainedTokenizer:
+def read_tokenizer(folder: Path, family: Family, size: int) -> PretrainedTokenizer:
     """Read the tokenizer of a checkpoint whose embedding has ``size`` rows.
 
     Raises:
-        InputError: `tokenizer.json` is missing or cannot be read, or no token ends a text.
+        InputError: `tokenizer.json` is missing or cannot be read, or a special token is missing.
     """
     path, settings = folder / TOKENIZER, {}
     if (folder / TOKENIZER_CONFIG).is_file():
@@ -175,20 +178,24 @@ def read_tokenizer(folder: Path, fields: Fields, size: int) -> PretrainedTokeniz
     added = {token["content"]: token.get("id") for token in listed}
 
     def special(name: str) -> int | None:
-        token = fields.get(f"{name}_token_id")
+        token = family.fields.get(f"{name}_token_id")
         token = token[0] if isinstance(token, list) and token else token
         if isinstance(token, int) and not isinstance(token, bool) and 0 <= token < size:
             return token
-        text = settings.get(f"{name}_token")
+        text = settings.get(f"{name}_token", f"[{name.upper()}]")
         text = text.get("content") if isinstance(text, dict) else text
         found = added.get(text) if isinstance(text, str) else None
         return found if isinstance(found, int) else None
 
-    end = special("eos")
-    if end is None:
-        raise InputError(f"{folder / CONFIG}: no eos_token_id, the token that ends a text; add it")
-    begin = special("bos")
+    family.check_tokenizer(content, settings)
+    tokens = {role: special(name) for role, name in family.special_tokens.items()}
+    if missing := next((role for role in family.needed if tokens[role] is None), None):
+        name = family.special_tokens[missing]
+        raise InputError(f"{folder / CONFIG}: no {name}_token_id, the token that {ROLES[missing]}; add it")
+    end, begin = (tokens[role] for role in ("end", "begin"))
     try:
-        return PretrainedTokenizer(content, end=end, begin=end if begin is None else begin, size=size)
+        return PretrainedTokenizer(
+            content, end=end or 0, begin=end or 0 if begin is None else begin, size=size, mask=tokens.get("mask")
+        )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{path}: {error}; use another checkpoint") from None

@@ -44,9 +44,14 @@ def library_fields(tokenizer: Tokenizer) -> Fields:
 
 
 def special_tokens(tokenizer: Tokenizer) -> dict[str, str]:
-    """Return what `tokenizer_config.json` calls the tokens that begin and end a text, and the unknown one."""
+    """Return what `tokenizer_config.json` calls the special tokens."""
     if isinstance(tokenizer, PretrainedTokenizer):
-        names = {"eos_token": tokenizer.library_token(0), "bos_token": tokenizer.library_token(tokenizer.begin)}
+        end, begin = tokenizer.library_token(0), tokenizer.library_token(tokenizer.begin)
+        names = {"eos_token": end, "bos_token": begin}
+        if tokenizer.mask is not None:
+            unknown, padding = tokenizer.fields["model"].get("unk_token"), "[PAD]"
+            names = {"sep_token": end, "cls_token": begin, "mask_token": tokenizer.inner.id_to_token(tokenizer.mask)}
+            names |= {"unk_token": unknown, "pad_token": padding if padding in tokenizer.special else None}
         return {key: name for key, name in names.items() if name is not None}
     special = {"eos_token": END_TEXT, "bos_token": tokenizer.describe(tokenizer.begin)}
     return special | ({} if tokenizer.unknown_id is None else {"unk_token": UNKNOWN_TEXT})

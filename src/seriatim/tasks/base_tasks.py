@@ -2,7 +2,7 @@
 
 import warnings
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -110,6 +110,8 @@ class LayeredTask(Task[Data, Batch, Model]):
     estimator = Trainer
     own_options: ClassVar[type[Section]]
     options: Section
+    shaping_options: ClassVar[tuple[str, ...]] = ()
+    """Options of the task that decide what its model computes; a training takes them from its initial run."""
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
@@ -118,7 +120,8 @@ class LayeredTask(Task[Data, Batch, Model]):
     @classmethod
     def with_defaults(cls, config: Config) -> Config:
         """Fill in the defaults: word tokens, layers that read in both directions, and the options of the task."""
-        config = seeing_everything(with_kind(like_initial(config), "word"))
+        config = like_initial(config, own_options=cls.shaping_options)
+        config = seeing_everything(with_kind(config, "word"))
         options, rest = split_options(cls.own_options, config)
         return with_model(config, options={**rest, **options.model_dump()})
 
@@ -193,29 +196,28 @@ def seeing_everything(config: Config) -> Config:
     return with_model(config, bidirectional=True)
 
 
-def like_initial(config: Config, *, reads_forwards: bool = False) -> Config:
+def like_initial(config: Config, *, reads_forwards: bool = False, own_options: Sequence[str] = ()) -> Config:
     """Return the configuration with the layer of the run that ``training.init`` names, unless it gives its own.
 
     With the layer come its sizes and its options; whether it is causal and has a window only if the task reads
-    forwards, too. From a run of the same task come also the fields of the output layer.
+    forwards, too. From a run of the same task also come the fields of the output layer and the task's ``own_options``.
     """
     if config.training.init is None:
         return config
-    given = config.model.model_dump(exclude_unset=True, exclude_none=True)
-    missing = [name for name in SIZES if name not in given]
     try:
         theirs = resolve(Path(config.training.init) / "config.yaml")
     except (InputError, OSError):  # reported when the run is opened
         return config
-    model = theirs.model
-    if theirs.task == config.task:
-        missing += [name for name in OUTPUT if name not in given]
-    if not missing or not all(name in REGISTRY for name in split_names(model.layer)):
+    model, is_same = theirs.model, theirs.task == config.task
+    if not all(name in REGISTRY for name in split_names(model.layer)):
         return config
+    given = config.model.model_dump(exclude_unset=True, exclude_none=True)
+    missing = [name for name in (*SIZES, *(OUTPUT if is_same else ())) if name not in given]
     fields = {name: getattr(model, name) for name in missing}
     if "layer" in missing:
         known = {name for layer in split_names(model.layer) for name in options_of(layer, model.options)}
         known -= set() if reads_forwards else SHAPELESS
+        known |= set(own_options) if is_same else set()
         taken = {name: value for name, value in model.options.items() if name in known}
         fields["options"] = {**taken, **config.model.options}
     return with_model(config, **fields)

@@ -37,8 +37,9 @@ def fill(
 ) -> list[Metrics]:
     """Fill each gap of every line with its most probable token, given the line without all of them.
 
-    The boundary, the unknown and line ends are never filled in. A line without a gap comes back as it is. ``unit`` is
-    ``line`` if lines end with the boundary symbol; ``length`` tokens are read at once, and longer lines are cut.
+    The boundary, the unknown, reserved tokens and line ends are never filled in. A line without a gap comes back as it
+    is. ``unit`` is ``line`` if lines end with the boundary symbol; ``length`` tokens are read at once, and longer lines
+    are cut.
 
     Returns:
         Per line ``text``, and ``masks``: for every gap the likeliest tokens with their probabilities, in a list of
@@ -55,12 +56,12 @@ def find_gaps(line: str, tokenizer: Tokenizer, mask: int, unit: str) -> Gaps:
     """Encode the text around the gaps; subwords include the space before them, and so do gaps."""
     pieces, spaced = line.split(MASK_TEXT), []
     for i, piece in enumerate(pieces[:-1]):
-        spaced.append(tokenizer.kind in ("bpe", "unigram") and piece.endswith(" "))
+        spaced.append(tokenizer.kind in ("bpe", "unigram", "pretrained") and piece.endswith(" "))
         pieces[i] = piece[:-1] if spaced[i] else piece
     ids = [tokenizer.encode(pieces[0])]
     for piece in pieces[1:]:
         ids += [np.array([mask]), tokenizer.encode(piece)]
-    end = np.array([END]) if unit == "line" else tokenizer.encode("\n")
+    end = np.array([END]) if unit == "line" and not tokenizer.frames else tokenizer.encode("\n")
     return Gaps(pieces, spaced, np.concatenate([*ids, end]).astype(np.int64))
 
 
@@ -92,15 +93,16 @@ def _filled(gaps: Gaps, tokenizer: Tokenizer, shares: Tensor) -> Metrics:
         allowed = with_space if spaced else plain
         best = allowed[share[allowed].topk(min(SHOWN, len(allowed))).indices].tolist()
         masks.append([{"token": tokenizer.describe(token), "probability": share[token].item()} for token in best])
-        text += [tokenizer.token_bytes(best[0]), piece.encode()]
+        filled = tokenizer.token_bytes(best[0])
+        text += [filled if spaced or not tokenizer.frames else filled.removeprefix(b" "), piece.encode()]
     return {"text": b"".join(text).decode("utf-8", "replace"), "masks": masks}
 
 
 @functools.lru_cache(maxsize=4)
 def writable(tokenizer: Tokenizer) -> tuple[Tensor, Tensor]:
-    """Return the tokens that may fill a gap, and those of them that begin with a space."""
+    """Return the tokens that may fill a gap, and those of them that may do so after a space."""
     written = {token: tokenizer.token_bytes(token) for token in range(tokenizer.vocabulary_size)}
-    special = (END, tokenizer.unknown_id)
+    special = (END, tokenizer.unknown_id, *tokenizer.reserved)
     plain = [token for token, raw in written.items() if token not in special and raw and not set(raw) & set(b"\r\n")]
-    with_space = [token for token in plain if written[token].startswith(b" ")]
+    with_space = [token for token in plain if tokenizer.starts_word(token)]
     return torch.tensor(plain), torch.tensor(with_space, dtype=torch.long)

@@ -192,6 +192,8 @@ class LanguageModelling(TextTask[Corpus, Batch, TextModel]):
         Before, sizes of the batches that the user left open are set for a stream that is shorter than they are.
         """
         self.check_held_out()
+        if train.tokenizer is not None and train.tokenizer.frames:
+            raise InputError("training.init: a masked language model has no token that ends a line; train mlm from it")
         tokens, settings = len(train.ids), self.config.training
         if self.unit != "line":
             self.fit_batches(tokens)

@@ -7,7 +7,7 @@ random token, and 10 % stay; the loss is over them alone. They are chosen again 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -19,12 +19,15 @@ from ..core.errors import InputError
 from ..core.state import State
 from ..data.batching import Buckets, Windows, cut
 from ..data.readers import Source, read_items
+from ..data.tokenizers import END
 from ..data.vocabulary import Vocabulary
 from ..evaluation.intervals import Measure, Metrics
 from ..evaluation.perplexity import unigram_metrics
 from ..evaluation.pseudo_likelihood import evaluate_masked_language_model, pseudo_measures
+from ..layers.pointwise import EPSILON
 from ..layers.positions import MAX_LENGTH
 from ..models import MaskedLanguageModel
+from ..models.masked_language_model import Frame
 from ..training.task import evaluating
 from ..training.task_data import Metric
 from .base_tasks import LayeredTask, TextTask
@@ -32,6 +35,8 @@ from .filling import fill
 from .masking_view import MaskedLanguageModelView
 
 MASKED, REPLACED = 0.8, 0.1
+FORM = {"transform_activation": "gelu", "transform_epsilon": EPSILON}
+"""The options that decide what the model computes, as all earlier models have them."""
 
 
 class Options(Section):
@@ -39,6 +44,10 @@ class Options(Section):
 
     mask_rate: Annotated[float, Field(gt=0, lt=1)] = 0.15
     """Share of the tokens that are predicted at a step."""
+    transform_activation: Literal["gelu", "gelu-tanh", "relu", "silu"] = "gelu"
+    """Activation between the layer and the output layer."""
+    transform_epsilon: Annotated[float, Field(gt=0, le=1)] = EPSILON
+    """Is added to the variance in the norm between the layer and the output layer."""
 
 
 @dataclass
@@ -70,6 +79,8 @@ class Masking(
 
     own_options = Options
     options: Options
+    former_options: ClassVar[Mapping[str, object]] = FORM
+    shaping_options = tuple(FORM)
     evaluation_settings = EvaluationSettings
     items_name = "windows"
     usage = "seriatim predict {run} LINES"
@@ -97,8 +108,10 @@ class Masking(
 
     def make_model(self, vocabulary: Vocabulary) -> MaskedLanguageModel:
         """Build a masked language model."""
-        size = vocabulary.tokenizer.vocabulary_size
-        return MaskedLanguageModel.from_config(self.config.model, size, self.layer_options)
+        tokenizer, options = vocabulary.tokenizer, self.options
+        model = MaskedLanguageModel.from_config(self.config.model, tokenizer.vocabulary_size, self.layer_options)
+        frame = Frame(tokenizer.begin, END) if tokenizer.frames else None
+        return model.with_form(options.transform_activation, options.transform_epsilon, frame)
 
     def read(self, spec: str, split: str, vocabulary: Vocabulary, *, file_format: str | None = None) -> Windows:
         """Read and encode a text in windows of at most ``training.sequence_length`` tokens; see `Task.read`."""
@@ -158,7 +171,9 @@ class Masking(
     def check(self, train: Windows, valid: Windows | None) -> None:
         """Raise InputError if a window has more tokens than there are learned positions."""
         self.check_held_out()
+        tokenizer = train.corpus.tokenizer
         limit = self.layer_options.get("max_length", MAX_LENGTH)
+        limit -= len(Frame._fields) if tokenizer is not None and tokenizer.frames else 0
         if self.layer_options.get("position") == "learned" and limit < self.length:
             raise InputError(
                 f"training.sequence_length: {self.length} tokens and {limit} learned positions; at most {limit}, or "

@@ -80,13 +80,20 @@ class MaskedLanguageModelView(TextView[MaskedLanguageModel]):
                 for place, word in words.items():
                     names[place] = f"[{word}]"
                 parts = [slice(start, start + self.length) for start in range(0, len(ids), self.length)]
-                examples += [Example(tuple(ids[part]), tuple(ids[part]), tuple(names[part])) for part in parts]
+                examples += [self.example(ids[part], names[part]) for part in parts]
         return examples
+
+    def example(self, ids: Sequence[int], names: Sequence[str]) -> Example:
+        """Return what the model reads for some tokens: with the frame, if it has one."""
+        if self.model.frame is not None:
+            begin, end = self.model.frame
+            ids, names = (begin, *ids, end), (*self.token_names([begin]), *names, *self.token_names([end]))
+        return Example(tuple(ids), tuple(ids), tuple(names))
 
     def forward(self, batch: Sequence[Example]) -> Tensor:
         """Run the model over the examples."""
         inputs, _ = self.tensors(batch)
-        logits: Tensor = self.model(inputs, inputs.new_zeros(1))
+        logits: Tensor = self.model(inputs, inputs.new_zeros(1), framed=True)
         return logits
 
     def masked_logits(self, batch: Sequence[Example], places: Sequence[int]) -> Tensor:
@@ -94,7 +101,7 @@ class MaskedLanguageModelView(TextView[MaskedLanguageModel]):
         inputs, _ = self.tensors(batch)
         inputs[range(len(batch)), places] = self.model.mask
         rows = torch.arange(len(batch)) * inputs.shape[1] + torch.tensor(places)
-        logits: Tensor = self.model(inputs, rows.to(self.device))
+        logits: Tensor = self.model(inputs, rows.to(self.device), framed=True)
         return logits.double()
 
     def target_names(self, example: Example) -> tuple[str, ...]:
@@ -103,7 +110,7 @@ class MaskedLanguageModelView(TextView[MaskedLanguageModel]):
 
     def end_losses(self, batch: Sequence[Example], *, at_start: bool = False) -> Tensor:
         """Return −log P of the last token, or of the first one, when it is masked."""
-        return self.place_losses(batch, [0 if at_start else len(example.inputs) - 1 for example in batch])
+        return self.place_losses(batch, [self.end_place(example, at_start=at_start) for example in batch])
 
     def place_losses(self, batch: Sequence[Example], places: Sequence[int]) -> Tensor:
         """Return −log P of one token of each example when it is masked.
@@ -117,7 +124,13 @@ class MaskedLanguageModelView(TextView[MaskedLanguageModel]):
 
     def predictions(self, batch: Sequence[Example]) -> Tensor:
         """Return P(token) for the last token of each example, masked."""
-        return torch.softmax(self.masked_logits(batch, [len(each.inputs) - 1 for each in batch]), dim=-1).unsqueeze(1)
+        places = [self.end_place(example) for example in batch]
+        return torch.softmax(self.masked_logits(batch, places), dim=-1).unsqueeze(1)
+
+    def end_place(self, example: Example, *, at_start: bool = False) -> int:
+        """Return the place of the last token of the text, or of the first one, inside the frame."""
+        edge = 0 if self.model.frame is None or len(example.inputs) < 3 else 1
+        return edge if at_start else len(example.inputs) - 1 - edge
 
     def context_use(self, item: object) -> ContextUse:
         """Raise an error, since no tokens are the last ones before a token."""

@@ -169,6 +169,7 @@ class TextView(TaskView[ModelT]):
             losses[places] = -log_probabilities.numpy()[np.arange(len(places)), corpus.ids[places]]
         starts = np.arange(0, size, BLOCK) if corpus.ends is None else np.concatenate([[0], corpus.ends[:-1]])
         ends = np.append(starts[1:], size)
+        starts, ends = starts[starts < ends], ends[starts < ends]  # empty lines may have no token
         means = np.add.reduceat(losses, starts) / (ends - starts)
         words = unknown_words(self.tokenizer, (piece.text for piece in read_pieces(whole.sources)), corpus.ids)
         worst = [
@@ -187,8 +188,9 @@ class TextView(TaskView[ModelT]):
         if self.running_text:
             return [self.tokenizer.decode(corpus.ids.tolist())]
         ends = [] if corpus.ends is None else corpus.ends.tolist()
-        lines = [corpus.ids[start : end - 1] for start, end in itertools.pairwise([0, *ends])]
-        return [self.tokenizer.decode(line.tolist()) for line in lines if len(line)][:count]
+        lines = (corpus.ids[start:end] for start, end in itertools.pairwise([0, *ends]))
+        texts = (self.tokenizer.decode(line[line != END].tolist()) for line in lines)
+        return [text for text in texts if text][:count]
 
 
 @dataclass(frozen=True)

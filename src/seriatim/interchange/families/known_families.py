@@ -2,18 +2,22 @@
 
 from torch import nn
 
-from ...config import Fields, Model
+from ...config import Config, Fields
 from ...core.errors import InputError, shown
 from ...layers import options_of
+from .bert_family import BertFamily
 from .checkpoint_family import Family, ModelFacts
 from .gpt2_family import GPT2Family
 from .llama_family import LlamaFamily
 from .mamba_family import MambaFamily
 
-LAYERS: dict[str, type[Family]] = {"transformer": LlamaFamily, "mamba": MambaFamily}
-"""The layers that checkpoints can hold."""
+LAYERS: dict[str, dict[str, type[Family]]] = {
+    "lm": {"transformer": LlamaFamily, "mamba": MambaFamily},
+    "mlm": {"transformer": BertFamily},
+}
+"""The layers that checkpoints can hold, by task."""
 FAMILIES: dict[str, type[Family]] = {
-    name: family for family in (GPT2Family, LlamaFamily, MambaFamily) for name in family.model_types
+    name: family for family in (BertFamily, GPT2Family, LlamaFamily, MambaFamily) for name in family.model_types
 }
 
 
@@ -25,22 +29,27 @@ def family_of(fields: Fields, where: str) -> Family:
     return FAMILIES[name](fields, where)
 
 
-def family_for(model: Model, built: nn.Module, where: str) -> Fields:
+def family_for(config: Config, built: nn.Module, where: str) -> Fields:
     """Return the fields of a checkpoint for a language model here; raise InputError if no family can hold it."""
-    if model.layer not in LAYERS:
-        raise InputError(f"{where}: layer {model.layer} is in no checkpoint; known are {', '.join(LAYERS)}")
-    if model.output_bias:
+    model, layers = config.model, LAYERS[config.task]
+    if model.layer not in layers:
+        raise InputError(f"{where}: layer {model.layer} is in no checkpoint; known are {', '.join(layers)}")
+    if model.output_bias != layers[model.layer].has_output_bias:
+        has, expected = ("has a bias", "no") if model.output_bias else ("has no bias", "every")
         raise InputError(
-            f"{where}: the output layer has a bias, which no checkpoint has; train with --model.output_bias false"
+            f"{where}: the output layer {has}, which {expected} checkpoint has; "
+            f"train with --model.output_bias {str(not model.output_bias).lower()}"
         )
     if model.embedding_size != model.hidden_size or model.bidirectional:
-        raise InputError(f"{where}: the layers of a checkpoint are as wide as its embedding and read forwards")
+        raise InputError(f"{where}: the layers of a checkpoint are as wide as its embedding and not bidirectional")
     declared = options_of(model.layer, model.options)
     options: Fields = {name: option.default for name, option in declared.items()} | model.options
     options |= chosen_sizes(built)
     if options.get("qkv_bias") is None:
         options["qkv_bias"] = options.get("bias")
-    family = GPT2Family if options.get("position") == "learned" else LAYERS[model.layer]
+    family = layers[model.layer]
+    if family is LlamaFamily and options.get("position") == "learned":
+        family = GPT2Family
     return family.fields_for(ModelFacts(model, options, where))
 
 
