@@ -124,6 +124,8 @@ def write(name: str, folder: Path, *, more_rows: int = 0, **save: Any) -> Any:
         for parameter in model.parameters():  # norms and biases, too, which are 1 and 0 at the start
             if parameter.dim() == 1:
                 parameter.normal_(1, 0.2)
+            elif kind == "Bert":
+                parameter.mul_(8)  # or all attention would be nearly uniform
     model.save_pretrained(folder, **save)
     names = {f"{name}_token": f"[{name.upper()}]" for name in ("cls", "sep", "mask", "pad", "unk") if kind == "Bert"}
     transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names).save_pretrained(folder)

@@ -18,7 +18,7 @@ def made(tmp_path_factory: pytest.TempPathFactory):
     def get(name: str) -> tuple[Path, object, seriatim.Run]:
         if name not in cache:
             folder = tmp_path_factory.mktemp(name)
-            shards = {"max_shard_size": "20KB"} if name == "llama" else {}
+            shards = {"max_shard_size": "20KB"} if name in ("llama", "bert") else {}
             model = write(name, folder, more_rows=7 if name == "llama-tied" else 0, **shards)
             cache[name] = folder, model, import_run(str(folder), str(folder / "run"))
         return cache[name]

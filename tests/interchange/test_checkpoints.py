@@ -14,7 +14,7 @@ from seriatim.interchange import imported_run
 from seriatim.interchange.runs import import_run
 
 from . import checkpoints
-from .checkpoints import CHECKPOINTS, LINES, write
+from .checkpoints import CHECKPOINTS, GAPPED, LINES, write
 
 transformers = pytest.importorskip("transformers")
 
@@ -291,7 +291,7 @@ def test_a_checkpoint_of_the_hub_is_a_folder(made, tmp_path, monkeypatch: pytest
 def test_every_family_has_a_checkpoint_here() -> None:
     from seriatim.interchange.families.known_families import FAMILIES
 
-    kinds = {CHECKPOINTS[name][0].lower() for name in CHECKPOINTS}
+    kinds = {kind.lower() for kind, _, _ in (*CHECKPOINTS.values(), *GAPPED.values())}
     assert set(FAMILIES) == kinds
     assert checkpoints.TEXT
 

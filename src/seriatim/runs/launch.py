@@ -320,6 +320,7 @@ def _initial(config: Config) -> str:
     """Return in words which run a training starts from; an empty string for new weights."""
     if config.training.init is None:
         return ""
-    one_way = "" if config.model.bidirectional else ", which reads in one direction"
+    sees_all = config.model.bidirectional or not config.model.options.get("causal", True)
+    one_way = "" if sees_all else ", which reads in one direction"
     parts = f"the tokenizer, the embedding and the layer {config.model.layer}{one_way}"
     return f"starts from {parts}, of {config.training.init}, and from its output layer if its task is the same"

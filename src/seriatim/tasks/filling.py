@@ -56,7 +56,8 @@ def find_gaps(line: str, tokenizer: Tokenizer, mask: int, unit: str) -> Gaps:
     """Encode the text around the gaps; subwords include the space before them, and so do gaps."""
     pieces, spaced = line.split(MASK_TEXT), []
     for i, piece in enumerate(pieces[:-1]):
-        spaced.append(tokenizer.kind in ("bpe", "unigram", "pretrained") and piece.endswith(" "))
+        begins = tokenizer.frames and not i and not piece
+        spaced.append(tokenizer.kind in ("bpe", "unigram", "pretrained") and (piece.endswith(" ") or begins))
         pieces[i] = piece[:-1] if spaced[i] else piece
     ids = [tokenizer.encode(pieces[0])]
     for piece in pieces[1:]:
@@ -94,7 +95,9 @@ def _filled(gaps: Gaps, tokenizer: Tokenizer, shares: Tensor) -> Metrics:
         best = allowed[share[allowed].topk(min(SHOWN, len(allowed))).indices].tolist()
         masks.append([{"token": tokenizer.describe(token), "probability": share[token].item()} for token in best])
         filled = tokenizer.token_bytes(best[0])
-        text += [filled if spaced or not tokenizer.frames else filled.removeprefix(b" "), piece.encode()]
+        if tokenizer.frames and not (spaced and any(text)):  # the space is not in the line
+            filled = filled.removeprefix(b" ")
+        text += [filled, piece.encode()]
     return {"text": b"".join(text).decode("utf-8", "replace"), "masks": masks}
 
 

@@ -173,11 +173,12 @@ class Masking(
         self.check_held_out()
         tokenizer = train.corpus.tokenizer
         limit = self.layer_options.get("max_length", MAX_LENGTH)
-        limit -= len(Frame._fields) if tokenizer is not None and tokenizer.frames else 0
-        if self.layer_options.get("position") == "learned" and limit < self.length:
+        around = len(Frame._fields) if tokenizer is not None and tokenizer.frames else 0
+        if self.layer_options.get("position") == "learned" and limit < self.length + around:
+            beside = ", two of them for the tokens around a text" if around else ""
             raise InputError(
-                f"training.sequence_length: {self.length} tokens and {limit} learned positions; at most {limit}, or "
-                f"set model.options.max_length to {self.length}"
+                f"training.sequence_length: {self.length} tokens and {limit} learned positions{beside}; at most "
+                f"{limit - around}, or set model.options.max_length to {self.length + around}"
             )
 
     def items(self, sources: Sequence[Source], file_format: str | None) -> Iterator[str]:
