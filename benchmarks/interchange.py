@@ -3,12 +3,12 @@
     python benchmarks/interchange.py [--text FILE] [--only NAME,NAME]
 
 For a small checkpoint with random weights of each family, the script prints the largest deviation of our logits from
-those of transformers, over whole sequences and step by step; the largest deviation after the checkpoint was exported
-again and opened by transformers; that of the ONNX export of the imported run in onnxruntime, whole and step by step;
-and on how many lines of a text the tokens and the decoded text are equal. The rows RNN, LSTM and GRU are the same for
-state dictionaries of torch.nn with a list of words; the tokens of a line are there those of ``line.split()``, and the
-text is that of ``" ".join``. Where minicons is installed, it also prints the largest deviation of the surprisal of
-tokens, in bits.
+those of transformers, over whole sequences and step by step (BERT, which reads from both sides, has no steps); the
+largest deviation after the checkpoint was exported again and opened by transformers; that of the ONNX export of the
+imported run in onnxruntime, whole and step by step; and on how many lines of a text the tokens and the decoded text are
+equal. The rows RNN, LSTM and GRU are the same for state dictionaries of torch.nn with a list of words; the tokens of a
+line are there those of ``line.split()``, and the text is that of ``" ".join``. Where minicons is installed, it also
+prints the largest deviation of the surprisal of tokens, in bits.
 """
 
 import argparse
@@ -31,9 +31,11 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import seriatim
+from seriatim.data.tokenizers import END
 from seriatim.interchange.runs import export_run, import_run
+from seriatim.models.masked_language_model import Frame
 from tests.interchange import torch_modules
-from tests.interchange.checkpoints import CHECKPOINTS, write
+from tests.interchange.checkpoints import CHECKPOINTS, GAPPED, write
 
 LINES, ROWS, TIME = 10_000, 4, 48
 RECURRENT: dict[str, type[nn.RNNBase]] = {"RNN": nn.RNN, "LSTM": nn.LSTM, "GRU": nn.GRU}
@@ -55,6 +57,32 @@ def deviations(model: transformers.PreTrainedModel, run: seriatim.Run, exported:
     stepped = torch.stack(steps, dim=1)[..., order]
     found = [(value - expected).abs().max().item() for value in (whole, stepped, again)]
     return [*found, onnx_deviation(run, exported.with_name("onnx"), ids, expected)]
+
+
+def gap_deviations(model: transformers.PreTrainedModel, run: seriatim.Run, exported: Path) -> list[float | None]:
+    """Return the same, without steps, for a model that reads both sides, over texts of several lengths."""
+    tokenizer, longest = run.tokenizer, min(TIME, model.config.max_position_embeddings - 2)
+    lengths = torch.tensor([longest, longest // 2, 1, longest - 1])
+    ids = torch.randint(tokenizer.vocabulary_size, (len(lengths), longest), generator=torch.Generator().manual_seed(0))
+    gaps = torch.arange(ids.shape[1]) % 5 == 2
+    framed = Frame(*tokenizer.exchanged([tokenizer.begin, END]).tolist()).around
+    read = framed(ids.masked_fill(gaps, tokenizer.mask), lengths)[0]
+    valid = torch.arange(ids.shape[1]) < lengths.unsqueeze(1)
+    attended = torch.arange(read.shape[1]) < lengths.unsqueeze(1) + 2
+    ours = torch.from_numpy(tokenizer.exchanged(ids.numpy())).masked_fill(gaps, run.model.mask)
+    order = torch.from_numpy(tokenizer.exchanged(range(tokenizer.vocabulary_size)))
+    with torch.no_grad():
+        expected = model(read, attention_mask=attended).logits
+        whole = run.model(ours, torch.arange(ours.numel()), lengths=lengths).unflatten(0, ours.shape)[..., order]
+        loaded = transformers.AutoModelForMaskedLM.from_pretrained(exported).eval()
+        again = loaded(read, attention_mask=attended).logits
+    export_run(run, "onnx", str(exported.with_name("onnx")))
+    session = onnxruntime.InferenceSession(str(exported.with_name("onnx") / "sequence.onnx"))
+    tokens = read.masked_fill(read == tokenizer.mask, run.model.mask).numpy()
+    (onnx,) = session.run(None, {"tokens": tokens, "lengths": (lengths + 2).numpy()})
+    values = (whole, again[:, 1:-1], torch.from_numpy(onnx)[:, 1:-1])
+    first, *others = ((value - expected[:, 1:-1])[valid].abs().max().item() for value in values)
+    return [first, None, *others]
 
 
 def equal_lines(run: seriatim.Run, folder: Path, lines: Iterable[str]) -> tuple[int, int]:
@@ -138,14 +166,20 @@ def every_script(text: Path | None) -> list[str]:
     return [f"the {part} cat" for part in texts if "\0" not in part][:LINES]
 
 
-def print_row(name: str, found: Sequence[float], equal: int, total: int) -> None:
-    print(name, *(f"{value:.1e}" for value in found), f"{equal:,} of {total:,}", sep=" | ", flush=True)
+def print_row(name: str, found: Sequence[float | None], equal: int, total: int) -> None:
+    print(
+        name,
+        *("–" if value is None else f"{value:.1e}" for value in found),
+        f"{equal:,} of {total:,}",
+        sep=" | ",
+        flush=True,
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--text", type=Path)
-    parser.add_argument("--only", default=",".join([*CHECKPOINTS, *RECURRENT]), help="the rows to measure")
+    parser.add_argument("--only", default=",".join([*CHECKPOINTS, *GAPPED, *RECURRENT]), help="the rows to measure")
     given = parser.parse_args()
     lines, names = every_script(given.text), given.only.split(",")
     print(f"torch {torch.__version__}, transformers {transformers.__version__}; {TIME} tokens, {ROWS} rows, float32")
@@ -161,7 +195,8 @@ def main() -> None:
             model = write(name, folder)
             run = import_run(str(folder), str(run_folder))
             export_run(run, "transformers", str(exported))
-            print_row(name, deviations(model, run, exported), *equal_lines(run, folder, lines))
+            measure = deviations if name in CHECKPOINTS else gap_deviations
+            print_row(name, measure(model, run, exported), *equal_lines(run, folder, lines))
             if name == "gpt2" and importlib.util.find_spec("minicons") is not None:
                 print(f"surprisal of tokens against minicons: {surprisal_deviation(run, folder):.1e} bits")
 

@@ -67,7 +67,7 @@ def make(name: str) -> None:
         raise SystemExit(f"{folder}: written once and for ever; give the new run another name in recipes.py")
     with tempfile.TemporaryDirectory() as aside:
         made = Path(aside) / name
-        run = imported(made) if name == IMPORTED else seriatim.train(recipe(name) | {"out": str(made)})
+        run = imported(made, IMPORTED[name]) if name in IMPORTED else seriatim.train(recipe(name) | {"out": str(made)})
         expected = answers(seriatim.load(made, device="cpu"))
         refuse_narrow(run, expected)
         if name == CHECKPOINTED:
@@ -80,15 +80,15 @@ def make(name: str) -> None:
     versions.write_text(json.dumps({**known, name: seriatim.__version__}, indent=1, sort_keys=True) + "\n")
 
 
-def imported(out: Path) -> seriatim.Run:
+def imported(out: Path, checkpoint: str) -> seriatim.Run:
     """A run that came from another library, with weights that are large enough to tell tokens apart."""
-    from ..interchange.checkpoints import write
+    from ..interchange.checkpoints import CHECKPOINTS, write
 
     with tempfile.TemporaryDirectory() as folder:
-        model = write("gpt2-small", Path(folder))
+        model = write(checkpoint, Path(folder))
         with torch.no_grad():
             for parameter in model.parameters():
-                parameter.mul_(12 if parameter.dim() > 1 else 1)
+                parameter.mul_(12 if parameter.dim() > 1 and checkpoint in CHECKPOINTS else 1)
         model.save_pretrained(folder)
         return import_run(folder, str(out))
 

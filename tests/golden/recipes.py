@@ -7,8 +7,8 @@ import seriatim
 DATA = {"lm": "text.txt", "mlm": "text.txt", "classify": "labels.tsv", "tag": "tags.conll", "seq2seq": "pairs.tsv"}
 CHECKPOINTED = "lm-mingru"
 """The run that keeps a checkpoint, to go on from."""
-IMPORTED = "lm-imported"
-"""The run that was not trained here: a checkpoint of the transformers library, with its tokenizer."""
+IMPORTED = {"lm-imported": "gpt2-small", "mlm-imported": "bert-cased"}
+"""The runs that were not trained here: checkpoints of the transformers library, with their tokenizers."""
 TOKENIZERS = {
     "lm-lstm": "bpe",
     "lm-rnn": "byte",

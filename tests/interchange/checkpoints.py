@@ -101,7 +101,15 @@ GAPPED: dict[str, tuple[str, dict[str, Any], Callable[[], Tokenizer]]] = {
     "bert": ("Bert", {**SIZES, "intermediate_size": 48, "max_position_embeddings": 40}, word_pieces),
     "bert-cased": (
         "Bert",
-        {**SIZES, "num_hidden_layers": 1, "intermediate_size": 24, "hidden_act": "gelu_new", "layer_norm_eps": 1e-6},
+        {
+            "hidden_size": 16,
+            "num_hidden_layers": 1,
+            "num_attention_heads": 2,
+            "intermediate_size": 24,
+            "max_position_embeddings": 40,
+            "hidden_act": "gelu_new",
+            "layer_norm_eps": 1e-6,
+        },
         lambda: word_pieces("[unused0]", lowercase=False),
     ),
 }

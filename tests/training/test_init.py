@@ -219,3 +219,14 @@ def test_a_run_of_the_same_task_and_vocabulary_goes_on(tmp_path: Path, texts: di
     found = start(settings)
     assert found.keys() == dict(first.model.named_parameters()).keys()
     assert all(torch.equal(found[name], value) for name, value in first.model.named_parameters())
+
+
+@pytest.mark.parametrize("given", [{}, {"layer": "transformer"}])
+@pytest.mark.parametrize("kind", ["mlm", "classify"])
+def test_a_transformer_that_reads_both_sides_stays_one(folder: Path, tmp_path: Path, kind: str, given: dict) -> None:
+    sizes = {"layer": "transformer", "embedding_size": 8, "hidden_size": 8}
+    data = {"train": str(folder / "few.tsv")}
+    first = {"task": "mlm", "data": data, "model": sizes, "training": {"steps": 1}, "out": str(tmp_path / "run")}
+    seriatim.train(first)
+    config = find(resolve({"task": kind, "model": given, "training": {"init": str(tmp_path / "run")}})).config
+    assert (config.model.bidirectional, config.model.options["causal"]) == (False, False)

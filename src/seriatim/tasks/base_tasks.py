@@ -214,9 +214,11 @@ def like_initial(config: Config, *, reads_forwards: bool = False, own_options: S
     given = config.model.model_dump(exclude_unset=True, exclude_none=True)
     missing = [name for name in (*SIZES, *(OUTPUT if is_same else ())) if name not in given]
     fields = {name: getattr(model, name) for name in missing}
+    if not reads_forwards and not model.options.get("causal", True):
+        fields.pop("bidirectional", None)  # a single direction that sees everything, as `seeing_everything` chooses
     if "layer" in missing:
         known = {name for layer in split_names(model.layer) for name in options_of(layer, model.options)}
-        known -= set() if reads_forwards or not model.options.get("causal", True) else SHAPELESS
+        known -= set() if reads_forwards else SHAPELESS
         known |= set(own_options) if is_same else set()
         taken = {name: value for name, value in model.options.items() if name in known}
         fields["options"] = {**taken, **config.model.options}
