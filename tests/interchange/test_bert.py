@@ -122,6 +122,10 @@ def test_an_imported_run_is_a_run(made, texts, tmp_path, capsys) -> None:
     out, tuned, exported, page = (str(tmp_path / name) for name in ("run", "tuned", "exported", "page.html"))
     assert main(["import", str(folder), "--out", out]) == 0
     assert main(["evaluate", out, "--data", texts["test"]]) == 0
+    blank = tmp_path / "blank.txt"
+    blank.write_text("\u200b\n\n\u200b\n")  # the normalizer removes such characters
+    assert main(["evaluate", out, "--data", str(blank)]) == 2
+    assert "blank.txt: empty, no text to read" in capsys.readouterr().err
     assert main(["inspect", out, "--text", "the cat sat\nshe [MASK] it", "--data", texts["test"], "--out", page]) == 0
     assert "[CLS]" in Path(page).read_text()
     given = ["--data", texts["train"], "--data.unit", "line", "--init", out, "--training.steps", "2", "--out", tuned]

@@ -129,7 +129,7 @@ def changed(folder: Path, tmp_path: Path, **fields: object) -> Path:
 @pytest.mark.parametrize(
     ("name", "fields", "message"),
     [
-        ("gpt2", {"model_type": "falcon"}, "model_type 'falcon' is not known; known are gpt2, llama"),
+        ("gpt2", {"model_type": "falcon"}, "model_type 'falcon' is not known; known are bert, gpt2, llama"),
         ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx True is not supported"),
         ("gpt2", {"activation_function": "swish"}, "activation_function 'swish' is not supported; known are gelu_new"),
         ("gpt2", {"n_embd": 48}, "has the shape"),

@@ -152,7 +152,7 @@ def _encoded(
     if unit == "stream" and ends_lines and last != "\n":
         total.tokens += 1
         yield "", BOUNDARY
-    if not total.bytes or (unit == "line" and total.empty_lines == total.lines):
+    if not total.tokens or (unit == "line" and total.empty_lines == total.lines):
         raise no_text(sources)
     if unit == "line":
         np.frombuffer(ends, dtype=np.int64).tofile(folder / "ends.bin")

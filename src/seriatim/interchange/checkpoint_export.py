@@ -41,14 +41,15 @@ def export_checkpoint(run: Run, out: str) -> None:
     if isinstance(tokenizer, PretrainedTokenizer):
         begin, end = (int(tokenizer.exchanged([token])[0]) for token in (begin, end))
     fields = family_for(run.config, run.model, str(run.path))
-    family = FAMILIES[fields["model_type"]](fields, str(run.path))
-    if "mask" in family.special_tokens and not tokenizer.frames:
+    kind = FAMILIES[fields["model_type"]]
+    if "mask" in kind.special_tokens and not tokenizer.frames:
         raise InputError(
             f"{run.path}: its tokenizer has no token that stands for a gap, as [MASK] does there; start the training "
             "from an imported model, with --init"
         )
-    fields |= {"vocab_size": tokenizer.vocabulary_size, **family.token_ids(begin, end)}
+    fields |= {"vocab_size": tokenizer.vocabulary_size, **kind.token_ids(begin, end)}
     fields |= {"dtype": "float32", "tie_word_embeddings": run.config.model.tie_weights}
+    family = kind(fields, str(run.path))
     parameters, tensors = dict(run.model.named_parameters()), dict[str, Tensor]()
     tokens = token_rows(tokenizer)
     for rule in family.rules():
