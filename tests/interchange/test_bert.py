@@ -265,3 +265,18 @@ def test_what_bert_does_not_have_is_not_exported(texts, tmp_path, capsys) -> Non
     refused("the output layer must share the embedding", options=form, tie_weights=False)
     refused(r"no token that stands for a gap, as \[MASK\] does there", options=form)
     assert not (tmp_path / "out").exists()
+
+
+@torch.no_grad()
+def test_an_onnx_model_reads_the_ids_of_the_library(made, tmp_path) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    folder, model, run = made("bert-cased")
+    export_run(run, "onnx", str(tmp_path / "out"))
+    facts, batch = json.loads((tmp_path / "out" / "model.json").read_text()), batch_of(folder)
+    ids, lengths = batch["input_ids"], batch["attention_mask"].sum(1)
+    read = ids.masked_fill(ids == run.tokenizer.mask, facts["mask"])
+    session = onnxruntime.InferenceSession(str(tmp_path / "out" / "sequence.onnx"))
+    (logits,) = session.run(None, {"tokens": read.numpy(), "lengths": lengths.numpy()})
+    valid = torch.arange(ids.shape[1]) < lengths.unsqueeze(1)
+    torch.testing.assert_close(torch.from_numpy(logits)[valid], model(**batch).logits[valid], rtol=0, atol=1e-5)

@@ -19,10 +19,11 @@ from ..core.errors import InputError, first_line
 from ..data.pretrained_tokenizer import PretrainedTokenizer
 from ..data.tokenizers import END, Tokenizer
 from ..models.exported_forms import ExportedForm, ExportedModel
+from ..models.masked_language_model import MaskedLanguageModel
 from ..recurrence.obstacles import uncompiled
 from ..runs.run import Run
 from ..storage.atomic_files import write_whole
-from .checkpoint_import import exchanged_rows
+from .checkpoint_import import token_rows
 from .onnx_weights import write_models
 from .scanned_layer import scan_layers
 from .tokenizer_export import library_fields
@@ -66,10 +67,11 @@ def prepared(model: nn.Module, tokenizer: Tokenizer) -> nn.Module:
     model = copy.deepcopy(model).cpu().float().eval().requires_grad_(False)
     scan_layers(model)
     if isinstance(tokenizer, PretrainedTokenizer):
-        exchange = exchanged_rows(tokenizer)
+        rows = token_rows(tokenizer)
         tables = [part.weight for part in model.modules() if isinstance(part, nn.Embedding)]
+        tables += model.output_tables() if isinstance(model, MaskedLanguageModel) else []
         for table in {*tables, *getattr(model, "output", nn.Module()).parameters()}:
-            table.copy_(exchange(table))
+            table.copy_(rows.exchanged(table))
     return model
 
 

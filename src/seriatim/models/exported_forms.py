@@ -102,7 +102,7 @@ class _Aligned(_Function):
 class _Masked(_Function):
     def forward(self, tokens: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
         positions = torch.arange(tokens.numel(), device=tokens.device)
-        return (self.model(tokens, positions, lengths=lengths).unflatten(0, tokens.shape),)
+        return (self.model(tokens, positions, lengths=lengths, framed=True).unflatten(0, tokens.shape),)
 
 
 class _Labels(_Function):

@@ -79,6 +79,10 @@ class MaskedLanguageModel(TokenPredictor):
         self.frame = frame
         return self
 
+    def output_tables(self) -> list[Tensor]:
+        """Return the parameters with a row or a number for each token that is predicted, beside the embedding."""
+        return [table for table in (self.weight, self.bias) if table is not None]
+
     @property
     def output_weight(self) -> Tensor:
         """W ``(vocabulary, size)``."""

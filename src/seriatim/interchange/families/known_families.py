@@ -31,7 +31,7 @@ def family_of(fields: Fields, where: str) -> Family:
 
 def family_for(config: Config, built: nn.Module, where: str) -> Fields:
     """Return the fields of a checkpoint for a language model here; raise InputError if no family can hold it."""
-    model, layers = config.model, LAYERS[config.task]
+    model, layers = config.model, LAYERS.get(config.task, {})
     if model.layer not in layers:
         raise InputError(f"{where}: layer {model.layer} is in no checkpoint; known are {', '.join(layers)}")
     if model.output_bias != layers[model.layer].has_output_bias:
