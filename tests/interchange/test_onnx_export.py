@@ -24,9 +24,12 @@ STEPS = {"steps": 20, "batch_size": 8, "learning_rate": 0.03, "baseline": "none"
 LINES = sentences(12, seed=5)
 
 
-def trained(task: str, data: Path, out: Path, *, model: dict | None = None, **sections: object) -> seriatim.Run:
+def trained(
+    task: str, data: Path, out: Path, *, unit: str | None = None, model: dict | None = None, **sections: object
+) -> seriatim.Run:
+    parts = {"train": str(data), **({} if unit is None else {"unit": unit})}
     return seriatim.train(
-        {"task": task, "data": {"train": str(data)}, "model": {**SMALL, **(model or {})}, "training": STEPS,
+        {"task": task, "data": parts, "model": {**SMALL, **(model or {})}, "training": STEPS,
          "out": str(out), **sections}
     )  # fmt: skip
 
@@ -66,7 +69,7 @@ def run_program(folder: Path, packages: Path, *arguments: str, lines: list[str] 
     ["char", pytest.param("word", marks=pytest.mark.exhaustive), pytest.param("bpe", marks=pytest.mark.exhaustive)],
 )
 def test_a_text_is_continued_as_by_the_run(texts, tmp_path, without_torch, kind) -> None:
-    tokenizer = {"kind": kind, **({"vocabulary_size": 90} if kind == "bpe" else {})}
+    tokenizer = {"kind": kind, **({"vocabulary_size": 300} if kind == "bpe" else {})}
     run = trained("lm", Path(texts["train"]), tmp_path / "run", model={"layer": "lstm"}, tokenizer=tokenizer)
     folder = exported(run, tmp_path / "onnx")
     prompt = "the cat"
@@ -111,11 +114,23 @@ def test_sources_are_answered_as_by_the_run(tmp_path, without_torch, options) ->
 
 
 @pytest.mark.exhaustive
-def test_masks_are_filled_as_by_the_run(texts, tmp_path, without_torch) -> None:
-    run = trained("mlm", Path(texts["train"]), tmp_path / "run", tokenizer={"kind": "word"})
-    folder = exported(run, tmp_path / "onnx")
-    lines = ["the [MASK] sat on the mat", "[MASK] cat", "[MASK]"]
-    assert run_program(folder, without_torch, lines=lines) == list(run.predict(lines))
+@pytest.mark.parametrize(("kind", "unit"), [("word", "stream"), ("char", "line"), ("bpe", "line")])
+def test_masks_are_filled_as_by_the_run(texts, tmp_path, without_torch, kind, unit) -> None:
+    tokenizer = {"kind": kind, **({"vocabulary_size": 300} if kind == "bpe" else {})}
+    run = trained("mlm", Path(texts["train"]), tmp_path / "run", tokenizer=tokenizer, unit=unit)
+    check_gaps(run, exported(run, tmp_path / "onnx"), without_torch)
+
+
+@pytest.mark.exhaustive
+def test_masks_are_filled_as_by_an_imported_run(made, tmp_path, without_torch) -> None:
+    _, _, run = made("bert")
+    check_gaps(run, exported(run, tmp_path / "onnx"), without_torch)
+
+
+def check_gaps(run: seriatim.Run, folder: Path, packages: Path) -> None:
+    lines = ["the [MASK] sat on the mat", "[MASK] cat", "the cat [MASK]"]
+    printed = run_program(folder, packages, lines=lines)
+    assert [line.split() for line in printed] == [line.split() for line in run.predict(lines)]
 
 
 def test_weights_are_stored_once_and_no_path_of_this_machine(texts, tmp_path) -> None:

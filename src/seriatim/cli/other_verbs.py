@@ -18,7 +18,10 @@ def add_export(verbs: Verbs) -> None:
     parser = add_verb(verbs, "export", export, "write a model in a format of other programs")
     parser.add_argument("run", metavar="RUN", help="the run to export")
     parser.add_argument(
-        "--format", required=True, metavar="NAME", help="arpa (n-grams), torch (safetensors) or transformers (a folder)"
+        "--format",
+        required=True,
+        metavar="NAME",
+        help="arpa (n-grams), onnx (a folder), torch (safetensors) or transformers (a folder)",
     )
     parser.add_argument(
         "--out", required=True, metavar="FILE", help="the file or folder to write; .gz compresses an ARPA file"

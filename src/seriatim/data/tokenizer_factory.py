@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..config import Fields
 from ..config import Tokenizer as TokenizerConfig
 from ..core.errors import InputError
 from ..storage.safe_files import is_text, read_text
@@ -158,7 +159,7 @@ def _from_json(fields: dict[str, Any]) -> Tokenizer:
     return WordTokenizer(words, Spelling.from_json(fields["spelling"]), lowercase=lowercase, begin=begin)
 
 
-def _begin(fields: dict[str, Any], symbols: str | list[str]) -> int:
+def _begin(fields: Fields, symbols: str | list[str]) -> int:
     """Check the words or characters, and return the token that begins a text."""
     if not is_text("".join(symbols)) or len(set(symbols)) < len(symbols):
         raise ValueError("symbols that are not text, or duplicate symbols")

@@ -10,8 +10,9 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -27,6 +28,9 @@ from .checkpoint_import import token_rows
 from .onnx_weights import write_models
 from .scanned_layer import scan_layers
 from .tokenizer_export import library_fields
+
+if TYPE_CHECKING:  # an optional package
+    from onnx_ir import Model
 
 FACTS, PROGRAM = "model.json", "run.py"
 PROGRAMS = Path(__file__).parent / "onnx_programs"
@@ -46,6 +50,12 @@ def export_onnx(run: Run, out: str) -> None:
         raise InputError(f"--out: {out} exists; choose another folder")
     if not folder.resolve().parent.is_dir():
         raise InputError(f"{out}: cannot be written there; give a folder in one that exists")
+    if run.answering is not run.model:
+        warnings.warn(
+            f"{run.path}: answers of the run are a mean of its network and its simple baseline, "
+            f"{run.task.simple_baseline}; the folder has the network alone, and may answer differently",
+            stacklevel=2,
+        )
     view = run.task.model_view(prepared(run.model, run.tokenizer), run.vocabulary)
     with exporting():
         exported = view.exported()
@@ -75,7 +85,7 @@ def prepared(model: nn.Module, tokenizer: Tokenizer) -> nn.Module:
     return model
 
 
-def traced(form: ExportedForm, place: str) -> Any:
+def traced(form: ExportedForm, place: str) -> "Model":
     """Return the ONNX model of a form; raise InputError if a part of it cannot be exported."""
     try:
         program = torch.onnx.export(
@@ -129,10 +139,11 @@ def facts(run: Run, exported: ExportedModel) -> dict[str, object]:
         {"input": name, "output": f"next_{name}", "type": str(leaf.dtype).removeprefix("torch."), **_values(leaf)}
         for name, leaf in (exported.state or {}).items()
     ]
-    ends = [run.tokenizer.begin, END]
-    if isinstance(run.tokenizer, PretrainedTokenizer):
-        ends = run.tokenizer.exchanged(ends).tolist()
-    content = {"task": run.config.task, "layer": run.config.model.layer, "begin": ends[0], "end": ends[1]}
+    tokens: dict[str, object] = {}
+    for name, ids in {"begin": [run.tokenizer.begin], "end": [END], **exported.tokens}.items():
+        there = run.tokenizer.exchanged(list(ids)) if isinstance(run.tokenizer, PretrainedTokenizer) else np.array(ids)
+        tokens[name] = int(there[0]) if name in ("begin", "end", "mask") else there.tolist()
+    content = {"task": run.config.task, "layer": run.config.model.layer, **tokens}
     if run.vocabulary.labels:
         content["labels"] = list(run.vocabulary.labels)
     return content | dict(exported.facts) | ({"state": state} if state else {})

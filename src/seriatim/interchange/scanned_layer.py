@@ -5,7 +5,7 @@ by its `step` alone, whatever its `forward` does to be fast.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, fx, nn
@@ -14,6 +14,8 @@ from ..core.contract import MemoryLayer, SequenceLayer
 from ..core.state import OutputsAndState, State, state_leaves, with_leaves
 from ..core.time_scan import time_scan
 
+Value: TypeAlias = Any
+"""What an operator of a graph takes or returns: usually a tensor."""
 ROWS = 3
 """Rows of the batch with which a step is traced; any number of rows may follow."""
 
@@ -35,7 +37,7 @@ class StepGraph:
         signature = program.graph_signature
         names = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
         names |= signature.inputs_to_lifted_tensor_constants
-        known: dict[fx.Node, Any] = {}
+        known: dict[fx.Node, Value] = {}
         self._inputs: list[fx.Node] = []
         self._operations: list[fx.Node] = []
         for node in program.graph.nodes:
@@ -56,12 +58,12 @@ class StepGraph:
 
     def run(self, inputs: Sequence[Tensor], constants: Sequence[Tensor]) -> list[Tensor]:
         """Return outputs and the leaves of the next state, given inputs and the leaves of the state."""
-        values: dict[fx.Node, Any] = dict(self._known)
+        values: dict[fx.Node, Value] = dict(self._known)
         values |= zip(self._names, constants, strict=True)
         values |= zip(self._inputs, inputs, strict=True)
         for node in self._operations:
             if node.op == "output":
-                results: Any = node.args[0]
+                results: Value = node.args[0]
                 return [values[result].clone(memory_format=torch.contiguous_format) for result in results]
             values[node] = _result(node, values)
         raise AssertionError("a graph has an output")
@@ -149,9 +151,9 @@ class _Step(nn.Module):
         return outputs, *state_leaves(state)
 
 
-def _result(node: fx.Node, values: dict[fx.Node, Any]) -> Any:
+def _result(node: fx.Node, values: dict[fx.Node, Value]) -> Value:
     """Compute a node of a graph from the values of other nodes."""
-    arguments: Any = fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
+    arguments: Value = fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
     assert callable(node.target)
     return node.target(*arguments[0], **arguments[1])
 

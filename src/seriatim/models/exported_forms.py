@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..core.lengths import padding_cleared, valid_mask
+from ..core.lengths import valid_mask
 from ..core.state import State, map_state, state_leaves, state_to_dict, with_leaves
 from ..data.tagged_corpus import TaggedBatch
 from ..data.word_forms import MAX_CHARACTERS, Spellings
@@ -54,13 +54,15 @@ class ExportedModel:
 
     Attributes:
         program: the name of the example program.
-        facts: values that the program reads, such as the labels.
+        facts: values that the program reads.
+        tokens: ids of tokens that the program reads, of the tokenizer of the run.
         state: an example of the state in which a sequence begins, of one row; None if there is none.
     """
 
     forms: Sequence[ExportedForm]
     program: str
     facts: Mapping[str, object] = field(default_factory=dict)
+    tokens: Mapping[str, Sequence[int]] = field(default_factory=dict)
     state: Mapping[str, Tensor] | None = None
 
 
@@ -89,8 +91,7 @@ class _Sequence(_Function):
 
 class _Encoder(_Function):
     def forward(self, source: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
-        with padding_cleared(lengths):
-            return tuple(state_leaves(self.model.encode(source, lengths)))  # type: ignore[operator]
+        return tuple(state_leaves(self.model.encode(source, lengths)))  # type: ignore[operator]
 
 
 class _Aligned(_Function):
@@ -179,9 +180,7 @@ def aligned_forms(model: CTCTranslator) -> ExportedModel:
 def masked_forms(model: MaskedLanguageModel) -> ExportedModel:
     """Return the logits of every token of some texts."""
     inputs, sizes = _tokens(spelled=False)
-    return ExportedModel(
-        [ExportedForm("sequence", _Masked(model), inputs, sizes, ["logits"])], "fill", {"mask": model.mask}
-    )
+    return ExportedModel([ExportedForm("sequence", _Masked(model), inputs, sizes, ["logits"])], "fill")
 
 
 def label_forms(model: Classifier) -> ExportedModel:

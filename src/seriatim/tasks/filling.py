@@ -57,13 +57,18 @@ def find_gaps(line: str, tokenizer: Tokenizer, mask: int, unit: str) -> Gaps:
     pieces, spaced = line.split(MASK_TEXT), []
     for i, piece in enumerate(pieces[:-1]):
         begins = tokenizer.frames and not i and not piece
-        spaced.append(tokenizer.kind in ("bpe", "unigram", "pretrained") and (piece.endswith(" ") or begins))
+        spaced.append(gap_includes_space(tokenizer) and (piece.endswith(" ") or begins))
         pieces[i] = piece[:-1] if spaced[i] else piece
     ids = [tokenizer.encode(pieces[0])]
     for piece in pieces[1:]:
         ids += [np.array([mask]), tokenizer.encode(piece)]
     end = np.array([END]) if unit == "line" and not tokenizer.frames else tokenizer.encode("\n")
     return Gaps(pieces, spaced, np.concatenate([*ids, end]).astype(np.int64))
+
+
+def gap_includes_space(tokenizer: Tokenizer) -> bool:
+    """Return whether a gap after a space is filled by a token that begins with this space."""
+    return tokenizer.kind in ("bpe", "unigram", "pretrained")
 
 
 def probabilities(model: MaskedLanguageModel, lines: Sequence[np.ndarray], length: int) -> Sequence[Tensor]:

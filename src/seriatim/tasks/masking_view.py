@@ -1,7 +1,7 @@
 """What inspection shows of masked language models."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -11,11 +11,12 @@ from torch.nn import functional as F
 from ..core.errors import InputError
 from ..data.batching import cut
 from ..data.corpus import Corpus
+from ..data.tokenizers import END
 from ..evaluation.context_use import ContextUse
 from ..models import MaskedLanguageModel
 from ..models.exported_forms import ExportedModel, masked_forms
 from ..training.view_types import Example
-from .filling import find_gaps
+from .filling import find_gaps, gap_includes_space, writable
 from .text_view import TextView
 
 COPIES_TOGETHER = 32
@@ -36,8 +37,13 @@ class MaskedLanguageModelView(TextView[MaskedLanguageModel]):
     masks = True
 
     def exported(self) -> ExportedModel:
-        """Return the whole model."""
-        return masked_forms(self.model)
+        """Return the whole model, the tokens around a text, and those that may fill a gap."""
+        frame = () if self.model.frame is None else (self.model.frame.begin,)
+        after = find_gaps("", self.tokenizer, self.model.mask, self.config.data.unit).ids.tolist()
+        allowed, with_space = (ids.tolist() for ids in writable(self.tokenizer))
+        tokens = {"mask": [self.model.mask], "before": frame, "after": [END] if frame else after, "allowed": allowed}
+        spaced = with_space if gap_includes_space(self.tokenizer) else []
+        return replace(masked_forms(self.model), tokens={**tokens, "with_space": spaced})
 
     @property
     def length(self) -> int:

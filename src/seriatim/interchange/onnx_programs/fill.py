@@ -15,10 +15,20 @@ folder = Path(__file__).parent
 model = json.loads((folder / "model.json").read_text(encoding="utf-8"))
 tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
 sequence = onnxruntime.InferenceSession(str(folder / "sequence.onnx"))
+mask, framed = model["mask"], bool(model["before"])
 for line in sys.stdin:
-    parts = [tokenizer.encode(part, add_special_tokens=False).ids for part in line.rstrip("\n").split("[MASK]")]
-    ids = [token for part in parts for token in (*part, model["mask"])][:-1]
-    whole = np.array([[model["begin"], *ids, model["end"]]])
-    (logits,) = sequence.run(None, {"tokens": whole, "lengths": np.array([whole.shape[1]])})
-    filled = np.where(whole == model["mask"], logits.argmax(2), whole)[0, 1:-1]
-    print(tokenizer.decode(filled.tolist()))
+    pieces = line.rstrip("\n").split("[MASK]")
+    spaced = [bool(model["with_space"]) and piece.endswith(" ") for piece in pieces[:-1]]  # the token has the space
+    pieces[:-1] = [piece[:-1] if cut else piece for piece, cut in zip(pieces[:-1], spaced, strict=True)]
+    encoded = [tokenizer.encode(piece, add_special_tokens=False).ids for piece in pieces]
+    ids = [*model["before"], *encoded[0]]
+    for part in encoded[1:]:
+        ids += [mask, *part]
+    ids += model["after"]
+    (logits,) = sequence.run(None, {"tokens": np.array([ids]), "lengths": np.array([len(ids)])})
+    text, gaps = pieces[0], np.flatnonzero(np.array(ids) == mask)
+    for piece, cut, scores in zip(pieces[1:], spaced, logits[0, gaps], strict=True):
+        allowed = np.array(model["with_space" if cut or (framed and not text) else "allowed"])
+        token = tokenizer.decode([int(allowed[scores[allowed].argmax()])])
+        text += (" " if cut and not token.startswith(" ") else "") + token + piece
+    print(text)

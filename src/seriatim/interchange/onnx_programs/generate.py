@@ -18,9 +18,9 @@ step = onnxruntime.InferenceSession(str(folder / "step.onnx"))
 prompt, count, temperature, seed = [*sys.argv[1:], *("", "100", "1", "0")[len(sys.argv) - 1 :]][:4]
 random = np.random.default_rng(int(seed))
 state = {leaf["input"]: np.full(leaf["shape"], leaf["value"], leaf["type"]) for leaf in model["state"]}
-read = [model["begin"], *tokenizer.encode(prompt, add_special_tokens=False).ids]
-written: list[int] = []
-while len(written) < int(count):
+text = tokenizer.encode(prompt, add_special_tokens=False).ids
+read = [model["begin"], *text]
+for _ in range(int(count)):
     for token in read:
         logits, *after = step.run(None, {"tokens": np.array([token]), **state})
         state = dict(zip(state, after, strict=True))
@@ -28,5 +28,5 @@ while len(written) < int(count):
     read = [int((logits[0] + noise).argmax())]
     if read[0] == model["end"]:
         break
-    written += read
-print(prompt + tokenizer.decode(written))
+    text += read
+print(tokenizer.decode(text))
