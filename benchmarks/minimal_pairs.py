@@ -17,10 +17,12 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 from machine import describe
 
 VOCABULARY, HELD_OUT = 8000, 50
+Figures: TypeAlias = dict[str, float]
 LAYERS = {
     "ngram": ["--layer", "ngram", "--model.options.order", "5"],
     "lstm": ["--layer", "lstm"],
@@ -43,7 +45,8 @@ def main() -> None:
         folder = arguments.keep or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
         train, test = write_sentences(arguments.text, folder)
-        before: list[Path] = []
+        measured: dict[str, dict[str, Figures]] = {}
+        print("model | perplexity per word | accuracy | difference to the row above | p", flush=True)
         for layer in arguments.layers.split(","):
             run = folder / layer
             if not (run / "summary.json").exists():
@@ -51,11 +54,21 @@ def main() -> None:
                 settings += ["--tokenizer.vocabulary_size", VOCABULARY, "--training.minutes", arguments.minutes]
                 command("train", "lm", *settings, *LAYERS[layer], "--out", run, "--overwrite")
             words = json.loads(command("evaluate", run, "--data", test, "--json"))
-            pairs = json.loads(
-                command("evaluate", run, *before[-1:], "--data", arguments.pairs, "--minimal-pairs", "--json")
-            )
-            print(layer, interval(words, "word_perplexity", 1), json.dumps(pairs), flush=True)
-            before.append(run)
+            above = [folder / name for name in measured][-1:]
+            pairs = ["--data", arguments.pairs, "--minimal-pairs", "--json"]
+            found = json.loads(command("evaluate", run, *above, *pairs))
+            compared = found.get("differences", {}).get("accuracy")
+            found = found.get("first", found)
+            difference = "-"
+            if compared is not None:
+                difference = "{difference:+.4f} ({low:+.4f} to {high:+.4f}) | {p_value:.3f}".format(**compared)
+            figures = interval(words, "word_perplexity", 1), interval(found, "accuracy", 4)
+            print(layer, *figures, difference, sep=" | ", flush=True)
+            measured[layer] = found["phenomena"]
+        print("\nphenomenon", *measured, sep=" | ")
+        for phenomenon in sorted({name for found in measured.values() for name in found}):
+            cells = (interval(found[phenomenon], "accuracy", 3) for found in measured.values())
+            print(phenomenon.replace("_", " "), *cells, sep=" | ")
 
 
 def write_sentences(texts: Sequence[Path], folder: Path) -> tuple[Path, Path]:
@@ -78,7 +91,7 @@ def sentences_of(text: str) -> Iterator[str]:
         yield from filter(None, re.split(r"(?<=[.!?])\s+(?=[A-Z])", joined))
 
 
-def interval(values: dict[str, float], name: str, digits: int) -> str:
+def interval(values: Figures, name: str, digits: int) -> str:
     """Return a figure with its 95 % interval."""
     return "{:.{d}f} ({:.{d}f} to {:.{d}f})".format(
         *(values[key] for key in (name, f"{name}_low", f"{name}_high")), d=digits

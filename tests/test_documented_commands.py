@@ -22,11 +22,12 @@ from .interchange.torch_modules import write as write_module
 
 DOCS = Path(__file__).parent.parent / "docs"
 BLOCK = re.compile(r"^```\n((?:seriatim|pip|printf|python) .*?)^```$", re.DOTALL | re.MULTILINE)
-SHELL = f"""
+SHELL = rf"""
 set -e
 seriatim() {{
     case "$*" in
         *"--layer ngram"*) ;;
+        train\ mlm*) set -- "$@" --training.steps 5 --training.sequence_length 32 ;;
         train*) set -- "$@" --training.steps 5 ;;
     esac
     {sys.executable} -m seriatim "$@"
@@ -34,7 +35,7 @@ seriatim() {{
 python() {{ {sys.executable} "$@"; }}
 pip() {{ :; }}
 """
-"""Trainings are short, and nothing is installed."""
+"""Trainings and the texts that they read at once are short, and nothing is installed."""
 
 
 def test_commands_are_found() -> None:
@@ -49,7 +50,7 @@ def prepare(folder: Path) -> None:
     for name in ("mine.txt", "test.txt", "python-docs.txt"):
         (folder / name).write_text(text)
     write("gpt2", folder / "models" / "gpt2")
-    write("bert", folder / "models" / "bert")
+    write("bert", folder / "models" / "bert-base-uncased")
     words = ["<eos>", "<unk>", *sorted(set(text.split()))]
     write_module(folder / "mine", Module(nn.LSTM, len(words)), words)
     shutil.copy(folder / "mine" / "model.safetensors", folder / "lstm.safetensors")

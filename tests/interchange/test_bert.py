@@ -268,6 +268,7 @@ def test_what_bert_does_not_have_is_not_exported(texts, tmp_path, capsys) -> Non
 
 
 @torch.no_grad()
+@pytest.mark.exhaustive
 def test_an_onnx_model_reads_the_ids_of_the_library(made, tmp_path) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")

@@ -133,6 +133,7 @@ def check_gaps(run: seriatim.Run, folder: Path, packages: Path) -> None:
     assert [line.split() for line in printed] == [line.split() for line in run.predict(lines)]
 
 
+@pytest.mark.exhaustive
 def test_weights_are_stored_once_and_no_path_of_this_machine(texts, tmp_path) -> None:
     run = trained("lm", Path(texts["train"]), tmp_path / "run", model={"layer": "transformer", "tie_weights": True})
     folder = exported(run, tmp_path / "onnx")

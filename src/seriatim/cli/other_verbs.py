@@ -76,8 +76,7 @@ def import_run(options: argparse.Namespace) -> None:
     run = runs.import_run(
         options.sources, options.out, weights=weights, torch_options=torch_options, overwrite=options.overwrite
     )
-    vocabulary = f"{run.tokenizer.vocabulary_size:,} tokens in the vocabulary"
-    write_out([f"wrote the run {options.out}: {runs.sizes(run)}, {vocabulary}\n"])
+    write_out([f"wrote the run {options.out}: {runs.sizes(run)}\n"])
 
 
 def add_layers(verbs: Verbs) -> None:

@@ -58,7 +58,7 @@ def sizes(run: Run) -> str:
         return f"layer {run.config.model.layer}, {count:,} parameters, {run.tokenizer.vocabulary_size:,} tokens"
     counts = [len(order.probability) for order in run.model.table.orders]
     listed = ", ".join(f"{count:,} {n}-grams" for n, count in enumerate(counts, 1))
-    return f"order {len(counts)}, {sum(counts):,} n-grams ({listed})"
+    return f"order {len(counts)}, {sum(counts):,} n-grams ({listed}), {run.tokenizer.vocabulary_size:,} tokens"
 
 
 def import_run(
