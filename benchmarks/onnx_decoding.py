@@ -18,7 +18,7 @@ import torch
 from machine import describe, in_turn, seconds
 
 import seriatim
-from seriatim.interchange.onnx_export import exporting, prepared, traced
+from seriatim.interchange.onnx_export import prepared, quietly_exporting, traced
 from seriatim.interchange.onnx_weights import write_models
 from seriatim.models import LanguageModel
 from seriatim.models.exported_forms import language_forms
@@ -37,9 +37,9 @@ class Exported:
     """The step of a model in onnxruntime."""
 
     def __init__(self, model: LanguageModel, folder: Path) -> None:
-        with exporting():
+        with quietly_exporting():
             exported = language_forms(prepared(model, None))  # type: ignore[arg-type]
-            write_models({form.name: traced(form, "run") for form in exported.forms}, folder)
+            write_models({form.name: traced(form) for form in exported.forms}, folder)
         assert exported.state is not None
         self.start = {name: leaf.numpy() for name, leaf in exported.state.items()}
         options = onnxruntime.SessionOptions()

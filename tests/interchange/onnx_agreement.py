@@ -12,7 +12,7 @@ from seriatim.core.state import state_leaves
 from seriatim.data.tagged_corpus import TaggedBatch
 from seriatim.data.tokenizers import Tokenizer
 from seriatim.data.word_forms import MAX_CHARACTERS, Spellings
-from seriatim.interchange.onnx_export import exporting, prepared, traced
+from seriatim.interchange.onnx_export import prepared, quietly_exporting, traced
 from seriatim.interchange.onnx_weights import write_models
 from seriatim.models import Classifier, LanguageModel, MaskedLanguageModel
 from seriatim.models.ctc_translator import CTCTranslator
@@ -39,9 +39,9 @@ class Sessions:
     def __init__(
         self, forms: Callable[..., ExportedModel], model: nn.Module, folder: Path, tokenizer: Tokenizer
     ) -> None:
-        with exporting():
+        with quietly_exporting():
             self.exported = forms(prepared(model.eval(), tokenizer))
-            models = {form.name: traced(form, "run") for form in self.exported.forms}
+            models = {form.name: traced(form) for form in self.exported.forms}
         write_models(models, folder)
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads, options.log_severity_level = 1, 3

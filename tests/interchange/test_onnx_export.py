@@ -90,13 +90,37 @@ def test_words_are_tagged_as_by_the_run(tmp_path, without_torch) -> None:
     assert [[item.rpartition("/")[2] for item in line.split()] for line in printed] == [a.split() for a in answers]
 
 
+ODD_LINES = [
+    "a fine Day",
+    "Unknown words, no Good",
+    "",
+    "at all",
+    "foo</s>bar baz </s>",
+    "a\x1cfine <unk> " + "Day" * 30,
+]
+
+
 @pytest.mark.exhaustive
-def test_texts_are_labelled_as_by_the_run(tmp_path, without_torch) -> None:
+@pytest.mark.parametrize("lowercase", [False, True])
+def test_texts_are_labelled_as_by_the_run(tmp_path, without_torch, lowercase) -> None:
     data = tmp_path / "labels.tsv"
     data.write_text("label\ttext\n" + "good\ta fine Day\nbad\tno Good at all\n" * 12)
-    run = trained("classify", data, tmp_path / "run")
+    run = trained("classify", data, tmp_path / "run", tokenizer={"kind": "word", "lowercase": lowercase})
     folder = exported(run, tmp_path / "onnx")
-    lines = ["a fine Day", "Unknown words, no Good", "", "at all"]
+    assert run_program(folder, without_torch, lines=ODD_LINES) == list(run.predict(ODD_LINES))
+
+
+@pytest.mark.exhaustive
+def test_labels_keep_their_order_with_the_tokenizer_of_an_imported_run(made, tmp_path, without_torch) -> None:
+    _, _, initial = made("llama-tied")
+    data = tmp_path / "labels.tsv"
+    data.write_text("label\ttext\n" + "".join(f"{name}\t{name} {name}\n" for name in ("abc", "cat", "dog", "the")) * 8)
+    training = {**STEPS, "init": str(initial.path), "steps": 30, "learning_rate": 0.003}
+    run = seriatim.train(
+        {"task": "classify", "data": {"train": str(data)}, "training": training, "out": str(tmp_path / "run")}
+    )
+    folder, lines = exported(run, tmp_path / "onnx"), ["abc abc", "cat cat", "dog dog", "the the"]
+    assert len({*run.predict(lines)}) > 2
     assert run_program(folder, without_torch, lines=lines) == list(run.predict(lines))
 
 
@@ -151,6 +175,23 @@ def test_weights_are_stored_once_and_no_path_of_this_machine(texts, tmp_path) ->
     assert json.loads((moved / "model.json").read_text())["task"] == "lm"
 
 
+class PickyCell(seriatim.RecurrentCell):
+    """Looks at the values of its inputs in Python code, and has a state."""
+
+    def __init__(self, input_size: int, hidden_size: int) -> None:
+        super().__init__()
+        self.input_size, self.output_size = input_size, hidden_size
+        self.map = torch.nn.Linear(input_size, hidden_size)
+
+    def initial_state(self, batch_size: int) -> torch.Tensor:
+        return self.zeros(batch_size, self.output_size)
+
+    def forward(self, inputs, state):
+        signs = torch.tensor([1.0 if float(x[0].detach()) > 0 else -1.0 for x in inputs])
+        state = torch.tanh(self.map(inputs) * signs.unsqueeze(1) + 0.5 * state)
+        return state, state
+
+
 class Picky(seriatim.SequenceLayer):
     """Looks at the values of its inputs in Python code."""
 
@@ -172,8 +213,9 @@ class Picky(seriatim.SequenceLayer):
 @pytest.fixture
 def picky():
     seriatim.register("picky", Picky)
+    seriatim.register("picky-cell", PickyCell)
     yield
-    del seriatim.layers.REGISTRY["picky"]
+    del seriatim.layers.REGISTRY["picky"], seriatim.layers.REGISTRY["picky-cell"]
 
 
 @pytest.mark.usefixtures("picky")
@@ -182,12 +224,16 @@ def test_what_cannot_be_exported_is_refused_in_one_line(texts, tmp_path, capsys,
     run = trained("lm", Path(texts["train"]), tmp_path / "run", model={"layer": "lstm"})
     grams = trained("lm", Path(texts["train"]), tmp_path / "grams", model={"layer": "ngram"})
     own = trained("lm", Path(texts["train"]), tmp_path / "own", model={"layer": "picky"})
+    cell = trained("lm", Path(texts["train"]), tmp_path / "cell", model={"layer": "picky-cell"})
     (tmp_path / "full").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     cases = {
         "an existing folder": (run, tmp_path / "full", "exists; choose another folder"),
         "no such parent": (run, tmp_path / "no" / "such", "folder in one that exists"),
         "n-grams": (grams, tmp_path / "a", "layer ngram: not a network of layers"),
         "a layer that looks at values": (own, tmp_path / "b", "must not depend on the values"),
+        "a cell that looks at values": (cell, tmp_path / "b", "must not depend on the values"),
+        "a link to nothing": (run, tmp_path / "link", "exists; choose another folder"),
     }
     for name, (source, out, message) in cases.items():
         before = set(tmp_path.rglob("*"))

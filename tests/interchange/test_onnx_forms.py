@@ -87,6 +87,35 @@ def test_a_cell_of_ones_own_with_a_learned_beginning(tmp_path) -> None:
     assert agreement.language_deviation(model, tmp_path) < TOLERANCE
 
 
+class Looping(seriatim.SequenceLayer):
+    """Loops over time in Python around an inner layer, and writes its shift in place."""
+
+    def __init__(self, input_size: int, hidden_size: int) -> None:
+        super().__init__()
+        self.input_size, self.output_size = input_size, hidden_size
+        self.inner = seriatim.layer("gru", input_size, hidden_size)
+        self.register_buffer("shift", torch.ones(hidden_size), persistent=False)
+
+    def initial_state(self, batch_size: int) -> seriatim.State:
+        return self.inner.initial_state(batch_size)
+
+    def forward(self, inputs, state=None, *, lengths=None):
+        inputs, state, lengths = self.begin(inputs, state, lengths)
+        outputs = []
+        for x in inputs.unbind(1):
+            y, state = self.inner.step(x, state)
+            shift = self.shift.clone()
+            shift[0] = 2.0
+            outputs.append(y + shift)
+        return torch.stack(outputs, dim=1), state
+
+
+@pytest.mark.exhaustive
+def test_a_layer_of_ones_own_that_loops_around_another(tmp_path) -> None:
+    model = LanguageModel(Looping(SIZE, SIZE), TOKENS)
+    assert agreement.language_deviation(model, tmp_path) < TOLERANCE
+
+
 def field() -> CRF:
     crf = CRF(LABELS, torch.rand(LABELS + 1, LABELS + 1) > 0.2)
     for parameter in crf.parameters():

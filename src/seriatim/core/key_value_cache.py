@@ -14,6 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from .exporting import exporting
 from .state import S, State
 
 MIN_CAPACITY = 64
@@ -94,7 +95,7 @@ def append(past: KeyValueCache, new: Tensor, seen: Tensor) -> KeyValueCache:
     count = values.shape[2]
     if count == 0:
         values = new[:, :, :0]
-    if torch.is_grad_enabled() or values.dtype != new.dtype or torch.compiler.is_exporting():
+    if torch.is_grad_enabled() or values.dtype != new.dtype or exporting():
         return KeyValueCache(torch.cat([values, new], dim=2) if count else new, seen)
     buffer, end = reserve(past, values, time)
     buffer.memory[:, :, end : end + time] = new

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from .exporting import exporting
 from .state import State, join_states, select_state
 
 _cleared: ContextVar[Tensor | None] = ContextVar("cleared", default=None)
@@ -25,7 +26,7 @@ def check_lengths(lengths: Tensor | list[int] | None, batch_size: int, time: int
         raise ValueError(
             f"lengths must hold {batch_size} integers, one a row; got {lengths.dtype} of shape {tuple(lengths.shape)}"
         )
-    if torch.compiler.is_exporting():
+    if exporting():
         return lengths.long()  # what the values are is not known
     if batch_size == 0:
         return None

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 
 from torch import Tensor
-from torch._higher_order_ops.scan import scan_op
 
 
 def time_scan(
@@ -21,4 +20,6 @@ def time_scan(
     Returns:
         The state after the last step, then the outputs ``(time, ...)``.
     """
+    from torch._higher_order_ops.scan import scan_op  # its function `scan` compiles the step, which may be any code
+
     return list(scan_op(step, list(state), list(sequences), tuple(constants)))

@@ -16,10 +16,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..config import Fields
 from ..core.errors import InputError, first_line
+from ..core.exporting import as_export
 from ..data.pretrained_tokenizer import PretrainedTokenizer
-from ..data.tokenizers import END, Tokenizer
+from ..data.tokenizers import END, END_TEXT, Tokenizer
+from ..layers.positions import learned_positions
+from ..models.base_models import input_embedding
 from ..models.exported_forms import ExportedForm, ExportedModel
+from ..models.language_model import LanguageModel
 from ..models.masked_language_model import MaskedLanguageModel
 from ..recurrence.obstacles import uncompiled
 from ..runs.run import Run
@@ -35,6 +40,10 @@ if TYPE_CHECKING:  # an optional package
 FACTS, PROGRAM = "model.json", "run.py"
 PROGRAMS = Path(__file__).parent / "onnx_programs"
 MODULES = ("onnx", "onnxscript")
+TORCH = (2, 9)
+"""The first version of PyTorch that writes loops over time as Scan."""
+END_OF_LINE, IMPOSSIBLE = "\n", "\0"
+"""What token 0 is called in a tokenizer of ours: a line end, or else what no text contains."""
 
 
 def export_onnx(run: Run, out: str) -> None:
@@ -45,9 +54,11 @@ def export_onnx(run: Run, out: str) -> None:
     """
     if missing := [name for name in MODULES if importlib.util.find_spec(name) is None]:
         raise InputError(f"--format onnx: needs {' and '.join(missing)}; run pip install 'seriatim[onnx]'")
+    if tuple(map(int, torch.__version__.split(".")[:2])) < TORCH:
+        raise InputError(f"--format onnx: needs PyTorch {TORCH[0]}.{TORCH[1]} or later, this is {torch.__version__}")
     folder = Path(out)
-    if folder.exists():
-        raise InputError(f"--out: {out} exists; choose another folder")
+    if folder.exists() or folder.is_symlink():
+        raise InputError(f"--out: {out or 'an empty name'} exists; choose another folder")
     if not folder.resolve().parent.is_dir():
         raise InputError(f"{out}: cannot be written there; give a folder in one that exists")
     if run.answering is not run.model:
@@ -56,20 +67,33 @@ def export_onnx(run: Run, out: str) -> None:
             f"{run.task.simple_baseline}; the folder has the network alone, and may answer differently",
             stacklevel=2,
         )
-    view = run.task.model_view(prepared(run.model, run.tokenizer), run.vocabulary)
-    with exporting():
-        exported = view.exported()
-        models = {form.name: traced(form, str(run.path)) for form in exported.forms}
+    with quietly_exporting(), refusing_what_cannot(str(run.path)):
+        exported = run.task.model_view(prepared(run.model, run.tokenizer), run.vocabulary).exported()
+        models = {form.name: traced(form) for form in exported.forms}
     with tempfile.TemporaryDirectory(prefix=".seriatim-export-", dir=folder.resolve().parent) as temporary:
         aside = Path(temporary) / "onnx"  # complete before it has its name
         aside.mkdir()
         write_models(models, aside)
         for name, tokenizer in run.vocabulary.tokenizers.items():
-            content = json.dumps(library_fields(tokenizer), ensure_ascii=False, indent=1)
+            content = json.dumps(plain_fields(tokenizer), ensure_ascii=False, indent=1)
             write_whole(aside / f"{name}.json", f"{content}\n")
         write_whole(aside / FACTS, json.dumps(facts(run, exported), ensure_ascii=False, indent=1) + "\n")
         write_whole(aside / PROGRAM, (PROGRAMS / f"{exported.program}.py").read_text(encoding="utf-8"))
         aside.rename(folder)
+
+
+def plain_fields(tokenizer: Tokenizer) -> Fields:
+    """Return the content of a `tokenizer.json`, in which no text of a user stands for a special token of ours."""
+    fields = library_fields(tokenizer)
+    if isinstance(tokenizer, PretrainedTokenizer):
+        return fields
+    model: Fields = fields["model"]
+    pieces = model["vocab"]
+    is_table = isinstance(pieces, dict)
+    names = set(pieces) if is_table else {piece for piece, _ in pieces}
+    end = IMPOSSIBLE if END_OF_LINE in names else END_OF_LINE
+    renamed = [(end if name == END_TEXT else name, value) for name, value in (pieces.items() if is_table else pieces)]
+    return {**fields, "added_tokens": [], "model": {**model, "vocab": dict(renamed) if is_table else renamed}}
 
 
 def prepared(model: nn.Module, tokenizer: Tokenizer) -> nn.Module:
@@ -77,34 +101,45 @@ def prepared(model: nn.Module, tokenizer: Tokenizer) -> nn.Module:
     model = copy.deepcopy(model).cpu().float().eval().requires_grad_(False)
     scan_layers(model)
     if isinstance(tokenizer, PretrainedTokenizer):
-        rows = token_rows(tokenizer)
-        tables = [part.weight for part in model.modules() if isinstance(part, nn.Embedding)]
-        tables += model.output_tables() if isinstance(model, MaskedLanguageModel) else []
-        for table in {*tables, *getattr(model, "output", nn.Module()).parameters()}:
+        rows, embedding = token_rows(tokenizer), input_embedding(model)
+        tables = [] if embedding is None else [embedding.weight]
+        if isinstance(model, MaskedLanguageModel):
+            tables += model.output_tables()
+        elif isinstance(model, LanguageModel):
+            tables += model.output.parameters()
+        for table in {id(table): table for table in tables}.values():  # tied tables once
             table.copy_(rows.exchanged(table))
     return model
 
 
-def traced(form: ExportedForm, place: str) -> "Model":
-    """Return the ONNX model of a form; raise InputError if a part of it cannot be exported."""
+def traced(form: ExportedForm) -> "Model":
+    """Return the ONNX model of a form."""
+    program = torch.onnx.export(
+        _Values(form.module),
+        tuple(form.inputs.values()),
+        dynamo=True,
+        verbose=False,
+        input_names=list(form.inputs),
+        output_names=list(form.outputs),
+        dynamic_shapes=(tuple(dict(sizes) for sizes in form.sizes),),
+    )
+    assert program is not None
+    return program.model
+
+
+@contextmanager
+def refusing_what_cannot(place: str) -> Iterator[None]:
+    """Raise InputError where PyTorch cannot export a part of a model."""
     try:
-        program = torch.onnx.export(
-            _Values(form.module),
-            tuple(form.inputs.values()),
-            dynamo=True,
-            verbose=False,
-            input_names=list(form.inputs),
-            output_names=list(form.outputs),
-            dynamic_shapes=(tuple(dict(sizes) for sizes in form.sizes),),
-        )
+        yield
+    except (InputError, MemoryError, OSError):
+        raise
     except Exception as error:
         cause = error.__cause__ or error
         raise InputError(
-            f"{place}: {form.name} cannot be exported ({type(cause).__name__}: {first_line(cause)}); the layer must "
-            "not depend on the values of its inputs in Python code"
+            f"{place}: cannot be exported ({type(cause).__name__}: {first_line(cause)}); its layers must not depend on "
+            "the values of inputs in Python code, and only those with a state of fixed size may loop over time in it"
         ) from None
-    assert program is not None
-    return program.model
 
 
 class _Values(nn.Module):
@@ -120,15 +155,16 @@ class _Values(nn.Module):
 
 
 @contextmanager
-def exporting() -> Iterator[None]:
+def quietly_exporting() -> Iterator[None]:
     """Compute as the export needs it, without gradients or compiled code, and without the notes of PyTorch."""
     disabled = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     notes = io.StringIO()  # where PyTorch prints graphs
     try:
-        with warnings.catch_warnings(), redirect_stdout(notes), redirect_stderr(notes), torch.no_grad(), uncompiled():
+        with warnings.catch_warnings(), redirect_stdout(notes), redirect_stderr(notes):
             warnings.simplefilter("ignore")
-            yield
+            with torch.no_grad(), uncompiled(), as_export():
+                yield
     finally:
         logging.disable(disabled)
 
@@ -144,6 +180,9 @@ def facts(run: Run, exported: ExportedModel) -> dict[str, object]:
         there = run.tokenizer.exchanged(list(ids)) if isinstance(run.tokenizer, PretrainedTokenizer) else np.array(ids)
         tokens[name] = int(there[0]) if name in ("begin", "end", "mask") else there.tolist()
     content = {"task": run.config.task, "layer": run.config.model.layer, **tokens}
+    if run.task.continues_text and run.stop is None:
+        content["end"] = None  # a running text goes on after a line end
+    content["positions"] = learned_positions(run.model)
     if run.vocabulary.labels:
         content["labels"] = list(run.vocabulary.labels)
     return content | dict(exported.facts) | ({"state": state} if state else {})

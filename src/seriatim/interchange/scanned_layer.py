@@ -29,10 +29,11 @@ class StepGraph:
 
     def __init__(self, layer: SequenceLayer) -> None:
         state = layer.initial_state(ROWS)
-        example = (layer.zeros(ROWS, layer.input_size), *state_leaves(state))
+        example = (layer.zeros(ROWS, layer.input_size), *(leaf.clone() for leaf in state_leaves(state)))
         sizes = {0: torch.export.Dim.DYNAMIC}
         step = _Step(layer, state)
         program = torch.export.export(step, example, dynamic_shapes=(tuple(sizes for _ in example),), strict=False)
+        program = program.run_decompositions({})  # without operators that write in place
         stored = {**program.state_dict, **program.constants}
         signature = program.graph_signature
         names = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
@@ -120,8 +121,8 @@ class ScannedLayer(SequenceLayer):
 def scan_layers(module: nn.Module) -> None:
     """Replace every part of a model that runs step by step by a `ScannedLayer`.
 
-    These are the causal layers without layers inside, whose state has a fixed size. Attention, whose state grows, and
-    layers without a state of numbers keep their own `forward`.
+    These are the causal layers whose state has a fixed size. Attention, whose state grows, and layers without a state
+    keep their own `forward`, and so do layers of the library that are made of others.
     """
     for name, part in module.named_children():
         if isinstance(part, SequenceLayer) and _runs_step_by_step(part):
@@ -131,11 +132,15 @@ def scan_layers(module: nn.Module) -> None:
 
 
 def _runs_step_by_step(layer: SequenceLayer) -> bool:
-    inner = any(isinstance(part, SequenceLayer) for part in layer.modules() if part is not layer)
-    if inner or not layer.causal or isinstance(layer, MemoryLayer):
+    if not layer.causal or isinstance(layer, MemoryLayer):
         return False
     leaves = state_leaves(layer.initial_state(1))
-    return any(leaf.is_floating_point() for leaf in leaves) and all(leaf.numel() for leaf in leaves)
+    if not leaves or not all(leaf.numel() for leaf in leaves):
+        return False
+    if type(layer).__module__.partition(".")[0] != __name__.partition(".")[0]:
+        return True  # a layer from outside the library
+    inner = any(isinstance(part, SequenceLayer) for part in layer.modules() if part is not layer)
+    return not inner and any(leaf.is_floating_point() for leaf in leaves)
 
 
 class _Step(nn.Module):

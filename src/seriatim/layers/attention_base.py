@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from ..core.contract import SequenceLayer
 from ..core.errors import require_known
+from ..core.exporting import exporting
 from ..core.key_value_cache import KeyValueCache, append, newest, newest_of_each
 from ..core.lengths import zero_padding
 from ..core.state import OutputsAndState, State
@@ -105,10 +106,10 @@ class AttentionBase(SequenceLayer):
 
     def next_state(self, past: KeyValueCache, cache: KeyValueCache, lengths: Tensor | None) -> KeyValueCache:
         """Return the newest entries of ``cache``, which are those of ``past`` and then those of the new inputs."""
-        if torch.compiler.is_exporting() and self.window is not None:  # sizes are not known; fewer entries are all kept
+        if exporting() and self.window is not None:  # sizes are not known; fewer entries are all kept
             last = slice(1 - self.window, None) if self.window > 1 else slice(0)
             return KeyValueCache(cache.kept[:, :, last], cache.seen)
-        if torch.compiler.is_exporting():
+        if exporting():
             return cache
         limit = cache.kept.shape[2] if self.window is None else self.window - 1
         if lengths is None:
@@ -121,7 +122,7 @@ class AttentionBase(SequenceLayer):
         """Return the attention of queries ``(B, H, T, D)`` to past and present: ``(B, H, T, D)``."""
         time, total = queries.shape[2], keys.shape[2]
         past = total - time
-        if torch.compiler.is_exporting():  # nothing depends on values or sizes
+        if exporting():  # nothing depends on values or sizes
             query, key = torch.arange(total, device=keys.device)[past:], torch.arange(total, device=keys.device)
             last = None if self.causal or lengths is None else past + lengths
             return attend(self.score, queries, keys, values, mask=self.mask(query, key, past - count, last))

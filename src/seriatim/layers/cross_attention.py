@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ..core.contract import MemoryLayer
+from ..core.exporting import exporting
 from ..core.key_value_cache import KeyValueMemory
 from ..core.lengths import valid_mask, zero_padding
 from ..core.state import OutputsAndState, State
@@ -101,7 +102,7 @@ class CrossAttention(MemoryLayer):
     def look(self, queries: Tensor, entries: Tensor, memory_lengths: Tensor) -> Tensor:
         """Return the attention of queries ``(B, H, T, D)`` to the memory; it is zero where a row has no memory."""
         keys, values = entries.chunk(2, dim=1)
-        if not torch.compiler.is_exporting() and int(memory_lengths.min()) == entries.shape[2]:
+        if not exporting() and int(memory_lengths.min()) == entries.shape[2]:
             return attend(self.score, queries, keys, values)
         seen = memory_lengths.clamp(min=1)  # a row without memory attends to padding; its output is set to zero below
         mask = valid_mask(seen, entries.shape[2]).view(-1, 1, 1, entries.shape[2])

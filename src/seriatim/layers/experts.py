@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from ..core.auxiliary_losses import contribute
 from ..core.errors import InputError
+from ..core.exporting import exporting
 from .scan import wide
 
 
@@ -75,7 +76,7 @@ class Experts(nn.Module):
         if self.training and self.balance:
             contribute(self.balance * balance_loss(routing))
         outputs = torch.zeros_like(rows)
-        if torch.compiler.is_exporting():  # every expert over all inputs: which it gets is not known
+        if exporting():  # every expert over all inputs: which it gets is not known
             for e, expert in enumerate(self.experts):
                 gate = (routing.gates * (routing.experts == e)).sum(1, keepdim=True)
                 outputs = outputs + (gate * expert(rows)).to(outputs.dtype)

@@ -24,6 +24,7 @@ from torch.nn import functional as F
 
 from ..core.contract import SequenceLayer
 from ..core.errors import InputError
+from ..core.exporting import exporting
 from ..core.lengths import zero_padding
 from ..core.state import OutputsAndState, State
 from ..core.step_operators import tracing_step
@@ -73,7 +74,7 @@ class Positions(SequenceLayer):
         if self.table is None:
             vectors = sinusoids(position, self.input_size).to(inputs.dtype)
         else:
-            if not torch.compiler.is_exporting() and end.numel() and int(end.max()) > len(self.table):
+            if not exporting() and end.numel() and int(end.max()) > len(self.table):
                 raise InputError(
                     f"position {int(end.max())} lies beyond the {len(self.table)} learned; raise max_length, "
                     "or take position rotary, alibi or sinusoidal"
@@ -116,7 +117,7 @@ class Rotary:
         frequencies = _frequencies(self.pairs, position.device, base=self.base)
         angles = (position.unsqueeze(-1) * frequencies).unsqueeze(1)  # (B, 1, T, D/2)
         cos, sin = angles.cos().to(vectors.dtype), angles.sin().to(vectors.dtype)
-        if not torch.is_grad_enabled() or torch.compiler.is_exporting():
+        if not torch.is_grad_enabled() or exporting():
             return _rotate(vectors, cos, sin, num_heads)  # in one step, `apply` takes longer than the rotation
         return cast(Tensor, _Rotation.apply(vectors, cos, sin, num_heads))  # type: ignore[no-untyped-call]
 
@@ -159,7 +160,7 @@ def positions(count: Tensor, time: int) -> Tensor:
     """Return the positions of ``time`` inputs after ``count (batch,)`` others: ``(batch, time)``, or ``(1, time)``."""
     if time == 1:
         return count.unsqueeze(1)
-    if not torch.compiler.is_exporting() and len(count) and bool((count == count[0]).all()):
+    if not exporting() and len(count) and bool((count == count[0]).all()):
         count = count[:1]
     return count.unsqueeze(1) + torch.arange(time, device=count.device)
 
@@ -172,7 +173,7 @@ def sinusoids(position: Tensor, size: int) -> Tensor:
 
 def _frequencies(count: int, device: torch.device, size: int | None = None, *, base: float = BASE) -> Tensor:
     """Return 1 / base^{2i/size} for i below ``count``: in float64, because positions are large."""
-    make = _computed_frequencies.__wrapped__ if torch.compiler.is_exporting() else _computed_frequencies
+    make = _computed_frequencies.__wrapped__ if exporting() else _computed_frequencies
     return make(count, device, size, base)
 
 

@@ -21,6 +21,7 @@ from torch.nn import functional as F
 
 from ..core.contract import SequenceLayer
 from ..core.errors import InputError, nearest
+from ..core.exporting import exporting
 from ..core.lengths import run_by_length, valid_mask, zero_padding
 from ..core.state import State, select_state
 from ..core.step_operators import tracing_step
@@ -242,7 +243,7 @@ class AttentionDecoder(RecurrentDecoder):
         keys = state.keys if isinstance(state.keys, Tensor) else memory
         if tracing_step():
             return Memory(memory, keys, None, lengths)
-        is_full = not torch.compiler.is_exporting() and (not len(lengths) or int(lengths.min()) == time)
+        is_full = not exporting() and (not len(lengths) or int(lengths.min()) == time)
         padding = None if is_full else ~valid_mask(lengths, time).unsqueeze(1)
         return Memory(memory, keys, padding)
 

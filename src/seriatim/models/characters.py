@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ..core.exporting import exporting
 from ..core.lengths import valid_mask
 from ..data.word_forms import Spellings
 from ..layers import layer as build_layer
@@ -60,7 +61,7 @@ class ConvolutionalCharacters(CharacterModel):
     def forward(self, characters: Tensor, lengths: Tensor) -> Tensor:
         """Return vectors ``(words, filters)`` for ids ``(words, max_length)``."""
         valid = valid_mask(lengths, characters.shape[1])
-        if torch.compiler.is_exporting():  # how many characters there are is not known
+        if exporting():  # how many characters there are is not known
             return self.convolved(self.embedding(characters) * valid.unsqueeze(2), valid)
         embedded = self.embedding(characters[valid])  # (N, E): the characters of all words in a row
         position = torch.arange(characters.shape[1], device=lengths.device).expand_as(valid)[valid].unsqueeze(1)

@@ -14,6 +14,7 @@ from ..compiler.reasons import Reason, UnsupportedError
 from ..compiler.recorder import Recorder, Traced
 from ..compiler.trace import Step, trace
 from ..compiler.verify import verify
+from ..core.exporting import exporting
 from ..core.key_value_cache import memories_of
 from ..core.state import State, map_state, state_leaves, with_leaves
 from ..core.step_operators import step_tracing
@@ -88,7 +89,7 @@ def as_step(module: nn.Module, weights: Mapping[str, Tensor] | None = None) -> t
 
 def tracing() -> bool:
     """Return whether a step is being traced or exported, so that a cell must run as it is written."""
-    return _tracing.get() or torch.compiler.is_exporting()
+    return _tracing.get() or exporting()
 
 
 def runner(owner: nn.Module, step: Step, weights: Sequence[Tensor], inputs: Tensor, state: State) -> Runner | Refusal:

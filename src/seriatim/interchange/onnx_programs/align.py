@@ -3,6 +3,7 @@
 python run.py < sources.txt
 """
 
+import io
 import itertools
 import json
 import sys
@@ -16,8 +17,8 @@ folder = Path(__file__).parent
 model = json.loads((folder / "model.json").read_text(encoding="utf-8"))
 source, target = (Tokenizer.from_file(str(folder / f"{model[side]}.json")) for side in ("source", "target"))
 sequence = onnxruntime.InferenceSession(str(folder / "sequence.onnx"))
-for line in sys.stdin:
-    ids = source.encode(line.rstrip("\n"), add_special_tokens=False).ids
+for line in io.TextIOWrapper(sys.stdin.buffer, encoding="utf-8"):
+    ids = source.encode(line.rstrip("\n"), add_special_tokens=False).ids[: model["positions"]]
     (logits,) = sequence.run(None, {"source": np.array([ids or [0]]), "lengths": np.array([len(ids)])})
     logits[:, :, model["excluded"]] = -np.inf
     best = logits[0, : len(ids) * model["upsample"]].argmax(1).tolist()

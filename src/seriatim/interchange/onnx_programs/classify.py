@@ -3,6 +3,7 @@
 python run.py < texts.txt
 """
 
+import io
 import json
 import sys
 from pathlib import Path
@@ -15,15 +16,19 @@ folder = Path(__file__).parent
 model = json.loads((folder / "model.json").read_text(encoding="utf-8"))
 tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
 sequence = onnxruntime.InferenceSession(str(folder / "sequence.onnx"))
-width = model.get("word_characters", 0)  # of each word, the first and the last half of so many characters
+width = model.get("word_characters", 0)  # of each word; of a longer one, the first and the last half of so many
+half = width // 2
 letters = Tokenizer.from_file(str(folder / "characters.json")) if width else None
-for line in sys.stdin:
+for line in io.TextIOWrapper(sys.stdin.buffer, encoding="utf-8"):
     text = line.rstrip("\n")
-    ids = tokenizer.encode(text, add_special_tokens=False).ids
+    words = text.split() if letters is not None else text
+    ids = tokenizer.encode(words, is_pretokenized=letters is not None, add_special_tokens=False).ids
+    ids = ids[: model["positions"]]
     inputs = {"tokens": np.array([ids or [0]]), "lengths": np.array([len(ids)])}
     if letters is not None:
-        spelled = [word if len(word) <= width else word[: width // 2] + word[-width // 2 :] for word in text.split()]
-        characters = [letters.encode(word, add_special_tokens=False).ids for word in spelled] or [[0]]
+        lower = tokenizer.normalizer.normalize_str if tokenizer.normalizer else str
+        spelled = [word if len(word) <= width else word[:half] + word[-half:] for word in map(lower, words)]
+        characters = [letters.encode(word, add_special_tokens=False).ids for word in spelled][: len(ids)] or [[0]]
         inputs["characters"] = np.array([[row + [0] * (width - len(row)) for row in characters]])
         inputs["character_lengths"] = np.array([[len(row) for row in characters]])
     (logits,) = sequence.run(None, inputs)

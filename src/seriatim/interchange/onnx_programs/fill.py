@@ -3,6 +3,7 @@
 python run.py < lines.txt
 """
 
+import io
 import json
 import sys
 from pathlib import Path
@@ -16,7 +17,7 @@ model = json.loads((folder / "model.json").read_text(encoding="utf-8"))
 tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
 sequence = onnxruntime.InferenceSession(str(folder / "sequence.onnx"))
 mask, framed = model["mask"], bool(model["before"])
-for line in sys.stdin:
+for line in io.TextIOWrapper(sys.stdin.buffer, encoding="utf-8"):
     pieces = line.rstrip("\n").split("[MASK]")
     spaced = [bool(model["with_space"]) and piece.endswith(" ") for piece in pieces[:-1]]  # the token has the space
     pieces[:-1] = [piece[:-1] if cut else piece for piece, cut in zip(pieces[:-1], spaced, strict=True)]

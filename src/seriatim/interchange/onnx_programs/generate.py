@@ -20,7 +20,7 @@ random = np.random.default_rng(int(seed))
 state = {leaf["input"]: np.full(leaf["shape"], leaf["value"], leaf["type"]) for leaf in model["state"]}
 text = tokenizer.encode(prompt, add_special_tokens=False).ids
 read = [model["begin"], *text]
-for _ in range(int(count)):
+for _ in range(min(int(count), (model["positions"] or sys.maxsize) - len(text))):
     for token in read:
         logits, *after = step.run(None, {"tokens": np.array([token]), **state})
         state = dict(zip(state, after, strict=True))
@@ -29,4 +29,4 @@ for _ in range(int(count)):
     if read[0] == model["end"]:
         break
     text += read
-print(tokenizer.decode(text))
+print(tokenizer.decode(text, skip_special_tokens=False))

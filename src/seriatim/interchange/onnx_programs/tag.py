@@ -3,6 +3,7 @@
 python run.py < sentences.txt
 """
 
+import io
 import json
 import sys
 from pathlib import Path
@@ -15,16 +16,18 @@ folder = Path(__file__).parent
 model = json.loads((folder / "model.json").read_text(encoding="utf-8"))
 tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
 sequence = onnxruntime.InferenceSession(str(folder / "sequence.onnx"))
-width = model.get("word_characters", 0)  # of each word, the first and the last half of so many characters
+width = model.get("word_characters", 0)  # of each word; of a longer one, the first and the last half of so many
+half = width // 2
 letters = Tokenizer.from_file(str(folder / "characters.json")) if width else None
-for line in sys.stdin:
-    text = line.rstrip("\n")
-    ids = tokenizer.encode(text, add_special_tokens=False).ids
+for line in io.TextIOWrapper(sys.stdin.buffer, encoding="utf-8"):
+    words = line.split()[: model["positions"]]
+    ids = tokenizer.encode(words, is_pretokenized=True, add_special_tokens=False).ids
     inputs = {"tokens": np.array([ids or [0]]), "lengths": np.array([len(ids)])}
     if letters is not None:
-        spelled = [word if len(word) <= width else word[: width // 2] + word[-width // 2 :] for word in text.split()]
-        characters = [letters.encode(word, add_special_tokens=False).ids for word in spelled] or [[0]]
+        lower = tokenizer.normalizer.normalize_str if tokenizer.normalizer else str
+        spelled = [word if len(word) <= width else word[:half] + word[-half:] for word in map(lower, words)]
+        characters = [letters.encode(word, add_special_tokens=False).ids for word in spelled][: len(ids)] or [[0]]
         inputs["characters"] = np.array([[row + [0] * (width - len(row)) for row in characters]])
         inputs["character_lengths"] = np.array([[len(row) for row in characters]])
     tags = sequence.run(["tags"], inputs)[0][0, : len(ids)]
-    print(" ".join(f"{word}/{model['labels'][tag]}" for word, tag in zip(text.split(), tags, strict=True)))
+    print(" ".join(f"{word}/{model['labels'][tag]}" for word, tag in zip(words, tags, strict=True)))

@@ -3,6 +3,7 @@
 python run.py < sources.txt
 """
 
+import io
 import json
 import sys
 from pathlib import Path
@@ -16,8 +17,8 @@ model = json.loads((folder / "model.json").read_text(encoding="utf-8"))
 source, target = (Tokenizer.from_file(str(folder / f"{model[side]}.json")) for side in ("source", "target"))
 encoder, decoder = (onnxruntime.InferenceSession(str(folder / f"{name}.onnx")) for name in ("encoder", "decoder"))
 names = [output.name for output in encoder.get_outputs()]
-for line in sys.stdin:
-    ids = source.encode(line.rstrip("\n"), add_special_tokens=False).ids
+for line in io.TextIOWrapper(sys.stdin.buffer, encoding="utf-8"):
+    ids = source.encode(line.rstrip("\n"), add_special_tokens=False).ids[: model["positions"]]
     state = encoder.run(None, {"source": np.array([ids or [0]]), "lengths": np.array([len(ids)])})
     token, answer = model["end"], list[int]()
     while len(answer) < min(model["longest"], 2 * len(ids) + 32):
