@@ -1,7 +1,6 @@
 """Writes a run as a checkpoint that the ``transformers`` library opens."""
 
 import json
-import tempfile
 from pathlib import Path
 
 from safetensors.torch import save_file
@@ -17,6 +16,7 @@ from ..storage.atomic_files import write_whole
 from .checkpoint_import import token_rows
 from .checkpoint_reader import CONFIG, TOKENIZER, TOKENIZER_CONFIG, WEIGHTS
 from .families.known_families import FAMILIES, family_for
+from .new_folder import check_new, new_folder
 from .tokenizer_export import library_fields, special_tokens
 
 MAX_LENGTH = 1 << 20
@@ -29,11 +29,7 @@ def export_checkpoint(run: Run, out: str) -> None:
     Raises:
         InputError: the model has a part that no architecture of the library has; or the folder exists.
     """
-    folder = Path(out)
-    if folder.exists():
-        raise InputError(f"--out: {out} exists; choose another folder")
-    if not folder.resolve().parent.is_dir():
-        raise InputError(f"{out}: cannot be written there; give a folder in one that exists")
+    folder = check_new(out)
     if not isinstance(run.model, LanguageModel | MaskedLanguageModel) or run.answering is not run.model:
         raise InputError(f"{run.path}: only a single neural language model can be a checkpoint of transformers")
     tokenizer = run.tokenizer
@@ -58,11 +54,8 @@ def export_checkpoint(run: Run, out: str) -> None:
         for name, tensor in zip(rule.theirs, rule.to_theirs(parameter, sizes, tokens), strict=True):
             tensors[name] = tensor.contiguous().clone()
     assert not parameters, parameters
-    with tempfile.TemporaryDirectory(prefix=".seriatim-export-", dir=folder.resolve().parent) as temporary:
-        aside = Path(temporary) / "checkpoint"  # complete before it has its name
-        aside.mkdir()
+    with new_folder(folder) as aside:
         _write(aside, fields, tensors, run)
-        aside.rename(folder)
 
 
 def _write(folder: Path, fields: Fields, tensors: dict[str, Tensor], run: Run) -> None:

@@ -5,7 +5,6 @@ import importlib.util
 import io
 import json
 import logging
-import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
@@ -30,6 +29,7 @@ from ..recurrence.obstacles import uncompiled
 from ..runs.run import Run
 from ..storage.atomic_files import write_whole
 from .checkpoint_import import token_rows
+from .new_folder import check_new, new_folder
 from .onnx_weights import write_models
 from .scanned_layer import scan_layers
 from .tokenizer_export import library_fields
@@ -56,11 +56,7 @@ def export_onnx(run: Run, out: str) -> None:
         raise InputError(f"--format onnx: needs {' and '.join(missing)}; run pip install 'seriatim[onnx]'")
     if tuple(map(int, torch.__version__.split(".")[:2])) < TORCH:
         raise InputError(f"--format onnx: needs PyTorch {TORCH[0]}.{TORCH[1]} or later, this is {torch.__version__}")
-    folder = Path(out)
-    if folder.exists() or folder.is_symlink():
-        raise InputError(f"--out: {out or 'an empty name'} exists; choose another folder")
-    if not folder.resolve().parent.is_dir():
-        raise InputError(f"{out}: cannot be written there; give a folder in one that exists")
+    folder = check_new(out)
     if run.answering is not run.model:
         warnings.warn(
             f"{run.path}: answers of the run are a mean of its network and its simple baseline, "
@@ -70,16 +66,13 @@ def export_onnx(run: Run, out: str) -> None:
     with quietly_exporting(), refusing_what_cannot(str(run.path)):
         exported = run.task.model_view(prepared(run.model, run.tokenizer), run.vocabulary).exported()
         models = {form.name: traced(form) for form in exported.forms}
-    with tempfile.TemporaryDirectory(prefix=".seriatim-export-", dir=folder.resolve().parent) as temporary:
-        aside = Path(temporary) / "onnx"  # complete before it has its name
-        aside.mkdir()
+    with new_folder(folder) as aside:
         write_models(models, aside)
         for name, tokenizer in run.vocabulary.tokenizers.items():
             content = json.dumps(plain_fields(tokenizer), ensure_ascii=False, indent=1)
             write_whole(aside / f"{name}.json", f"{content}\n")
         write_whole(aside / FACTS, json.dumps(facts(run, exported), ensure_ascii=False, indent=1) + "\n")
         write_whole(aside / PROGRAM, (PROGRAMS / f"{exported.program}.py").read_text(encoding="utf-8"))
-        aside.rename(folder)
 
 
 def plain_fields(tokenizer: Tokenizer) -> Fields:

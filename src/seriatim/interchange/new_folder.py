@@ -1,0 +1,28 @@
+"""The folder of an export, which is written as a whole or not at all."""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ..core.errors import InputError
+
+
+def check_new(out: str) -> Path:
+    """Return the path of a folder that does not exist yet; raise InputError if it exists or cannot be written."""
+    folder = Path(out)
+    if folder.exists() or folder.is_symlink():
+        raise InputError(f"--out: {out or 'an empty name'} exists; choose another folder")
+    if not folder.resolve().parent.is_dir():
+        raise InputError(f"{out}: cannot be written there; give a folder in one that exists")
+    return folder
+
+
+@contextmanager
+def new_folder(folder: Path) -> Iterator[Path]:
+    """Yield an empty folder to write to, which gets the name ``folder`` when it is complete."""
+    with tempfile.TemporaryDirectory(prefix=".seriatim-export-", dir=folder.resolve().parent) as temporary:
+        aside = Path(temporary) / "export"
+        aside.mkdir()
+        yield aside
+        aside.rename(folder)
