@@ -29,11 +29,13 @@ def write_models(models: "Mapping[str, Model]", folder: Path) -> None:
     A matrix is stored once for both of its orientations, which are used in products with vectors and with matrices.
     """
     import onnx_ir
-    from onnx_ir.passes.common import ClearMetadataAndDocStringPass
+    from onnx_ir.passes.common import ClearMetadataAndDocStringPass, RemoveUnusedNodesPass
 
     tensors: dict[str, Tensor] = {}
     names: dict[bytes, str] = {}  # by digest, so that models share their weights
     stored: list[tuple[Value, str]] = []
+    for model in models.values():
+        RemoveUnusedNodesPass()(model)
     for graph in (model.graph for model in models.values()):
         for name, value in list(graph.initializers.items()):
             array = _array(value)
