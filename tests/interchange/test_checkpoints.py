@@ -3,6 +3,7 @@
 import json
 import shutil
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -150,6 +151,11 @@ def changed(folder: Path, tmp_path: Path, **fields: object) -> Path:
         ("gpt2", {"n_layer": 1}, "the tensor transformer.h.1.attn.c_attn.bias has no place"),
         ("gpt2", {"eos_token_id": None}, "no eos_token_id, the token that ends a text"),
         ("gpt2", {"auto_map": {"AutoModel": "x.y"}}, "auto_map names code of the checkpoint"),
+        (
+            "gpt2",
+            {"quantization_config": {"quant_method": "gptq"}},
+            "quantization_config says that the weights are rounded",
+        ),
         ("llama", {"attention_bias": True}, "attention_bias True is not supported"),
         ("llama", {"mlp_bias": True}, "mlp_bias True is not supported"),
         ("llama", {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1.0}}, "rope_type 'yarn' is not supported"),
@@ -187,10 +193,13 @@ def test_damaged_folders(made, tmp_path, capsys, monkeypatch: pytest.MonkeyPatch
 
     shard = next(iter(sorted(path.name for path in folder.glob("model-*.safetensors"))))
 
-    def pickled(copy: Path) -> None:
-        for path in copy.glob("model*"):
-            path.unlink()
-        (copy / "pytorch_model.bin").write_bytes(b"\x80\x04.")
+    def pickled(name: str) -> Callable[[Path], None]:
+        def change(copy: Path) -> None:
+            for path in copy.glob("model*"):
+                path.unlink()
+            (copy / name).write_bytes(b"\x80\x04.")
+
+        return change
 
     def cut(copy: Path) -> None:
         content = (copy / shard).read_bytes()
@@ -203,7 +212,8 @@ def test_damaged_folders(made, tmp_path, capsys, monkeypatch: pytest.MonkeyPatch
         (copy / shard).write_bytes(bytes(content))
 
     refused(lambda copy: (copy / shard).unlink(), f"the file '{shard}' is missing")
-    refused(pickled, "pickled weights can run code and are not read")
+    refused(pickled("pytorch_model.bin"), "pytorch_model.bin: pickled weights can run code and are not read")
+    refused(pickled("consolidated.00.pth"), "consolidated.00.pth: pickled weights can run code and are not read")
     refused(cut, "damaged")
     refused(lambda copy: (copy / "tokenizer.json").unlink(), "no tokenizer.json")
     refused(lambda copy: (copy / "tokenizer.json").write_text('{"model": {}}'), "tokenizer.json: ")

@@ -21,7 +21,8 @@ from .families.checkpoint_family import Family
 Result = TypeVar("Result")
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 TOKENIZER, TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"
-PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json", "model.pt", "model.pth")
+PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
+"""Names of files that may hold pickled weights."""
 WHOLE = "check that the folder is complete"
 MAX_CONFIG_BYTES = 1 << 24
 HUB = "hf:"
@@ -58,6 +59,11 @@ def read_fields(folder: Path) -> Fields:
     fields = _object(path)
     if fields.get("auto_map"):
         raise InputError(f"{path}: auto_map names code of the checkpoint, which is not run; use another checkpoint")
+    if fields.get("quantization_config"):
+        raise InputError(
+            f"{path}: quantization_config says that the weights are rounded, which is not read; use the checkpoint in "
+            "float32, float16 or bfloat16, and round the weights of the run with --weights int8"
+        )
     return fields
 
 
@@ -105,10 +111,10 @@ class CheckpointTensors:
             if missing := sorted(index.keys() - self.files.keys()):
                 raise InputError(f"{folder}: {missing[0]} is in no file, although {INDEX} names it; {WHOLE}")
         else:
-            for name in PICKLED:
-                if (folder / name).exists():
+            for pattern in PICKLED:
+                for path in sorted(folder.glob(pattern)):
                     raise InputError(
-                        f"{folder / name}: pickled weights can run code and are not read; load them with transformers "
+                        f"{path}: pickled weights can run code and are not read; load them with transformers "
                         "and write the model with save_pretrained, which writes safetensors"
                     )
             raise InputError(f"{folder}: no {WEIGHTS} or {INDEX}; {WHOLE}")

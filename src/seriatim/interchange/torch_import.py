@@ -15,15 +15,14 @@ from ..layers import options_of
 from ..runs.run import Run
 from ..tasks import find
 from ..training.run_files import check_out, is_run
-from .checkpoint_reader import CONFIG
+from .checkpoint_reader import CONFIG, PICKLED
 from .imported_run import write_run
 from .torch_layout import Recurrence, StateTensors, Tables, find_recurrence, find_tables
 from .torch_vocabulary import ADDED, SourceVocabulary, find_vocabulary, read_vocabulary
 
 SUFFIX = ".safetensors"
-PICKLED = (b"PK\x03\x04", b"\x80")
+PICKLED_BEGINNINGS = (b"PK\x03\x04", b"\x80")
 """How the files begin that `torch.save` writes, now and in early versions."""
-PICKLED_NAMES = ("*.pt", "*.pth", "*.bin", "*.ckpt", "*.pkl")
 NONLINEARITIES, UNITS = ("tanh", "relu"), ("stream", "line")
 IMPROBABLE = 20.0
 """How far the logit of an added token is below the mean, in nats: its probability is below 3e-9, which changes no other
@@ -57,12 +56,12 @@ def state_file(source: Path) -> Path | None:
         files = sorted(source.glob(f"*{SUFFIX}"))
         if len(files) == 1:
             return files[0]
-        pickled = [] if files else sorted(path for name in PICKLED_NAMES for path in source.glob(name))
+        pickled = [] if files else sorted(path for name in PICKLED for path in source.glob(name))
     elif source.suffix == SUFFIX:
         return source
     elif source.is_file():
         with source.open("rb") as file:
-            pickled = [source] if file.read(4).startswith(PICKLED) else []
+            pickled = [source] if file.read(4).startswith(PICKLED_BEGINNINGS) else []
     if not pickled:
         return None
     call = "save_file(torch.load(F, weights_only=True), G)"

@@ -76,8 +76,8 @@ class Positions(SequenceLayer):
         else:
             if not exporting() and end.numel() and int(end.max()) > len(self.table):
                 raise InputError(
-                    f"position {int(end.max())} lies beyond the {len(self.table)} learned; raise max_length, "
-                    "or take position rotary, alibi or sinusoidal"
+                    f"position {int(end.max())} lies beyond the {len(self.table)} learned; give a shorter text, or "
+                    "train a model with a larger max_length, or with position rotary, alibi or sinusoidal"
                 )
             vectors = F.embedding(position.clamp(max=len(self.table) - 1), self.table)
         return zero_padding(inputs + vectors, lengths), end
