@@ -38,7 +38,7 @@ class Exported:
 
     def __init__(self, model: LanguageModel, folder: Path) -> None:
         with quietly_exporting():
-            exported = language_forms(prepared(model, None))  # type: ignore[arg-type]
+            exported = language_forms(prepared(model, None))
             write_models({form.name: traced(form) for form in exported.forms}, folder)
         assert exported.state is not None
         self.start = {name: leaf.numpy() for name, leaf in exported.state.items()}

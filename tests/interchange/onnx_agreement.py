@@ -37,7 +37,7 @@ class Sessions:
     """The forms of a model in onnxruntime."""
 
     def __init__(
-        self, forms: Callable[..., ExportedModel], model: nn.Module, folder: Path, tokenizer: Tokenizer
+        self, forms: Callable[..., ExportedModel], model: nn.Module, folder: Path, tokenizer: Tokenizer | None
     ) -> None:
         with quietly_exporting():
             self.exported = forms(prepared(model.eval(), tokenizer))
@@ -68,7 +68,7 @@ def language_deviation(
     model: LanguageModel, folder: Path, sizes: Sizes = ((1, 1, 0), (2, 9, 0), (4, 3, 11), (1, 40, 70))
 ) -> float:
     """Compare a sequence, and its first steps, in ``sizes``: rows, length, and tokens before."""
-    one = Sessions(language_forms, model, folder, None)  # type: ignore[arg-type]
+    one = Sessions(language_forms, model, folder, None)
     assert one.exported.state is not None
     names, worst = list(one.exported.state), 0.0
     with torch.no_grad():
@@ -105,7 +105,7 @@ SHAPES: Sizes = ((1, 1), (3, 9), (2, 40))
 
 def masked_deviation(model: MaskedLanguageModel, folder: Path) -> float:
     """Compare the logits of all tokens."""
-    one, worst = Sessions(masked_forms, model, folder, None), 0.0  # type: ignore[arg-type]
+    one, worst = Sessions(masked_forms, model, folder, None), 0.0
     for rows, time in SHAPES:
         feeds = padded_ids(rows, time, model.vocabulary_size + 1)
         with torch.no_grad():
@@ -128,7 +128,7 @@ def spelled(model: Classifier | Tagger, rows: int, time: int) -> tuple[dict[str,
 
 def label_deviation(model: Classifier, folder: Path) -> float:
     """Compare the logits of labels."""
-    one, worst = Sessions(label_forms, model, folder, None), 0.0  # type: ignore[arg-type]
+    one, worst = Sessions(label_forms, model, folder, None), 0.0
     for rows, time in SHAPES:
         feeds = padded_ids(rows, time, model.embedding.num_embeddings)
         characters, spellings = spelled(model, rows, time)
@@ -141,7 +141,7 @@ def label_deviation(model: Classifier, folder: Path) -> float:
 
 def tag_deviation(model: Tagger, folder: Path) -> float:
     """Compare scores; the best tags must be equal, and −1 on padding."""
-    one, worst = Sessions(tag_forms, model, folder, None), 0.0  # type: ignore[arg-type]
+    one, worst = Sessions(tag_forms, model, folder, None), 0.0
     for rows, time in SHAPES:
         feeds = padded_ids(rows, time, model.embedding.num_embeddings)
         characters, spellings = spelled(model, rows, time)
@@ -159,7 +159,7 @@ def tag_deviation(model: Tagger, folder: Path) -> float:
 
 def translation_deviation(model: EncoderDecoder, folder: Path) -> float:
     """Compare the state after a source, and the logits and states of some steps after it."""
-    one, worst = Sessions(translation_forms, model, folder, None), 0.0  # type: ignore[arg-type]
+    one, worst = Sessions(translation_forms, model, folder, None), 0.0
     names = [output.name for output in one.sessions["encoder"].get_outputs()]
     for rows, time, steps in ((1, 1, 3), (3, 9, 5), (2, 40, 12)):
         source = padded_ids(rows, time, model.source_embedding.num_embeddings)
@@ -177,7 +177,7 @@ def translation_deviation(model: EncoderDecoder, folder: Path) -> float:
 
 def aligned_deviation(model: CTCTranslator, folder: Path) -> float:
     """Compare the log probabilities at all places of the sources."""
-    one, worst = Sessions(aligned_forms, model, folder, None), 0.0  # type: ignore[arg-type]
+    one, worst = Sessions(aligned_forms, model, folder, None), 0.0
     for rows, time in SHAPES:
         source = padded_ids(rows, time, model.source_embedding.num_embeddings)
         with torch.no_grad():

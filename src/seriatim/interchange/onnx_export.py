@@ -21,10 +21,8 @@ from ..core.exporting import as_export
 from ..data.pretrained_tokenizer import PretrainedTokenizer
 from ..data.tokenizers import END, END_TEXT, Tokenizer
 from ..layers.positions import learned_positions
-from ..models.base_models import input_embedding
+from ..models.base_models import TokenPredictor, input_embedding
 from ..models.exported_forms import ExportedForm, ExportedModel
-from ..models.language_model import LanguageModel
-from ..models.masked_language_model import MaskedLanguageModel
 from ..recurrence.obstacles import uncompiled
 from ..runs.run import Run
 from ..storage.atomic_files import write_whole
@@ -89,17 +87,15 @@ def plain_fields(tokenizer: Tokenizer) -> Fields:
     return {**fields, "added_tokens": [], "model": {**model, "vocab": dict(renamed) if is_table else renamed}}
 
 
-def prepared(model: nn.Module, tokenizer: Tokenizer) -> nn.Module:
-    """Return a copy of a model whose recurrences are scans, and whose ids are those of `tokenizer.json`."""
+def prepared(model: nn.Module, tokenizer: Tokenizer | None) -> nn.Module:
+    """Return a copy of a model whose recurrences are scans, and whose ids are those of `tokenizer.json`, if any."""
     model = copy.deepcopy(model).cpu().float().eval().requires_grad_(False)
     scan_layers(model)
     if isinstance(tokenizer, PretrainedTokenizer):
         rows, embedding = token_rows(tokenizer), input_embedding(model)
         tables = [] if embedding is None else [embedding.weight]
-        if isinstance(model, MaskedLanguageModel):
+        if isinstance(model, TokenPredictor):
             tables += model.output_tables()
-        elif isinstance(model, LanguageModel):
-            tables += model.output.parameters()
         for table in {id(table): table for table in tables}.values():  # tied tables once
             table.copy_(rows.exchanged(table))
     return model

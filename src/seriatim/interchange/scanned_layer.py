@@ -113,8 +113,8 @@ class ScannedLayer(SequenceLayer):
                 after = [_where(mask, new, old) for new, old in zip(after, before, strict=True)]
             return [*after, outputs]
 
-        own = [leaf.clone(memory_format=torch.contiguous_format) for leaf in start]
-        *end, outputs = time_scan(advance, own, sequences, self.constants)
+        carried = [leaf.clone(memory_format=torch.contiguous_format) for leaf in start]
+        *end, outputs = time_scan(advance, carried, sequences, self.constants)
         return outputs.transpose(0, 1), with_leaves(state, end)
 
 

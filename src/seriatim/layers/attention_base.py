@@ -106,11 +106,9 @@ class AttentionBase(SequenceLayer):
 
     def next_state(self, past: KeyValueCache, cache: KeyValueCache, lengths: Tensor | None) -> KeyValueCache:
         """Return the newest entries of ``cache``, which are those of ``past`` and then those of the new inputs."""
-        if exporting() and self.window is not None:  # sizes are not known; fewer entries are all kept
-            last = slice(1 - self.window, None) if self.window > 1 else slice(0)
+        if exporting():  # sizes are not known; fewer entries than the window has are all kept
+            last = slice(0) if self.window == 1 else slice(None if self.window is None else 1 - self.window, None)
             return KeyValueCache(cache.kept[:, :, last], cache.seen)
-        if exporting():
-            return cache
         limit = cache.kept.shape[2] if self.window is None else self.window - 1
         if lengths is None:
             return newest(cache, limit)

@@ -115,6 +115,10 @@ class TokenPredictor(NeuralModel):
         """Create the output layer and initialize all parameters outside the layer."""
         raise NotImplementedError
 
+    def output_tables(self) -> list[Tensor]:
+        """Return the parameters of the output layer, which have a row or a number for each token."""
+        raise NotImplementedError
+
     @classmethod
     def from_config(cls, config: Model, vocabulary_size: int, options: Mapping[str, object]) -> Self:
         """Build the model that a configuration describes; ``options`` are the options of the layer."""

@@ -48,6 +48,10 @@ class LanguageModel(TextModel, TokenPredictor):
         if tie_weights:
             self.embedding.weight = self.output.weight
 
+    def output_tables(self) -> list[Tensor]:
+        """Return W and b."""
+        return list(self.output.parameters())
+
     def initial_state(self, batch_size: int) -> State:
         """Return the state of the layer before the first token."""
         return self.layer.initial_state(batch_size)

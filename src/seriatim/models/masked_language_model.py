@@ -80,7 +80,7 @@ class MaskedLanguageModel(TokenPredictor):
         return self
 
     def output_tables(self) -> list[Tensor]:
-        """Return the parameters with a row or a number for each token that is predicted, beside the embedding."""
+        """Return W, unless it is the embedding, and b."""
         return [table for table in (self.weight, self.bias) if table is not None]
 
     @property

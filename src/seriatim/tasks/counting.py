@@ -33,8 +33,8 @@ from ..training.estimator import OnePassEstimator, Written
 from ..training.task import Task
 from ..training.task_data import MetricsTable
 from .language_modelling import EvaluationSettings, LanguageModelling, block_measures
+from .ngram_view import NgramView
 from .standalone import read_options, with_defaults
-from .text_view import NgramView
 
 LAYER = "ngram"
 SORTING = 64

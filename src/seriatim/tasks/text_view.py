@@ -1,4 +1,4 @@
-"""What inspection shows of models of running text: language models and n-gram models.
+"""What inspection shows of models of running text: language models, and what n-gram models share with them.
 
 `TextView` has what masked language models share with them (`seriatim.tasks.masking_view`).
 """
@@ -29,15 +29,12 @@ from ..evaluation.context_use import (
     last_logits,
 )
 from ..evaluation.error_analysis import MAX_TOKENS, MAX_WORST, Mistakes, WrongExample, compare_labels, part_of
-from ..evaluation.intervals import Metrics
 from ..evaluation.perplexity import each_loss
 from ..evaluation.token_losses import TokenLosses
 from ..evaluation.token_scores import ALTERNATIVES, TokenScore, TokenScores, score_tokens, token_name
 from ..models import LanguageModel
 from ..models.base_models import TextModel
 from ..models.exported_forms import ExportedModel, language_forms
-from ..models.ngram import NGram
-from ..models.ngrams.unseen import sparsity
 from ..training.task_view import ModelT, TaskView
 from ..training.view_types import Example, StateReader
 from .measured_tokens import choose_blocks, choose_lines, with_losses
@@ -314,29 +311,6 @@ class LanguageModelView(CausalTextView[LanguageModel]):
         """Return P(next token) after each example, by one pass over all of its tokens."""
         logits = self.model.output(self.hidden(self.with_boundary(batch))[:, -1])
         return torch.softmax(logits.double(), dim=-1).unsqueeze(1)
-
-
-@dataclass(frozen=True)
-class NgramView(CausalTextView[TextModel]):
-    """View of an n-gram model with its n-grams, ``counts``; None if a trained model is mixed with them."""
-
-    counts: NGram | None
-
-    sections = ("ngrams",)
-
-    def ngram_counts(self, text: str) -> Metrics:
-        """Return how many n-grams of a text the training text lacks."""
-        if self.counts is None:
-            raise InputError("the run does not count n-grams")
-        lookups = self.counts.look_up(self.encode(text).ids)
-        return sparsity(lookups, self.counts.seen, self.counts.vocabulary_size, impossible=0)
-
-    def embeddings(self) -> Tensor:
-        """Raise an error, since the model has no embeddings."""
-        raise InputError(
-            "an n-gram model has no embeddings: its counts treat every word as different from every other word, so "
-            "that nothing learned about one carries over to similar ones"
-        )
 
 
 def beginning(corpus: Corpus, tokens: int, *, whole_lines: bool = False) -> Corpus:
