@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..core.state import State
+from ..models.base_models import TextModel
 from .penalties import Penalties
 from .sampling_settings import Sampling
 from .token_draws import draw
@@ -55,21 +56,13 @@ class Drawn(NamedTuple):
     state: State  # after them
 
 
-class Advances(Protocol):
-    """A model that can read tokens without computing their logits."""
-
-    def advance(self, tokens: Tensor, state: State) -> State: ...  # noqa: D102  (ids (batch, time))
-
-    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]: ...  # noqa: D102
-
-
 @torch.inference_mode()
-def read(model: Advances, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+def read(model: TextModel, tokens: Tensor, state: State) -> tuple[Tensor, State]:
     """Read tokens ``(batch, time)``, at least one, in windows, and return the last logits and the state."""
-    if tokens.shape[1] > 1:
-        for window in torch.split(tokens[:, :-1], WINDOW, dim=1):
-            state = model.advance(window, state)
-    return model.step(tokens[:, -1], state)
+    *windows, last = torch.split(tokens, WINDOW, dim=1)
+    for window in windows:
+        state = model.advance(window, state)
+    return model.read(last, state)
 
 
 @torch.inference_mode()

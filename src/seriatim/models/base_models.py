@@ -62,6 +62,15 @@ class TextModel(nn.Module):
         """Return the state after ids ``(batch, time)``; subclasses may skip the output layer."""
         return self.token_losses(tokens, tokens, state, lengths=lengths)[1]
 
+    def read(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        """Read ids ``(batch, time)``, at least one: return the logits after the last ``(batch, vocabulary)``.
+
+        The state is also returned. Subclasses may compute both in one pass.
+        """
+        if tokens.shape[1] > 1:
+            state = self.advance(tokens[:, :-1], state)
+        return self.step(tokens[:, -1], state)
+
     def token_losses(
         self, tokens: Tensor, targets: Tensor, state: State | None = None, *, lengths: Tensor | None = None
     ) -> tuple[Tensor, State]:

@@ -75,6 +75,13 @@ class LanguageModel(TextModel, TokenPredictor):
         """Return the state after ids ``(batch, time)``; the output layer is not computed."""
         return self.features(tokens, state, lengths)[1]
 
+    def read(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        """Return the logits after the last token ``(batch, vocabulary)`` and the state; see `TextModel.read`."""
+        if tokens.shape[1] == 1:
+            return self.step(tokens[:, 0], state)
+        hidden, state = self.features(tokens, state, None)
+        return self.output(hidden[:, -1]), state
+
     def features(self, tokens: Tensor, state: State | None, lengths: Tensor | None) -> tuple[Tensor, State]:
         """Return the inputs of the output layer ``(batch, time, size)`` and the state."""
         outputs, state = self._outputs(tokens, state, lengths)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from ..core.errors import InputError
 from ..data.readers import find_sources, numbered_lines, read_objects, string_field
 from ..data.tokenizers import END, Tokenizer
-from ..decoding.continuous_batch import ContinuousBatch, TextRequest
+from ..decoding.continuous_batch import ContinuousBatch, PromptRead, TextRequest, TokenDrawn
 from ..decoding.stop_strings import StopStrings
 from ..models.base_models import TextModel
 from .generation_settings import Generation
@@ -105,13 +105,14 @@ def generate_texts(
                     batch.add(text.request)
         while texts and texts[0].is_complete:
             yield "".join(texts.popleft().pieces)
-        for request, token in batch.advance():
-            if (text := in_progress.get(request)) is None:  # it ended with a stop string
+        for event in batch.advance():
+            text = in_progress.get(event.request)
+            if text is None or isinstance(event, PromptRead):  # None: it ended with a stop string
                 continue
-            text.feed(token)
+            text.feed(event.token if isinstance(event, TokenDrawn) else None)
             if text.is_complete:
-                del in_progress[request]
-                batch.end(request)
+                del in_progress[event.request]
+                batch.end(event.request)
     if problem is not None:
         raise problem
 
