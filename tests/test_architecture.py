@@ -32,11 +32,12 @@ LEVELS = (
     ("inspection",),
     ("comparison",),
     ("interchange",),
+    ("serving",),
     ("cli",),
     ("__main__",),
 )
 LEVEL = {name: i for i, names in enumerate(LEVELS) for name in names}
-MAX_ENTRIES = 25
+MAX_ENTRIES = 26
 """The largest number of entries of the package."""
 FILES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")
 MAX_ANY = 150

@@ -1,0 +1,181 @@
+"""Who may use the server: keys, the names of the host, the origins of web pages, and headers for browsers."""
+
+import hmac
+import ipaddress
+import re
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ..core.errors import InputError, shown
+from .http_errors import HttpError, error_response
+
+LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]"})
+HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^:\[\]/?#@\s]+)(?::(\d{1,5}))?")
+"""A host with an optional port, in small letters."""
+ORIGIN = re.compile(r"(https?)://" + HOST.pattern)
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+CORS_METHODS = "GET, HEAD, POST, PUT, DELETE"
+CORS_SECONDS = 600
+"""The time for which a browser may remember the answer to a preflight request."""
+
+
+@dataclass(frozen=True)
+class AccessRules:
+    """What a request needs to be served.
+
+    Attributes:
+        key: The key that ``Authorization: Bearer KEY`` must have; None asks for none.
+        open_paths: Paths that need no key; one that ends with ``/`` (other than ``/``) opens all paths below it.
+        hosts: The names that the header Host may have, without ports; None allows all (see `hosts_for`).
+        origins: Origins of other web pages that may use the server, like ``https://example.org``; ``*`` is all pages.
+    """
+
+    key: str | None = None
+    open_paths: Collection[str] = frozenset({"/", "/health"})
+    hosts: Collection[str] | None = None
+    origins: Collection[str] = ()
+    _key_bytes: bytes = field(init=False, repr=False, default=b"")
+
+    def __post_init__(self) -> None:
+        """Check the key, and bring the origins to the form that browsers send."""
+        if self.key is not None:
+            if not self.key or not self.key.isascii() or not self.key.isprintable() or " " in self.key:
+                raise InputError("key: must be visible ASCII characters without spaces, and not be empty")
+            object.__setattr__(self, "_key_bytes", self.key.encode())
+        object.__setattr__(self, "origins", frozenset(map(check_origin, self.origins)))
+
+    def is_open(self, path: str) -> bool:
+        """Return whether a path needs no key."""
+        return path in self.open_paths or any(
+            path.startswith(prefix) for prefix in self.open_paths if prefix.endswith("/") and prefix != "/"
+        )
+
+    def has_key(self, authorization: str) -> bool:
+        """Return whether the header Authorization has the key; the time does not tell how much of it is right."""
+        scheme, _, key = authorization.partition(" ")
+        return scheme.lower() == "bearer" and hmac.compare_digest(key.strip().encode("latin-1"), self._key_bytes)
+
+
+def hosts_for(host: str) -> frozenset[str] | None:
+    """Return the names by which a server that is bound to ``host`` may be called; None is every name.
+
+    A web page of a stranger can let the name of its own server point to 127.0.0.1 (DNS rebinding), and then read from
+    a server that only this machine can reach. Its requests have the stranger's name in the header Host.
+    """
+    name = host.lower().strip("[]")
+    try:
+        loopback = ipaddress.ip_address(name.partition("%")[0]).is_loopback
+    except ValueError:
+        loopback = name == "localhost" or name.endswith(".localhost")
+    return LOOPBACK_HOSTS | {f"[{name}]" if ":" in name else name} if loopback else None
+
+
+def check_origin(origin: str) -> str:
+    """Return an origin as browsers send it; raise InputError for what is none."""
+    if origin == "*":
+        return origin
+    match = ORIGIN.fullmatch(origin.lower().rstrip("/"))
+    if match is None:
+        raise InputError(f"origin: must be like https://example.org or http://localhost:3000 or *, got {shown(origin)}")
+    return _origin(match[1], match[2], match[3])
+
+
+def _origin(scheme: str, host: str, port: str | None) -> str:
+    usual = {"http": "80", "https": "443"}[scheme]
+    return f"{scheme}://{host}" if port in (None, usual) else f"{scheme}://{host}:{port}"
+
+
+class Access:
+    """An ASGI middleware that refuses requests against the rules, and adds headers for browsers to all responses.
+
+    It must lie around the whole application, so that it sees the responses to exceptions, too.
+    """
+
+    def __init__(self, app: ASGIApp, rules: AccessRules) -> None:
+        self.app = app
+        self.rules = rules
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        origin = headers.get("origin")
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                answer = MutableHeaders(scope=message)
+                answer["X-Content-Type-Options"] = "nosniff"
+                answer["Referrer-Policy"] = "no-referrer"
+                answer.setdefault("Cache-Control", "no-store")
+                self._add_cors(answer, origin)
+            await send(message)
+
+        refusal = self._refusal(scope, headers)
+        if refusal is not None:
+            await error_response(refusal)(scope, receive, send_with_headers)
+        elif origin is not None and _is_preflight(scope, headers) and self._allowed(origin):
+            await _preflight_response(headers)(scope, receive, send_with_headers)
+        else:
+            await self.app(scope, receive, send_with_headers)
+
+    def _refusal(self, scope: Scope, headers: Headers) -> HttpError | None:
+        """Return why a request is refused, or None."""
+        rules = self.rules
+        hosts = headers.getlist("host")
+        match = HOST.fullmatch(hosts[0].lower()) if len(hosts) == 1 else None
+        if rules.hosts is not None and (match is None or match[1] not in rules.hosts):
+            name = shown(hosts[0]) if hosts else "no name"
+            known = ", ".join(sorted(rules.hosts))
+            return HttpError(403, f"this server is not {name}; call it by one of its names: {known}")
+        origin, preflight = headers.get("origin"), _is_preflight(scope, headers)
+        if origin is not None and (preflight or scope["method"] not in SAFE_METHODS):
+            own = _origin(scope["scheme"], match[1], match[2]) if match is not None else None
+            if origin.lower() != own and not self._allowed(origin):
+                hint = "start the server with --cors-origin ORIGIN to allow it"
+                return HttpError(403, f"web pages of {shown(origin)} may not use this server; {hint}")
+        if rules.key is None or preflight or rules.is_open(scope["path"]):
+            return None
+        authorization = headers.get("authorization", "")
+        if rules.has_key(authorization):
+            return None
+        reason = "the key is wrong" if authorization else "a key is needed"
+        message = f"{reason}; send the header Authorization: Bearer KEY with the server's key"
+        return HttpError(401, message, code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"})
+
+    def _allowed(self, origin: str) -> bool:
+        return "*" in self.rules.origins or origin.lower() in self.rules.origins
+
+    def _add_cors(self, answer: MutableHeaders, origin: str | None) -> None:
+        """Let the pages of allowed origins read a response. Cookies are never allowed; the server has none."""
+        if "*" in self.rules.origins:
+            answer["Access-Control-Allow-Origin"] = "*"
+        elif self.rules.origins:
+            answer.add_vary_header("Origin")
+            if origin is not None and self._allowed(origin):
+                answer["Access-Control-Allow-Origin"] = origin
+        if "Access-Control-Allow-Origin" in answer:
+            answer["Access-Control-Expose-Headers"] = "Retry-After, X-Request-Id"
+
+
+def _is_preflight(scope: Scope, headers: Headers) -> bool:
+    """Return whether a browser asks with a request whether it may send another; such a question has no key."""
+    return scope["method"] == "OPTIONS" and "origin" in headers and "access-control-request-method" in headers
+
+
+def _preflight_response(headers: Headers) -> Response:
+    answer = {
+        "Access-Control-Allow-Methods": CORS_METHODS,
+        "Access-Control-Max-Age": str(CORS_SECONDS),
+        "Vary": "Access-Control-Request-Headers",
+    }
+    if names := headers.get("access-control-request-headers"):  # clients add headers of their own
+        answer["Access-Control-Allow-Headers"] = names
+    if headers.get("access-control-request-private-network") == "true":  # from a public page to a private address
+        answer["Access-Control-Allow-Private-Network"] = "true"
+    return Response(status_code=204, headers=answer)

@@ -1,0 +1,120 @@
+"""Errors of the HTTP interface, in the form of OpenAI's: one line that says what is wrong and what to do."""
+
+import json
+import logging
+import re
+from collections.abc import Mapping
+
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import ExceptionHandler
+
+from ..core.errors import InputError, shown
+
+LOGGER = logging.getLogger("seriatim.serving")
+CLIENT_CLOSED = 499
+"""The status of a request whose client went away. No client sees it; logs and metrics do (the number is nginx's)."""
+FIELD = re.compile(r"[A-Za-z_]\w*(\.\w+)*")
+"""The name of a field at the beginning of a message; positions in lists are parts of it (``stop.0``)."""
+
+
+class HttpError(Exception):
+    """A request that is answered by an error.
+
+    Args:
+        status: The HTTP status, from 400 to 599.
+        message: What is wrong, and what to do, in one line. It may quote the request: control characters are escaped.
+        param: The field of the request that is wrong.
+        code: A name that programs can compare, like ``model_not_found``.
+        headers: More headers of the response.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        self.status = status
+        self.message = str(InputError(message))
+        self.param = param
+        self.code = code
+        self.headers = dict(headers or {})
+        super().__init__(self.message)
+
+
+def error_type(status: int) -> str:
+    """Return the ``type`` of an error as OpenAI's interface names it."""
+    if status >= 500:
+        return "server_error"
+    return "rate_limit_error" if status == 429 else "invalid_request_error"
+
+
+def error_body(error: HttpError) -> bytes:
+    """Return the body of the response to an error; streams send it as an event."""
+    fields = {
+        "message": error.message,
+        "type": error_type(error.status),
+        "param": error.param,
+        "code": error.code,
+    }
+    return json.dumps({"error": fields}, ensure_ascii=False).encode(errors="backslashreplace")
+
+
+def error_response(error: HttpError) -> Response:
+    """Return the JSON response to an error."""
+    return Response(error_body(error), error.status, error.headers, "application/json")
+
+
+def as_http_error(error: Exception) -> HttpError:
+    """Return an exception as an error of the interface.
+
+    What is not the client's fault becomes status 500, without internals: the caller logs the exception.
+    """
+    if isinstance(error, HttpError):
+        return error
+    if isinstance(error, InputError):
+        field, colon, _ = str(error).partition(": ")
+        return HttpError(400, str(error), param=field if colon and FIELD.fullmatch(field) else None)
+    return HttpError(500, "internal error; see the log of the server")
+
+
+async def handle_error(request: Request, error: Exception) -> Response:
+    """Answer HttpError and InputError, and log and answer every other exception."""
+    answer = as_http_error(error)
+    if not isinstance(error, HttpError | InputError):
+        LOGGER.error("%s %s failed", request.method, shown(request.scope["path"]), exc_info=error)
+    return error_response(answer)
+
+
+async def handle_http_exception(request: Request, error: Exception) -> Response:
+    """Answer the exceptions that Starlette raises: unknown paths, wrong methods and others."""
+    assert isinstance(error, HTTPException)
+    headers = dict(error.headers or {})
+    if error.status_code == 404:
+        message = f"no such path: {shown(request.scope['path'])}; GET /openapi.json lists the paths"
+    elif error.status_code == 405:
+        allowed = headers.get("Allow", "")
+        message = f"method {shown(request.method)} is not allowed for {shown(request.scope['path'])}; use {allowed}"
+    else:
+        message = error.detail
+    return error_response(HttpError(error.status_code, message, headers=headers))
+
+
+async def handle_disconnect(request: Request, error: Exception) -> Response:
+    """Finish a request whose client went away; nobody receives the response."""
+    return Response(status_code=CLIENT_CLOSED)
+
+
+EXCEPTION_HANDLERS: dict[int | type[Exception], ExceptionHandler] = {
+    HttpError: handle_error,
+    InputError: handle_error,
+    HTTPException: handle_http_exception,
+    ClientDisconnect: handle_disconnect,
+    Exception: handle_error,
+}
+"""The argument ``exception_handlers`` of a Starlette application."""
