@@ -66,24 +66,27 @@ class LimitedTransport(asyncio.Transport):
         self._transport = transport
         self._protocol = protocol
         self._closing = False
+        self._timers: list[asyncio.TimerHandle] = []
 
     def close(self) -> None:
         """Close the connection after what has been written."""
         if self._closing or self._transport.is_closing():
             return
         self._closing = True
-        limits = self._protocol.limits
+        after = self._protocol.loop.call_later
         if self._protocol.conn.their_state in (h11.SEND_BODY, h11.ERROR) and self._transport.can_write_eof():
             self._transport.resume_reading()
             self._transport.write_eof()
-            self._protocol.loop.call_later(LINGER_SECONDS, self.end)
+            self._timers.append(after(LINGER_SECONDS, self._transport.close))
         else:
             self._transport.close()
-        self._protocol.loop.call_later(max(limits.write_seconds, LINGER_SECONDS), self._transport.abort)
+        longest = max(self._protocol.limits.write_seconds, LINGER_SECONDS)
+        self._timers.append(after(longest, self._transport.abort))
 
-    def end(self) -> None:
-        """Stop waiting for the rest of a request."""
-        self._transport.close()
+    def forget(self) -> None:
+        """Cancel what was to happen later, when the connection is lost."""
+        for timer in self._timers:
+            timer.cancel()
 
     def is_closing(self) -> bool:
         """Return whether the connection is closed, or will be."""
@@ -127,6 +130,7 @@ class LimitedProtocol(H11Protocol):
     limits: ConnectionLimits
     _header_timer: asyncio.TimerHandle | None = None
     _write_timer: asyncio.TimerHandle | None = None
+    _limited: LimitedTransport | None = None
     _phase: Literal["headers", "rest"] | None = None
     _refused = False
     _dropped = 0
@@ -136,7 +140,8 @@ class LimitedProtocol(H11Protocol):
         if self.limits.stopping or len(self.connections) >= self.limits.max_connections:
             self._refuse(transport)
             return
-        super().connection_made(LimitedTransport(transport, self))
+        self._limited = LimitedTransport(transport, self)
+        super().connection_made(self._limited)
         self._enter("headers")
 
     def _refuse(self, transport: asyncio.Transport) -> None:
@@ -159,6 +164,8 @@ class LimitedProtocol(H11Protocol):
         self.resume_writing()
         super().connection_lost(exc)
         self._unset_keepalive_if_required()
+        if self._limited is not None:
+            self._limited.forget()
 
     def data_received(self, data: bytes) -> None:
         """Take data of a request; what arrives after the last response is dropped."""
@@ -169,8 +176,12 @@ class LimitedProtocol(H11Protocol):
             if self._dropped > LINGER_BYTES:
                 self.transport.abort()
         else:
-            super().data_received(data)
+            # h11 limits headers that are incomplete only; in pieces, complete ones have at most twice the size.
+            size = self.limits.header_bytes if self.conn.their_state is h11.IDLE else len(data)
+            super().data_received(data[:size])
             self._watch()
+            if len(data) > size:
+                self.data_received(data[size:])
 
     def on_response_complete(self) -> None:
         """Wait for the next request, or for the rest of this one."""
@@ -210,6 +221,11 @@ class LimitedProtocol(H11Protocol):
             self._write_timer.cancel()
             self._write_timer = None
         super().resume_writing()
+
+    def shutdown(self) -> None:
+        """Close the connection when no request runs on it."""
+        if not self.transport.is_closing():
+            super().shutdown()
 
     def send_400_response(self, msg: str) -> None:
         """Answer what is no HTTP request, and close the connection.
