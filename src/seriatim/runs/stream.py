@@ -15,6 +15,7 @@ from ..core.state import State, state_bytes, state_from_dict, state_leaves, stat
 from ..data.arguments import check_integer
 from ..data.tokenizers import Tokenizer
 from ..decoding.drafts import Draft
+from ..decoding.prompt_reading import TextState
 from ..decoding.sampling import DrawsNext, read, sample
 from ..decoding.speculative import Generated, speculate
 from ..decoding.stop_strings import StopStrings
@@ -185,6 +186,13 @@ class Stream:
             (token,) = drawn.tokens
             assert token is not None
             yield Generated(token, drawn.logits, drawn.state, [])
+
+    def continue_from(self, text: TextState, last: int, occurred: Tensor) -> None:
+        """Set the stream to a text of the same model, given its last token and which tokens it has ``(vocabulary,)``."""
+        self._logits, self.state = text.logits, text.state
+        if text.unread:
+            self._logits, self.state = read(self.model, self._tensor(list(text.unread)), text.state)
+        self.last, self.occurred = last, occurred.clone()
 
     def save(self, path: str | Path) -> None:
         """Write the state of the text to a safetensors file."""

@@ -4,9 +4,10 @@ import functools
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
-from pydantic import SkipValidation
+from pydantic import Field, SkipValidation
 from torch import Tensor
 
 from ..config import Section
@@ -41,19 +42,20 @@ class AnswerSettings(Section):
     ``beam`` and ``length_penalty`` None are those of the run (`Options`); the beam holds at least ``n_best`` answers.
 
     ``alignments`` adds the source tokens that each answer attends to, which takes a second pass. The samples of a
-    source depend on it and on ``seed`` only; without a seed they differ. Values are checked where they are used.
+    source depend on it and on ``seed`` only; without a seed they differ. Values are checked where they are used; the
+    ranges that are declared here are those that a server allows.
     """
 
-    beam: SkipValidation[int | None] = None
-    length_penalty: SkipValidation[float | None] = None
-    n_best: SkipValidation[int] = 1
-    min_length: SkipValidation[int] = 0
+    beam: SkipValidation[Annotated[int | None, Field(ge=1, le=64)]] = None
+    length_penalty: SkipValidation[Annotated[float | None, Field(ge=0, le=100)]] = None
+    n_best: SkipValidation[Annotated[int, Field(ge=1, le=64)]] = 1
+    min_length: SkipValidation[Annotated[int, Field(ge=0, le=4096)]] = 0
     alignments: bool = False
-    temperature: SkipValidation[float] = 1.0
-    top_k: SkipValidation[int | None] = None
-    top_p: SkipValidation[float | None] = None
-    min_p: SkipValidation[float | None] = None
-    seed: SkipValidation[int | None] = None
+    temperature: SkipValidation[Annotated[float, Field(ge=0, le=100)]] = 1.0
+    top_k: SkipValidation[Annotated[int | None, Field(ge=1, lt=1 << 31)]] = None
+    top_p: SkipValidation[Annotated[float | None, Field(gt=0, le=1)]] = None
+    min_p: SkipValidation[Annotated[float | None, Field(gt=0, le=1)]] = None
+    seed: SkipValidation[Annotated[int | None, Field(ge=0, lt=1 << 63)]] = None
 
     def with_search(self, options: Options) -> "AnswerSettings":
         """Return the settings with the beam and the length penalty of a run where none is given."""
@@ -67,7 +69,7 @@ class AnswerSettings(Section):
         sampling = [name for name in SAMPLING if name in self.model_fields_set]
         searching = [name for name in SEARCHING if name in self.model_fields_set]
         if sampling and searching:
-            first, second = (f"--{names[0].replace('_', '-')}" for names in (sorted(searching), sampling))
+            first, second = sorted(searching)[0], sampling[0]
             raise InputError(f"{first}: has no meaning for sampled answers ({second}); leave one out")
         return bool(sampling)
 
@@ -183,7 +185,7 @@ def sample_stepwise(model: EncoderDecoder, sources: Sources, settings: AnswerSet
 def search_at_once(model: CTCTranslator, sources: Sources, settings: AnswerSettings) -> list[list[Hypothesis]]:
     """Find the answer of the best alignment of each source, or the best answers if the beam is wider than 1."""
     if settings.length_penalty or settings.min_length:
-        raise InputError("--length-penalty, --min-length: not supported for a model that writes whole answers at once")
+        raise InputError("length_penalty, min_length: not supported for a model that writes whole answers at once")
     assert settings.beam is not None
     Beam(settings.beam, n_best=settings.n_best)  # checks both values
     log_p, places = model(sources.ids, sources.lengths)

@@ -82,6 +82,7 @@ class Classification(LabelledTask[Documents, DocumentBatch, Classifier]):
     baseline_name = "the most frequent label of the training data"
     simple_baseline: ClassVar[str | None] = "bag"
     usual_weight = USUAL_WEIGHT
+    endpoint = "classify"
     usage = "seriatim predict {run} TEXTS"
     caution = "It knows the labels it was trained on, and gives one of them to every text."
     figures: ClassVar[tuple[Metric, ...]] = (

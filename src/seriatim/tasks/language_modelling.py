@@ -66,6 +66,7 @@ class LanguageModelling(TextTask[Corpus, Batch, TextModel]):
     timed_work = "writing a text"
     evaluation_settings = EvaluationSettings
     estimator: ClassVar[type[Estimator]] = Trainer
+    endpoint = "completions"
     usage = "seriatim generate {run} --max-tokens 200"
     caution = (
         "It predicts text like what it was trained on, and repeats whatever that text holds. It knows nothing else."

@@ -83,6 +83,7 @@ class Masking(
     shaping_options = tuple(FORM)
     evaluation_settings = EvaluationSettings
     items_name = "windows"
+    endpoint = "fill"
     usage = "seriatim predict {run} LINES"
     caution = (
         "It fills each [MASK] of a line with text like what it was trained on. Its figures are pseudo-likelihoods: "

@@ -61,6 +61,7 @@ class SequenceToSequence(LabelledTask[Pairs, PairBatch, Translator]):
     suffixes = PAIRED_SUFFIXES
     baseline_name = "the source itself"
     simple_baseline: ClassVar[str | None] = "rules"
+    endpoint = "translate"
     usage = "seriatim predict {run} SOURCES --beam 5"
     caution = "It writes answers like those it was trained on, and one for every source, whether it has one or not."
     evaluation_settings = answer_settings = AnswerSettings
@@ -325,6 +326,6 @@ class SequenceToSequence(LabelledTask[Pairs, PairBatch, Translator]):
         side = side._replace(lengths=read_lengths(side.lengths, places))
         warn_of_long(side.lengths, self.config, name="predict", items="sources")
         if chosen.sampled and self.at_once:
-            raise InputError("--temperature, --seed: not supported for a model that writes whole answers at once")
+            raise InputError("temperature, seed: not supported for a model that writes whole answers at once")
         with_alignments = chosen.alignments and self.options.attention not in ("none", "multi-head")
         return answer_all(model, vocabulary, side, chosen, longest=longest, with_alignments=with_alignments)

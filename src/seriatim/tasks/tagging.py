@@ -63,6 +63,7 @@ class Tagging(TaggedFiles[TaggedCorpus, TaggedBatch, Tagger]):
     usual_weight = USUAL_WEIGHT
     answer_batch_size = 1024
     answer_settings = AnswerSettings
+    endpoint = "tag"
     usage = "seriatim predict {run} SENTENCES"
     caution = "It knows the tags it was trained on, and gives one of them to every word."
     figures: ClassVar[tuple[Metric, ...]] = (

@@ -58,6 +58,7 @@ class Task(DataParts, ABC, Generic[Data, Batch, Model]):
     items_name: ClassVar[str] = "lines"  # plural noun for the rows of a batch
     answer_batch_size: ClassVar[int] = 256  # items answered at once; more need less padding and delay the first answer
     works_causally: ClassVar[bool] = False  # whether the task can also be done by reading in one direction only
+    endpoint: ClassVar[str] = "answer"  # the end of the address at which a server answers: ``/v1/answer``
     continues_text: ClassVar[bool] = False  # whether a model generates text, so that its speed is that of sampling
     tags_words: ClassVar[bool] = False  # whether an answer has one tag for each word of the input
     timed_work: ClassVar[str] = "reading and answering"  # what a comparison times, in words

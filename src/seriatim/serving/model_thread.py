@@ -1,0 +1,134 @@
+"""A thread that alone uses one model. Others hand it calls, which it runs between two units of its work."""
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TypeVar
+
+from .http_errors import LOGGER, HttpError
+
+Result = TypeVar("Result")
+STALLED_SECONDS = 120.0
+"""A thread whose present unit of work takes longer counts as dead."""
+
+
+class ModelDeadError(HttpError):
+    """The thread of a model has ended, or does not answer any more."""
+
+    def __init__(self) -> None:
+        super().__init__(503, "the model does not answer any more; restart the server", code="model_dead")
+
+
+class ModelThread:
+    """A thread with work of its own. Subclasses define `has_work`, `work` and `fail`.
+
+    Args:
+        name: of the model, for messages.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()  # for the two fields below together
+        self._has_ended, self._futures = False, set[Future[object]]()
+        self._since: float | None = None  # the beginning of the present unit of work
+        self._thread = threading.Thread(target=self._run, name=f"seriatim-{name}", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self, seconds: float = 10.0) -> None:
+        """Let the thread end after its present unit of work, and wait for it."""
+        self._calls.put(None)
+        if self._thread.ident is not None:
+            self._thread.join(seconds)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the thread runs, and its present unit of work has not taken too long."""
+        since = self._since
+        stalled = since is not None and time.monotonic() - since > STALLED_SECONDS
+        return self._thread.is_alive() and not self._has_ended and not stalled
+
+    def call(self, function: Callable[[], Result]) -> "Future[Result]":
+        """Let the thread run a function, and return its future result.
+
+        Raises:
+            ModelDeadError: the thread has ended.
+        """
+        future: Future[Result] = Future()
+        future.set_running_or_notify_cancel()
+
+        def run() -> None:
+            try:
+                result = function()
+            except BaseException as error:
+                self._finish(future)
+                future.set_exception(error)
+            else:
+                self._finish(future)
+                future.set_result(result)
+
+        with self._lock:
+            if self._has_ended:
+                raise ModelDeadError
+            self._futures.add(future)  # type: ignore[arg-type]  # a future of anything
+        self._calls.put(run)
+        return future
+
+    @property
+    def has_work(self) -> bool:
+        """Whether `work` has something to do."""
+        raise NotImplementedError
+
+    def work(self) -> None:
+        """Do one unit of work."""
+        raise NotImplementedError
+
+    def fail(self, error: Exception) -> None:
+        """End everything that is in progress with an error."""
+        raise NotImplementedError
+
+    def _finish(self, future: "Future[Result]") -> None:
+        with self._lock:
+            self._futures.discard(future)  # type: ignore[arg-type]
+
+    def _run(self) -> None:
+        try:
+            while self._run_calls():
+                if self.has_work:
+                    self._work()
+        except BaseException:
+            LOGGER.exception("%s: the thread of the model has ended", self.name)
+        finally:
+            with self._lock:
+                self._has_ended, futures = True, list(self._futures)
+            self.fail(ModelDeadError())
+            for future in futures:
+                future.set_exception(ModelDeadError())
+
+    def _work(self) -> None:
+        self._since = time.monotonic()
+        try:
+            self.work()
+        except Exception as error:
+            LOGGER.exception("%s: the work in progress failed", self.name)
+            self.fail(error)
+        self._since = None
+
+    def _run_calls(self) -> bool:
+        """Run the calls that wait; without other work, wait for one. Return False if the thread is to end."""
+        block = not self.has_work
+        while True:
+            try:
+                call = self._calls.get(block)
+            except queue.Empty:
+                return True
+            if call is None:
+                return False
+            self._since = time.monotonic()
+            call()
+            self._since, block = None, False

@@ -1,0 +1,139 @@
+"""The fields of requests, as pydantic models; `openapi.json` is made from them.
+
+The fields of completions are those of OpenAI's interface, and the settings of generation that only Seriatim has.
+"""
+
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field, SkipValidation, create_model
+
+from ..training.task import AnyTask
+
+Name = Annotated[str, Field(min_length=1, max_length=256)]
+SessionName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}$")]
+StopString = Annotated[str, Field(min_length=1, max_length=256)]
+TokenId = Annotated[int, Field(ge=0, lt=1 << 31)]
+NumAlternatives = Annotated[int, Field(ge=0, le=20)]
+Penalty = Annotated[float, Field(allow_inf_nan=False, ge=-100, le=100)]
+Share = Annotated[float, Field(gt=0, le=1)]
+Texts: TypeAlias = "str | list[str]"
+
+
+class RequestFields(BaseModel):
+    """The base of all requests: unknown fields are errors."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True, protected_namespaces=())
+
+    model: Name | None = None
+    """The id of the model; may be left out if only one model has this endpoint."""
+
+
+class StreamOptions(BaseModel):
+    """Settings of a stream."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
+
+    include_usage: bool = False
+    """Send the numbers of tokens in an event of their own, before the end."""
+
+
+class CompletionRequest(RequestFields):
+    """Texts to generate. A field that is null has its default."""
+
+    prompt: str | list[str] | list[TokenId] | list[list[TokenId]] | None = ""
+    """The beginning of the text, or of several texts, as strings or as token ids."""
+    max_tokens: Annotated[int, Field(ge=0)] | None = None
+    """The largest number of tokens of a text (default: 16). 0 only reads the prompt."""
+    temperature: Annotated[float, Field(ge=0, le=100)] | None = None
+    """Divides the logits; 0 always takes the most likely token (default: 1)."""
+    top_p: Share | None = None
+    """Only the most likely tokens that together have this probability."""
+    top_k: Annotated[int, Field(ge=1, lt=1 << 31)] | None = None
+    """Only so many of the most likely tokens."""
+    min_p: Share | None = None
+    """Only tokens with at least this share of the probability of the most likely one."""
+    typical: Share | None = None
+    """Only the most typical tokens that together have this probability."""
+    n: Annotated[int, Field(ge=1, le=128)] | None = None
+    """The number of texts for each prompt (default: 1)."""
+    best_of: Annotated[int, Field(ge=1, le=128)] | None = None
+    """Supported only if equal to n."""
+    stream: bool | None = None
+    """Send the text in pieces, as server-sent events."""
+    stream_options: StreamOptions | None = None
+    """Settings of the stream."""
+    logprobs: NumAlternatives | None = None
+    """Return the log probability of each token, and so many of the most likely tokens."""
+    echo: bool | None = None
+    """Return the prompt, too, before the text."""
+    stop: StopString | Annotated[list[StopString], Field(max_length=16)] | None = None
+    """Strings that end the text; it does not include them."""
+    seed: Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)] | None = None
+    """The same seed gives the same text. Text i of a request has the seed plus i."""
+    presence_penalty: Penalty | None = None
+    """Is subtracted once from the logit of each token that was generated."""
+    frequency_penalty: Penalty | None = None
+    """Is subtracted from the logit of a token for each time it was generated."""
+    repetition_penalty: Annotated[float, Field(gt=0, le=100)] | None = None
+    """Makes tokens less likely that occur in the prompt or the text (default: 1, no change)."""
+    logit_bias: Annotated[dict[str, Penalty], Field(max_length=1024)] | None = None
+    """Numbers that are added to the logits of tokens, by token id (see /v1/tokenize)."""
+    suffix: None = None
+    """Not supported."""
+    user: Annotated[str, Field(max_length=1024)] | None = None
+    """Ignored."""
+    session: SessionName | None = None
+    """Continue the text of this session, which stays on the server; a new name begins one."""
+
+
+class ScoreRequest(RequestFields):
+    """Texts to score."""
+
+    input: str | list[str]
+    """The text, or several."""
+    top_logprobs: NumAlternatives = 0
+    """The number of most likely tokens to return for each token."""
+    session: SessionName | None = None
+    """The text continues that of the session."""
+
+
+class TokenizeRequest(RequestFields):
+    """A text to divide into tokens."""
+
+    input: str
+    """The text."""
+
+
+class InspectRequest(RequestFields):
+    """A text to inspect."""
+
+    input: Annotated[str, Field(min_length=1, max_length=20_000)]
+    """The text."""
+
+
+class AnswerRequest(RequestFields):
+    """Inputs to answer. Each model has further settings, which `/v1/models` lists."""
+
+    input: str | list[str | list[str]]
+    """The text, or several; for taggers, a text may also be a list of words."""
+
+
+class ErrorFields(BaseModel):
+    """What is wrong."""
+
+    message: str
+    """One line: what is wrong, and what to do."""
+    type: Literal["invalid_request_error", "rate_limit_error", "server_error"]
+    param: str | None
+    """The field of the request that is wrong."""
+    code: str | None
+
+
+def answer_request(task: type[AnyTask]) -> type[AnswerRequest]:
+    """Return the request that a model of a task answers: `AnswerRequest` with the settings of its answers."""
+    fields: dict[str, object] = {}
+    for name, field in task.answer_settings.model_fields.items():
+        ranges = [part for part in field.metadata if not isinstance(part, SkipValidation)]
+        fields[name] = (Annotated[field.annotation, *ranges] if ranges else field.annotation, field.default)
+    name = f"{task.endpoint.capitalize()}Request"
+    return create_model(name, __base__=AnswerRequest, __doc__=AnswerRequest.__doc__, **fields)  # type: ignore[call-overload,no-any-return]

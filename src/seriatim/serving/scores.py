@@ -1,0 +1,126 @@
+"""``/v1/score``: the log probability of texts and of each of their tokens."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.types import Receive, Scope, Send
+
+from ..data.tokenizers import END, Tokenizer
+from ..decoding.continuous_batch import TextRequest
+from ..decoding.next_token_scores import TokenScore
+from .completions import usage
+from .event_stream import LateResponse
+from .http_errors import HttpError
+from .json_bodies import BodyLimits, read_request
+from .request_fields import ScoreRequest
+from .service import Service
+from .text_jobs import TextJob
+
+
+class Scores:
+    """The endpoint."""
+
+    path = "/v1/score"
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+
+    async def respond(self, request: Request) -> Response:
+        """Answer a request."""
+        fields = await read_request(request, ScoreRequest, BodyLimits(self.service.limits.max_body))
+        model, inputs = self.service.writer(fields.model, self.path), listed(fields.input)
+        check_count(inputs, self.service.limits.max_inputs)
+        if fields.session is not None and len(inputs) > 1:
+            raise HttpError(400, f"session: continues one text, got {len(inputs)}", param="session")
+        tokenizer = model.run.tokenizer
+
+        async def run(scope: Scope, receive: Receive, send: Send) -> None:
+            async with TextJob(self.service, model, fields.session) as job:
+                await _add_texts(job, inputs, fields.top_logprobs)
+                job.submit()
+                await job.finished(receive)
+                data = [
+                    {"object": "score", "index": i, **scored(tokenizer, text, live.prompt_tokens, live.prompt_scores)}
+                    for i, (text, live) in enumerate(zip(inputs, job.texts, strict=True))
+                ]
+                answer = {"object": "list", "model": model.name, "data": data, "usage": usage(job.texts)}
+                await JSONResponse(answer)(scope, receive, send)
+
+        return LateResponse(run)
+
+
+async def _add_texts(job: TextJob, inputs: Sequence[str], num_alternatives: int) -> None:
+    """Add the texts to score; a line that is a text of its own has an end, which is scored, too."""
+    has_lines = job.model.run.config.data.unit == "line"
+    for i, text in enumerate(inputs):
+        param = "input" if len(inputs) == 1 else f"input.{i}"
+        if has_lines and "\n" in text:
+            problem = "contains a line end, but the model reads single lines; send a list of lines"
+            raise HttpError(400, f"{param}: {problem}", param=param)
+        ids = await job.encode(text, param)
+        if has_lines and job.session is None:
+            ids.append(END)
+        job.check_context(len(ids), 0, param)
+        request = TextRequest(ids, 0, 0, num_alternatives=num_alternatives, scores_prompt=True)
+        job.add(request, streams=False)
+
+
+def listed(value: str | Sequence[str]) -> list[str]:
+    """Return one input or several as a list."""
+    return [value] if isinstance(value, str) else list(value)
+
+
+def check_count(inputs: Sequence[object], most: int) -> None:
+    """Raise HttpError unless there is at least one input, and at most ``most``."""
+    if not 0 < len(inputs) <= most:
+        problem = f"must be 1 to {most:,} texts, got {len(inputs):,}"
+        raise HttpError(400, f"input: {problem}; send several requests", param="input")
+
+
+def scored(
+    tokenizer: Tokenizer, text: str, ids: Sequence[int], scores: Sequence[TokenScore]
+) -> dict[str, object]:
+    """Return what the endpoint says about a text."""
+    tokens = [
+        {**token, "logprob": finite(score.log_probability), "top": _alternatives(tokenizer, score)}
+        for token, score in zip(spans(tokenizer, text, ids), scores, strict=True)
+    ]
+    total, size = sum(score.log_probability for score in scores), len(text.encode())
+    bits = -total / math.log(2) / size if size else None
+    return {
+        "text": text,
+        "log_probability": finite(total),
+        "bits_per_byte": None if bits is None else finite(bits),
+        "bytes": size,
+        "tokens": tokens,
+    }
+
+
+def spans(tokenizer: Tokenizer, text: str, ids: Sequence[int]) -> list[dict[str, object]]:
+    """Return each token of a text with the characters that it covers; a boundary at its end covers none."""
+    prepared = tokenizer.prepare(text)
+    raw = np.frombuffer(prepared.encode(), dtype=np.uint8)
+    before = np.concatenate([[0], np.cumsum((raw & 0xC0) != 0x80)])  # characters that begin in so many bytes
+    inner = np.asarray(ids[:-1] if len(ids) and ids[-1] == END and not tokenizer.ends_lines else ids, dtype=np.int64)
+    ends = np.minimum(tokenizer.token_ends(prepared, inner), len(raw)).tolist() if len(inner) else []
+    ends += [len(raw)] * (len(ids) - len(inner))
+    found, start = list[dict[str, object]](), 0
+    for token, end in zip(ids, ends, strict=True):
+        piece = raw[start:end].tobytes().decode("utf-8", "replace") if end > start else tokenizer.describe(int(token))
+        found.append({"id": int(token), "text": piece, "start": int(before[start]), "end": int(before[end])})
+        start = end
+    return found
+
+
+def finite(number: float) -> float | None:
+    """Return a number as JSON can hold it: None for an infinite one, the logarithm of 0."""
+    return number if math.isfinite(number) else None
+
+
+def _alternatives(tokenizer: Tokenizer, score: TokenScore) -> list[dict[str, object]]:
+    return [
+        {"id": token, "text": tokenizer.describe(token), "logprob": finite(value)} for token, value in score.alternatives
+    ]

@@ -1,0 +1,215 @@
+"""What a server serves: models by name, each with its thread, and their sessions."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from ..core.errors import InputError, nearest
+from ..layers.positions import learned_positions
+from ..runs.identity import identity
+from ..runs.run import Run
+from .answer_engine import AnswerEngine
+from .http_errors import HttpError
+from .model_thread import ModelDeadError
+from .prometheus import Registry
+from .request_fields import answer_request
+from .service_limits import Limits
+from .session_store import SessionStore
+from .text_engine import TextEngine
+from .text_metrics import TextMetrics
+
+FINGERPRINT = 16
+"""Digits of a fingerprint."""
+
+
+class ServedModel:
+    """A run that is served.
+
+    Attributes:
+        name: its id in requests.
+        run: the run.
+        context: the largest number of tokens that it can read; None for any number.
+    """
+
+    def __init__(self, name: str, run: Run) -> None:
+        self.name, self.run = name, run
+        self.context = learned_positions(run.model)
+        self.created = int(time.time())
+        owner = identity(run.config, run.vocabulary)
+        self.fingerprint = f"seriatim-{owner['model'][:FINGERPRINT]}"
+
+    @property
+    def engine(self) -> TextEngine | AnswerEngine:
+        """The thread of the model."""
+        raise NotImplementedError
+
+    @property
+    def endpoints(self) -> Sequence[str]:
+        """The addresses of what the model does, the main one first."""
+        raise NotImplementedError
+
+    def described(self) -> dict[str, object]:
+        """Return what ``/v1/models`` tells about the model."""
+        config = self.run.config
+        parameters = sum(parameter.numel() for parameter in self.run.model.parameters())
+        return {
+            "id": self.name,
+            "object": "model",
+            "created": self.created,
+            "owned_by": "seriatim",
+            "task": config.task,
+            "endpoints": list(self.endpoints),
+            "layer": config.model.layer,
+            "parameters": self.run.summary.get("parameters") or parameters,
+            "vocabulary_size": self.run.tokenizer.vocabulary_size,
+            "tokenizer": self.run.tokenizer.kind,
+            "weights": self.run.weights,
+            "context": self.context,
+            "sessions": False,
+            "settings": None,
+        }
+
+
+class ServedWriter(ServedModel):
+    """A language model."""
+
+    def __init__(self, name: str, run: Run, limits: Limits) -> None:
+        super().__init__(name, run)
+        self._engine, self.sessions = TextEngine(name, run, limits), SessionStore(run, limits)
+
+    @property
+    def engine(self) -> TextEngine:
+        """The thread of the model."""
+        return self._engine
+
+    @property
+    def endpoints(self) -> Sequence[str]:
+        """The addresses of what the model does, the main one first."""
+        return ("/v1/completions", "/v1/score", "/v1/tokenize", "/v1/inspect")
+
+    def described(self) -> dict[str, object]:
+        """Return what ``/v1/models`` tells about the model."""
+        return {**super().described(), "sessions": True}
+
+
+class ServedAnswerer(ServedModel):
+    """A model of a task with answers."""
+
+    def __init__(self, name: str, run: Run, limits: Limits) -> None:
+        super().__init__(name, run)
+        self._engine, self.request = AnswerEngine(name, run, limits), answer_request(type(run.task))
+
+    @property
+    def engine(self) -> AnswerEngine:
+        """The thread of the model."""
+        return self._engine
+
+    @property
+    def endpoints(self) -> Sequence[str]:
+        """The addresses of what the model does, the main one first."""
+        return (f"/v1/{self.run.task.endpoint}", "/v1/tokenize", "/v1/inspect")
+
+    def described(self) -> dict[str, object]:
+        """Return what ``/v1/models`` tells about the model."""
+        schema = self.request.model_json_schema()
+        settings = {name: field for name, field in schema["properties"].items() if name not in ("model", "input")}
+        return {**super().described(), "settings": {"type": "object", "properties": settings}}
+
+
+class Service:
+    """The models of a server.
+
+    Args:
+        runs: by the names of the models.
+        limits: of the server.
+
+    Attributes:
+        models: by name.
+        registry: of the metrics.
+        is_closing: whether the server is shutting down.
+    """
+
+    def __init__(self, runs: Mapping[str, Run], limits: Limits | None = None) -> None:
+        self.limits = limits or Limits()
+        self.models: dict[str, ServedModel] = {}
+        for name, run in runs.items():
+            kind = ServedWriter if run.task.continues_text else ServedAnswerer
+            self.models[name] = kind(name, run, self.limits)
+        self.registry = Registry()
+        self.metrics = TextMetrics(self.registry, {model.name: model.engine for model in self.writers})
+        self._measure_sessions()
+
+    @property
+    def writers(self) -> list[ServedWriter]:
+        """The language models."""
+        return [model for model in self.models.values() if isinstance(model, ServedWriter)]
+
+    def _measure_sessions(self) -> None:
+        def gauge(name: str, text: str, value: Callable[[SessionStore], float]) -> None:
+            def read() -> dict[tuple[str, ...], float]:
+                return {(model.name,): value(model.sessions) for model in self.writers}
+
+            self.registry.gauge(name, text, ["model"], read=read)
+
+        gauge("seriatim_sessions", "Sessions on the server.", len)
+        gauge("seriatim_session_bytes", "Size of the states of sessions.", lambda sessions: sessions.bytes)
+
+    def start(self) -> None:
+        """Start the threads of all models."""
+        for model in self.models.values():
+            model.engine.start()
+
+    def stop(self) -> None:
+        """End the threads of all models."""
+        for model in self.models.values():
+            model.engine.stop()
+
+    def find(self, name: str | None, endpoint: str) -> ServedModel:
+        """Return the model of a request to an endpoint; without a name, the only one that has it.
+
+        Raises:
+            HttpError: there is no such model, several may be meant, or its thread is dead.
+        """
+        able = [model.name for model in self.models.values() if endpoint in model.endpoints]
+        if not able:
+            raise HttpError(404, f"model: none that is served has {endpoint}; see /v1/models", code="model_not_found")
+        if name is None and len(able) > 1:
+            raise HttpError(400, f"model: must be given; choose from {', '.join(able)}", param="model")
+        name = able[0] if name is None else name
+        model = self.models.get(name)
+        if model is None:
+            hint = nearest(name, list(self.models))
+            raise HttpError(404, f"model: {name!r} is not served; {hint}", param="model", code="model_not_found")
+        if endpoint not in model.endpoints:
+            use = f"{model.endpoints[0]}"
+            message = f"model: {name!r} was trained to {model.run.config.task} and has no {endpoint}; use {use}"
+            raise HttpError(400, message, param="model")
+        if not model.engine.is_alive:
+            raise ModelDeadError
+        return model
+
+    def writer(self, name: str | None, endpoint: str) -> ServedWriter:
+        """Return the language model of a request; see `find`."""
+        model = self.find(name, endpoint)
+        assert isinstance(model, ServedWriter)
+        return model
+
+
+def model_names(arguments: Sequence[str]) -> dict[str, str]:
+    """Return the folders of runs by the names of their models, given as ``RUN`` or ``NAME=RUN``.
+
+    Raises:
+        InputError: two models have the same name, or a name is empty or very long.
+    """
+    folders: dict[str, str] = {}
+    for argument in arguments:
+        name, equals, folder = argument.partition("=")
+        if not equals or "/" in name:
+            folder = argument
+            name = "+".join(Path(part).resolve().name for part in argument.split(","))
+        if not 0 < len(name) <= 256 or not name.isprintable():
+            raise InputError(f"{argument}: the name of a model must have 1 to 256 visible characters; write NAME=RUN")
+        if name in folders:
+            raise InputError(f"{argument}: another run is served as {name!r}; name this one: NAME={folder}")
+        folders[name] = folder
+    return folders
