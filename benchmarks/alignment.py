@@ -17,7 +17,8 @@ from matplotlib.figure import Figure
 import seriatim
 from seriatim.data.synthetic import generate
 from seriatim.inspection.alignment import Aligned, align, mass
-from seriatim.report.theme import HEAT, new_figure
+from seriatim.report.palette import HEAT
+from seriatim.report.theme import new_figure
 
 TEST = 500
 

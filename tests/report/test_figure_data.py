@@ -14,7 +14,8 @@ from seriatim.report.figure_data import show
 from seriatim.report.heat_map_data import MAX_CELLS, name_cells
 from seriatim.report.number_formats import in_bytes
 from seriatim.report.page import SCRIPTS, TEMPLATES, Cell, Plot, Section, Table, render
-from seriatim.report.theme import HEAT, new_figure, plain, style
+from seriatim.report.palette import HEAT
+from seriatim.report.theme import new_figure, plain, style
 
 from .test_page import HOSTILE, check_page
 

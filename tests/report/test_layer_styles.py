@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from seriatim.layers.registry import BUILT_IN, REGISTRY
 from seriatim.report.charts import Line, line_chart
 from seriatim.report.layer_styles import layer_style
-from seriatim.report.theme import COLOURS, LIGHT
+from seriatim.report.palette import COLOURS, LIGHT
 from seriatim.tasks import STANDALONE
 
 NAMES = [*BUILT_IN, *STANDALONE]

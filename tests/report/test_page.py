@@ -28,7 +28,8 @@ from seriatim.report.page import (
     render,
     write_page,
 )
-from seriatim.report.theme import COLOURS, DARK, HEAT, LIGHT, STYLES, new_figure, plain, style
+from seriatim.report.palette import COLOURS, DARK, HEAT, LIGHT
+from seriatim.report.theme import STYLES, new_figure, plain, style
 
 HOSTILE = '<script>alert(1)</script><img src=x onerror=alert(1)> & "quoted" \'$$ {{ 7 * 7 }} ]]> -->'
 VOID = {"meta", "link", "img", "br", "input", "hr"}

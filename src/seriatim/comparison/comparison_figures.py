@@ -9,8 +9,9 @@ from ..report.charts import Format, Line, Point, line_chart, logarithmic, tall_f
 from ..report.figure_data import show
 from ..report.layer_styles import layer_style
 from ..report.number_formats import in_bytes, in_short
+from ..report.palette import INK, PAPER, SOFT
 from ..report.plot_labels import end_labels, point_labels
-from ..report.theme import INK, PAPER, SOFT, new_figure, plain
+from ..report.theme import new_figure, plain
 from ..training.task_data import Metric
 from .results import ResultRow, Results
 

@@ -26,8 +26,9 @@ from ..evaluation.token_scores import visible
 from ..recurrence.obstacles import uncompiled
 from ..report.heat_map_data import name_cells
 from ..report.page import Folded, Part, Plot, Plots, Prose
+from ..report.palette import HEAT
 from ..report.plot_labels import SPACED, WIDE, name_tokens, width_for
-from ..report.theme import HEAT, new_figure, plain
+from ..report.theme import new_figure, plain
 from ..runs.run import Run
 from ..training.view_types import Example
 from .leaves import Leaf, inside, leaves, roots, run_once

@@ -19,7 +19,8 @@ from ..report.figure_data import show
 from ..report.layer_styles import model_style
 from ..report.number_formats import percent, percent_and_interval
 from ..report.page import Part, Plot, Plots, Prose, Table
-from ..report.theme import SOFT, new_figure, style
+from ..report.palette import SOFT
+from ..report.theme import new_figure, style
 from ..training.view_types import StateReader
 from .leaves import DECODER, leaves
 from .subject import Content, Subject

@@ -17,7 +17,8 @@ from ..evaluation.token_scores import token_name
 from ..report.figure_data import show
 from ..report.number_formats import percent
 from ..report.page import Folded, Plot, Prose, Table
-from ..report.theme import COLOURS, INK, PAPER, new_figure, plain
+from ..report.palette import COLOURS, INK, PAPER
+from ..report.theme import new_figure, plain
 from ..report.wording import isolated, quoted
 from ..runs.run import Run
 from .subject import Content, Subject, view_of

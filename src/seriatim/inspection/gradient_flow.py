@@ -29,7 +29,8 @@ from ..core.contract import MemoryLayer
 from ..core.errors import InputError
 from ..core.state import state_leaves
 from ..report.layer_styles import layer_style
-from ..report.theme import COLOURS, INK, SOFT, new_figure, plain
+from ..report.palette import COLOURS, INK, SOFT
+from ..report.theme import new_figure, plain
 from ..runs.run import Run
 from ..training.task_view import TaskView
 from ..training.view_types import Example

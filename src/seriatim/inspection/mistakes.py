@@ -14,8 +14,9 @@ from ..evaluation.label_metrics import BINS
 from ..report.layer_styles import model_style
 from ..report.number_formats import percent, rounded
 from ..report.page import Cell, Part, Plot, Plots, Prose, Table
+from ..report.palette import HEAT, ON_DARK, ON_LIGHT, SOFT
 from ..report.plot_labels import shortened
-from ..report.theme import HEAT, ON_DARK, ON_LIGHT, SOFT, new_figure
+from ..report.theme import new_figure
 from ..training.task_view import NotOfferedError
 from .subject import Content, Subject
 

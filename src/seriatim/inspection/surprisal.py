@@ -14,8 +14,9 @@ from ..report.figure_data import show
 from ..report.layer_styles import model_style
 from ..report.number_formats import percent, percent_and_interval
 from ..report.page import Part, Plot, Prose, Token, Tokens
+from ..report.palette import SOFT
 from ..report.plot_labels import name_tokens, width_for
-from ..report.theme import SOFT, new_figure, plain, style
+from ..report.theme import new_figure, plain, style
 from ..report.wording import quoted
 from ..training.view_types import LabelEffect
 from .gold_answers import gold_parts, network_parts

@@ -12,7 +12,8 @@ from matplotlib.figure import Figure
 
 from .figure_data import figure_data
 from .heat_map_data import Data
-from .theme import LIGHT, ON_DARK, ON_LIGHT, printable
+from .palette import LIGHT, ON_DARK, ON_LIGHT
+from .theme import printable
 
 _GREY = re.compile(r"#([0-9a-f]{2})\1\1")
 _OPENING = re.compile(r'<svg [^>]*viewBox="0 0 ([0-9.]+) ([0-9.]+)"[^>]*>')

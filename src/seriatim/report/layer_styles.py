@@ -9,7 +9,8 @@ from itertools import chain
 
 from ..layers.registry import BUILT_IN
 from ..tasks import STANDALONE
-from .theme import COLOURS, DASHES, MARKERS, Look, look, style
+from .palette import COLOURS
+from .theme import DASHES, MARKERS, Look, look, style
 
 COLOUR_OF_PLACE = (5, 1, 3, 6, 4, 7, 9, 8, 0, 1, 7, 8, 0, 6, 0, 4, 5, 4, 9, 2, 2, 2, 2)
 """The index of the colour of each place.

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..core.errors import InputError
 from ..storage.atomic_files import write_whole
 from .heat_map_data import cells_left_out
-from .theme import DARK, LIGHT, printable
+from .palette import DARK, LIGHT
+from .theme import printable
 from .token_links import TokenLinks
 from .wording import seen
 

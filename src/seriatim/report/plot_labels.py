@@ -14,7 +14,8 @@ from matplotlib.ticker import MaxNLocator
 from ..evaluation.token_scores import visible
 from .figure_data import show
 from .layer_styles import layer_style
-from .theme import INK, SOFT, plain
+from .palette import INK, SOFT
+from .theme import plain
 
 SIZE = 9.0  # font size of a name, in points
 TOKEN_SIZE = 8  # font size of the name of a token, in points

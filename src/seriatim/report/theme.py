@@ -1,11 +1,8 @@
-"""The look of plots: one palette for light and dark pages, and empty figures in it.
+"""The look of plots: empty figures in the colours of the palette, and the styles of lines.
 
 A figure is drawn in the colours of the light theme, so that it can be saved like any other Matplotlib figure. `drawing`
 replaces them by CSS variables, such as ``var(--ink)`` and ``var(--c1)``; greys become mixtures of ink and paper.
-
-The ten colours differ from each other and from the paper, also for readers who cannot tell red from green (simulated
-after G. M. Machado et al., *A physiologically-based model for simulation of color vision deficiency*, 2009). No plot
-depends on colours alone: `style` gives every line its own dashes and marker as well.
+No plot depends on colours alone: `style` gives every line its own dashes and marker as well.
 """
 
 import io
@@ -15,6 +12,7 @@ import warnings
 from typing import Any
 
 from ..core.errors import InputError
+from .palette import COLOURS, INK, PAPER, RULE, SOFT
 
 try:
     import matplotlib as mpl
@@ -25,30 +23,6 @@ try:
     from matplotlib.text import Text
 except ModuleNotFoundError as error:
     raise InputError("a page of plots: needs matplotlib and jinja2; pip install 'seriatim[report]'") from error
-
-PAPER, INK, SOFT, RULE = "#ffffff", "#1d2023", "#565d64", "#d5d8db"
-"""The paper, the text, secondary text, and rules."""
-COLOURS: tuple[str, ...] = (
-    *("#2f66d0", "#d2361e", "#3a7a78", "#3a0fae", "#6b703c"),
-    *("#6f232c", "#2f4767", "#1a0a5c", "#9e58b4", "#2a2102"),
-)
-"""Colours of lines and points, in the order of their use."""
-ON_DARK, ON_LIGHT = "#fefefe", "#010101"
-"""Text on the colours of a heat map, which are the same in both themes."""
-HEAT = "cividis"
-"""The colour map of heat maps. Its lightness rises evenly, so it can be read without red or green."""
-
-LIGHT = {"paper": PAPER, "ink": INK, "soft": SOFT, "rule": RULE} | {
-    f"c{i}": colour for i, colour in enumerate(COLOURS, 1)
-}
-"""Colours by CSS variable, on a light page."""
-_ON_DARK_PAGE = (
-    *("#14171b", "#e6e8ea", "#a5adb5", "#3a4047"),
-    *("#7a8fd0", "#f0682a", "#45a56c", "#a9b4fb", "#efe34a"),
-    *("#ffb599", "#cadfff", "#8a80f5", "#e495af", "#dafaca"),
-)
-DARK = dict(zip(LIGHT, _ON_DARK_PAGE, strict=True))
-"""Colours by CSS variable, on a dark page."""
 
 DASHES: tuple[object, ...] = ("-", (0, (5, 1.8)), (0, (1.2, 1.4)), (0, (6, 1.6, 1.2, 1.6)), (0, (2.6, 1.4)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")

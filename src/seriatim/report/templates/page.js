@@ -34,8 +34,9 @@ function copies() {
   }
 }
 
-// What several parts of the page use: new elements, boxes beside what they explain, files, and lists that one tab
+// What several parts of a page use: numbers, new elements, boxes beside what they explain, files, and lists that one tab
 // stop reaches and arrow keys move through.
+const percent = (p) => (p >= 0.0005 ? `${(100 * p).toFixed(1)}\u00a0%` : p > 0 ? "under 0.1\u00a0%" : "0\u00a0%");
 const make = (name, text = "", properties = {}) => Object.assign(document.createElement(name), { textContent: text }, properties);
 const drawn = (name) => document.createElementNS("http://www.w3.org/2000/svg", name);
 

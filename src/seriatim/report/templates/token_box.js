@@ -36,4 +36,3 @@ function surprisal(group) {
     if (event.key === "Enter" || event.key === " ") { event.preventDefault(); show(of(event)); }
   });
 }
-const percent = (p) => (p >= 0.0005 ? `${(100 * p).toFixed(1)}\u00a0%` : p > 0 ? "under 0.1\u00a0%" : "0\u00a0%");
