@@ -134,10 +134,14 @@ class Tab:
 
     def open(self, page: Path) -> None:
         """Open a file, and wait until it is loaded and painted."""
+        self.visit(page.resolve().as_uri())
+
+    def visit(self, address: str) -> None:
+        """Open an address, and wait until it is loaded and painted."""
         start = len(self.browser.events)
-        self.send("Page.navigate", url=page.resolve().as_uri())
+        self.send("Page.navigate", url=address)
         if self.browser.wait("Page.loadEventFired", start) is None:
-            raise RuntimeError(f"{page}: not loaded in {TIMEOUT:.0f} s")
+            raise RuntimeError(f"{address}: not loaded in {TIMEOUT:.0f} s")
         self.settle()
 
     def settle(self) -> None:
@@ -162,6 +166,12 @@ class Tab:
         """Click on a place of the window."""
         for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
             self.mouse(kind, x, y)
+
+    def press(self, key: str, code: int, *, control: bool = False) -> None:
+        """Press a key without a text, such as ``ArrowRight``; ``code`` is its number in events of the keyboard."""
+        held = {"key": key, "code": key, "windowsVirtualKeyCode": code, "modifiers": 2 if control else 0}
+        for kind in ("rawKeyDown", "keyUp"):
+            self.send("Input.dispatchKeyEvent", type=kind, **held)
 
     def picture(self, path: Path, *, whole: bool = False, clip: Json | None = None) -> None:
         """Save the window, the whole page, or a rectangle of the page as a PNG file."""

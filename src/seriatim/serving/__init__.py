@@ -1,1 +1,1 @@
-"""The HTTP server: requests and answers, limits of connections, access, metrics and the OpenAPI document."""
+"""The server: an HTTP interface and a page for one or several runs; see `docs/serving.md`."""

@@ -1,0 +1,105 @@
+// Text that a language model writes after a prompt, token by token.
+const FINISHES = { length: "the largest number of tokens was reached", stop: "the text ended" };
+const OPTIONAL_NUMBERS = ["max_tokens", "temperature", "top_p", "seed"];
+const ALTERNATIVES = 5;
+const PROGRESS_EVERY = 200; // milliseconds
+
+// "\n" and "\t" in a field of one line stand for a line end and a tab, "\\" for a backslash.
+const unescaped = (text) => text.replace(/\\([nt\\])/g, (_, sign) => ({ n: "\n", t: "\t", "\\": "\\" })[sign]);
+
+class WritePanel extends Panel {
+  constructor() {
+    super("write", "Generate");
+    this.sessionChoice = document.getElementById("session-choice");
+    this.session = document.getElementById("session");
+    document.getElementById("new-session").addEventListener("click", () => this.endSession());
+    this.session.addEventListener("change", () => this.endSession());
+    this.sessionName = null;
+    this.texts = null;
+  }
+
+  setModel(model) {
+    this.forgetSession();
+    super.setModel(model);
+    this.sessionChoice.hidden = !model.sessions;
+  }
+
+  get inSession() { return this.model.sessions && this.session.checked; }
+
+  requests() {
+    const values = fieldValues(this.form);
+    const body = { model: this.model.id, prompt: values.prompt };
+    for (const name of OPTIONAL_NUMBERS) if (values[name] !== "") body[name] = Number(values[name]);
+    if (values.stop) body.stop = unescaped(values.stop);
+    if (this.inSession) body.session = this.sessionName ??= `playground-${crypto.getRandomValues(new Uint32Array(1))[0].toString(36)}`;
+    return [["/v1/completions", { ...body, logprobs: ALTERNATIVES, stream: true }]];
+  }
+
+  // In a session the new text follows the one that is shown.
+  begin() {
+    if (!this.inSession || !this.texts) {
+      this.clear();
+      this.texts = new TokenText("Text", this.model.vocabulary_size);
+      this.output.append(this.texts.element);
+    }
+    this.fail(null);
+    Object.assign(this, { count: 0, finish: null, told: 0 });
+  }
+
+  clear() {
+    super.clear();
+    this.texts = null;
+  }
+
+  async respond(signal) {
+    const [[path, body]] = this.requests();
+    const { texts } = this;
+    texts.addPlain(body.prompt);
+    const joiner = new TokenJoiner(), started = performance.now();
+    try {
+      for await (const { choices: [choice] } of streamedObjects(path, body, signal)) {
+        if (!choice) continue; // the last object may hold the usage alone
+        const tokens = streamedTokens(choice);
+        this.count += tokens.length;
+        this.finish = choice.finish_reason ?? this.finish;
+        texts.add(tokens.length || !choice.text ? joiner.add(tokens, choice.text) : joiner.add([], choice.text));
+        this.tellProgress(started);
+      }
+    } finally {
+      texts.add(joiner.rest());
+      texts.flush();
+    }
+    if (this.inSession) {
+      this.text.value = "";
+      this.changed();
+    }
+  }
+
+  tellProgress(started) {
+    const now = performance.now();
+    if (now - this.told < PROGRESS_EVERY) return;
+    if (!this.told) this.said.textContent = "Writing…";
+    this.told = now;
+    this.progress.textContent = this.speed((now - started) / 1000);
+  }
+
+  speed(seconds) { return `${counted(this.count, "token")}, ${decimals(this.count / seconds, 0)}\u00a0tokens/s`; }
+  summary(seconds) { return `${this.speed(seconds)} in ${decimals(seconds, 2)}\u00a0s; ${FINISHES[this.finish] ?? this.finish ?? "no reason for the end was given"}.`; }
+  stopped(seconds) { return `Stopped after ${this.speed(seconds)}.`; }
+
+  async endSession() {
+    this.stop();
+    const name = this.forgetSession();
+    this.clear();
+    this.tellCommand();
+    if (!name) return;
+    const path = `/v1/sessions/${name}?model=${encodeURIComponent(this.model.id)}`;
+    await send(path, { method: "DELETE" }).catch(() => {}); // the server forgets it later by itself
+  }
+
+  forgetSession() {
+    const name = this.sessionName;
+    this.sessionName = null;
+    return name;
+  }
+}
