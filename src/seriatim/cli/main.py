@@ -11,6 +11,7 @@ from ..version import __version__
 from .answering_verbs import add_evaluate, add_inspect, add_predict
 from .generate_verb import add_generate
 from .other_verbs import add_docs, add_export, add_import, add_layers
+from .serve_verb import add_serve
 from .shared_options import Parser, Verb
 from .short_forms import parse_fields, split, unknown
 from .streams import mute, open_standard_streams
@@ -20,7 +21,7 @@ from .training_verbs import add_check, add_compare, add_train
 DESCRIPTION = "Train, measure, stream and explain sequence models on your own text."
 VERBS = (
     *(add_train, add_compare, add_evaluate, add_predict, add_generate, add_check, add_export, add_import),
-    *(add_surprisal, add_inspect, add_layers, add_docs),
+    *(add_surprisal, add_inspect, add_serve, add_layers, add_docs),
 )
 VERB_HINTS = {"resume": "to resume a training, write: seriatim train --resume RUN"}
 """What to write instead of a verb that does not exist, where its nearest name is not it."""

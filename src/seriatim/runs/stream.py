@@ -188,7 +188,7 @@ class Stream:
             yield Generated(token, drawn.logits, drawn.state, [])
 
     def continue_from(self, text: TextState, last: int, occurred: Tensor) -> None:
-        """Set the stream to a text of the same model, given its last token and which tokens it has ``(vocabulary,)``."""
+        """Continue a text of the same model, given its last token and which tokens it has ``(vocabulary,)``."""
         self._logits, self.state = text.logits, text.state
         if text.unread:
             self._logits, self.state = read(self.model, self._tensor(list(text.unread)), text.state)

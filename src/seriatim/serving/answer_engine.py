@@ -97,6 +97,6 @@ class AnswerEngine(ModelThread):
         items = [item for question in questions for item in question.items]
         size = self.run.task.answer_batch_size
         batches = [items[start : start + size] for start in range(0, len(items), size)]
-        answers = iter(list(self.run.predict_batches(batches, **questions[0].settings)))
+        answers = iter(list(self.run.predict_batches(batches, details=True, **questions[0].settings)))
         for question in questions:
             question.answers.set_result([next(answers) for _ in question.items])

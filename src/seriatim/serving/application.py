@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 
 from starlette.applications import Starlette
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.types import ASGIApp
@@ -105,7 +104,10 @@ def _text_handlers(service: Service) -> list[tuple[Endpoint, Handler]]:
     named = (SESSION, MODEL)
     return [
         (
-            Endpoint("POST", texts.path, "Generate texts.", {200: answers.CompletionAnswer}, CompletionRequest, True, BUSY),
+            Endpoint(
+                "POST", texts.path, "Generate texts.", {200: answers.CompletionAnswer}, CompletionRequest,
+                streams=True, errors=BUSY,
+            ),
             texts.respond,
         ),
         (
@@ -145,7 +147,7 @@ def _text_handlers(service: Service) -> list[tuple[Endpoint, Handler]]:
 def _answer_handlers(service: Service) -> list[tuple[Endpoint, Handler]]:
     """Return the endpoint of each task with answers, whether one of its models is served or not."""
     tasks = {task.endpoint: task for task in TASKS.values() if not task.continues_text}
-    result = []
+    result = list[tuple[Endpoint, Handler]]()
     for name, task in tasks.items():
         handler = Answers(service, f"/v1/{name}")
         summary = (task.__doc__ or "").splitlines()[0]

@@ -5,6 +5,7 @@ import json
 import time
 import uuid
 from collections.abc import Sequence
+from typing import cast
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -158,14 +159,14 @@ async def _pause(job: TextJob) -> None:
         return
 
 
-def prompts_of(fields: CompletionRequest) -> list[str] | list[list[int]]:
+def prompts_of(fields: CompletionRequest) -> list[str | list[int]]:
     """Return the prompts of a request as a list: one for a string or a list of token ids."""
     prompt = fields.prompt
     if prompt is None or isinstance(prompt, str):
         return [prompt or ""]
     if prompt and isinstance(prompt[0], int):
-        return [prompt]  # type: ignore[list-item]  # they are all of the type of the first
-    return prompt  # type: ignore[return-value]
+        return [prompt]
+    return list(cast(list[str | list[int]], prompt))
 
 
 def usage(texts: Sequence[LiveText]) -> dict[str, object]:

@@ -74,9 +74,7 @@ class EventStream:
         waiting = asyncio.ensure_future(event.wait())
         try:
             while not waiting.done():
-                await asyncio.wait(
-                    (waiting, self._gone), timeout=PING_SECONDS, return_when=asyncio.FIRST_COMPLETED
-                )
+                await asyncio.wait((waiting, self._gone), timeout=PING_SECONDS, return_when=asyncio.FIRST_COMPLETED)
                 if self._gone.done():
                     raise ClientDisconnect
                 if not waiting.done():
@@ -93,4 +91,3 @@ class EventStream:
             self._has_begun = True
             await self._send({"type": "http.response.start", "status": 200, "headers": list(HEADERS)})
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
-

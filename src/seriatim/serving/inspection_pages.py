@@ -56,7 +56,9 @@ class InspectionPages:
         if missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
             raise HttpError(501, f"pages need {' and '.join(missing)}; pip install 'seriatim[report]' on the server")
         if self._writing.locked():
-            raise HttpError(429, "another page is being written; try again in a few seconds", headers={"Retry-After": "5"})
+            raise HttpError(
+                429, "another page is being written; try again in a few seconds", headers={"Retry-After": "5"}
+            )
         async with self._writing:
             html = await self._run(model.run.path, fields.input, request)
         self._remove_old()

@@ -52,4 +52,3 @@ class Models:
     async def metrics(self, request: Request) -> Response:
         """Return the metrics as text for Prometheus."""
         return Response(self.service.registry.exposition(), media_type=METRICS_TYPE)
-

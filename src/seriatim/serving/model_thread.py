@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from .http_errors import LOGGER, HttpError
 
@@ -32,7 +32,7 @@ class ModelThread:
         self.name = name
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()  # for the two fields below together
-        self._has_ended, self._futures = False, set[Future[object]]()
+        self._has_ended, self._futures = False, set[Future[Any]]()
         self._since: float | None = None  # the beginning of the present unit of work
         self._thread = threading.Thread(target=self._run, name=f"seriatim-{name}", daemon=True)
 
@@ -75,7 +75,7 @@ class ModelThread:
         with self._lock:
             if self._has_ended:
                 raise ModelDeadError
-            self._futures.add(future)  # type: ignore[arg-type]  # a future of anything
+            self._futures.add(future)
         self._calls.put(run)
         return future
 
@@ -92,9 +92,9 @@ class ModelThread:
         """End everything that is in progress with an error."""
         raise NotImplementedError
 
-    def _finish(self, future: "Future[Result]") -> None:
+    def _finish(self, future: "Future[Any]") -> None:
         with self._lock:
-            self._futures.discard(future)  # type: ignore[arg-type]
+            self._futures.discard(future)
 
     def _run(self) -> None:
         try:

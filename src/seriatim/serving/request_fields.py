@@ -129,11 +129,16 @@ class ErrorFields(BaseModel):
     code: str | None
 
 
+def _skips(part: object) -> bool:
+    """Return whether a part of the type of a field switches its validation off."""
+    return bool(type(part).__name__ == SkipValidation.__name__)
+
+
 def answer_request(task: type[AnyTask]) -> type[AnswerRequest]:
     """Return the request that a model of a task answers: `AnswerRequest` with the settings of its answers."""
     fields: dict[str, object] = {}
     for name, field in task.answer_settings.model_fields.items():
-        ranges = [part for part in field.metadata if not isinstance(part, SkipValidation)]
+        ranges = [part for part in field.metadata if not _skips(part)]
         fields[name] = (Annotated[field.annotation, *ranges] if ranges else field.annotation, field.default)
     name = f"{task.endpoint.capitalize()}Request"
     return create_model(name, __base__=AnswerRequest, __doc__=AnswerRequest.__doc__, **fields)  # type: ignore[call-overload,no-any-return]

@@ -1,6 +1,6 @@
 """What the endpoints answer, for `openapi.json`."""
 
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
 
@@ -15,6 +15,9 @@ class Open(BaseModel):
     """An object that may have more fields."""
 
     model_config = ConfigDict(extra="allow", protected_namespaces=())
+
+
+Settings: TypeAlias = dict[str, object]
 
 
 class PromptDetails(Closed):
@@ -148,7 +151,7 @@ class ModelObject(Closed):
     weights: str
     context: int | None
     sessions: bool
-    settings: dict[str, object] | None
+    settings: Settings | None
 
 
 class ModelList(Closed):

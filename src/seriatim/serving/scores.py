@@ -80,9 +80,7 @@ def check_count(inputs: Sequence[object], most: int) -> None:
         raise HttpError(400, f"input: {problem}; send several requests", param="input")
 
 
-def scored(
-    tokenizer: Tokenizer, text: str, ids: Sequence[int], scores: Sequence[TokenScore]
-) -> dict[str, object]:
+def scored(tokenizer: Tokenizer, text: str, ids: Sequence[int], scores: Sequence[TokenScore]) -> dict[str, object]:
     """Return what the endpoint says about a text."""
     tokens = [
         {**token, "logprob": finite(score.log_probability), "top": _alternatives(tokenizer, score)}
@@ -122,5 +120,6 @@ def finite(number: float) -> float | None:
 
 def _alternatives(tokenizer: Tokenizer, score: TokenScore) -> list[dict[str, object]]:
     return [
-        {"id": token, "text": tokenizer.describe(token), "logprob": finite(value)} for token, value in score.alternatives
+        {"id": token, "text": tokenizer.describe(token), "logprob": finite(value)}
+        for token, value in score.alternatives
     ]

@@ -135,7 +135,9 @@ class SessionStore:
         if len(self._sessions) < self.limits.max_sessions:
             return
         if (oldest := self._oldest()) is None:
-            raise HttpError(429, "session: all sessions are in use; try again", headers={"Retry-After": "1"}, param="session")
+            raise HttpError(
+                429, "session: all sessions are in use; try again", headers={"Retry-After": "1"}, param="session"
+            )
         del self._sessions[oldest]
 
     def _remove_old(self) -> None:

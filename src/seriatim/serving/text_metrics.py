@@ -18,7 +18,9 @@ class TextMetrics:
             return registry.counter(f"seriatim_{name}", text, ["model"]).add
 
         self._prompt_tokens = counter("prompt_tokens_total", "Tokens of prompts, known ones included.")
-        self._cached_tokens = counter("cached_prompt_tokens_total", "Tokens of prompts that were read for another text.")
+        self._cached_tokens = counter(
+            "cached_prompt_tokens_total", "Tokens of prompts that were read for another text."
+        )
         self._generated = counter("generated_tokens_total", "Tokens that were generated.")
         self._cancelled = counter("cancelled_texts_total", "Texts whose clients went away.")
         text = "Time from the arrival of a request to the first token of a text."
@@ -43,4 +45,3 @@ class TextMetrics:
             self._cancelled(1, model=model)
         if text.first_token is not None:
             self._first_token.observe(text.first_token - text.arrived, model=model)
-

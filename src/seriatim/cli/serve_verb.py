@@ -1,0 +1,106 @@
+"""The verb ``serve``: an HTTP interface and a page for one or several runs."""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..core.errors import InputError, printable
+from .shared_options import Verbs, add_code, add_verb, add_weights, open_run
+
+if TYPE_CHECKING:
+    from ..runs.run import Run
+    from ..serving.access import AccessRules
+    from ..serving.service_limits import Limits
+
+KEY_VARIABLE = "SERIATIM_API_KEY"
+EPILOG = f"""\
+The interface is that of OpenAI's completions: set the base_url of a client to http://127.0.0.1:8000/v1.
+A browser shows a page to play with at http://127.0.0.1:8000/. The key is read from the variable {KEY_VARIABLE}
+or from --key-file; without a key, everybody who can connect can use the server."""
+LIMITS = ("max_running", "max_waiting", "max_tokens", "max_prompt_tokens", "max_sessions", "session_seconds")
+
+
+def add_serve(verbs: Verbs) -> None:
+    """Add ``seriatim serve RUN [RUN ...] --port 8000``."""
+    text = "serve runs: an HTTP interface as OpenAI's, and a page to play with"
+    parser = add_verb(verbs, "serve", serve, text, epilog=EPILOG)
+    add = parser.add_argument
+    text = "a run, or several separated by commas, whose probabilities are averaged; NAME=RUN names the model"
+    add("runs", nargs="+", metavar="RUN", help=text)
+    add(
+        "--host",
+        default="127.0.0.1",
+        metavar="H",
+        help="the address to listen at (default: 127.0.0.1, this machine only)",
+    )
+    add("--port", type=int, default=8000, metavar="N", help="the port; 0 chooses a free one (default: 8000)")
+    add("--key-file", metavar="FILE", help=f"a file with the key that clients must send (or set {KEY_VARIABLE})")
+    text = "let web pages of this origin use the server, for instance https://example.org; may be given several times"
+    add("--cors-origin", action="append", default=[], metavar="ORIGIN", help=text)
+    add("--max-running", type=int, metavar="N", help="texts that a model generates at once (default: 64)")
+    add("--max-waiting", type=int, metavar="N", help="texts that may wait for a model (default: 256)")
+    add("--max-tokens", type=int, metavar="N", help="the largest max_tokens of a request (default: 4096)")
+    add("--max-prompt-tokens", type=int, metavar="N", help="the largest number of tokens of a prompt (default: 65536)")
+    add("--max-sessions", type=int, metavar="N", help="sessions of a model (default: 1000)")
+    add("--session-seconds", type=float, metavar="S", help="time after which an unused session ends (default: 3600)")
+    text = "time that running requests have when the server is stopped (default: 30)"
+    add("--shutdown-seconds", type=float, default=30.0, metavar="S", help=text)
+    add_weights(parser)
+    add_code(parser)
+
+
+def serve(options: argparse.Namespace) -> None:
+    """Serve runs until SIGTERM or SIGINT."""
+    try:
+        from ..serving.access import hosts_for
+        from ..serving.application import AppSettings, make_application
+        from ..serving.server import ServerSettings, open_socket, serve_app
+        from ..serving.service import model_names
+    except ModuleNotFoundError as error:
+        if error.name not in ("starlette", "uvicorn"):
+            raise
+        raise InputError("serve: needs starlette and uvicorn; pip install 'seriatim[serve]'") from error
+    limits, rules = _limits(options), _rules(options)
+    names = model_names(options.runs)
+    listening = open_socket(options.host, options.port)  # before the runs are loaded, which takes a while
+    runs = {name: _open(folder, options) for name, folder in names.items()}
+    code = [f"--{name.replace('_', '-')}" for name in ("allow_code", "allow_changed_code") if getattr(options, name)]
+    application = make_application(runs, AppSettings(limits, rules, tuple(code)))
+    host, port = listening.getsockname()[:2]
+    address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    if hosts_for(options.host) is None and rules.key is None:
+        print(f"seriatim: {options.host}: others can connect without a key; set {KEY_VARIABLE}", file=sys.stderr)
+    print(printable(f"serving {', '.join(runs)} at {address}"), flush=True)
+    serve_app(application, [listening], ServerSettings(shutdown_seconds=options.shutdown_seconds))
+
+
+def _open(folder: str, options: argparse.Namespace) -> "Run":
+    from ..runs.ensembles import ensemble
+
+    return ensemble([open_run(path, options) for path in folder.split(",")])
+
+
+def _limits(options: argparse.Namespace) -> "Limits":
+    from ..serving.service_limits import Limits
+
+    given = {name: getattr(options, name) for name in LIMITS if getattr(options, name) is not None}
+    for name, value in given.items():
+        least = 0 if name == "max_waiting" else 1
+        if not value >= least:
+            raise InputError(f"--{name.replace('_', '-')}: must be at least {least}, got {value}")
+    return Limits(**given)
+
+
+def _rules(options: argparse.Namespace) -> "AccessRules":
+    """Return who may use the server."""
+    from ..serving.access import AccessRules, hosts_for
+    from ..serving.application import OPEN_PATHS
+
+    key = os.environ.get(KEY_VARIABLE) or None
+    if options.key_file is not None:
+        from ..storage.safe_files import read_text
+
+        key = read_text(Path(options.key_file), max_bytes=4096, remedy="name a text file with the key").strip()
+    return AccessRules(key=key, open_paths=OPEN_PATHS, hosts=hosts_for(options.host), origins=options.cors_origin)
