@@ -55,9 +55,9 @@ def serve(options: argparse.Namespace) -> None:
     """Serve runs until SIGTERM or SIGINT."""
     try:
         from ..serving.access import hosts_for
-        from ..serving.application import AppSettings, make_application
+        from ..serving.application import make_application
         from ..serving.server import ServerSettings, open_socket, serve_app
-        from ..serving.service import model_names
+        from ..serving.service import Service, model_names
     except ModuleNotFoundError as error:
         if error.name not in ("starlette", "uvicorn"):
             raise
@@ -67,7 +67,7 @@ def serve(options: argparse.Namespace) -> None:
     listening = open_socket(options.host, options.port)  # before the runs are loaded, which takes a while
     runs = {name: _open(folder, options) for name, folder in names.items()}
     code = [f"--{name.replace('_', '-')}" for name in ("allow_code", "allow_changed_code") if getattr(options, name)]
-    application = make_application(runs, AppSettings(limits, rules, tuple(code)))
+    application = make_application(Service(runs, limits), rules, tuple(code))
     host, port = listening.getsockname()[:2]
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     if hosts_for(options.host) is None and rules.key is None:

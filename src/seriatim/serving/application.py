@@ -1,15 +1,13 @@
 """The ASGI application of the server: endpoints, the playground, access and metrics."""
 
 import contextlib
-from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator
 
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.types import ASGIApp
 
-from ..runs.run import Run
 from ..tasks import TASKS
 from ..version import __version__
 from . import response_fields as answers
@@ -26,7 +24,6 @@ from .request_fields import CompletionRequest, InspectRequest, ScoreRequest, Tok
 from .request_metrics import RequestMetrics, add_process_metrics
 from .scores import Scores
 from .service import Service
-from .service_limits import Limits
 from .session_endpoints import STATE_TYPE, Sessions
 
 OPEN_PATHS = frozenset({"/", "/health", "/pages/"})
@@ -36,33 +33,21 @@ MODEL = Parameter("model", "query", "The id of the model; may be left out if one
 BUSY = (404, 409, 429, 503)
 
 
-@dataclass(frozen=True)
-class AppSettings:
-    """Settings of the application.
-
-    Attributes:
-        limits: how much of everything is allowed.
-        rules: who may use it.
-        inspect_options: more options of ``seriatim inspect``, for runs that need code from outside the library.
-    """
-
-    limits: Limits = field(default_factory=Limits)
-    rules: AccessRules = field(default_factory=AccessRules)
-    inspect_options: tuple[str, ...] = ()
-
-
-def make_application(runs: Mapping[str, Run], settings: AppSettings | None = None) -> ASGIApp:
-    """Return the application that serves some runs, as an ASGI application.
+def make_application(
+    service: Service, rules: AccessRules | None = None, inspect_options: tuple[str, ...] = ()
+) -> ASGIApp:
+    """Return the application that serves some models, as an ASGI application.
 
     Args:
-        runs: the runs, by the ids of their models.
-        settings: who may use it, and limits. By default everybody who can connect may.
+        service: the models. Their threads run from the start to the end of the application (its lifespan).
+        rules: who may use it; by default everybody who can connect.
+        inspect_options: more options of ``seriatim inspect``, for runs that need code from outside the library.
     """
-    settings = settings or AppSettings(rules=AccessRules(open_paths=OPEN_PATHS))
-    service = Service(runs, settings.limits)
+    rules = rules or AccessRules(open_paths=OPEN_PATHS)
     add_process_metrics(service.registry)
-    handlers = _handlers(service, settings)
-    document = openapi_document([each for each, _ in handlers], "Seriatim", __version__, key=bool(settings.rules.key))
+    pages = InspectionPages(service, inspect_options)
+    handlers = [*_text_handlers(service), *_answer_handlers(service), *_other_handlers(service, pages)]
+    document = openapi_document([each for each, _ in handlers], "Seriatim", __version__, key=rules.key is not None)
 
     async def show_document(request: Request) -> Response:
         return JSONResponse(document)
@@ -80,7 +65,7 @@ def make_application(runs: Mapping[str, Run], settings: AppSettings | None = Non
 
     app = Starlette(routes=routes, exception_handlers=EXCEPTION_HANDLERS, lifespan=lifespan)
     app.router.redirect_slashes = False
-    guarded = Access(app, settings.rules)
+    guarded = Access(app, rules)
     return RequestMetrics(guarded, service.registry, [route.path for route in routes])
 
 
@@ -91,11 +76,6 @@ def _playground() -> tuple[Endpoint, Handler]:
         return HTMLResponse(html, headers=headers)
 
     return Endpoint("GET", "/", "Show the playground.", {200: "text/html"}, secured=False), show
-
-
-def _handlers(service: Service, settings: AppSettings) -> list[tuple[Endpoint, Handler]]:
-    """Return the endpoints of the interface with the functions that answer them."""
-    return [*_text_handlers(service), *_answer_handlers(service), *_other_handlers(service, settings)]
 
 
 def _text_handlers(service: Service) -> list[tuple[Endpoint, Handler]]:
@@ -158,8 +138,8 @@ def _answer_handlers(service: Service) -> list[tuple[Endpoint, Handler]]:
     return result
 
 
-def _other_handlers(service: Service, settings: AppSettings) -> list[tuple[Endpoint, Handler]]:
-    models, pages = Models(service), InspectionPages(service, settings.inspect_options)
+def _other_handlers(service: Service, pages: InspectionPages) -> list[tuple[Endpoint, Handler]]:
+    models = Models(service)
     model, page = Parameter("model", "path", "The id of the model."), Parameter("page", "path", "The name of the page.")
     health = {200: answers.Health, 503: answers.Health}
     return [
