@@ -94,13 +94,22 @@ def test_offsets_say_where_tokens_begin(client) -> None:
 
 @pytest.mark.parametrize("stop", ["a", "ho", " "])
 def test_tokens_after_a_stop_string_are_not_returned(client, stop: str) -> None:
-    settings = {"model": "chars", "prompt": "she likes", "max_tokens": 40, "logprobs": 1, "temperature": 0, "stop": stop}
+    settings = {
+        "model": "chars",
+        "prompt": "she likes",
+        "max_tokens": 40,
+        "logprobs": 1,
+        "temperature": 0,
+        "stop": stop,
+    }
     whole = client.completions.create(**settings).choices[0]
     assert stop not in whole.text
     assert "".join(whole.logprobs.tokens) == whole.text
     pieces = [piece.choices[0] for piece in client.completions.create(**settings, stream=True)]
     assert "".join(piece.text for piece in pieces) == whole.text
-    assert [token for piece in pieces for token in (piece.logprobs.tokens if piece.logprobs else [])] == whole.logprobs.tokens
+    assert [
+        token for piece in pieces for token in (piece.logprobs.tokens if piece.logprobs else [])
+    ] == whole.logprobs.tokens
     assert [piece.finish_reason for piece in pieces if piece.finish_reason] == [whole.finish_reason]
 
 
@@ -126,7 +135,13 @@ def test_characters_are_never_divided(client) -> None:
 
 
 def test_the_end_of_a_stream(served: Served) -> None:
-    fields = {"model": "chars", "prompt": "the", "max_tokens": 5, "stream": True, "stream_options": {"include_usage": True}}
+    fields = {
+        "model": "chars",
+        "prompt": "the",
+        "max_tokens": 5,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
     lines = served.post("/v1/completions", **fields).text.split("\n\n")
     assert lines[-2:] == ["data: [DONE]", ""]
     assert json.loads(lines[-3].removeprefix("data: "))["usage"]["completion_tokens"] == 5
@@ -155,10 +170,12 @@ def test_many_clients_get_the_texts_that_they_get_alone(served: Served) -> None:
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("model", ["lm", "ngram"])
 def test_a_client_that_goes_away_frees_its_place(served: Served, model: str, stream: bool) -> None:
-    body = json.dumps({"model": model, "prompt": "the", "max_tokens": 4096, "stream": stream, "logit_bias": {"0": -100}})
-    head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+    body = json.dumps(
+        {"model": model, "prompt": "the", "max_tokens": 4096, "stream": stream, "logit_bias": {"0": -100}}
+    )
+    head = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json"
     with socket.create_connection(("127.0.0.1", int(served.address.rpartition(":")[2]))) as connection:
-        connection.sendall(f"{head}\r\n\r\n{body}".encode())
+        connection.sendall(f"{head}\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
         served.wait_until(lambda: served.running(model) == 1)
         if stream:
             assert connection.recv(16)

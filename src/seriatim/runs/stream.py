@@ -64,6 +64,7 @@ class Stream:
         self.device = model.device
         self.last = tokenizer.begin
         self.occurred = torch.zeros(model.vocabulary_size, dtype=torch.bool)  # which tokens the text has
+        self.num_tokens = 0  # that were read or generated; 0 after `load` of a file of an earlier version
         self._unread: list[int] = []
         self._logits: Tensor | None
         self._logits, self.state = read(model, self._tensor([self.last]), model.initial_state(1))
@@ -127,6 +128,7 @@ class Stream:
         encode = self.tokenizer.encode if is_first else self.tokenizer.encode_continued
         tokens: list[int] = encode(text).tolist()
         self.occurred[tokens] = True
+        self.num_tokens += len(tokens)
         return tokens
 
     def generate(
@@ -165,6 +167,7 @@ class Stream:
             self._logits, self.state, self.last = drawn.logits, drawn.state, drawn.token
             self._unread = drawn.unread
             self.occurred[drawn.token] = True
+            self.num_tokens += 1
             if piece := stops.feed(decoder.feed(drawn.token)):
                 yield piece
             if stops.has_ended:
@@ -187,19 +190,26 @@ class Stream:
             assert token is not None
             yield Generated(token, drawn.logits, drawn.state, [])
 
-    def continue_from(self, text: TextState, last: int, occurred: Tensor) -> None:
-        """Continue a text of the same model, given its last token and which tokens it has ``(vocabulary,)``."""
+    def continue_from(self, text: TextState, last: int, occurred: Tensor, num_tokens: int) -> None:
+        """Continue a text of the same model.
+
+        Args:
+            text: its state.
+            last: its last token.
+            occurred: which tokens it has ``(vocabulary,)``.
+            num_tokens: the number of its tokens.
+        """
         self._logits, self.state = text.logits, text.state
         if text.unread:
             self._logits, self.state = read(self.model, self._tensor(list(text.unread)), text.state)
-        self.last, self.occurred = last, occurred.clone()
+        self.last, self.occurred, self.num_tokens = last, occurred.clone(), num_tokens
 
     def save(self, path: str | Path) -> None:
         """Write the state of the text to a safetensors file."""
         tensors = {f"state/{name}": leaf for name, leaf in state_to_dict(self.state).items()}
         tensors |= {"logits": self.logits, "last": torch.tensor(self.last)}
         tensors["occurred"] = self.occurred.nonzero().view(1, -1)
-        save_tensors(tensors, Path(path), {**self._owner(), **OCCURRED})
+        save_tensors(tensors, Path(path), {**self._owner(), **OCCURRED, "num_tokens": str(self.num_tokens)})
 
     def load(self, path: str | Path) -> "Stream":
         """Continue from a file that `save` wrote. After an error the stream is unchanged.
@@ -217,8 +227,9 @@ class Stream:
                 raise ValueError("the saved state does not belong to this model")
             is_earlier = "occurred" not in metadata
             occurred = self._parse_occurred(None if is_earlier else tensors.pop("occurred", torch.empty(0)))
+            num_tokens = _parse_count(metadata.get("num_tokens", "0"))
             self.logits, self.state, self.last = self._parse(tensors)
-            self.occurred = occurred
+            self.occurred, self.num_tokens = occurred, num_tokens
         except ValueError as error:
             raise InputError(f"{path}: {error}; save it again from a stream of this run") from None
         return self
@@ -264,3 +275,10 @@ class Stream:
 
     def _tensor(self, tokens: list[int]) -> Tensor:
         return torch.tensor([tokens], device=self.device)
+
+
+def _parse_count(text: str) -> int:
+    """Return the number of tokens in the metadata of a saved state; raise ValueError if it is none."""
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        raise ValueError("the saved state does not hold the number of its tokens")
+    return int(text)

@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from ..core.errors import InputError
 from ..core.state import state_bytes
 from ..decoding.prompt_reading import TextState
 from ..runs.run import Run
@@ -158,7 +159,7 @@ def save_session(run: Run, session: Session) -> bytes:
     """Return the state of a session as the file that `Stream.load` reads."""
     stream = run.stream()
     if session.text is not None:
-        stream.continue_from(session.text, session.last, session.occurred)
+        stream.continue_from(session.text, session.last, session.occurred, session.num_tokens)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "state.safetensors"
         stream.save(path)
@@ -174,6 +175,10 @@ def load_session(run: Run, session: Session, data: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "state.safetensors"
         path.write_bytes(data)
-        stream = run.stream().load(path)
+        try:
+            stream = run.stream().load(path)
+        except InputError as error:
+            reason = str(error).removeprefix(f"{path}: ").partition(";")[0]
+            raise InputError(f"state: {reason}; send one that was saved from a text of this model") from None
     session.text, session.last = TextState(stream.state, stream.logits), stream.last
-    session.occurred, session.num_tokens = stream.occurred, 0
+    session.occurred, session.num_tokens = stream.occurred, stream.num_tokens

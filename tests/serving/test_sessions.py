@@ -1,0 +1,145 @@
+"""Sessions: a text in parts is the text in one, on the server, in a file, and in another process."""
+
+import threading
+import time
+
+import pytest
+
+import seriatim
+from seriatim.serving.service_limits import Limits
+
+from .conftest import Served, serving
+
+WRITERS = ("chars", "lm", "lm-words", "ngram")
+STATE = {"Content-Type": "application/octet-stream"}
+
+
+@pytest.mark.parametrize("model", WRITERS)
+def test_a_text_in_parts_is_the_text_of_a_stream(served: Served, model: str) -> None:
+    run = served.service.models[model].run
+    stream, name = run.stream(), f"parts-{model}"
+    for part, seed in (("the cat ", 1), ("sees ", 2), ("", 3), ("the sea .", 4)):
+        stream.read(part)
+        expected = "".join(stream.generate(max_tokens=6, seed=seed, repetition_penalty=1.1))
+        fields = {"model": model, "prompt": part, "max_tokens": 6, "seed": seed, "repetition_penalty": 1.1}
+        assert served.text(**fields, session=name) == expected
+    described = served.http.get(f"/v1/sessions/{name}", params={"model": model}).json()
+    assert described["tokens"] > 20
+    assert not described["busy"]
+    score = served.post("/v1/score", model=model, input=" a dog", session=name).json()["data"][0]
+    assert score["log_probability"] == pytest.approx(stream.feed(" a dog").log_probability, rel=1e-5)
+
+
+@pytest.mark.parametrize("model", WRITERS)
+def test_a_session_can_be_downloaded_and_restored(served: Served, model: str, tmp_path) -> None:
+    run = served.service.models[model].run
+    served.text(model=model, prompt="the cat ", session="one", max_tokens=5, seed=1)
+    state = served.http.get("/v1/sessions/one/state", params={"model": model})
+    assert state.headers["content-type"] == "application/octet-stream"
+    (tmp_path / "state").write_bytes(state.content)
+    stream = run.stream().load(tmp_path / "state")
+    expected = "".join(stream.generate(max_tokens=10, seed=9))
+    restored = served.http.put("/v1/sessions/two/state", params={"model": model}, content=state.content, headers=STATE)
+    assert restored.status_code == 201
+    for name in ("one", "two"):
+        assert served.text(model=model, prompt="", session=name, max_tokens=10, seed=9) == expected
+    stream.save(tmp_path / "later")
+    params = {"model": model}
+    again = served.http.put(
+        "/v1/sessions/one/state", params=params, content=(tmp_path / "later").read_bytes(), headers=STATE
+    )
+    assert again.status_code == 200
+    later = "".join(stream.generate(max_tokens=5, seed=2))
+    assert served.text(model=model, session="one", max_tokens=5, seed=2) == later
+    for name in ("one", "two"):
+        assert served.http.delete(f"/v1/sessions/{name}", params=params).json()["deleted"]
+        assert served.http.get(f"/v1/sessions/{name}", params=params).status_code == 404
+
+
+def test_a_damaged_state_is_refused(served: Served) -> None:
+    served.text(model="chars", prompt="the", session="whole", max_tokens=3)
+    before = served.http.get("/v1/sessions/whole/state", params={"model": "chars"}).content
+    other = served.http.get("/v1/sessions/whole/state", params={"model": "chars"}).content
+    for data in (b"", b"x" * 100, before[:-8], other.replace(b"seriatim 1", b"seriatim 9")):
+        answer = served.http.put("/v1/sessions/whole/state", params={"model": "chars"}, content=data, headers=STATE)
+        assert answer.status_code == 400, answer.text
+        assert "/tmp" not in answer.text
+    served.text(model="lm", prompt="the", session="foreign", max_tokens=3)
+    foreign = served.http.get("/v1/sessions/foreign/state", params={"model": "lm"}).content
+    answer = served.http.put("/v1/sessions/whole/state", params={"model": "chars"}, content=foreign, headers=STATE)
+    assert answer.status_code == 400
+    assert served.http.get("/v1/sessions/whole/state", params={"model": "chars"}).content == before
+    missing = served.http.put("/v1/sessions/none/state", params={"model": "chars"}, content=b"", headers=STATE)
+    assert missing.status_code == 400
+    assert served.http.get("/v1/sessions/none", params={"model": "chars"}).status_code == 404
+
+
+def test_two_requests_cannot_use_a_session_at_once(served: Served) -> None:
+    fields = {"model": "lm", "prompt": "the", "session": "shared", "logit_bias": {"0": -100}}
+    thread = threading.Thread(target=served.post, args=("/v1/completions",), kwargs={**fields, "max_tokens": 2000})
+    thread.start()
+    served.wait_until(lambda: served.running("lm") == 1)
+    assert served.error("/v1/completions", **fields)[0] == 409
+    assert served.http.delete("/v1/sessions/shared", params={"model": "lm"}).status_code == 409
+    thread.join(60)
+    assert served.text(**fields)
+
+
+@pytest.mark.parametrize("name", ["", "a b", "../x", ".hidden", "x" * 65, "ü"])
+def test_names_are_checked(served: Served, name: str) -> None:
+    assert served.error("/v1/completions", model="lm", prompt="the", session=name)[0] == 400
+
+
+def test_a_request_for_several_texts_has_no_session(served: Served) -> None:
+    status, message = served.error("/v1/completions", model="lm", prompt="the", session="s", n=2)
+    assert (status, message.split(":")[0]) == (400, "session")
+    status, message = served.error("/v1/score", model="lm", input=["a", "b"], session="s")
+    assert (status, message.split(":")[0]) == (400, "session")
+
+
+def test_a_failed_request_leaves_the_session_as_it_was(served: Served) -> None:
+    params = {"model": "lm"}
+    served.text(**params, prompt="the cat", session="kept", max_tokens=3)
+    before = served.http.get("/v1/sessions/kept/state", params=params).content
+    assert served.error("/v1/completions", **params, prompt="\u4e2d", session="kept")[0] == 400
+    assert served.error("/v1/completions", **params, prompt="\u4e2d", session="new")[0] == 400
+    assert served.http.get("/v1/sessions/kept/state", params=params).content == before
+    assert served.http.get("/v1/sessions/new", params=params).status_code == 404
+
+
+def test_old_sessions_are_removed(runs) -> None:
+    limits = Limits(max_sessions=2, session_seconds=0.5)
+    with serving({"lm": runs["char-stream"]}, limits) as served:
+        for name in ("a", "b", "a", "c"):
+            served.text(prompt="the", session=name, max_tokens=2)
+        assert [each["id"] for each in served.http.get("/v1/sessions").json()["data"]] == ["c", "a"]
+        time.sleep(0.6)
+        assert served.http.get("/v1/sessions").json()["data"] == []
+    with serving({"lm": runs["char-stream"]}, Limits(session_bytes=1000)) as served:
+        for name in ("a", "b", "c"):
+            served.text(prompt="the", session=name, max_tokens=2)
+            sizes = [each["state_bytes"] for each in served.http.get("/v1/sessions").json()["data"]]
+            assert sum(sizes) <= 1000
+
+
+def test_a_client_that_goes_away_leaves_what_was_written(served: Served) -> None:
+    fields = {"model": "lm", "prompt": "the", "session": "left", "max_tokens": 4000, "logit_bias": {"0": -100}}
+    with served.http.stream("POST", "/v1/completions", json={**fields, "stream": True}) as response:
+        next(response.iter_lines())
+    served.wait_until(lambda: served.running("lm") == 0, 1)
+    served.wait_until(lambda: not served.http.get("/v1/sessions/left", params={"model": "lm"}).json()["busy"])
+    tokens = served.http.get("/v1/sessions/left", params={"model": "lm"}).json()["tokens"]
+    assert 3 < tokens < 4000
+    assert served.text(model="lm", session="left", max_tokens=2) != ""
+
+
+def test_a_saved_stream_of_the_run_is_a_session(served: Served, tmp_path) -> None:
+    run = seriatim.load(served.service.models["chars"].run.path)
+    stream = run.stream()
+    stream.feed("the old man ")
+    stream.save(tmp_path / "state")
+    served.http.put(
+        "/v1/sessions/mine/state", params={"model": "chars"}, content=(tmp_path / "state").read_bytes(), headers=STATE
+    ).raise_for_status()
+    expected = "".join(stream.generate(max_tokens=8, temperature=0))
+    assert served.text(model="chars", session="mine", max_tokens=8, temperature=0) == expected
