@@ -6,7 +6,6 @@ the texts in progress, and takes memory of its own.
 
 import asyncio
 import contextlib
-import importlib.util
 import secrets
 import sys
 import tempfile
@@ -22,9 +21,8 @@ from .http_errors import HttpError
 from .json_bodies import BodyLimits, read_request
 from .request_fields import InspectRequest
 from .server import until_disconnect
-from .service import Service
+from .service import INSPECT, Service, can_inspect
 
-NEEDED = ("matplotlib", "jinja2")
 MAX_PAGES = 32
 MAX_SECONDS = 300.0
 ERROR_PREFIX = "seriatim: error: "
@@ -52,9 +50,9 @@ class InspectionPages:
     async def write(self, request: Request) -> Response:
         """Write a page, and return its address."""
         fields = await read_request(request, InspectRequest, BodyLimits(self.service.limits.max_body))
-        model = self.service.find(fields.model, "/v1/inspect")
-        if missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
-            raise HttpError(501, f"pages need {' and '.join(missing)}; pip install 'seriatim[report]' on the server")
+        if not can_inspect():
+            raise HttpError(501, "pages need matplotlib and jinja2 on the server; pip install 'seriatim[report]'")
+        model = self.service.find(fields.model, INSPECT)
         if self._writing.locked():
             raise HttpError(
                 429, "another page is being written; try again in a few seconds", headers={"Retry-After": "5"}

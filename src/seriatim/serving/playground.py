@@ -15,9 +15,8 @@ from ..report.palette import DARK, LIGHT
 TEMPLATES = Path(__file__).parent / "templates"
 REPORT_TEMPLATES = Path(__file__).parents[1] / "report" / "templates"
 SCRIPTS = (
-    *("values.js", "requests.js", "answer_stream.js", "tokens.js", "token_texts.js", "links.js", "differences.js"),
-    *("answers.js", "settings.js", "panels.js", "write.js", "score.js", "answer.js", "compare.js", "inspect.js"),
-    *("tabs.js", "start.js"),
+    *("values.js", "requests.js", "tokens.js", "token_texts.js", "links.js", "answers.js", "settings.js"),
+    *("panels.js", "write.js", "text_panels.js", "compare.js", "tabs.js", "start.js"),
 )
 """The parts of the script, in their order; they come after the first script of the report kit."""
 

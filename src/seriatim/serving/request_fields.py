@@ -139,6 +139,7 @@ def answer_request(task: type[AnyTask]) -> type[AnswerRequest]:
     fields: dict[str, object] = {}
     for name, field in task.answer_settings.model_fields.items():
         ranges = [part for part in field.metadata if not _skips(part)]
-        fields[name] = (Annotated[field.annotation, *ranges] if ranges else field.annotation, field.default)
+        kind = Annotated[field.annotation, *ranges] if ranges else field.annotation
+        fields[name] = (kind, Field(field.default, description=field.description))
     name = f"{task.endpoint.capitalize()}Request"
     return create_model(name, __base__=AnswerRequest, __doc__=AnswerRequest.__doc__, **fields)  # type: ignore[call-overload,no-any-return]

@@ -98,7 +98,10 @@ def scored(tokenizer: Tokenizer, text: str, ids: Sequence[int], scores: Sequence
 
 
 def spans(tokenizer: Tokenizer, text: str, ids: Sequence[int]) -> list[dict[str, object]]:
-    """Return each token of a text with the characters that it covers; a boundary at its end covers none."""
+    """Return each token of a text with the characters that it covers; a boundary at its end covers none.
+
+    All tokens of one character cover this character.
+    """
     prepared = tokenizer.prepare(text)
     raw = np.frombuffer(prepared.encode(), dtype=np.uint8)
     before = np.concatenate([[0], np.cumsum((raw & 0xC0) != 0x80)])  # characters that begin in so many bytes
@@ -108,7 +111,8 @@ def spans(tokenizer: Tokenizer, text: str, ids: Sequence[int]) -> list[dict[str,
     found, start = list[dict[str, object]](), 0
     for token, end in zip(ids, ends, strict=True):
         piece = raw[start:end].tobytes().decode("utf-8", "replace") if end > start else tokenizer.describe(int(token))
-        found.append({"id": int(token), "text": piece, "start": int(before[start]), "end": int(before[end])})
+        first = int(before[start]) - (1 if start < end and raw[start] & 0xC0 == 0x80 else 0)  # within a character
+        found.append({"id": int(token), "text": piece, "start": first, "end": int(before[end])})
         start = end
     return found
 

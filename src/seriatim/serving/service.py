@@ -1,5 +1,7 @@
 """What a server serves: models by name, each with its thread, and their sessions."""
 
+import functools
+import importlib.util
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -18,8 +20,15 @@ from .session_store import SessionStore
 from .text_engine import TextEngine
 from .text_metrics import TextMetrics
 
+INSPECT = "/v1/inspect"
 FINGERPRINT = 16
 """Digits of a fingerprint."""
+
+
+@functools.cache
+def can_inspect() -> bool:
+    """Return whether the packages are installed that draw the page of `inspect`."""
+    return all(importlib.util.find_spec(name) is not None for name in ("matplotlib", "jinja2"))
 
 
 class ServedModel:
@@ -47,6 +56,11 @@ class ServedModel:
     def endpoints(self) -> Sequence[str]:
         """The addresses of what the model does, the main one first."""
         raise NotImplementedError
+
+    @property
+    def shared_endpoints(self) -> Sequence[str]:
+        """The addresses that all models have."""
+        return ("/v1/tokenize", INSPECT) if can_inspect() else ("/v1/tokenize",)
 
     def described(self) -> dict[str, object]:
         """Return what ``/v1/models`` tells about the model."""
@@ -85,7 +99,7 @@ class ServedWriter(ServedModel):
     @property
     def endpoints(self) -> Sequence[str]:
         """The addresses of what the model does, the main one first."""
-        return ("/v1/completions", "/v1/score", "/v1/tokenize", "/v1/inspect")
+        return ("/v1/completions", "/v1/score", *self.shared_endpoints)
 
     def described(self) -> dict[str, object]:
         """Return what ``/v1/models`` tells about the model."""
@@ -107,7 +121,7 @@ class ServedAnswerer(ServedModel):
     @property
     def endpoints(self) -> Sequence[str]:
         """The addresses of what the model does, the main one first."""
-        return (f"/v1/{self.run.task.endpoint}", "/v1/tokenize", "/v1/inspect")
+        return (f"/v1/{self.run.task.endpoint}", *self.shared_endpoints)
 
     def described(self) -> dict[str, object]:
         """Return what ``/v1/models`` tells about the model."""

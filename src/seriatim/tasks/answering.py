@@ -39,23 +39,29 @@ SEARCHING = ("beam", "length_penalty", "min_length")
 class AnswerSettings(Section):
     """How answers are computed: by beam search (`Beam`), or by sampling (`Sampling`) if one of `SAMPLING` is given.
 
-    ``beam`` and ``length_penalty`` None are those of the run (`Options`); the beam holds at least ``n_best`` answers.
-
-    ``alignments`` adds the source tokens that each answer attends to, which takes a second pass. The samples of a
-    source depend on it and on ``seed`` only; without a seed they differ. Values are checked where they are used; the
-    ranges that are declared here are those that a server allows.
+    Values are checked where they are used; the ranges that are declared here are those that a server allows.
     """
 
     beam: SkipValidation[Annotated[int | None, Field(ge=1, le=64)]] = None
+    """Number of hypotheses of beam search, at least ``n_best``; None is that of the run."""
     length_penalty: SkipValidation[Annotated[float | None, Field(ge=0, le=100)]] = None
+    """Prefers longer answers; 0 does not. None is that of the run."""
     n_best: SkipValidation[Annotated[int, Field(ge=1, le=64)]] = 1
+    """Number of answers to each input."""
     min_length: SkipValidation[Annotated[int, Field(ge=0, le=4096)]] = 0
+    """Smallest number of tokens of an answer."""
     alignments: bool = False
+    """Add the source tokens that each answer attends to, which takes a second pass."""
     temperature: SkipValidation[Annotated[float, Field(ge=0, le=100)]] = 1.0
+    """Divides the logits of sampled answers; 0 takes the likeliest token."""
     top_k: SkipValidation[Annotated[int | None, Field(ge=1, lt=1 << 31)]] = None
+    """Sample from the k likeliest tokens."""
     top_p: SkipValidation[Annotated[float | None, Field(gt=0, le=1)]] = None
+    """Sample from the likeliest tokens that together have this probability."""
     min_p: SkipValidation[Annotated[float | None, Field(gt=0, le=1)]] = None
+    """Sample from tokens with at least this share of the probability of the likeliest one."""
     seed: SkipValidation[Annotated[int | None, Field(ge=0, lt=1 << 63)]] = None
+    """The samples of an input depend on it and on the seed only; without a seed they differ."""
 
     def with_search(self, options: Options) -> "AnswerSettings":
         """Return the settings with the beam and the length penalty of a run where none is given."""

@@ -39,9 +39,10 @@ Item: TypeAlias = Sentence | str | Sequence[str]
 
 
 class AnswerSettings(Section):
-    """What answers contain: ``probabilities`` of the tags, from a pass forward and backward over each sentence."""
+    """What answers contain."""
 
     probabilities: bool = True
+    """Return the probability of each tag, from a pass forward and backward over the sentence."""
 
 
 class Tagging(TaggedFiles[TaggedCorpus, TaggedBatch, Tagger]):

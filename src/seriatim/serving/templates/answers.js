@@ -64,8 +64,8 @@ function taggedWords({ words, tags, probabilities }, other) {
     const tag = make("span", tags[i], { className: "tag", dir: "auto" });
     if (!["O", "_"].includes(tags[i])) tag.style.setProperty("--colour", `var(--c${colourOf(tags[i])})`);
     if (differs) tag.append(make("span", " ≠", { ariaLabel: "differs" }));
-    pair.append(make("bdi", shownText(word), { className: "word" }), tag);
-    if (probabilities?.[i] !== undefined) pair.append(make("small", percent(probabilities[i])));
+    pair.append(make("span", shownText(word), { className: "word" }), tag);
+    if (probabilities?.[i] !== undefined) pair.append(make("small", percent(probabilities[i]), { dir: "ltr" }));
     element.append(pair, " ");
   });
   return element;
@@ -86,13 +86,19 @@ function filledText({ text }, input, other) {
     const start = text.indexOf(bare, place);
     if (start < 0) return other ? markedText(text, other.text ?? "") : answerText(text); // the model writes it otherwise
     const end = i === between.length - 1 && !bare ? text.length : start;
-    if (i) pieces.push(make("ins", shownText(text.slice(place, end))));
+    if (i) pieces.push(...filledGap(text.slice(place, end)));
     pieces.push(shownText(text.slice(end, start + bare.length)));
     place = Math.max(end, start + bare.length);
   }
   const paragraph = answerText("");
   paragraph.append(...pieces, shownText(text.slice(place)));
   return paragraph;
+}
+
+// The word in a gap, and the spaces around it.
+function filledGap(text) {
+  const word = text.trim(), before = text.length - text.trimStart().length;
+  return [text.slice(0, before), make("ins", shownText(word)), text.slice(before + word.length)];
 }
 
 function gapLists(masks) {
@@ -114,4 +120,46 @@ function otherAnswers(answers) {
     list.append(item);
   }
   return list;
+}
+
+// Differences between two texts, word by word: the longest common subsequence of their words.
+const LONGEST_DIFFERENCE = 1500; // words; the table of a longer text would be too large
+
+const wordsOf = (text) => text.match(/\s+|[^\s]+/g) ?? [];
+
+// For each piece of `text`, as [piece, whether it is missing from `other`].
+function markedPieces(text, other) {
+  const pieces = wordsOf(text);
+  const kept = text === other ? null : commonPlaces(pieces, wordsOf(other));
+  return pieces.map((piece, i) => [piece, kept !== null && !kept.has(i) && piece.trim() !== ""]);
+}
+
+// The places of the pieces of `first` that are part of the longest common subsequence with `second`.
+function commonPlaces(first, second) {
+  if (Math.max(first.length, second.length) > LONGEST_DIFFERENCE) return new Set(first.keys());
+  const width = second.length + 1;
+  const lengths = new Uint16Array((first.length + 1) * width);
+  for (let i = first.length - 1; i >= 0; i -= 1) {
+    for (let j = second.length - 1; j >= 0; j -= 1) {
+      lengths[i * width + j] = first[i] === second[j]
+        ? lengths[(i + 1) * width + j + 1] + 1
+        : Math.max(lengths[(i + 1) * width + j], lengths[i * width + j + 1]);
+    }
+  }
+  const places = new Set();
+  for (let i = 0, j = 0; i < first.length && j < second.length;) {
+    if (first[i] === second[j]) { places.add(i); i += 1; j += 1; }
+    else if (lengths[(i + 1) * width + j] >= lengths[i * width + j + 1]) i += 1;
+    else j += 1;
+  }
+  return places;
+}
+
+// A text with what differs from another one marked.
+function markedText(text, other) {
+  const paragraph = answerText("");
+  for (const [piece, differs] of markedPieces(text, other)) {
+    paragraph.append(differs ? make("mark", shownText(piece)) : shownText(piece));
+  }
+  return paragraph;
 }

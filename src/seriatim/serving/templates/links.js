@@ -29,7 +29,7 @@ function linkedGroup({ name, tokens }) {
   group.setAttribute("role", "group");
   group.setAttribute("aria-label", `${name}, token by token: arrow keys go from token to token`);
   tokens.forEach((token, i) => {
-    const span = make("span", shownText(token), { className: "token", tabIndex: i ? -1 : 0 });
+    const span = make("span", shownText(token), { className: isSymbol(token) ? "token symbol" : "token", tabIndex: i ? -1 : 0 });
     if (isSymbol(token)) span.dir = "ltr";
     span.setAttribute("role", "button");
     group.append(span);

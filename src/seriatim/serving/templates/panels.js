@@ -1,10 +1,12 @@
 // What all panels share: a form that starts a request, a button that stops it, what happens in words, and the request
 // as a command. A panel gives `requests()`, a list of [path, body], and `respond(signal)`, which shows the answer.
+const wide = matchMedia("(min-width: 56rem)");
+
 class Panel {
   constructor(name, verb) {
     this.section = document.getElementById(name);
     this.form = this.section.querySelector("form");
-    this.form.querySelector(".main").append(document.getElementById("panel-parts").content.cloneNode(true));
+    this.form.append(document.getElementById("panel-parts").content.cloneNode(true));
     const part = (selector) => this.form.querySelector(selector);
     Object.assign(this, { go: part(".go"), copy: part(".curl-copy"), said: part("[role=status]"), progress: part(".progress") });
     Object.assign(this, { error: part(".error"), output: part(".output"), command: part("details.curl"), text: part("textarea") });
@@ -23,6 +25,12 @@ class Panel {
       else this.start();
     });
     this.form.addEventListener("input", () => this.changed());
+    // Beside the text there is room for the settings; below it they are folded.
+    const folded = this.form.querySelector("details.settings");
+    if (folded) {
+      folded.open = wide.matches;
+      wide.addEventListener("change", () => { folded.open = wide.matches; });
+    }
     this.copy.addEventListener("click", () => this.copyCommand());
     this.command.addEventListener("toggle", () => this.tellCommand());
   }
@@ -32,7 +40,7 @@ class Panel {
 
   // Another model was chosen: what is shown was not written by it.
   setModel(model) {
-    this.stop();
+    this.abandon();
     this.model = model;
     this.clear();
     this.restore();
@@ -65,25 +73,35 @@ class Panel {
 
   stop() { this.control?.abort(); }
 
+  // Stop without a word: what would be shown is not wanted any more.
+  abandon() {
+    this.stop();
+    this.control = null;
+    this.go.textContent = this.verb;
+  }
+
   async start() {
     const control = new AbortController(), started = performance.now();
     this.control = control;
     this.begin();
     this.say("Waiting for the model…");
     this.go.textContent = "Stop";
+    let problem = null;
     try {
       await this.respond(control.signal);
-      if (!control.signal.aborted) this.say(this.summary((performance.now() - started) / 1000));
     } catch (error) {
-      if (control.signal.aborted) this.say(this.stopped((performance.now() - started) / 1000));
-      else {
-        this.say("");
-        this.fail(error instanceof ServerError ? error : new ServerError(0, `The answer cannot be shown: ${error.message}`));
-      }
-    } finally {
-      if (this.control === control) this.control = null;
-      this.go.textContent = this.verb;
+      problem = error;
     }
+    if (this.control !== control) return; // abandoned
+    this.control = null;
+    this.go.textContent = this.verb;
+    this.end(problem, control.signal.aborted, (performance.now() - started) / 1000);
+  }
+
+  end(problem, isStopped, seconds) {
+    if (isStopped) this.say(this.stopped(seconds));
+    else this.say(problem ? "" : this.summary(seconds));
+    if (problem && !isStopped) this.fail(problem instanceof ServerError ? problem : new ServerError(0, `The answer cannot be shown: ${problem.message}`));
   }
 
   begin() { this.clear(); }

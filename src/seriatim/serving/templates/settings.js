@@ -9,15 +9,15 @@ function settingKind(schema) {
   return found ? { ...schema, ...found } : null;
 }
 
-// Fill a field set with one field for each setting; it is hidden if there is none.
-function showSettings(fieldset, schema) {
+// Show one field for each setting; the element is hidden if there is none.
+function showSettings(element, schema) {
   const fields = [];
   for (const [name, setting] of Object.entries(schema?.properties ?? {})) {
     const kind = settingKind(setting);
     if (kind) fields.push(settingField(name, kind, setting));
   }
-  fieldset.replaceChildren(make("legend", "Settings"), ...fields);
-  fieldset.hidden = fields.length === 0;
+  element.querySelector(".fields").replaceChildren(...fields);
+  element.hidden = fields.length === 0;
 }
 
 function settingField(name, kind, schema) {
@@ -53,9 +53,9 @@ function settingInput(kind, schema) {
 }
 
 // The settings that differ from their defaults, for a request.
-function chosenSettings(fieldset) {
+function chosenSettings(element) {
   const settings = {};
-  for (const input of fieldset.querySelectorAll("[data-kind]")) {
+  for (const input of element.querySelectorAll("[data-kind]")) {
     const name = input.name.slice("setting:".length);
     if (input.type === "checkbox") {
       if (String(input.checked) !== input.dataset.default) settings[name] = input.checked;

@@ -31,6 +31,7 @@ function chooseModel() {
   const model = playground.models.find((each) => each.id === document.getElementById("model").value);
   store("model", model.id);
   document.getElementById("facts").textContent = facts(model).join(" · ");
+  for (const panel of Object.values(playground.panels)) panel.abandon();
   for (const { panel } of tabsOf(model)) playground.panels[panel].setModel(model);
   showTabs(model);
 }
@@ -72,7 +73,7 @@ function keyboardListeners() {
       tokenBox.close();
       panel?.stop();
     }
-    if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && panel && !panel.control) {
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && panel && !panel.control && !event.target.closest("#key-form")) {
       event.preventDefault();
       panel.form.requestSubmit();
     }

@@ -14,7 +14,9 @@ function tabsOf(model) {
   ];
 }
 
-const hashName = () => decodeURIComponent(location.hash.slice(1));
+function hashName() {
+  try { return decodeURIComponent(location.hash.slice(1)); } catch { return ""; }
+}
 
 function showTabs(model) {
   const list = document.getElementById("tabs");

@@ -101,7 +101,7 @@ const tokenBox = {
     this.held = token;
     token.classList.add("held");
     const several = details.count > 1 ? `${details.count} tokens, ` : "";
-    const note = `${several}${decimals(details.bits, 2)} bits: ${percent(2 ** -details.bits)}`;
+    const note = details.count ? `${several}${decimals(details.bits, 2)} bits: ${percent(2 ** -details.bits)}` : "The server gave no probability.";
     const parts = details.alternatives.length ? [make("div", details.count > 1 ? "Expected for the first:" : "Expected here:"), alternatives(details)] : [];
     this.element.replaceChildren(make("div", note), ...parts);
     placed(this.element, token.getClientRects()[0] ?? token.getBoundingClientRect());

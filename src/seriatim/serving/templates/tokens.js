@@ -70,7 +70,8 @@ class TokenJoiner {
 
   next() {
     const [token] = this.waiting;
-    if (!token || !this.text) return null;
+    if (!this.text) return null;
+    if (!token) return this.takePlain();
     if (!isPart(token)) {
       if (!this.text.startsWith(token.name) && token.name.startsWith(this.text)) return null; // more of it is coming
       return this.take(1, this.text.startsWith(token.name) ? token.name.length : this.lengthOfOther(token));
@@ -95,11 +96,17 @@ class TokenJoiner {
     return shown(group, text || group.map((each) => each.name).join(""));
   }
 
-  // What is left at the end: text without tokens, and the end of the text. Tokens without text belong to a stop string.
+  // Text for which the server has given no tokens.
+  takePlain() {
+    const { text } = this;
+    this.text = "";
+    return { text, name: text, bits: 0, alternatives: [], count: 0, symbol: false };
+  }
+
+  // What is left at the end: the rest of the text, or the token that ends it. Other tokens without text belong to a stop string.
   rest() {
     const [first] = this.waiting;
     if (this.text && first) return [this.take(this.waiting.length, this.text.length)];
-    if (this.text) return [{ text: this.text, name: this.text, bits: 0, alternatives: [], count: 0, symbol: false }];
     return first && isSymbol(first.name) ? [shown([first], first.name)] : [];
   }
 }

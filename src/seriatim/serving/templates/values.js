@@ -15,7 +15,8 @@ const pictured = (text) => text.replace(PICTURES, (sign) => String.fromCharCode(
 const shownText = (text) => pictured(text.replaceAll("\n", "↵\n").replaceAll("\t", "⇥\t"));
 const shownToken = (text) => pictured(text.replaceAll("\n", "↵").replaceAll("\t", "⇥").replaceAll(" ", "␣")) || "∅";
 
-const isSymbol = (text) => /^<\/?[a-z_]+>$/i.test(text);
+// Names of tokens that are no part of a text.
+const isSymbol = (text) => /^(<\/?(s|unk|pad|mask)>|\[(CLS|SEP|UNK|PAD|MASK)\])$/.test(text);
 
 // Storage may be forbidden; the page then works without memory.
 function stored(name) {

@@ -1,5 +1,5 @@
 // Text that a language model writes after a prompt, token by token.
-const FINISHES = { length: "the largest number of tokens was reached", stop: "the text ended" };
+const FINISHES = { length: "max tokens was reached", stop: "the text ended" };
 const OPTIONAL_NUMBERS = ["max_tokens", "temperature", "top_p", "seed"];
 const ALTERNATIVES = 5;
 const PROGRESS_EVERY = 200; // milliseconds
@@ -15,6 +15,7 @@ class WritePanel extends Panel {
     document.getElementById("new-session").addEventListener("click", () => this.endSession());
     this.session.addEventListener("change", () => this.endSession());
     this.sessionName = null;
+    this.hasSession = false; // whether the server knows the session
     this.texts = null;
   }
 
@@ -54,25 +55,32 @@ class WritePanel extends Panel {
   async respond(signal) {
     const [[path, body]] = this.requests();
     const { texts } = this;
-    texts.addPlain(body.prompt);
     const joiner = new TokenJoiner(), started = performance.now();
+    let isRead = false;
     try {
       for await (const { choices: [choice] } of streamedObjects(path, body, signal)) {
+        if (!isRead) this.showPrompt(body.prompt);
+        isRead = true;
         if (!choice) continue; // the last object may hold the usage alone
         const tokens = streamedTokens(choice);
         this.count += tokens.length;
         this.finish = choice.finish_reason ?? this.finish;
-        texts.add(tokens.length || !choice.text ? joiner.add(tokens, choice.text) : joiner.add([], choice.text));
+        texts.add(joiner.add(tokens, choice.text));
         this.tellProgress(started);
       }
     } finally {
       texts.add(joiner.rest());
       texts.flush();
     }
-    if (this.inSession) {
-      this.text.value = "";
-      this.changed();
-    }
+  }
+
+  // The prompt is shown when the model has read it. In a session it must not be sent again.
+  showPrompt(prompt) {
+    this.texts.addPlain(prompt);
+    if (!this.inSession) return;
+    this.hasSession = true;
+    this.text.value = "";
+    this.changed();
   }
 
   tellProgress(started) {
@@ -83,12 +91,12 @@ class WritePanel extends Panel {
     this.progress.textContent = this.speed((now - started) / 1000);
   }
 
-  speed(seconds) { return `${counted(this.count, "token")}, ${decimals(this.count / seconds, 0)}\u00a0tokens/s`; }
-  summary(seconds) { return `${this.speed(seconds)} in ${decimals(seconds, 2)}\u00a0s; ${FINISHES[this.finish] ?? this.finish ?? "no reason for the end was given"}.`; }
+  speed(seconds) { return `${counted(this.count, "token")} in ${decimals(seconds, 2)}\u00a0s, ${decimals(this.count / seconds, 0)}\u00a0tokens/s`; }
+  summary(seconds) { return `${this.speed(seconds)}; ${FINISHES[this.finish] ?? this.finish ?? "no reason for the end was given"}.`; }
   stopped(seconds) { return `Stopped after ${this.speed(seconds)}.`; }
 
   async endSession() {
-    this.stop();
+    this.abandon();
     const name = this.forgetSession();
     this.clear();
     this.tellCommand();
@@ -98,8 +106,8 @@ class WritePanel extends Panel {
   }
 
   forgetSession() {
-    const name = this.sessionName;
-    this.sessionName = null;
+    const name = this.hasSession ? this.sessionName : null;
+    Object.assign(this, { sessionName: null, hasSession: false });
     return name;
   }
 }

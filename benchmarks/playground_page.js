@@ -1,4 +1,4 @@
-// What playground.py asks of the playground: each function returns a value, or a list of problems in words.
+// What playground_checks.py asks of the playground: each function returns a value, or a list of problems in words.
 window.checks = (() => {
   const query = (selector) => document.querySelector(selector);
   const visible = (element) => element.checkVisibility({ visibilityProperty: true });
@@ -30,7 +30,8 @@ window.checks = (() => {
 
   return {
     ready: () => document.querySelectorAll("[role=tab]").length > 0,
-    models: () => [...query("#model").options].map((option) => option.value),
+    // Those without a limit come first, since some checks ask for long texts.
+    models: () => playground.models.toSorted((a, b) => Boolean(a.context) - Boolean(b.context)).map((model) => model.id),
     tabs: () => [...document.querySelectorAll("[role=tab]")].map((tab) => tab.id.slice("tab-".length)),
     chooseModel(id) {
       query("#model").value = id;
