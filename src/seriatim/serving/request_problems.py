@@ -54,29 +54,38 @@ def explain_problems(error: ValidationError, data: object, model: type[BaseModel
         model: The fields that are known, for unknown ones.
     """
     problems = error.errors(include_url=False)
-    first = problems[0]["loc"][:1]
-    grouped: dict[Path, list[ErrorDetails]] = {}
+    field = problems[0]["loc"][:1]
+    branches: dict[Path, tuple[Path, ErrorDetails]] = {}  # the first problem of each of the types that a value may have
     for problem in problems:
-        if problem["loc"][:1] == first:
-            grouped.setdefault(_path(problem, data), []).append(problem)
-    # Of a value that may have several types, the type that fits furthest is the one that was meant.
-    path = max(grouped, key=lambda path: (len(path), [part for part in path if isinstance(part, int)]))
+        if problem["loc"][:1] == field:
+            path, types = _split(problem, data)
+            branches.setdefault(types, (path, problem))
+    # The type that fits furthest into the value is the one that was meant.
+    path = max((path for path, _ in branches.values()), key=_position)
+    meant = [problem for other, problem in branches.values() if other == path]
     name = ".".join(str(part) if len(str(part)) <= 60 else shown(part) for part in path)
-    reason = _reason(grouped[path], path, model)
+    reason = _reason(meant, path, model)
     return HttpError(400, f"{name}: {reason}" if name else reason, param=name or None)
 
 
-def _path(problem: ErrorDetails, data: object) -> Path:
-    """Return the place of a problem in the data, without the types that pydantic tried."""
+def _split(problem: ErrorDetails, data: object) -> tuple[Path, Path]:
+    """Return the place of a problem in the data, and the types that pydantic tried on the way."""
     path: list[str | int] = []
+    types: list[str | int] = []
     for part in problem["loc"]:
         in_list = isinstance(data, list) and isinstance(part, int) and part < len(data)
         if in_list or (isinstance(data, dict) and part in data):
             data = data[part]  # type: ignore[index]
             path.append(part)
+        else:
+            types.append(part)
     if problem["type"] == "missing":
-        path.append(problem["loc"][-1])
-    return tuple(path)
+        path.append(types.pop())
+    return tuple(path), tuple(types)
+
+
+def _position(path: Path) -> list[int]:
+    return [part if isinstance(part, int) else 0 for part in path]
 
 
 def _reason(problems: list[ErrorDetails], path: Path, model: type[BaseModel]) -> str:
