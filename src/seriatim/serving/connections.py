@@ -15,7 +15,7 @@ REFUSED_SECONDS = 0.2
 """The time for which a refused connection stays open, so that its client can read why it was refused."""
 MAX_LINGERING = 16
 """The number of refused connections that stay open for that time; others are closed at once."""
-LINGER_SECONDS, LINGER_BYTES = 2.0, 64 << 20
+LINGER_SECONDS, LINGER_BYTES = 1.0, 64 << 20
 """How long, and how far, the rest of a request is read and dropped after a response that closes the connection."""
 
 

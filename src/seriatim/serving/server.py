@@ -5,6 +5,7 @@ import errno
 import logging
 import socket
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from types import FrameType
 
@@ -138,7 +139,7 @@ class LimitedServer(uvicorn.Server):
 
         super().__init__(
             uvicorn.Config(
-                _without_answered_errors(app),
+                _quiet(app, self.limits),
                 http=Protocol,
                 loop="asyncio",
                 ws="none",
@@ -181,16 +182,24 @@ class LimitedServer(uvicorn.Server):
             await super().shutdown(sockets)
         finally:
             ending.cancel()
+        if self.force_exit:
+            await self._end(0)
+            with suppress(TimeoutError):  # uvicorn leaves this out, and the application could not release what it has
+                await asyncio.wait_for(self.lifespan.shutdown(), END_SECONDS)
 
     async def _end_late(self) -> None:
         loop = asyncio.get_running_loop()
         end = loop.time() + self.settings.shutdown_seconds
         while loop.time() < end and not self.force_exit:
             await asyncio.sleep(TICK)
+        await self._end(0 if self.force_exit else END_SECONDS)
+
+    async def _end(self, seconds: float) -> None:
+        """Disconnect all clients, and cancel the handlers that still run after some seconds."""
         self.graceful = False
         for connection in list(self.server_state.connections):
             connection.transport.abort()
-        await asyncio.sleep(0 if self.force_exit else END_SECONDS)
+        await asyncio.sleep(seconds)
         for task in list(self.server_state.tasks):
             task.cancel()
 
@@ -204,8 +213,11 @@ def _log_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, object])
     loop.default_exception_handler(context)
 
 
-def _without_answered_errors(app: ASGIApp) -> ASGIApp:
-    """Return an application that does not raise what it has answered and logged, which uvicorn would log again."""
+def _quiet(app: ASGIApp, limits: ConnectionLimits) -> ASGIApp:
+    """Return an application that does not raise what uvicorn would log without need.
+
+    That are exceptions that were answered and logged, clients that went away, and the end of a shutdown.
+    """
 
     async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
         answered = False
@@ -219,6 +231,9 @@ def _without_answered_errors(app: ASGIApp) -> ASGIApp:
             await app(scope, receive, send_and_see)
         except ClientDisconnect:
             pass
+        except asyncio.CancelledError:
+            if not limits.stopping:
+                raise
         except Exception:
             if not answered:
                 raise
