@@ -104,7 +104,7 @@ SCHEMA = schemathesis.openapi.from_asgi("/openapi.json", application())
 
 
 @SCHEMA.parametrize()
-@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=20, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 def test_the_document_is_kept(case: schemathesis.Case) -> None:
     case.call_and_validate(
         checks=[

@@ -328,6 +328,7 @@ def test_a_flood_of_connections_with_few_files() -> None:
         assert len(server.process.stderr.read().splitlines()) < 10
 
 
+@pytest.mark.exhaustive
 def test_running_out_of_files_neither_ends_nor_spins() -> None:
     """With fewer files than the server needs besides its connections, accepting itself fails."""
     with running(files=16, header_seconds=1.5) as server:
