@@ -33,7 +33,7 @@ def attempt(data: bytes) -> tuple[dict[str, object] | None, HttpError | None]:
 
 
 @given(st.dictionaries(TEXTS, VALUES), st.booleans(), st.sampled_from([None, 2]))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_valid_documents_are_read_as_json_reads_them(
     value: dict[str, object], ascii_: bool, indent: int | None
 ) -> None:
@@ -53,7 +53,7 @@ def test_anything_else_is_refused(data: bytes) -> None:
 
 
 @given(VALUES)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_depth_is_that_of_the_value(value: object) -> None:
     def levels(value: object) -> int:
         parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
@@ -116,7 +116,7 @@ def test_megabytes_take_little_time(data: bytes) -> None:
     start = time.process_time()
     _, error = attempt(data)
     assert error is None or len(error.message) < 500
-    assert time.process_time() - start < 2
+    assert time.process_time() - start < 10  # minutes if it were quadratic
 
 
 class Options(BaseModel):
