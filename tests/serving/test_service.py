@@ -279,6 +279,9 @@ def test_calls_to_a_thread_that_ended_are_refused() -> None:
     class Idle(ModelThread):
         has_work = False
 
+        def prepare(self) -> None:
+            pass
+
         def fail(self, error: Exception) -> None:
             pass
 

@@ -67,11 +67,13 @@ def serve(options: argparse.Namespace) -> None:
     listening = open_socket(options.host, options.port)  # before the runs are loaded, which takes a while
     runs = {name: _open(folder, options) for name, folder in names.items()}
     code = [f"--{name.replace('_', '-')}" for name in ("allow_code", "allow_changed_code") if getattr(options, name)]
-    application = make_application(Service(runs, limits), rules, tuple(code))
+    service = Service(runs, limits)
+    application = make_application(service, rules, tuple(code))
     host, port = listening.getsockname()[:2]
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     if hosts_for(options.host) is None and rules.key is None:
         print(f"seriatim: {options.host}: others can connect without a key; set {KEY_VARIABLE}", file=sys.stderr)
+    service.start()
     print(printable(f"serving {', '.join(runs)} at {address}"), flush=True)
     serve_app(application, [listening], ServerSettings(shutdown_seconds=options.shutdown_seconds))
 

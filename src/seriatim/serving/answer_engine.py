@@ -1,5 +1,6 @@
 """The thread of a model that answers: inputs of several requests that wait are answered in one batch."""
 
+import contextlib
 from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
@@ -55,6 +56,11 @@ class AnswerEngine(ModelThread):
         question.answers.cancel()
 
     # In the thread of the model
+
+    def prepare(self) -> None:
+        """Answer an input, if the model can read this one."""
+        with contextlib.suppress(InputError):
+            list(self.run.predict(["a"], details=True))
 
     @property
     def has_work(self) -> bool:

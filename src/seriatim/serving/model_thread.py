@@ -5,11 +5,12 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import TypeAlias, TypeVar, cast
 
 from .http_errors import LOGGER, HttpError
 
 Result = TypeVar("Result")
+AnyFuture: TypeAlias = "Future[object]"
 STALLED_SECONDS = 120.0
 """A thread whose present unit of work takes longer counts as dead."""
 
@@ -22,7 +23,7 @@ class ModelDeadError(HttpError):
 
 
 class ModelThread:
-    """A thread with work of its own. Subclasses define `has_work`, `work` and `fail`.
+    """A thread with work of its own. Subclasses define `prepare`, `has_work`, `work` and `fail`.
 
     Args:
         name: of the model, for messages.
@@ -32,13 +33,14 @@ class ModelThread:
         self.name = name
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()  # for the two fields below together
-        self._has_ended, self._futures = False, set[Future[Any]]()
+        self._has_ended, self._futures = False, set[AnyFuture]()
         self._since: float | None = None  # the beginning of the present unit of work
         self._thread = threading.Thread(target=self._run, name=f"seriatim-{name}", daemon=True)
 
-    def start(self) -> None:
-        """Start the thread."""
+    def start(self) -> AnyFuture:
+        """Start the thread, and return the future end of `prepare`."""
         self._thread.start()
+        return cast(AnyFuture, self.call(self.prepare))
 
     def stop(self, seconds: float = 10.0) -> None:
         """Let the thread end after its present unit of work, and wait for it."""
@@ -61,23 +63,28 @@ class ModelThread:
         """
         future: Future[Result] = Future()
         future.set_running_or_notify_cancel()
+        entry = cast(AnyFuture, future)
 
         def run() -> None:
             try:
                 result = function()
             except BaseException as error:
-                self._finish(future)
+                self._finish(entry)
                 future.set_exception(error)
             else:
-                self._finish(future)
+                self._finish(entry)
                 future.set_result(result)
 
         with self._lock:
             if self._has_ended:
                 raise ModelDeadError
-            self._futures.add(future)
+            self._futures.add(entry)
         self._calls.put(run)
         return future
+
+    def prepare(self) -> None:
+        """Do what takes time at the first use of a model, such as compiling its step."""
+        raise NotImplementedError
 
     @property
     def has_work(self) -> bool:
@@ -92,7 +99,7 @@ class ModelThread:
         """End everything that is in progress with an error."""
         raise NotImplementedError
 
-    def _finish(self, future: "Future[Any]") -> None:
+    def _finish(self, future: AnyFuture) -> None:
         with self._lock:
             self._futures.discard(future)
 

@@ -140,7 +140,6 @@ class Service:
     Attributes:
         models: by name.
         registry: of the metrics.
-        is_closing: whether the server is shutting down.
     """
 
     def __init__(self, runs: Mapping[str, Run], limits: Limits | None = None) -> None:
@@ -149,7 +148,7 @@ class Service:
         for name, run in runs.items():
             kind = ServedWriter if run.task.continues_text else ServedAnswerer
             self.models[name] = kind(name, run, self.limits)
-        self.registry = Registry()
+        self.registry, self._has_started = Registry(), False
         self.metrics = TextMetrics(self.registry, {model.name: model.engine for model in self.writers})
         self._measure_sessions()
 
@@ -169,9 +168,11 @@ class Service:
         gauge("seriatim_session_bytes", "Size of the states of sessions.", lambda sessions: sessions.bytes)
 
     def start(self) -> None:
-        """Start the threads of all models."""
-        for model in self.models.values():
-            model.engine.start()
+        """Start the threads of all models, and wait until they are ready; again, it does nothing."""
+        if not self._has_started:
+            self._has_started = True
+            for ready in [model.engine.start() for model in self.models.values()]:
+                ready.result()
 
     def stop(self) -> None:
         """End the threads of all models."""

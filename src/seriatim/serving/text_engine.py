@@ -85,6 +85,15 @@ class TextEngine(ModelThread):
 
     # In the thread of the model
 
+    def prepare(self) -> None:
+        """Generate a token, alone and in a batch, with a batch of its own."""
+        batch, prompt = self._new_batch(), [self.run.tokenizer.begin]
+        for count in (1, 2):
+            for _ in range(count):
+                batch.add(TextRequest(prompt, 0, 2))
+            while not batch.is_empty:
+                batch.advance()
+
     @property
     def has_work(self) -> bool:
         """Whether a text is in progress or waits."""
