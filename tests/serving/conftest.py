@@ -4,12 +4,13 @@ import asyncio
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import httpx
 import pytest
 
 import seriatim
+from seriatim.recurrence.obstacles import uncompiled
 from seriatim.serving.access import AccessRules
 from seriatim.serving.application import make_application
 from seriatim.serving.server import LimitedServer, ServerSettings, open_socket
@@ -50,9 +51,15 @@ class Served:
 
 @contextmanager
 def serving(
-    runs: Mapping[str, seriatim.Run], limits: Limits | None = None, rules: AccessRules | None = None
+    runs: Mapping[str, seriatim.Run],
+    limits: Limits | None = None,
+    rules: AccessRules | None = None,
+    *,
+    compiled: bool = False,
 ) -> Iterator[Served]:
-    service = Service(runs, limits)
+    """A server; without compiled code it starts sooner."""
+    with nullcontext() if compiled else uncompiled():
+        service = Service(runs, limits)
     listening = open_socket("127.0.0.1", 0)
     port = listening.getsockname()[1]
     server = LimitedServer(make_application(service, rules), ServerSettings(shutdown_seconds=5))
@@ -60,7 +67,7 @@ def serving(
     thread.start()
     served = Served(service, port)
     try:
-        served.wait_until(lambda: server.started)
+        served.wait_until(lambda: server.started, 60)
         yield served
     finally:
         served.http.close()

@@ -8,7 +8,10 @@ import threading
 import openai
 import pytest
 
-from .conftest import Served
+import seriatim
+
+from ..conftest import small_config
+from .conftest import Served, serving
 
 WRITERS = ("chars", "bytes", "lm", "lm-lines", "lm-words", "ngram")
 
@@ -190,3 +193,18 @@ def test_a_known_prompt_is_not_read_again(served: Served) -> None:
     known = second["usage"]["prompt_tokens_details"]["cached_tokens"]
     assert first["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
     assert len(prompt) - 256 < known <= len(prompt)
+
+
+@pytest.mark.filterwarnings("ignore:too few n-grams")
+@pytest.mark.parametrize("layer", ["lstm", "transformer", "ngram"])
+def test_answers_of_a_batch_are_bit_for_bit_those_of_single_texts(texts, tmp_path, layer: str) -> None:
+    """With compiled steps; see the page on serving."""
+    model = {"layer": layer} if layer == "ngram" else {"layer": layer, "embedding_size": 24}
+    run = seriatim.train(small_config(texts, tmp_path / layer, model=model, training={"steps": 20}))
+    prompts = ["the cat", "a dog sees the", "she", "our friend likes it . the old man"] * 3
+    fields = {"max_tokens": 20, "temperature": 0, "logprobs": 2, "logit_bias": {"0": -100}}
+    with serving({layer: run}, compiled=True) as served:
+        alone = [served.post("/v1/completions", prompt=prompt, **fields).json()["choices"][0] for prompt in prompts]
+        together = served.post("/v1/completions", prompt=prompts, **fields).json()["choices"]
+    for one, other in zip(alone, together, strict=True):
+        assert (one["text"], one["logprobs"]) == (other["text"], other["logprobs"])

@@ -1,5 +1,6 @@
 """A thread that alone uses one model. Others hand it calls, which it runs between two units of its work."""
 
+import contextvars
 import queue
 import threading
 import time
@@ -35,7 +36,8 @@ class ModelThread:
         self._lock = threading.Lock()  # for the two fields below together
         self._has_ended, self._futures = False, set[AnyFuture]()
         self._since: float | None = None  # the beginning of the present unit of work
-        self._thread = threading.Thread(target=self._run, name=f"seriatim-{name}", daemon=True)
+        run = contextvars.copy_context().run  # settings such as `uncompiled` hold in the thread, too
+        self._thread = threading.Thread(target=run, args=(self._run,), name=f"seriatim-{name}", daemon=True)
 
     def start(self) -> AnyFuture:
         """Start the thread, and return the future end of `prepare`."""
