@@ -44,7 +44,7 @@ window.checks = (() => {
     },
     go() { inPanel(".go").click(); },
     running: () => inPanel(".go").textContent === "Stop",
-    async finished(seconds = 60) {
+    async finished(seconds = 110) {
       const end = performance.now() + 1000 * seconds;
       while (inPanel(".go").textContent === "Stop" && performance.now() < end) await wait(20);
       return inPanel(".go").textContent !== "Stop";

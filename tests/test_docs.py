@@ -17,11 +17,13 @@ from .conftest import sentences
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGES = sorted(DOCS.glob("*.md"))
+SERVED = "serving.md"
+"""Its programs need a server; `tests/serving/test_serving_page.py` runs them."""
 BLOCK = re.compile(r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", re.DOTALL)
 
 
 @pytest.mark.usefixtures("in_process")
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name != SERVED], ids=lambda page: page.name)
 def test_a_page_runs_and_prints_what_it_shows(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As written, but for the steps of a training, the length of its text, and the processes of a comparison."""
 
