@@ -228,9 +228,7 @@ def soak(args: argparse.Namespace, folder: Path, place: Place) -> None:
     slope = float(np.polyfit(times / 3600, sizes, 1)[0]) if len(half) > 2 else float("nan")
     growth = slope * float(times[-1] - times[0]) / 3600
     verdict = "flat" if growth < FLAT * sizes[-1] else "not flat"
-    print(
-        f"\nOver the second half, memory grows by {growth:+.1f} MB, cache and sessions by {caches[-1] - caches[0]:+.1f} MB;"
-    )
+    print(f"\nOver the second half, memory grows by {growth:+.1f} MB, the cache by {caches[-1] - caches[0]:+.1f} MB;")
     print(f"memory is {verdict}. Slope of {len(half)} measurements: {slope:+,.1f} MB an hour", flush=True)
 
 
