@@ -212,7 +212,9 @@ def fits(page: Playground, tabs: dict[str, list[str]], pictures: Path | None = N
             for model, tab in every_tab(tabs):
                 page.choose(model, tab, TEXT)
                 page.finish()
-                if "never seen in training" in str(page.ask("error")):  # the model knows only the characters of its data
+                if "never seen in training" in str(
+                    page.ask("error")
+                ):  # the model knows only the characters of its data
                     page.choose(model, tab, INPUT)
                     page.finish()
                 if error := page.ask("error"):

@@ -48,6 +48,19 @@ def test_unknown_words_are_scored(served: Served) -> None:
     (data,) = served.post("/v1/score", model="lm-words", input="the zyzzyva sees").json()["data"]
     (expected,) = served.service.models["lm-words"].run.score(["the zyzzyva sees"])
     assert len(data["tokens"]) == expected.tokens - 1
+    assert data["unknown_tokens"] == 1
+    known = served.post("/v1/score", model="lm-words", input="the cat sees").json()["data"][0]
+    assert known["unknown_tokens"] == 0
+    assert math.isclose(known["bits_per_byte"], -known["log_probability"] / math.log(2) / known["bytes"])
+    assert data["bits_per_byte"] > -data["log_probability"] / math.log(2) / data["bytes"]
+
+
+def test_bits_per_byte_are_those_of_an_evaluation(served: Served, tmp_path) -> None:
+    text = "the zyzzyva sees the sea ."
+    (tmp_path / "text.txt").write_text(f"{text}\n")
+    run = served.service.models["lm-words"].run
+    (data,) = served.post("/v1/score", model="lm-words", input=f"{text}\n").json()["data"]
+    assert math.isclose(data["bits_per_byte"], run.evaluate(str(tmp_path / "text.txt"))["bits_per_byte"], rel_tol=1e-4)
 
 
 def test_a_line_model_reads_lines(served: Served) -> None:

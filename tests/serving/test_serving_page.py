@@ -48,7 +48,9 @@ class Reader:
             self.serve(code)
             return ""
         command = [sys.executable, "-c", code] if language else ["bash", "-c", f"{SHELL}\n{code}"]
-        done = subprocess.run(command, cwd=self.folder, env=self.environment, text=True, capture_output=True, timeout=120)
+        done = subprocess.run(
+            command, cwd=self.folder, env=self.environment, text=True, capture_output=True, timeout=120
+        )
         assert done.returncode == 0, f"{code}\n{done.stdout}\n{done.stderr}"
         return done.stdout
 

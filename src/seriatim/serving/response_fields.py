@@ -90,7 +90,11 @@ class ScoredSpan(Span):
 
 
 class Score(Closed):
-    """A scored text; ``log_probability`` is in nats."""
+    """A scored text; ``log_probability`` is in nats.
+
+    ``bits_per_byte`` includes the cost of spelling unknown words or characters, so that models with different
+    vocabularies can be compared.
+    """
 
     object: Literal["score"]
     index: int
@@ -98,6 +102,7 @@ class Score(Closed):
     log_probability: float | None
     bits_per_byte: float | None
     bytes: int
+    unknown_tokens: int
     tokens: list[ScoredSpan]
 
 

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from ..data.tokenizers import END, Tokenizer
+from ..data.tokenizers import END, Spelling, Tokenizer
 from ..decoding.continuous_batch import TextRequest
 from ..decoding.next_token_scores import TokenScore
 from .completions import usage
@@ -81,18 +81,21 @@ def check_count(inputs: Sequence[object], most: int) -> None:
 
 
 def scored(tokenizer: Tokenizer, text: str, ids: Sequence[int], scores: Sequence[TokenScore]) -> dict[str, object]:
-    """Return what the endpoint says about a text."""
+    """Return what the endpoint says about a text; its bits include the spelling of unknown words or characters."""
     tokens = [
         {**token, "logprob": finite(score.log_probability), "top": _alternatives(tokenizer, score)}
         for token, score in zip(spans(tokenizer, text, ids), scores, strict=True)
     ]
     total, size = sum(score.log_probability for score in scores), len(text.encode())
-    bits = -total / math.log(2) / size if size else None
+    unknown = tokenizer.unknown_pieces(text)
+    spelled = tokenizer.spelling.nats(Spelling.count_symbols(unknown)) if unknown else 0.0
+    bits = (spelled - total) / math.log(2) / size if size else None
     return {
         "text": text,
         "log_probability": finite(total),
         "bits_per_byte": None if bits is None else finite(bits),
         "bytes": size,
+        "unknown_tokens": len(unknown),
         "tokens": tokens,
     }
 
