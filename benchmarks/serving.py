@@ -6,7 +6,8 @@ throughput: GPT-2 of 124 M and of 4 × 256 with the same random weights in `seri
 and without its continuous batching, and in the server that people write around a model (`plain_server.py`) with
 `generate` of transformers or with CTranslate2. Concurrent clients send streaming completions one after another: prompts
 of 32 tokens that all differ, 64 new tokens, greedy. The servers take turns, and each sleeps during the turns of others.
-`transformers serve` needs packages that Seriatim does not: `pip install --target FOLDER fastapi accelerate`.
+`transformers serve` needs packages that Seriatim does not: `pip install --no-deps --target FOLDER fastapi annotated-doc
+opentelemetry-api accelerate psutil`. Without them, it is left out.
 
 vanish: of 200 clients, half close their connections in the middle of their streams. soak: a mixed load on an n-gram
 model, an LSTM and a Transformer for any length of time. equality: answers in a batch beside answers one by one.
