@@ -53,6 +53,8 @@ def add_serve(verbs: Verbs) -> None:
 
 def serve(options: argparse.Namespace) -> None:
     """Serve runs until SIGTERM or SIGINT."""
+    # Threads of a matrix product that wait for the next one would keep the processor from answering clients.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # is read when PyTorch is imported
     try:
         from ..serving.access import hosts_for
         from ..serving.application import make_application

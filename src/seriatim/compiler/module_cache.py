@@ -10,16 +10,27 @@ import itertools
 import operator
 from collections import OrderedDict
 from collections.abc import Hashable
+from contextvars import ContextVar
 from typing import Generic, TypeVar
 from weakref import WeakKeyDictionary
 
 from torch import Tensor, nn
 
 Entry = TypeVar("Entry")
+_unchanging: ContextVar[bool] = ContextVar("unchanging", default=False)
 
 MODULE_ATTRIBUTES = frozenset(vars(nn.Module())) - {"training"}  # attributes that every module has
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 DEPTH = 3  # how many levels of nested containers and objects in an attribute belong to the fingerprint
+
+
+def assume_unchanging() -> None:
+    """Assume that no module changes after its first use in the present context, for instance in this thread.
+
+    Finding out takes longer than the step of a small model. What is compiled for a module stays in use even if its
+    weights change, or if hooks are registered on it.
+    """
+    _unchanging.set(True)
 
 
 class ModuleCache(Generic[Entry]):
@@ -37,7 +48,7 @@ class ModuleCache(Generic[Entry]):
         record = self._records.get(module)
         if record is None:
             record = self._records[module] = _Record(module, self.max_entries, self.depends_on_values)
-        else:
+        elif not _unchanging.get():
             record.refresh(module)
         return record
 

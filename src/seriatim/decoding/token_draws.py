@@ -196,15 +196,10 @@ def _total(weights: Tensor) -> Tensor:
 
 
 def _argmax(values: Tensor) -> Tensor:
-    """Return the first index of the largest value of each row, in one pass over maxima of blocks."""
-    blocks, tail = _in_blocks(values)
-    if blocks.shape[1] < 2:
+    """Return the first index of the largest value of each row; NumPy finds it many times faster than PyTorch."""
+    if values.device.type != "cpu":
         return values.argmax(1)
-    maxima = blocks.amax(2)
-    if tail.shape[1]:
-        maxima = torch.cat([maxima, tail.amax(1, keepdim=True)], dim=1)
-    positions = _positions(maxima.argmax(1), values.shape[1])
-    return positions.gather(1, values.gather(1, positions).argmax(1, keepdim=True)).squeeze(1)
+    return torch.from_numpy(values.detach().numpy().argmax(1))
 
 
 def _positions(block: Tensor, size: int) -> Tensor:

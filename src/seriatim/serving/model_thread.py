@@ -8,6 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeAlias, TypeVar, cast
 
+from ..compiler.module_cache import assume_unchanging
 from .http_errors import LOGGER, HttpError
 
 Result = TypeVar("Result")
@@ -106,6 +107,7 @@ class ModelThread:
             self._futures.discard(future)
 
     def _run(self) -> None:
+        assume_unchanging()
         try:
             while self._run_calls():
                 if self.has_work:
