@@ -7,6 +7,7 @@ import subprocess
 import sys
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -216,3 +217,20 @@ def test_a_processor_with_other_vector_units_gets_its_own_program(monkeypatch: p
     monkeypatch.setattr(compiler, "_processor", lambda: "flags : another processor")
     names.add(compiler._fingerprint("int nothing;", command))
     assert len(names) == 2
+
+
+def test_a_cache_from_which_nothing_can_be_loaded_is_given_up(logged: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container whose temporary folder is mounted with noexec."""
+
+    def refuse(path: str) -> None:
+        raise OSError(f"{path}: failed to map segment from shared object")
+
+    monkeypatch.setattr(compiler, "ctypes", SimpleNamespace(CDLL=refuse))
+    monkeypatch.setattr(compiler, "_unloadable", set())
+    compiler._warn.cache_clear()
+    with pytest.warns(compiler.UncompiledWarning, match="failed to map segment.*noexec"):
+        assert compiler.library("int one;") is None
+    assert calls(logged) == 2
+    assert compiler.library("int one;") is None
+    assert compiler.library("int two;") is None
+    assert calls(logged) == 2

@@ -66,7 +66,10 @@ def serve(options: argparse.Namespace) -> None:
         raise InputError("serve: needs starlette and uvicorn; pip install 'seriatim[serve]'") from error
     limits, rules = _limits(options), _rules(options)
     names = model_names(options.runs)
-    listening = open_socket(options.host, options.port)  # before the runs are loaded, which takes a while
+    try:
+        listening = open_socket(options.host, options.port)  # before the runs are loaded, which takes a while
+    except InputError as error:
+        raise InputError(f"--{error}") from None
     runs = {name: _open(folder, options) for name, folder in names.items()}
     code = [f"--{name.replace('_', '-')}" for name in ("allow_code", "allow_changed_code") if getattr(options, name)]
     service = Service(runs, limits)
@@ -90,8 +93,8 @@ def _limits(options: argparse.Namespace) -> "Limits":
     from ..serving.service_limits import Limits
 
     given = {name: getattr(options, name) for name in LIMITS if getattr(options, name) is not None}
-    for name, value in given.items():
-        least = 0 if name == "max_waiting" else 1
+    for name, value in {**given, "shutdown_seconds": options.shutdown_seconds}.items():
+        least = 0 if name in ("max_waiting", "shutdown_seconds") else 1
         if not value >= least:
             raise InputError(f"--{name.replace('_', '-')}: must be at least {least}, got {value}")
     return Limits(**given)
@@ -107,4 +110,14 @@ def _rules(options: argparse.Namespace) -> "AccessRules":
         from ..storage.safe_files import read_text
 
         key = read_text(Path(options.key_file), max_bytes=4096, remedy="name a text file with the key").strip()
-    return AccessRules(key=key, open_paths=OPEN_PATHS, hosts=hosts_for(options.host), origins=options.cors_origin)
+    origins = [_checked(origin) for origin in options.cors_origin]
+    return AccessRules(key=key, open_paths=OPEN_PATHS, hosts=hosts_for(options.host), origins=origins)
+
+
+def _checked(origin: str) -> str:
+    from ..serving.access import check_origin
+
+    try:
+        return check_origin(origin)
+    except InputError as error:
+        raise InputError(f"--cors-{error}") from None

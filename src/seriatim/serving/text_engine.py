@@ -7,6 +7,7 @@ import time
 from concurrent.futures import Future
 
 from ..decoding.continuous_batch import ContinuousBatch, PromptRead, TextRequest, TokenDrawn
+from ..decoding.prompt_reading import TextState
 from ..runs.run import Run
 from ..runs.text_batches import banned_tokens
 from .live_text import LiveText, Signal
@@ -134,10 +135,10 @@ class TextEngine(ModelThread):
             self._end(text, self.batch.end(text.request))
             self._publish({text.signal})
 
-    def _end(self, text: LiveText, state: object) -> None:
+    def _end(self, text: LiveText, state: TextState | None) -> None:
         del self.texts[text.request]
         self._seconds += SMOOTHING * (time.monotonic() - text.arrived - self._seconds)
-        text.end(state)  # type: ignore[arg-type]
+        text.end(state)
 
     def _publish(self, changed: set[Signal]) -> None:
         """Tell the event loop which requests have changed; several changes need one call."""

@@ -15,7 +15,7 @@ import subprocess
 import warnings
 from pathlib import Path
 
-from ...storage.disk_cache import cached
+from ...storage.disk_cache import cache_folder, cached
 
 HEADERS = sorted(Path(__file__).parent.glob("*.h"))
 OPTIONS = ("-std=c++17", "-O3", "-fPIC", "-shared", "-w", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math")
@@ -32,6 +32,7 @@ class _FailedError(Exception):
 
 
 _failed: set[str] = set()  # names of programs that could not be compiled and are not tried again in this process
+_unloadable: set[Path] = set()  # folders of caches whose programs the system does not load
 
 
 def library(text: str) -> ctypes.CDLL | None:
@@ -44,16 +45,20 @@ def library(text: str) -> ctypes.CDLL | None:
         )
         _warn(f"{problem}; install one (such as g++), or set CXX to its path")
         return None
-    name = f"unrolled-{_fingerprint(text, command)}"
-    if name in _failed:
+    name, cache = f"unrolled-{_fingerprint(text, command)}", cache_folder()
+    if name in _failed or cache in _unloadable:
         return None
+    reason: object = ""
     try:
         for _ in range(2):  # a program that cannot be opened is damaged, and is compiled again
             folder = cached(name, lambda folder: _compile(text, command, folder))
             try:
                 return ctypes.CDLL(str(folder / "program.so"))
-            except OSError:
+            except OSError as error:
+                reason = error
                 shutil.rmtree(folder, ignore_errors=True)
+        _unloadable.add(cache)
+        _warn(f"{reason}; set SERIATIM_CACHE to a folder from which programs may be loaded (not mounted with noexec)")
     except _FailedError as error:
         _failed.add(name)
         _warn(str(error))
