@@ -20,6 +20,8 @@ from seriatim.decoding.sampling import Sampling, sample
 from seriatim.decoding.sampling import read as read_prompt
 from seriatim.models.language_model import LanguageModel
 
+from ..exhaustive import parameters
+
 SETTINGS = (
     Sampling(),
     Sampling(temperature=0),
@@ -27,6 +29,9 @@ SETTINGS = (
     Sampling(repetition_penalty=1.5, frequency_penalty=0.2),
 )
 WORDS = 12
+LAYERS = parameters(
+    [name for name in seriatim.layers.names() if name != "prior"], everyday=("lstm", "transformer", "mamba")
+)
 STOP = 0
 
 
@@ -165,7 +170,7 @@ def test_texts_go_on_while_a_long_prompt_is_read(name: str) -> None:
     assert [type(event) for event in batch.advance()] == [PromptRead, TokenDrawn, TokenDrawn]
 
 
-@pytest.mark.parametrize("name", [name for name in seriatim.layers.names() if name != "prior"])
+@pytest.mark.parametrize("name", LAYERS)
 def test_a_shared_beginning_is_read_once(name: str) -> None:
     model = language_model(name)
     batch = ContinuousBatch(model, stop=STOP, banned=[5])
@@ -183,7 +188,7 @@ def test_a_shared_beginning_is_read_once(name: str) -> None:
     assert tokens[second] == alone(model, second)
 
 
-@pytest.mark.parametrize("name", [name for name in seriatim.layers.names() if name != "prior"])
+@pytest.mark.parametrize("name", LAYERS)
 @pytest.mark.parametrize("ends", ["by length", "by a stop token", "early"])
 def test_a_text_in_parts_is_the_text_in_one(name: str, ends: str) -> None:
     model = language_model(name)
@@ -211,7 +216,7 @@ def test_a_text_in_parts_is_the_text_in_one(name: str, ends: str) -> None:
     assert continued == [token for step in drawn for token in step.tokens]
 
 
-@pytest.mark.parametrize("name", [name for name in seriatim.layers.names() if name != "prior"])
+@pytest.mark.parametrize("name", LAYERS)
 def test_scores_are_log_probabilities(name: str) -> None:
     model = language_model(name)
     prompt = [STOP, *(1 + i % 7 for i in range(300))]

@@ -26,7 +26,7 @@ from seriatim.serving.service_limits import Limits
 
 from .conftest import Served, serving
 
-EXAMPLES = int(os.environ.get("SERIATIM_EXAMPLES", 8))
+EXAMPLES = int(os.environ.get("SERIATIM_EXAMPLES", 5))
 GENERATE = {"model": "chars", "prompt": "the", "max_tokens": 2}
 
 

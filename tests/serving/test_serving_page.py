@@ -71,6 +71,7 @@ class Reader:
         return [server.returncode for server in self.servers]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 def test_the_page_can_be_followed(tmp_path: Path, inspected) -> None:
     (tmp_path / "text.txt").write_text("\n".join(sentences(60)) + "\nReturn the number of items, value of.\n" * 3)

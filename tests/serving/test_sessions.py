@@ -6,6 +6,7 @@ import time
 import pytest
 
 import seriatim
+from seriatim.decoding import continuous_batch, sampling
 from seriatim.serving.service_limits import Limits
 
 from .conftest import Served, serving
@@ -143,3 +144,25 @@ def test_a_saved_stream_of_the_run_is_a_session(served: Served, tmp_path) -> Non
     ).raise_for_status()
     expected = "".join(stream.generate(max_tokens=8, temperature=0))
     assert served.text(model="chars", session="mine", max_tokens=8, temperature=0) == expected
+
+
+def test_a_model_that_draws_without_logits(inspected, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As an n-gram model of many words does."""
+    for module in (continuous_batch, sampling):
+        monkeypatch.setattr(module, "MANY", 2)
+    run = inspected["ngram"]
+    with serving({"ngram": run}) as served:
+        assert served.service.models["ngram"].engine.batch._drawing is run.answering
+        stream = run.stream()
+        for part, seed in (("the cat", 1), ("sees", 2), ("", 3), ("", 4), ("the sea .", 5)):
+            score = stream.feed(part)
+            fields = {"prompt": part, "session": "s", "seed": seed, "max_tokens": 5, "echo": True, "logprobs": 1}
+            choice = served.post("/v1/completions", **fields).raise_for_status().json()["choices"][0]
+            scores = choice["logprobs"]["token_logprobs"][: score.tokens]
+            assert sum(scores) == pytest.approx(score.log_probability, rel=1e-5, abs=1e-9)
+            assert choice["text"] == part + "".join(stream.generate(max_tokens=5, seed=seed))
+        state = served.http.get("/v1/sessions/s/state").content
+        assert served.http.put("/v1/sessions/t/state", content=state, headers=STATE).status_code == 201
+        expected = "".join(stream.generate(max_tokens=5, seed=9))
+        for name in ("s", "t"):
+            assert served.text(prompt="", session=name, seed=9, max_tokens=5) == expected

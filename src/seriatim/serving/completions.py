@@ -88,7 +88,7 @@ class Completions:
             job.check_context(len(ids), max_tokens, "max_tokens")
             echoed = None
             if fields.echo:
-                echoed = prompt if isinstance(prompt, str) else tokenizer.decode(prompt)
+                echoed = prompt if isinstance(prompt, str) else tokenizer.decode(ids[job.start is None :])
             for _ in range(fields.n or 1):
                 request = TextRequest(
                     ids, seed + len(job.texts), max_tokens, sampling, biases,

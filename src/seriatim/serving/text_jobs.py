@@ -82,7 +82,8 @@ class TextJob:
 
     def check_context(self, num_prompt: int, max_tokens: int, param: str) -> None:
         """Raise HttpError if a model with a limited context cannot read so many tokens."""
-        context, before = self.model.context, 0 if self.session is None else 1 + self.session.num_tokens
+        is_new = self.session is None or self.session.text is None  # the prompt then includes the boundary
+        context, before = self.model.context, 0 if is_new or self.session is None else 1 + self.session.num_tokens
         needed = before + num_prompt + max(0, max_tokens - 1)
         if context is not None and needed > context:
             problem = f"the prompt and max_tokens need {needed:,} tokens, the model can read {context:,}"
@@ -115,7 +116,8 @@ class TextJob:
     async def _close(self) -> None:
         open_texts = [text for text in self._submitted if not text.is_done]
         with contextlib.suppress(ModelDeadError):
-            await asyncio.gather(*(asyncio.wrap_future(self.model.engine.cancel(text)) for text in open_texts))
+            ends = [asyncio.wrap_future(self.model.engine.cancel(text)) for text in open_texts]
+            await asyncio.gather(*ends, return_exceptions=True)
         for text in self._submitted:
             self.service.metrics.observe(self.model.name, text, is_cancelled=text in open_texts)
         if self.session is not None:
