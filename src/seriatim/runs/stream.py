@@ -106,8 +106,9 @@ class Stream:
         tokens, total = self._encode(text), 0.0
         for start in range(0, len(tokens), SCORED_TOGETHER):
             window = self._tensor(tokens[start : start + SCORED_TOGETHER])
+            first = self.logits  # perhaps computed from the state, which changes now
             logits, self.state = self.model(window, self.state)
-            before = torch.cat([self.logits.unsqueeze(1), logits[:, :-1]], dim=1)
+            before = torch.cat([first.unsqueeze(1), logits[:, :-1]], dim=1)
             total += torch.log_softmax(before.double(), dim=2).gather(2, window.unsqueeze(2)).sum().item()
             self.logits, self.last = logits[:, -1], tokens[start : start + SCORED_TOGETHER][-1]
         return Score(total, len(tokens), len(text.encode()))

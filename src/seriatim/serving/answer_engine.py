@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from ..core.errors import InputError
 from ..evaluation.intervals import Metrics
 from ..runs.run import Run
-from .model_thread import ModelThread
+from .model_thread import ModelThread, use_fastest_threads
 from .service_limits import Limits
 
 
@@ -58,9 +58,9 @@ class AnswerEngine(ModelThread):
     # In the thread of the model
 
     def prepare(self) -> None:
-        """Answer an input, if the model can read this one."""
+        """Answer an input, if the model can read this one, and choose the number of threads."""
         with contextlib.suppress(InputError):
-            list(self.run.predict(["a"], details=True))
+            use_fastest_threads(lambda: list(self.run.predict(["a b c d e f g h"], details=True)))
 
     @property
     def has_work(self) -> bool:

@@ -8,13 +8,34 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeAlias, TypeVar, cast
 
+import torch
+
 from ..compiler.module_cache import assume_unchanging
 from .http_errors import LOGGER, HttpError
 
 Result = TypeVar("Result")
 AnyFuture: TypeAlias = "Future[object]"
+REPEATS = 3
 STALLED_SECONDS = 120.0
 """A thread whose present unit of work takes longer counts as dead."""
+
+
+def use_fastest_threads(work: Callable[[], object]) -> None:
+    """Let PyTorch use one processor or all of them in this thread, whichever does some work faster.
+
+    All of them are slower where they must wait for each other after each little product, as in a recurrence.
+    """
+    seconds = {}
+    for threads in {1, torch.get_num_threads()}:
+        torch.set_num_threads(threads)
+        work()
+        times = []
+        for _ in range(REPEATS):
+            began = time.perf_counter()
+            work()
+            times.append(time.perf_counter() - began)
+        seconds[threads] = min(times)
+    torch.set_num_threads(min(seconds, key=lambda threads: seconds[threads]))
 
 
 class ModelDeadError(HttpError):

@@ -37,12 +37,10 @@ class ServedModel:
     Attributes:
         name: its id in requests.
         run: the run.
-        context: the largest number of tokens that it can read; None for any number.
     """
 
     def __init__(self, name: str, run: Run) -> None:
         self.name, self.run = name, run
-        self.context = learned_positions(run.model)
         self.created = int(time.time())
         owner = identity(run.config, run.vocabulary)
         self.fingerprint = f"seriatim-{owner['model'][:FINGERPRINT]}"
@@ -78,7 +76,7 @@ class ServedModel:
             "vocabulary_size": self.run.tokenizer.vocabulary_size,
             "tokenizer": self.run.tokenizer.kind,
             "weights": self.run.weights,
-            "context": self.context,
+            "context": learned_positions(self.run.model),
             "sessions": False,
             "settings": None,
         }
@@ -171,8 +169,8 @@ class Service:
         """Start the threads of all models, and wait until they are ready; again, it does nothing."""
         if not self._has_started:
             self._has_started = True
-            for ready in [model.engine.start() for model in self.models.values()]:
-                ready.result()
+            for model in self.models.values():
+                model.engine.start().result()
 
     def stop(self) -> None:
         """End the threads of all models."""

@@ -8,12 +8,14 @@ from concurrent.futures import Future
 
 from ..decoding.continuous_batch import ContinuousBatch, PromptRead, TextRequest, TokenDrawn
 from ..decoding.prompt_reading import TextState
+from ..layers.positions import learned_positions
 from ..runs.run import Run
 from ..runs.text_batches import banned_tokens
 from .live_text import LiveText, Signal
-from .model_thread import ModelDeadError, ModelThread
+from .model_thread import ModelDeadError, ModelThread, use_fastest_threads
 from .service_limits import Limits
 
+PREPARED_PROMPT, PREPARED_TOKENS = 64, 16
 SMOOTHING = 0.1
 """The weight of the newest text in the average time of a text."""
 MAX_RETRY = 60
@@ -28,12 +30,13 @@ class TextEngine(ModelThread):
         limits: of the server.
 
     Attributes:
+        context: the largest number of tokens that the model can read; None for any number.
         texts: those that have not ended.
     """
 
     def __init__(self, name: str, run: Run, limits: Limits) -> None:
         super().__init__(name)
-        self.run, self.limits = run, limits
+        self.run, self.limits, self.context = run, limits, learned_positions(run.model)
         self.batch = self._new_batch()
         self.texts: dict[TextRequest, LiveText] = {}
         self._seconds = 0.0  # that a text takes, on average
@@ -87,13 +90,18 @@ class TextEngine(ModelThread):
     # In the thread of the model
 
     def prepare(self) -> None:
-        """Generate a token, alone and in a batch, with a batch of its own."""
-        batch, prompt = self._new_batch(), [self.run.tokenizer.begin]
-        for count in (1, 2):
-            for _ in range(count):
-                batch.add(TextRequest(prompt, 0, 2))
+        """Read a prompt and generate some tokens, which compiles the step, and choose the number of threads."""
+        context = self.context or PREPARED_PROMPT + PREPARED_TOKENS
+        max_tokens = min(PREPARED_TOKENS, context)
+        prompt = [self.run.tokenizer.begin] * max(1, min(PREPARED_PROMPT, context - max_tokens))
+
+        def work() -> None:
+            batch = ContinuousBatch(self.run.answering, cache_bytes=0)
+            batch.add(TextRequest(prompt, 0, max_tokens))
             while not batch.is_empty:
                 batch.advance()
+
+        use_fastest_threads(work)
 
     @property
     def has_work(self) -> bool:

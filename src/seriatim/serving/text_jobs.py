@@ -83,7 +83,10 @@ class TextJob:
     def check_context(self, num_prompt: int, max_tokens: int, param: str) -> None:
         """Raise HttpError if a model with a limited context cannot read so many tokens."""
         is_new = self.session is None or self.session.text is None  # the prompt then includes the boundary
-        context, before = self.model.context, 0 if is_new or self.session is None else 1 + self.session.num_tokens
+        context, before = (
+            self.model.engine.context,
+            0 if is_new or self.session is None else 1 + self.session.num_tokens,
+        )
         needed = before + num_prompt + max(0, max_tokens - 1)
         if context is not None and needed > context:
             problem = f"the prompt and max_tokens need {needed:,} tokens, the model can read {context:,}"
