@@ -258,3 +258,22 @@ def test_the_cache_of_beginnings_has_bounded_memory() -> None:
     assert len(batch.cache) > 0
     batch.cache.clear()
     assert (len(batch.cache), batch.cache.bytes) == (0, 0)
+
+
+def test_a_cached_window_has_no_logits_of_an_earlier_one() -> None:
+    model = language_model("lstm")
+    batch = ContinuousBatch(model, stop=STOP, banned=[5])
+    window, text = batch.cache.window, [STOP, *(1 + (i * i) % 11 for i in range(900))]
+    texts = [TextRequest(text[:length], 1, 4) for length in (window, 3 * window - 5, 2 * window)]
+    for request in texts:
+        tokens = [event.token for event in run_all(batch, request) if isinstance(event, TokenDrawn)]
+        assert tokens == alone(model, request)
+
+
+def test_kept_states_have_no_more_memory_than_they_need() -> None:
+    model = language_model("transformer")
+    batch = ContinuousBatch(model)
+    request = TextRequest([STOP, *[1] * 300], 1, 0, scores_prompt=True, keeps_state=True)
+    state = run_all(batch, request)[-1].state
+    for leaf in (*state_leaves(state.state), state.logits):
+        assert leaf.untyped_storage().nbytes() == leaf.numel() * leaf.element_size()

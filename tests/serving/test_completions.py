@@ -208,3 +208,28 @@ def test_answers_of_a_batch_are_bit_for_bit_those_of_single_texts(texts, tmp_pat
         together = served.post("/v1/completions", prompt=prompts, **fields).json()["choices"]
     for one, other in zip(alone, together, strict=True):
         assert (one["text"], one["logprobs"]) == (other["text"], other["logprobs"])
+
+
+def test_what_lm_evaluation_harness_sums(client, served: Served) -> None:
+    """It sends ids with ``echo`` and one token to generate, and sums ``token_logprobs[context:-1]``."""
+    run = served.service.models["lm-lines"].run
+    context, continuation = "the cat", " sees the sea ."
+    ids = run.tokenizer.encode(context + continuation).tolist()
+    settings = {"model": "lm-lines", "max_tokens": 1, "temperature": 0, "logprobs": 1, "echo": True}
+    first, second = run.stream(), len(run.tokenizer.encode(context))
+    first.feed(context)
+    expected = first.feed(continuation).log_probability
+    for bias in ({}, {"0": 100}):  # with the latter, the generated token is the end
+        for begin in ([], [0]):
+            answer = client.completions.create(prompt=[*begin, *ids], logit_bias=bias, **settings)
+            found = answer.choices[0].logprobs.token_logprobs
+            assert len(found) == len(begin) + len(ids) + 1
+            assert answer.usage.prompt_tokens == len(begin) + len(ids)
+            assert math.isclose(sum(found[len(begin) + second : -1]), expected, rel_tol=1e-5)
+            assert (found[0] is None) == bool(begin)
+
+
+def test_known_tokens_are_at_most_all(served: Served) -> None:
+    for _ in range(2):
+        usage = served.post("/v1/completions", model="chars", prompt="a known prompt", max_tokens=1).json()["usage"]
+    assert usage["prompt_tokens_details"]["cached_tokens"] == usage["prompt_tokens"] == 14

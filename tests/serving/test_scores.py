@@ -75,3 +75,12 @@ def test_tokens(served: Served) -> None:
     tokenizer = served.service.models["lm-words"].run.tokenizer
     assert [token["id"] for token in answer["data"]] == tokenizer.encode("the cat sees").tolist()
     assert served.post("/v1/tokenize", model="tag", input="").json()["data"] == []
+
+
+def test_as_many_texts_as_a_request_may_have(served: Served) -> None:
+    answer = served.post("/v1/score", model="lm", input=["the cat"] * 1024).raise_for_status().json()
+    assert len(answer["data"]) == 1024
+    status, message = served.error("/v1/score", model="lm", input=["the cat sees the sea ."] * 1024, top_logprobs=20)
+    assert (status, message[:22]) == (400, "the answer has at most")
+    assert served.error("/v1/tokenize", model="lm", input="a" * 65_537)[0] == 400
+    assert served.error("/v1/tag", model="tag", input="a " * 65_537)[0] == 400

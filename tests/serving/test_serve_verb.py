@@ -93,7 +93,7 @@ def test_several_runs_with_names_and_a_key(runs, inspected, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("arguments", "begin"),
     [
-        (["none"], "none/config.yaml"),
+        (["none"], "none: no such run"),
         (["RUN", "RUN"], "RUN: another run is served as 'char-stream'; name this one: NAME="),
         (["RUN", "--max-running", "0"], "--max-running: must be at least 1, got 0"),
         (["RUN", "--session-seconds", "nan"], "--session-seconds: must be at least 1, got nan"),

@@ -17,6 +17,7 @@ from schemathesis.specs.openapi import checks as openapi_checks
 
 import seriatim
 from seriatim.core.errors import InputError
+from seriatim.serving import service as service_module
 from seriatim.serving.access import AccessRules
 from seriatim.serving.application import OPEN_PATHS
 from seriatim.serving.model_thread import ModelThread
@@ -290,7 +291,8 @@ def test_calls_to_a_thread_that_ended_are_refused() -> None:
     assert thread.call(lambda: 5).result(5) == 5
     with pytest.raises(ZeroDivisionError):
         thread.call(lambda: 1 / 0).result(5)
-    thread.stop()
+    thread.end()
+    assert thread.wait(5)
     assert not thread.is_alive
     with pytest.raises(Exception, match="does not answer any more"):
         thread.call(lambda: 5)
@@ -344,3 +346,23 @@ def test_the_server_keeps_its_description(served: Served, operations: dict, name
         check()
     except Unsatisfiable:  # an operation without parameters has no wrong requests
         assert mode.is_negative
+
+
+def test_an_ensemble_has_all_parameters_and_no_page(runs) -> None:
+    one, other = runs["char-stream"], seriatim.load(runs["char-stream"].path)
+    with serving({"both": seriatim.ensemble([one, other])}) as served:
+        described = served.http.get("/v1/models/both").json()
+        assert described["parameters"] == 2 * one.summary["parameters"]
+        assert "/v1/inspect" not in described["endpoints"]
+
+
+def test_a_busy_thread_does_not_hold_up_the_end(runs) -> None:
+    service = Service({"chars": runs["char-stream"]})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(service_module, "STOP_SECONDS", 0.2)
+        service.start()
+        service.models["chars"].engine.call(lambda: time.sleep(1.5))
+        began = time.monotonic()
+        assert not service.stop()
+        assert time.monotonic() - began < 1
+    assert service.stop()

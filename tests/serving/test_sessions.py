@@ -9,6 +9,7 @@ import seriatim
 from seriatim.decoding import continuous_batch, sampling
 from seriatim.serving.service_limits import Limits
 
+from ..conftest import small_config
 from .conftest import Served, serving
 
 WRITERS = ("chars", "lm", "lm-words", "ngram")
@@ -96,6 +97,8 @@ def test_a_request_for_several_texts_has_no_session(served: Served) -> None:
     assert (status, message.split(":")[0]) == (400, "session")
     status, message = served.error("/v1/score", model="lm", input=["a", "b"], session="s")
     assert (status, message.split(":")[0]) == (400, "session")
+    status, message = served.error("/v1/score", model="lm-lines", input="a", session="s")
+    assert (status, message[:41]) == (400, "session: the model reads single lines, wh")
 
 
 def test_a_failed_request_leaves_the_session_as_it_was(served: Served) -> None:
@@ -166,3 +169,66 @@ def test_a_model_that_draws_without_logits(inspected, monkeypatch: pytest.Monkey
         expected = "".join(stream.generate(max_tokens=5, seed=9))
         for name in ("s", "t"):
             assert served.text(prompt="", session=name, seed=9, max_tokens=5) == expected
+
+
+def test_a_stop_string_that_ends_with_the_last_token(served: Served) -> None:
+    fields = {"model": "lm", "prompt": "the cat", "temperature": 0, "logit_bias": {"0": -100}}
+    text = served.text(**fields, max_tokens=5)
+    assert served.text(**fields, max_tokens=5, stop=text[3:5], session="full") == text[: text.index(text[3:5])]
+    described = served.http.get("/v1/sessions/full", params={"model": "lm"}).json()
+    assert described["tokens"] == len("the cat") + text.index(text[3:5]) + 2
+    run = served.service.models["lm"].run
+    stream = run.stream()
+    stream.read("the cat")
+    "".join(stream.generate(max_tokens=described["tokens"] - 7, temperature=0, logit_bias={"</s>": -100}))
+    expected = "".join(stream.generate(max_tokens=4, temperature=0))
+    assert served.text(model="lm", session="full", temperature=0, max_tokens=4) == expected
+
+
+def test_a_character_in_two_requests(served: Served) -> None:
+    """Every request gives one byte; those of a character come with its last one."""
+    run = served.service.models["bytes"].run
+    token = [int(token) for token in run.tokenizer.encode("ü")]
+    texts = []
+    for i, each in enumerate([*token, *token]):
+        fields = {"prompt": "the" if i == 0 else "", "logit_bias": {str(each): 100}, "temperature": 0}
+        texts.append(served.text(model="bytes", session="half", max_tokens=1, **fields))
+    assert texts == ["", "ü", "", "ü"]
+
+
+def test_sessions_count_what_they_keep(served: Served) -> None:
+    served.post("/v1/score", model="lm-words", input="the cat sees the sea", session="bytes").raise_for_status()
+    session = served.service.models["lm-words"].sessions.find("bytes")
+    assert session.state_bytes >= session.text.logits.nbytes + session.occurred.nbytes
+    logits = session.text.logits
+    assert logits.untyped_storage().nbytes() == logits.nbytes
+
+
+def test_a_state_that_says_that_it_has_read_nothing(texts, tmp_path) -> None:
+    """It is not believed: a position beyond the learned ones would end the texts of all clients."""
+    options = {"position": "learned", "max_length": 40}
+    model = {"layer": "transformer", "options": options, "embedding_size": 24}
+    run = seriatim.train(
+        small_config(texts, tmp_path / "short", data={"unit": "line"}, model=model, training={"steps": 2})
+    )
+    with serving({"short": run}) as served:
+        endless = {"logit_bias": {"0": -100}}
+        served.text(prompt="the cat", max_tokens=20, session="s", **endless)
+        state = served.http.get("/v1/sessions/s/state").content
+        forged = state.replace(b'"num_tokens":"27"', b'"num_tokens":"00"')
+        assert forged != state
+        served.http.put("/v1/sessions/t/state", content=forged, headers=STATE).raise_for_status()
+        assert served.http.get("/v1/sessions/t").json()["tokens"] >= 26
+        assert served.error("/v1/completions", prompt="a", max_tokens=15, session="t", **endless)[0] == 400
+        answers = [None] * 3
+
+        def ask(i: int, prompt: str, max_tokens: int) -> None:
+            answers[i] = served.post("/v1/completions", prompt=prompt, max_tokens=max_tokens, **endless).status_code
+
+        parts = [("the cat sees the sea . the", 13), ("a", 30), ("the", 30)]
+        threads = [threading.Thread(target=ask, args=(i, *part)) for i, part in enumerate(parts)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+        assert answers == [200, 200, 200]

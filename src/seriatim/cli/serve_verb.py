@@ -1,7 +1,9 @@
 """The verb ``serve``: an HTTP interface and a page for one or several runs."""
 
 import argparse
+import contextlib
 import os
+import socket
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +14,7 @@ from .shared_options import Verbs, add_code, add_verb, add_weights, open_run
 if TYPE_CHECKING:
     from ..runs.run import Run
     from ..serving.access import AccessRules
+    from ..serving.service import Service
     from ..serving.service_limits import Limits
 
 KEY_VARIABLE = "SERIATIM_API_KEY"
@@ -56,12 +59,10 @@ def serve(options: argparse.Namespace) -> None:
     # Threads of a matrix product that wait for the next one would keep the processor from answering clients.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # is read when PyTorch is imported
     try:
-        from ..serving.access import hosts_for
-        from ..serving.application import make_application
-        from ..serving.server import ServerSettings, open_socket, serve_app
+        from ..serving.server import open_socket
         from ..serving.service import Service, model_names
     except ModuleNotFoundError as error:
-        if error.name not in ("starlette", "uvicorn"):
+        if (error.name or "").partition(".")[0] not in ("starlette", "uvicorn"):
             raise
         raise InputError("serve: needs starlette and uvicorn; pip install 'seriatim[serve]'") from error
     limits, rules = _limits(options), _rules(options)
@@ -70,17 +71,30 @@ def serve(options: argparse.Namespace) -> None:
         listening = open_socket(options.host, options.port)  # before the runs are loaded, which takes a while
     except InputError as error:
         raise InputError(f"--{error}") from None
-    runs = {name: _open(folder, options) for name, folder in names.items()}
+    with contextlib.closing(listening):
+        runs = {name: _open(folder, options) for name, folder in names.items()}
+        _serve(Service(runs, limits), rules, listening, options)
+
+
+def _serve(service: "Service", rules: "AccessRules", listening: socket.socket, options: argparse.Namespace) -> None:
+    """Serve models that have been loaded."""
+    from ..serving.access import hosts_for
+    from ..serving.application import make_application
+    from ..serving.server import ServerSettings, serve_app
+
     code = [f"--{name.replace('_', '-')}" for name in ("allow_code", "allow_changed_code") if getattr(options, name)]
-    service = Service(runs, limits)
     application = make_application(service, rules, tuple(code))
     host, port = listening.getsockname()[:2]
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     if hosts_for(options.host) is None and rules.key is None:
         print(f"seriatim: {options.host}: others can connect without a key; set {KEY_VARIABLE}", file=sys.stderr)
     service.start()
-    print(printable(f"serving {', '.join(runs)} at {address}"), flush=True)
+    print(printable(f"serving {', '.join(service.models)} at {address}"), flush=True)
     serve_app(application, [listening], ServerSettings(shutdown_seconds=options.shutdown_seconds))
+    if not service.stop():  # Python cannot end while a thread computes
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
 
 
 def _open(folder: str, options: argparse.Namespace) -> "Run":

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from ..core.key_value_cache import without_unused
-from ..core.state import State, join_states, select_state, state_bytes
+from ..core.state import State, join_states, map_state, select_state, state_bytes
+from ..layers.positions import learned_positions
 from ..models.base_models import TextModel
 from .next_token_scores import TokenScore, score_tokens
 from .penalties import Penalties
@@ -80,10 +81,14 @@ class TokenDrawn(NamedTuple):
 
 
 class TextEnded(NamedTuple):
-    """A text has ended by itself. Its state is that after the text, if the request ``keeps_state``."""
+    """A text has ended by itself. Its state is that after the text, if the request ``keeps_state``.
+
+    ``score`` is that of the token that ended it, if it was wanted and there was one.
+    """
 
     request: TextRequest
     state: TextState | None
+    score: TokenScore | None = None
 
 
 TextEvent: TypeAlias = PromptRead | TokenDrawn | TextEnded
@@ -133,6 +138,7 @@ class ContinuousBatch:
         self.cache = PrefixCache(prompt_window(model), cache_bytes)
         self.waiting: deque[TextRequest] = deque()
         self.rows: list[_Row] = []
+        self._has_limit = learned_positions(model) is not None  # a text that has ended must not be read on
         self._reading: tuple[TextRequest, PromptReader] | None = None
         self._state: State = ()
         self._drawing = model if isinstance(model, DrawsNext) and model.vocabulary_size >= MANY else None
@@ -193,7 +199,7 @@ class ContinuousBatch:
             row.left -= 1
             row.has_ended = stuck[i] or token == self.stop
             if row.has_ended:
-                events.append(TextEnded(row.request, self._kept(i, ())))
+                events.append(TextEnded(row.request, self._kept(i, ()), None if stuck[i] else scores.get(i)))
                 continue
             row.penalties.add([token])
             events.append(TokenDrawn(row.request, token, scores.get(i)))
@@ -218,7 +224,8 @@ class ContinuousBatch:
         """Remove rows that have ended, if others wait for their place or if they are many."""
         kept = [i for i, row in enumerate(self.rows) if not row.has_ended]
         ended, others = len(self.rows) - len(kept), bool(self.waiting) or self._reading is not None
-        if not ended or (kept and not others and ended < MAX_ENDED_SHARE * len(self.rows)):
+        may_stay = kept and not others and not self._has_limit and ended < MAX_ENDED_SHARE * len(self.rows)
+        if not ended or may_stay:
             return
         self.rows = [self.rows[i] for i in kept]
         self._tokens = None if self._tokens is None else [self._tokens[i] for i in kept]
@@ -264,7 +271,8 @@ class ContinuousBatch:
                 self.rows.append(row)
                 entering.append(reader)
             else:
-                kept = TextState(reader.state, reader.logits) if request.keeps_state else None
+                state = map_state(Tensor.clone, reader.state)  # without a buffer for more keys and values
+                kept = TextState(state, reader.logits) if request.keeps_state else None
                 events.append(TextEnded(request, kept))
         self._join(entering)
         return events

@@ -79,7 +79,8 @@ class PromptReader:
         if self._uses_cache:
             length, known = cache.find(self.ids)
             if known is not None:
-                self.state, self.logits, self.position, self.cached = known.state, known.logits, length, length
+                self.state, self.position, self.cached = known.state, length, length
+                self.logits = known.logits if length == len(self.ids) else None
 
     @property
     def is_complete(self) -> bool:
@@ -115,7 +116,7 @@ class PromptReader:
             logits = logits[0]  # (T, V)
             before = logits[:-1] if self.logits is None else torch.cat([self.logits, logits[:-1]])
             self.scores += score_tokens(before, self.ids[last - len(before) : last].tolist(), self.scored or 0)
-            self.logits = logits[-1:]
+            self.logits = logits[-1:].clone()  # a view would keep those of the whole window
 
     def _tokens(self, start: int, end: int) -> Tensor:
         return torch.from_numpy(self.ids[start:end]).unsqueeze(0).to(self.model.device)

@@ -25,7 +25,7 @@ def ensemble(runs: Sequence[Run]) -> Run:
     if len(runs) == 1:
         return first
     combined = Run(first.path, first.task, first.vocabulary, first.task.combine([run.answering for run in runs]))
-    combined.weights = first.weights
+    combined.weights, combined.num_combined = first.weights, len(runs)
     return combined
 
 

@@ -48,6 +48,7 @@ class Run:
         tokenizer: the tokenizer of the inputs.
         model: in evaluation mode, in float32.
         weights: the format to which the weights of the model are rounded.
+        num_combined: the number of runs that it combines.
         device: where the model computes.
         summary: the content of `summary.json`; empty until the training has ended.
     """
@@ -57,6 +58,7 @@ class Run:
         self.vocabulary, self.model = vocabulary, model.eval()
         self._blended: Any = None
         self.weights: WeightFormat = "float32"
+        self.num_combined = 1
         self._unrounded: dict[str, str] = {}  # the digest of the weights before they were rounded, by that after
         self.tokenizer = vocabulary.tokenizer
         self.device = next(model.parameters()).device

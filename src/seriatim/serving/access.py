@@ -160,7 +160,7 @@ class Access:
             if origin is not None and self._allowed(origin):
                 answer["Access-Control-Allow-Origin"] = origin
         if "Access-Control-Allow-Origin" in answer:
-            answer["Access-Control-Expose-Headers"] = "Retry-After, X-Request-Id"
+            answer["Access-Control-Expose-Headers"] = "Retry-After"
 
 
 def _is_preflight(scope: Scope, headers: Headers) -> bool:

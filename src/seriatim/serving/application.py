@@ -1,5 +1,6 @@
 """The ASGI application of the server: endpoints, the playground, access and metrics."""
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
@@ -17,9 +18,10 @@ from .completions import Completions
 from .endpoints import Endpoint, Handler, Parameter, make_routes
 from .http_errors import EXCEPTION_HANDLERS
 from .inspection_pages import InspectionPages
-from .model_endpoints import METRICS_TYPE, Models
+from .model_endpoints import Models
 from .openapi_document import openapi_document
 from .playground import playground_html, playground_policy
+from .prometheus import CONTENT_TYPE
 from .request_fields import CompletionRequest, InspectRequest, ScoreRequest, TokenizeRequest, answer_request
 from .request_metrics import RequestMetrics, add_process_metrics
 from .scores import Scores
@@ -29,6 +31,7 @@ from .session_endpoints import STATE_TYPE, Sessions
 OPEN_PATHS = frozenset({"/", "/health", "/pages/"})
 """What needs no key; the addresses of pages are secret."""
 SESSION = Parameter("session", "path", "The name of the session.", r"^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}$")
+CLEANING_SECONDS = 30.0
 MODEL = Parameter("model", "query", "The id of the model; may be left out if one language model is served.")
 BUSY = (404, 409, 429, 503)
 
@@ -58,15 +61,24 @@ def make_application(
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         service.start()
+        cleaning = asyncio.create_task(_remove_old_sessions(service))
         try:
             yield
         finally:
-            service.stop()
+            cleaning.cancel()
+            await asyncio.to_thread(service.stop)
 
     app = Starlette(routes=routes, exception_handlers=EXCEPTION_HANDLERS, lifespan=lifespan)
     app.router.redirect_slashes = False
     guarded = Access(app, rules)
     return RequestMetrics(guarded, service.registry, [route.path for route in routes])
+
+
+async def _remove_old_sessions(service: Service) -> None:
+    while True:
+        await asyncio.sleep(CLEANING_SECONDS)
+        for model in service.writers:
+            model.sessions.remove_old()
 
 
 def _playground() -> tuple[Endpoint, Handler]:
@@ -167,5 +179,5 @@ def _other_handlers(service: Service, pages: InspectionPages) -> list[tuple[Endp
             pages.show,
         ),
         (Endpoint("GET", "/health", "Say whether the models answer.", health, secured=False), models.health),
-        (Endpoint("GET", "/metrics", "Return metrics for Prometheus.", {200: METRICS_TYPE}), models.metrics),
+        (Endpoint("GET", "/metrics", "Return metrics for Prometheus.", {200: CONTENT_TYPE}), models.metrics),
     ]  # fmt: skip

@@ -86,7 +86,7 @@ class Completions:
                 _check_known(job, prompt, param)
             ids = await job.encode(prompt, param)
             job.check_context(len(ids), max_tokens, "max_tokens")
-            echoed = None
+            echoed, shows_begin = None, job.start is None and prompt[:1] == [tokenizer.begin]
             if fields.echo:
                 echoed = prompt if isinstance(prompt, str) else tokenizer.decode(ids[job.start is None :])
             for _ in range(fields.n or 1):
@@ -94,7 +94,7 @@ class Completions:
                     ids, seed + len(job.texts), max_tokens, sampling, biases,
                     num_alternatives=fields.logprobs, scores_prompt=bool(fields.echo) and fields.logprobs is not None,
                 )  # fmt: skip
-                job.add(request, stops=stops, echoed=echoed, streams=bool(fields.stream))
+                job.add(request, stops=stops, echoed=echoed, shows_begin=shows_begin, streams=bool(fields.stream))
 
 
 class Completion:
@@ -172,7 +172,7 @@ def prompts_of(fields: CompletionRequest) -> list[str | list[int]]:
 def usage(texts: Sequence[LiveText]) -> dict[str, object]:
     """Return the numbers of tokens; a prompt of several texts counts once."""
     prompts = {id(text.request.prompt): text for text in reversed(texts)}.values()
-    read, cached = sum(len(text.prompt_tokens) for text in prompts), sum(text.num_cached for text in prompts)
+    read, cached = sum(text.num_prompt for text in prompts), sum(text.num_cached for text in prompts)
     generated = sum(text.num_generated for text in texts)
     return {
         "prompt_tokens": read,
@@ -211,12 +211,14 @@ def _check_known(job: TextJob, prompt: str, param: str) -> None:
 NO_SCORES: dict[str, list[object]] = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
 
 
+def _finite(log_probability: float | None) -> float | None:
+    return None if log_probability is None else max(SMALLEST, log_probability)
+
+
 def _logprobs(tokens: Sequence[ScoredToken]) -> dict[str, list[object]]:
     return {
         "tokens": [token.text for token in tokens],
-        "token_logprobs": [max(SMALLEST, token.log_probability) for token in tokens],
-        "top_logprobs": [
-            {text: max(SMALLEST, value) for text, value in token.alternatives.items()} for token in tokens
-        ],
+        "token_logprobs": [_finite(token.log_probability) for token in tokens],
+        "top_logprobs": [{text: _finite(value) for text, value in token.alternatives.items()} for token in tokens],
         "text_offset": [token.offset for token in tokens],
     }

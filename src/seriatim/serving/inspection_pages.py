@@ -53,6 +53,8 @@ class InspectionPages:
         if not can_inspect():
             raise HttpError(501, "pages need matplotlib and jinja2 on the server; pip install 'seriatim[report]'")
         model = self.service.find(fields.model, INSPECT)
+        if model.was_replaced:
+            raise HttpError(400, "the run was replaced or removed since the server was started; restart the server")
         if self._writing.locked():
             raise HttpError(
                 429, "another page is being written; try again in a few seconds", headers={"Retry-After": "5"}

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ..data.tokenizers import Tokenizer
+from ..data.tokenizers import END, Decoder, Tokenizer
 from ..decoding.continuous_batch import PromptRead, TextRequest, TokenDrawn
 from ..decoding.next_token_scores import TokenScore
 from ..decoding.prompt_reading import TextState
@@ -18,7 +18,7 @@ class ScoredToken(NamedTuple):
 
     text: str
     offset: int  # of its first character in the answer
-    log_probability: float
+    log_probability: float | None  # None for the boundary at the beginning of a prompt, which nothing predicts
     alternatives: dict[str, float]
 
 
@@ -57,7 +57,9 @@ class LiveText:
         signal: that of the client's request.
         stops: strings that end the text.
         echoed: the prompt, if the answer repeats it.
+        shows_begin: whether the client sent the boundary that begins a text, as the first token of its prompt.
         last: the last token before an empty prompt; None for a new text.
+        decoder: of the text that is continued, which may hold the first bytes of a character; None for a new one.
         streams: whether the handler wants to know of every change, not only of the end.
 
     Attributes:
@@ -82,11 +84,13 @@ class LiveText:
         *,
         stops: Sequence[str] = (),
         echoed: str | None = None,
+        shows_begin: bool = False,
         last: int | None = None,
+        decoder: Decoder | None = None,
         streams: bool = False,
     ) -> None:
         self.request, self.tokenizer, self.signal = request, tokenizer, signal
-        self.echoed, self.streams = echoed, streams
+        self.echoed, self.shows_begin, self.streams = echoed, shows_begin, streams
         signal.texts.append(self)
         self.num_cached = self.num_generated = 0
         self.arrived, self.is_read = time.monotonic(), False
@@ -98,7 +102,7 @@ class LiveText:
         self.is_done = False
         self.finish_reason: str | None = None
         before = request.prompt[-1] if len(request.prompt) else last
-        self._decoder = tokenizer.decoder(after=tokenizer.begin if before is None else before)
+        self.decoder = decoder or tokenizer.decoder(after=tokenizer.begin if before is None else before)
         self._stops = StopStrings(stops)
         self._decoded = self._released = 0  # characters
         self._held: deque[ScoredToken] = deque()  # of characters that have not been released
@@ -109,13 +113,27 @@ class LiveText:
         """The tokens of the prompt, without the boundary that begins a new text."""
         return self.request.prompt[1:] if self.request.start is None else self.request.prompt
 
+    @property
+    def num_prompt(self) -> int:
+        """The number of tokens of the prompt that the client knows of."""
+        return len(self.prompt_tokens) + self.shows_begin
+
+    @property
+    def has_more(self) -> bool:
+        """Whether more tokens may be generated."""
+        return self.num_generated < self.request.max_tokens
+
     # In the thread of the model
 
     def read_prompt(self, event: PromptRead) -> None:
         """Note that the prompt has been read."""
-        self.num_cached, self.prompt_scores, self.is_read = event.num_cached, event.scores, True
+        hidden = self.request.start is None and not self.shows_begin
+        self.num_cached, self.prompt_scores = max(0, event.num_cached - hidden), event.scores
+        self.is_read = True
         if self.echoed is None:
             return
+        if self.shows_begin and self.request.scores_prompt:
+            self._held.append(ScoredToken(self.tokenizer.describe(self.request.prompt[0]), 0, None, {}))
         decoder = self.tokenizer.decoder()
         for token, score in zip(self.prompt_tokens, event.scores, strict=False):
             self._held.append(self._scored(token, score))
@@ -132,18 +150,20 @@ class LiveText:
             self.generated.append(event.token)
         if event.score is not None:
             self._held.append(self._scored(event.token, event.score))
-        piece = self._decoder.feed(event.token)
+        piece = self.decoder.feed(event.token)
         self._decoded += len(piece)
         self._release(self._stops.feed(piece))
         return self._stops.has_ended
 
-    def end(self, state: TextState | None) -> None:
-        """Note the end of the text, and the state after it."""
+    def end(self, state: TextState | None, score: TokenScore | None = None) -> None:
+        """Note the end of the text, the state after it, and the score of the token that ended it."""
+        is_full = not self.has_more and not self._stops.has_ended
         if not self._stops.has_ended:
-            piece = self._decoder.finish()
+            if score is not None:
+                self._held.append(self._scored(END, score))
+            piece = "" if is_full and self.request.keeps_state else self.decoder.finish()  # a character may go on
             self._decoded += len(piece)
             self._release(self._stops.feed(piece) + self._stops.finish(), is_last=not self._stops.has_ended)
-        is_full = self.num_generated >= self.request.max_tokens and not self._stops.has_ended
         self.finish_reason = "length" if is_full else "stop"
         self.state, self.is_done = state, True
 

@@ -1,5 +1,6 @@
 """The endpoints that describe the server and its models: models, tokens, health and metrics."""
 
+import asyncio
 from collections.abc import Sequence
 
 from starlette.requests import Request
@@ -8,11 +9,10 @@ from starlette.responses import JSONResponse, Response
 from ..core.errors import nearest
 from .http_errors import HttpError
 from .json_bodies import BodyLimits, read_request
+from .prometheus import CONTENT_TYPE
 from .request_fields import TokenizeRequest
 from .scores import spans
 from .service import Service
-
-METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Models:
@@ -39,9 +39,16 @@ class Models:
         """Divide a text into tokens, with their ids and the characters that they cover."""
         fields = await read_request(request, TokenizeRequest, BodyLimits(self.service.limits.max_body))
         model = self.service.find(fields.model, "/v1/tokenize")
-        tokenizer = model.run.tokenizer
-        ids: Sequence[int] = tokenizer.encode(fields.input).tolist()
-        return JSONResponse({"object": "list", "model": model.name, "data": spans(tokenizer, fields.input, ids)})
+        tokenizer, most = model.run.tokenizer, self.service.limits.max_prompt_tokens
+
+        def respond() -> Response:
+            ids: Sequence[int] = tokenizer.encode(fields.input).tolist()
+            if len(ids) > most:
+                problem = f"must have at most {most:,} tokens, got {len(ids):,}; shorten it"
+                raise HttpError(400, f"input: {problem}", param="input")
+            return JSONResponse({"object": "list", "model": model.name, "data": spans(tokenizer, fields.input, ids)})
+
+        return await asyncio.to_thread(respond)
 
     async def health(self, request: Request) -> Response:
         """Return 200 if all models answer, else 503."""
@@ -51,4 +58,4 @@ class Models:
 
     async def metrics(self, request: Request) -> Response:
         """Return the metrics as text for Prometheus."""
-        return Response(self.service.registry.exposition(), media_type=METRICS_TYPE)
+        return Response(self.service.registry.exposition(), media_type=CONTENT_TYPE)

@@ -66,11 +66,15 @@ class ModelThread:
         self._thread.start()
         return cast(AnyFuture, self.call(self.prepare))
 
-    def stop(self, seconds: float = 10.0) -> None:
-        """Let the thread end after its present unit of work, and wait for it."""
+    def end(self) -> None:
+        """Let the thread end after its present unit of work."""
         self._calls.put(None)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for the end of the thread, and return whether it has ended."""
         if self._thread.ident is not None:
-            self._thread.join(seconds)
+            self._thread.join(max(0.0, seconds))
+        return not self._thread.is_alive()
 
     @property
     def is_alive(self) -> bool:

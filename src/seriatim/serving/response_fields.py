@@ -36,11 +36,14 @@ class Usage(Closed):
 
 
 class TokenScores(Closed):
-    """The tokens of a text, with natural logarithms of probabilities; −9999 stands for the logarithm of 0."""
+    """The tokens of a text, with natural logarithms of probabilities; −9999 stands for the logarithm of 0.
+
+    Null stands for the boundary at the beginning of a prompt of token ids, which nothing predicts.
+    """
 
     tokens: list[str]
-    token_logprobs: list[float]
-    top_logprobs: list[dict[str, float]]
+    token_logprobs: list[float | None]
+    top_logprobs: list[dict[str, float | None]]
     text_offset: list[int]
 
 
@@ -141,7 +144,11 @@ class TokenList(Closed):
 
 
 class ModelObject(Closed):
-    """A model. The first of its ``endpoints`` is what it is for; ``settings`` is the JSON Schema of its settings."""
+    """A model. The first of its ``endpoints`` is what it is for; ``settings`` is the JSON Schema of its settings.
+
+    ``context`` is the largest number of tokens that it can read, null for any number; ``max_tokens`` is the largest
+    number that one text may generate.
+    """
 
     id: str
     object: Literal["model"]
@@ -155,6 +162,7 @@ class ModelObject(Closed):
     tokenizer: str
     weights: str
     context: int | None
+    max_tokens: int | None
     sessions: bool
     settings: Settings | None
 

@@ -1,5 +1,6 @@
 """``/v1/score``: the log probability of texts and of each of their tokens."""
 
+import asyncio
 import math
 from collections.abc import Sequence
 
@@ -36,18 +37,30 @@ class Scores:
         if fields.session is not None and len(inputs) > 1:
             raise HttpError(400, f"session: continues one text, got {len(inputs)}", param="session")
         tokenizer = model.run.tokenizer
+        if fields.session is not None and model.run.config.data.unit == "line":
+            problem = "the model reads single lines, which do not depend on each other; leave it out"
+            raise HttpError(400, f"session: {problem}", param="session")
 
         async def run(scope: Scope, receive: Receive, send: Send) -> None:
             async with TextJob(self.service, model, fields.session) as job:
                 await _add_texts(job, inputs, fields.top_logprobs)
                 job.submit()
                 await job.finished(receive)
-                data = [
-                    {"object": "score", "index": i, **scored(tokenizer, text, live.prompt_tokens, live.prompt_scores)}
-                    for i, (text, live) in enumerate(zip(inputs, job.texts, strict=True))
-                ]
-                answer = {"object": "list", "model": model.name, "data": data, "usage": usage(job.texts)}
-                await JSONResponse(answer)(scope, receive, send)
+
+                def build() -> Response:
+                    data = [
+                        {
+                            "object": "score",
+                            "index": i,
+                            **scored(tokenizer, text, live.prompt_tokens, live.prompt_scores),
+                        }
+                        for i, (text, live) in enumerate(zip(inputs, job.texts, strict=True))
+                    ]
+                    answer = {"object": "list", "model": model.name, "data": data, "usage": usage(job.texts)}
+                    return JSONResponse(answer)
+
+                response = await asyncio.to_thread(build)
+                await response(scope, receive, send)
 
         return LateResponse(run)
 
@@ -61,7 +74,7 @@ async def _add_texts(job: TextJob, inputs: Sequence[str], num_alternatives: int)
             problem = "contains a line end, but the model reads single lines; send a list of lines"
             raise HttpError(400, f"{param}: {problem}", param=param)
         ids = await job.encode(text, param)
-        if has_lines and job.session is None:
+        if has_lines:
             ids.append(END)
         job.check_context(len(ids), 0, param)
         request = TextRequest(ids, 0, 0, num_alternatives=num_alternatives, scores_prompt=True)

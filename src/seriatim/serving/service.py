@@ -1,14 +1,16 @@
 """What a server serves: models by name, each with its thread, and their sessions."""
 
 import functools
+import hashlib
 import importlib.util
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ..core.errors import InputError, nearest
 from ..layers.positions import learned_positions
-from ..runs.identity import identity
+from ..runs.identity import identity, weights_digest
 from ..runs.run import Run
 from .answer_engine import AnswerEngine
 from .http_errors import HttpError
@@ -21,6 +23,8 @@ from .text_engine import TextEngine
 from .text_metrics import TextMetrics
 
 INSPECT = "/v1/inspect"
+STOP_SECONDS = 5.0
+"""The time that a thread has to end what it computes."""
 FINGERPRINT = 16
 """Digits of a fingerprint."""
 
@@ -43,7 +47,9 @@ class ServedModel:
         self.name, self.run = name, run
         self.created = int(time.time())
         owner = identity(run.config, run.vocabulary)
-        self.fingerprint = f"seriatim-{owner['model'][:FINGERPRINT]}"
+        digest = hashlib.sha256(f"{owner}{weights_digest(run.answering)}{run.weights}".encode()).hexdigest()
+        self.fingerprint = f"seriatim-{digest[:FINGERPRINT]}"
+        self._files = self._file_times()
 
     @property
     def engine(self) -> TextEngine | AnswerEngine:
@@ -57,8 +63,21 @@ class ServedModel:
 
     @property
     def shared_endpoints(self) -> Sequence[str]:
-        """The addresses that all models have."""
-        return ("/v1/tokenize", INSPECT) if can_inspect() else ("/v1/tokenize",)
+        """The addresses that all models have. A page shows a single run."""
+        inspects = can_inspect() and self.run.num_combined == 1
+        return ("/v1/tokenize", INSPECT) if inspects else ("/v1/tokenize",)
+
+    @property
+    def was_replaced(self) -> bool:
+        """Whether other weights are in the folder of the run now, or none."""
+        return self._file_times() != self._files
+
+    def _file_times(self) -> tuple[int, int] | None:
+        try:
+            status = (self.run.path / "model.safetensors").stat()
+        except OSError:
+            return None
+        return status.st_mtime_ns, status.st_size
 
     def described(self) -> dict[str, object]:
         """Return what ``/v1/models`` tells about the model."""
@@ -72,11 +91,12 @@ class ServedModel:
             "task": config.task,
             "endpoints": list(self.endpoints),
             "layer": config.model.layer,
-            "parameters": self.run.summary.get("parameters") or parameters,
+            "parameters": (self.run.summary.get("parameters") if self.run.num_combined == 1 else None) or parameters,
             "vocabulary_size": self.run.tokenizer.vocabulary_size,
             "tokenizer": self.run.tokenizer.kind,
             "weights": self.run.weights,
             "context": learned_positions(self.run.model),
+            "max_tokens": None,
             "sessions": False,
             "settings": None,
         }
@@ -101,7 +121,7 @@ class ServedWriter(ServedModel):
 
     def described(self) -> dict[str, object]:
         """Return what ``/v1/models`` tells about the model."""
-        return {**super().described(), "sessions": True}
+        return {**super().described(), "sessions": True, "max_tokens": self.engine.limits.max_tokens}
 
 
 class ServedAnswerer(ServedModel):
@@ -143,9 +163,11 @@ class Service:
     def __init__(self, runs: Mapping[str, Run], limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
         self.models: dict[str, ServedModel] = {}
+        num_writers = sum(run.task.continues_text for run in runs.values())
+        own = replace(self.limits, batch_bytes=self.limits.batch_bytes // max(1, num_writers))
         for name, run in runs.items():
             kind = ServedWriter if run.task.continues_text else ServedAnswerer
-            self.models[name] = kind(name, run, self.limits)
+            self.models[name] = kind(name, run, own)
         self.registry, self._has_started = Registry(), False
         self.metrics = TextMetrics(self.registry, {model.name: model.engine for model in self.writers})
         self._measure_sessions()
@@ -172,10 +194,13 @@ class Service:
             for model in self.models.values():
                 model.engine.start().result()
 
-    def stop(self) -> None:
-        """End the threads of all models."""
+    def stop(self) -> bool:
+        """End the threads of all models, and return whether they have ended soon."""
         for model in self.models.values():
-            model.engine.stop()
+            model.engine.end()
+        until = time.monotonic() + STOP_SECONDS
+        have_ended = [model.engine.wait(until - time.monotonic()) for model in self.models.values()]
+        return all(have_ended)
 
     def find(self, name: str | None, endpoint: str) -> ServedModel:
         """Return the model of a request to an endpoint; without a name, the only one that has it.

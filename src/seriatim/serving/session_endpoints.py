@@ -6,6 +6,7 @@ from pydantic import TypeAdapter, ValidationError
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from .endpoints import read_query
 from .http_errors import HttpError
 from .json_bodies import BodyLimits, check_content_type, read_body
 from .request_fields import SessionName
@@ -65,7 +66,7 @@ class Sessions:
         return JSONResponse(session.described(), 201 if is_new else 200)
 
     def _model(self, request: Request) -> ServedWriter:
-        return self.service.writer(request.query_params.get("model"), "/v1/completions")
+        return self.service.writer(read_query(request, "model").get("model"), "/v1/completions")
 
 
 def _name(request: Request) -> str:

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from ..core.errors import InputError
-from ..core.state import state_bytes
+from ..core.state import State, state_bytes, state_leaves
+from ..data.tokenizers import Decoder
 from ..decoding.prompt_reading import TextState
 from ..runs.run import Run
 from .http_errors import HttpError
@@ -35,6 +36,7 @@ class Session:
         created: seconds since 1970.
         last_used: seconds since 1970.
         is_busy: whether a request uses it.
+        decoder: of its text, which may hold the first bytes of a character.
     """
 
     name: str
@@ -45,15 +47,19 @@ class Session:
     created: float = field(default_factory=time.time)
     last_used: float = field(default_factory=time.time)
     is_busy: bool = False
+    decoder: Decoder | None = None
 
     @property
     def state_bytes(self) -> int:
-        """The size of the state."""
-        return 0 if self.text is None else state_bytes(self.text.state)
+        """The size of the state, with all that is kept beside it."""
+        if self.text is None:
+            return 0
+        beside = (tensor for tensor in (self.text.logits, self.occurred) if tensor is not None)
+        return state_bytes(self.text.state) + sum(tensor.nbytes for tensor in beside)
 
-    def extend(self, text: TextState, tokens: list[int]) -> None:
+    def extend(self, text: TextState, tokens: list[int], decoder: Decoder) -> None:
         """Note that tokens were added to the text."""
-        self.text, self.num_tokens = text, self.num_tokens + len(tokens)
+        self.text, self.num_tokens, self.decoder = text, self.num_tokens + len(tokens), decoder
         self.occurred[tokens] = True
         self.last = tokens[-1] if tokens else self.last
 
@@ -88,14 +94,20 @@ class SessionStore:
         """Total size of the states."""
         return sum(session.state_bytes for session in self._sessions.values())
 
+    def remove_old(self) -> None:
+        """Remove the sessions that have not been used for too long."""
+        limit = time.time() - self.limits.session_seconds
+        while (oldest := self._oldest()) is not None and self._sessions[oldest].last_used < limit:
+            del self._sessions[oldest]
+
     def all(self) -> Iterable[Session]:
         """Return the sessions, those used last first."""
-        self._remove_old()
+        self.remove_old()
         return reversed(self._sessions.values())
 
     def find(self, name: str, *, must_be_free: bool = False) -> Session:
         """Return a session; raise HttpError if there is none, or if a request uses it and it ``must_be_free``."""
-        self._remove_old()
+        self.remove_old()
         session = self._sessions.get(name)
         if session is None:
             raise HttpError(404, f"session: {name!r} does not exist or has expired; begin it again", param="session")
@@ -109,7 +121,7 @@ class SessionStore:
         Raises:
             HttpError: another request uses the session, or all places are taken by sessions in use.
         """
-        self._remove_old()
+        self.remove_old()
         if name not in self._sessions:
             self._make_room()
             tokenizer = self.run.tokenizer
@@ -140,11 +152,6 @@ class SessionStore:
                 429, "session: all sessions are in use; try again", headers={"Retry-After": "1"}, param="session"
             )
         del self._sessions[oldest]
-
-    def _remove_old(self) -> None:
-        limit = time.time() - self.limits.session_seconds
-        while (oldest := self._oldest()) is not None and self._sessions[oldest].last_used < limit:
-            del self._sessions[oldest]
 
     def _limit_bytes(self) -> None:
         total = self.bytes
@@ -181,4 +188,11 @@ def load_session(run: Run, session: Session, data: bytes) -> None:
             reason = str(error).removeprefix(f"{path}: ").partition(";")[0]
             raise InputError(f"state: {reason}; send one that was saved from a text of this model") from None
     session.text, session.last = TextState(stream.state, stream.logits), stream.last
-    session.occurred, session.num_tokens = stream.occurred, stream.num_tokens
+    session.occurred, session.decoder = stream.occurred, None
+    session.num_tokens = max(stream.num_tokens, _num_read(stream.state) - 1)
+
+
+def _num_read(state: State) -> int:
+    """Return the number of tokens that a state says it has read, the boundary included; 0 if it does not say it."""
+    counts = [leaf for leaf in state_leaves(state) if leaf.dim() == 1 and not leaf.is_floating_point()]
+    return max((int(leaf.max()) for leaf in counts), default=0)

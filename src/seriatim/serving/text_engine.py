@@ -7,6 +7,7 @@ import time
 from concurrent.futures import Future
 
 from ..decoding.continuous_batch import ContinuousBatch, PromptRead, TextRequest, TokenDrawn
+from ..decoding.next_token_scores import TokenScore
 from ..decoding.prompt_reading import TextState
 from ..layers.positions import learned_positions
 from ..runs.run import Run
@@ -60,8 +61,8 @@ class TextEngine(ModelThread):
         return max(0, len(self.texts) - self.batch.num_running)
 
     def has_room(self, count: int) -> bool:
-        """Return whether so many more texts may wait."""
-        return len(self.texts) + count <= self.limits.max_running + self.limits.max_waiting
+        """Return whether so many more texts may wait; a request that comes alone may have any allowed number."""
+        return not self.texts or len(self.texts) + count <= self.limits.max_running + self.limits.max_waiting
 
     @property
     def retry_after(self) -> int:
@@ -118,19 +119,19 @@ class TextEngine(ModelThread):
             if isinstance(event, PromptRead):
                 text.read_prompt(event)
             elif not isinstance(event, TokenDrawn):
-                self._end(text, event.state)
-            elif text.add_token(event):
-                self._end(text, self.batch.end(event.request))
+                self._end(text, event.state, event.score)
+            elif text.add_token(event) and (not text.request.keeps_state or text.has_more):
+                self._end(text, self.batch.end(event.request))  # else the text ends by itself, with its state
             if text.streams or text.is_done:
                 changed.add(text.signal)
         self._publish(changed)
 
     def fail(self, error: Exception) -> None:
         """End all texts with an error, and start with an empty batch."""
-        texts = list(self.texts.values())
-        self.texts.clear()
-        for text in texts:
-            text.fail(error)
+        texts = []
+        while self.texts:  # one may be added at the same time
+            texts.append(self.texts.popitem()[1])
+            texts[-1].fail(error)
         self.batch = self._new_batch()
         self._publish({text.signal for text in texts})
 
@@ -143,10 +144,10 @@ class TextEngine(ModelThread):
             self._end(text, self.batch.end(text.request))
             self._publish({text.signal})
 
-    def _end(self, text: LiveText, state: TextState | None) -> None:
+    def _end(self, text: LiveText, state: TextState | None, score: TokenScore | None = None) -> None:
         del self.texts[text.request]
         self._seconds += SMOOTHING * (time.monotonic() - text.arrived - self._seconds)
-        text.end(state)
+        text.end(state, score)
 
     def _publish(self, changed: set[Signal]) -> None:
         """Tell the event loop which requests have changed; several changes need one call."""

@@ -9,7 +9,7 @@ from typing import Self
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
-from ..core.errors import InputError, known_reason
+from ..core.errors import InputError, first_line
 from ..decoding.continuous_batch import TextRequest
 from ..decoding.prompt_reading import TextState
 from .http_errors import HttpError, as_http_error
@@ -92,23 +92,39 @@ class TextJob:
             problem = f"the prompt and max_tokens need {needed:,} tokens, the model can read {context:,}"
             raise HttpError(400, f"{param}: {problem}; lower one of them", param=param)
 
-    def add(self, request: TextRequest, *, stops: Sequence[str] = (), echoed: str | None = None, streams: bool) -> None:
-        """Add a text; the state of the session is added to the request."""
-        last = None
+    def add(
+        self,
+        request: TextRequest,
+        *,
+        stops: Sequence[str] = (),
+        echoed: str | None = None,
+        shows_begin: bool = False,
+        streams: bool,
+    ) -> None:
+        """Add a text; the state of the session is added to the request. See `LiveText` for the arguments."""
+        last = decoder = None
         if self.session is not None:
             read, last = self.session.occurred.nonzero().squeeze(1).tolist(), self.session.last
             request = replace(request, start=self.start, keeps_state=True, read_before=read)
-        tokenizer = self.model.run.tokenizer
-        LiveText(request, tokenizer, self.signal, stops=stops, echoed=echoed, last=last, streams=streams)
+            decoder = None if len(request.prompt) else self.session.decoder
+        LiveText(
+            request, self.model.run.tokenizer, self.signal,
+            stops=stops, echoed=echoed, shows_begin=shows_begin, last=last, decoder=decoder, streams=streams,
+        )  # fmt: skip
 
     def submit(self) -> None:
         """Let all texts wait for their places in the batch.
 
         Raises:
-            HttpError: too many texts wait.
+            HttpError: too many texts wait, or the answer would be too large.
             ModelDeadError: the thread of the model has ended.
         """
-        engine = self.model.engine
+        engine, scores = self.model.engine, sum(_num_scores(text.request) for text in self.texts)
+        if scores > self.limits.max_scores:
+            problem = (
+                f"the answer has at most {self.limits.max_scores:,} log probabilities, this one may have {scores:,}"
+            )
+            raise HttpError(400, f"{problem}; ask for fewer alternatives or texts, or send several requests")
         if not engine.has_room(len(self.texts)):
             after = {"Retry-After": str(engine.retry_after)}
             raise HttpError(429, f"too many texts wait; try again in {engine.retry_after} seconds", headers=after)
@@ -123,10 +139,9 @@ class TextJob:
             await asyncio.gather(*ends, return_exceptions=True)
         for text in self._submitted:
             self.service.metrics.observe(self.model.name, text, is_cancelled=text in open_texts)
+            if self.session is not None and text.state is not None:
+                self.session.extend(text.state, [*text.prompt_tokens, *text.generated], text.decoder)
         if self.session is not None:
-            for text in self._submitted:
-                if text.state is not None:
-                    self.session.extend(text.state, [*text.prompt_tokens, *text.generated])
             self.model.sessions.close(self.session)
 
     async def finished(self, receive: Receive) -> None:
@@ -153,8 +168,18 @@ class TextJob:
                 raise failure(text.error)
 
 
+def _num_scores(request: TextRequest) -> int:
+    """Return the largest number of log probabilities that the answer to a request has."""
+    if request.num_alternatives is None:
+        return 0
+    tokens = request.max_tokens + (len(request.prompt) if request.scores_prompt else 0)
+    return tokens * (1 + request.num_alternatives)
+
+
 def failure(error: Exception) -> HttpError:
     """Return the answer to a request that failed in the thread of its model."""
     if isinstance(error, InputError | HttpError):
         return as_http_error(error)
-    return HttpError(500, known_reason(error) or "internal error; see the log of the server")
+    if isinstance(error, MemoryError) or "alloc" in first_line(error):
+        return HttpError(500, "the server has too little memory for this request; send less at once")
+    return HttpError(500, "internal error; see the log of the server")

@@ -38,7 +38,7 @@ class TextMetrics:
 
     def observe(self, model: str, text: LiveText, *, is_cancelled: bool) -> None:
         """Count a text that has ended or was cancelled."""
-        self._prompt_tokens(len(text.prompt_tokens) if text.is_read else 0, model=model)
+        self._prompt_tokens(text.num_prompt if text.is_read else 0, model=model)
         self._cached_tokens(text.num_cached, model=model)
         self._generated(text.num_generated, model=model)
         if is_cancelled:

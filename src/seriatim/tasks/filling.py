@@ -17,6 +17,8 @@ from ..models import MaskedLanguageModel
 MASK_TEXT = "[MASK]"
 TOGETHER = 64
 """Windows in a batch."""
+MAX_PROBABILITIES = 1 << 24
+"""Probabilities that are held at once."""
 SHOWN = 5
 """Number of tokens that are listed for each gap."""
 
@@ -47,8 +49,8 @@ def fill(
     """
     answers: list[Metrics] = [{"text": line, "masks": []} for line in lines]
     gaps = {row: find_gaps(line, tokenizer, model.mask, unit) for row, line in enumerate(lines) if MASK_TEXT in line}
-    for row, shares in zip(gaps, probabilities(model, [each.ids for each in gaps.values()], length), strict=True):
-        answers[row] = _filled(gaps[row], tokenizer, shares)
+    for row, best in zip(gaps, likeliest(model, tokenizer, list(gaps.values()), length), strict=True):
+        answers[row] = _filled(gaps[row], tokenizer, best)
     return answers
 
 
@@ -71,35 +73,43 @@ def gap_includes_space(tokenizer: Tokenizer) -> bool:
     return tokenizer.kind in ("bpe", "unigram", "pretrained")
 
 
-def probabilities(model: MaskedLanguageModel, lines: Sequence[np.ndarray], length: int) -> Sequence[Tensor]:
-    """Return the probability of every token at every gap of each line ``(gaps, vocabulary)``, in float64.
-
-    The lines are ids with at least one mask symbol each, which are read in windows of ``length`` tokens.
-    """
-    device = model.embedding.weight.device
-    windows = [ids[start : start + length] for ids in lines for start in range(0, len(ids), length)]
-    windows = [window for window in windows if (window == model.mask).any()]
+def likeliest(
+    model: MaskedLanguageModel, tokenizer: Tokenizer, lines: Sequence[Gaps], length: int
+) -> list[list[list[tuple[int, float]]]]:
+    """Return for each gap of each line the likeliest tokens with their probabilities; see `fill`."""
+    device, mask = model.embedding.weight.device, model.mask
+    windows = [line.ids[start : start + length] for line in lines for start in range(0, len(line.ids), length)]
+    windows = [window for window in windows if (window == mask).any()]
+    spaced = iter([each for line in lines for each in line.spaced])
+    spaced_by_window = [[next(spaced) for _ in range(int((window == mask).sum()))] for window in windows]
     lengths = np.array([len(window) for window in windows], dtype=np.int64)
-    buckets = Buckets(lengths, TOGETHER, lambda rows: rows)
-    results = [torch.empty(0, 0)] * len(windows)
+    most = max(map(len, spaced_by_window), default=1)
+    together = max(1, min(TOGETHER, MAX_PROBABILITIES // (most * model.vocabulary_size)))
+    buckets = Buckets(lengths, together, lambda rows: rows)
+    found: list[list[list[tuple[int, float]]]] = [[] for _ in windows]
     for rows in buckets.read(buckets.in_order()):
         ids = pad_sequence([torch.from_numpy(windows[row]) for row in rows], batch_first=True).to(device)
-        gaps = ids == model.mask
+        gaps = ids == mask
         logits = model(ids, gaps.flatten().nonzero().squeeze(1), lengths=torch.from_numpy(lengths[rows]))
-        shares = torch.split(torch.softmax(logits.double(), dim=1).cpu(), gaps.sum(1).tolist())
-        for row, part in zip(rows.tolist(), shares, strict=True):
-            results[row] = part
-    return torch.split(torch.cat(results), [int((line == model.mask).sum()) for line in lines]) if windows else ()
+        shares = iter(torch.softmax(logits.double(), dim=1).cpu())
+        for row in rows.tolist():
+            found[row] = [_best(next(shares), tokenizer, spaced=each) for each in spaced_by_window[row]]
+    flat = iter([best for window in found for best in window])
+    return [[next(flat) for _ in line.spaced] for line in lines]
 
 
-def _filled(gaps: Gaps, tokenizer: Tokenizer, shares: Tensor) -> Metrics:
+def _best(share: Tensor, tokenizer: Tokenizer, *, spaced: bool) -> list[tuple[int, float]]:
+    """Return the likeliest tokens that may fill a gap, given the probability of every token ``(vocabulary,)``."""
+    allowed = writable(tokenizer)[int(spaced)]
+    values, order = share[allowed].topk(min(SHOWN, len(allowed)))
+    return list(zip(allowed[order].tolist(), values.tolist(), strict=True))
+
+
+def _filled(gaps: Gaps, tokenizer: Tokenizer, likeliest_tokens: Sequence[Sequence[tuple[int, float]]]) -> Metrics:
     text, masks = [gaps.pieces[0].encode()], []
-    for piece, spaced, share in zip(gaps.pieces[1:], gaps.spaced, shares, strict=True):
-        plain, with_space = writable(tokenizer)
-        allowed = with_space if spaced else plain
-        best = allowed[share[allowed].topk(min(SHOWN, len(allowed))).indices].tolist()
-        masks.append([{"token": tokenizer.describe(token), "probability": share[token].item()} for token in best])
-        filled = tokenizer.token_bytes(best[0])
+    for piece, spaced, best in zip(gaps.pieces[1:], gaps.spaced, likeliest_tokens, strict=True):
+        masks.append([{"token": tokenizer.describe(token), "probability": share} for token, share in best])
+        filled = tokenizer.token_bytes(best[0][0])
         if tokenizer.frames and not (spaced and any(text)):  # the space is not in the line
             filled = filled.removeprefix(b" ")
         text += [filled, piece.encode()]

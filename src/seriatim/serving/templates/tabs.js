@@ -10,7 +10,7 @@ function tabsOf(model) {
     ...(answer ? [{ name: lastPart(answer), panel: "answer" }] : []),
     ...(has("/v1/score") ? [{ name: "score", panel: "score" }] : []),
     ...(comparable(model).length ? [{ name: "compare", panel: "compare" }] : []),
-    { name: "inspect", panel: "inspect" },
+    ...(has("/v1/inspect") ? [{ name: "inspect", panel: "inspect" }] : []),
   ];
 }
 

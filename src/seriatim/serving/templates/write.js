@@ -23,6 +23,9 @@ class WritePanel extends Panel {
     this.forgetSession();
     super.setModel(model);
     this.sessionChoice.hidden = !model.sessions;
+    const tokens = this.form.elements.max_tokens;
+    tokens.max = model.max_tokens ?? "";
+    if (model.max_tokens && Number(tokens.value) > model.max_tokens) tokens.value = model.max_tokens;
   }
 
   get inSession() { return this.model.sessions && this.session.checked; }
@@ -102,7 +105,9 @@ class WritePanel extends Panel {
     this.tellCommand();
     if (!name) return;
     const path = `/v1/sessions/${name}?model=${encodeURIComponent(this.model.id)}`;
-    await send(path, { method: "DELETE" }).catch(() => {}); // the server forgets it later by itself
+    const remove = () => send(path, { method: "DELETE" });
+    // A text that was just stopped may still use the session; the server also forgets it later by itself.
+    await remove().catch(() => setTimeout(() => remove().catch(() => {}), 2000));
   }
 
   forgetSession() {
