@@ -277,3 +277,23 @@ def test_kept_states_have_no_more_memory_than_they_need() -> None:
     state = run_all(batch, request)[-1].state
     for leaf in (*state_leaves(state.state), state.logits):
         assert leaf.untyped_storage().nbytes() == leaf.numel() * leaf.element_size()
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_with_compiled_steps_a_batch_computes_the_bits_of_single_texts(name: str) -> None:
+    torch.manual_seed(0)
+    model = LanguageModel(seriatim.layer(name, 16, 16, num_layers=2), WORDS).eval()
+    texts = [
+        TextRequest(
+            [STOP, *(1 + (i * j) % 11 for j in range(3 + 7 * i))], i, 12, Sampling(temperature=0), num_alternatives=0
+        )
+        for i in range(5)
+    ]
+
+    def results(*requests: TextRequest) -> list[list[tuple[int, float]]]:
+        events = [event for event in run_all(ContinuousBatch(model), *requests) if isinstance(event, TokenDrawn)]
+        return [
+            [(each.token, each.score.log_probability) for each in events if each.request is text] for text in requests
+        ]
+
+    assert results(*texts) == [results(text)[0] for text in texts]
