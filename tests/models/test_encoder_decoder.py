@@ -11,7 +11,7 @@ import seriatim
 from seriatim.core.contract import MemoryLayer
 from seriatim.core.errors import InputError
 from seriatim.decoding.beam import Beam, beam_search
-from seriatim.decoding.sampling import Sampling, read, sample
+from seriatim.decoding.sampling import Sampling, sample
 from seriatim.models import cross_entropy
 from seriatim.models.attentional import BahdanauDecoder, LuongDecoder
 from seriatim.models.encoder_decoder import EncoderDecoder
@@ -128,7 +128,7 @@ def test_a_hypothesis_has_the_probability_that_its_text_has() -> None:
 
 def test_sampling_takes_an_encoded_source() -> None:
     made, (source, lengths, inputs, *_) = model(), batch()
-    logits, state = read(made, inputs[:, :1], made.encode(source, lengths))
+    logits, state = made.step(inputs[:, 0], made.encode(source, lengths))
     drawn = sample(made, logits, state, Sampling(temperature=0.0), max_tokens=4, seeds=range(4), banned=(0,))
     tokens = torch.tensor([one.tokens for one in drawn]).T
     greedy = beam_search(made, made.encode(source, lengths), Beam(1, min_length=4), max_length=4)

@@ -167,7 +167,7 @@ def test_what_is_drawn_for_a_source_depends_on_it_and_the_seed(run: seriatim.Run
     assert main(command) == 0
     assert capsys.readouterr().out.splitlines() == drawn
     assert main([*command, "--beam", "3"]) == 2
-    assert "--beam: has no meaning for sampled answers (--temperature)" in capsys.readouterr().err
+    assert "beam: has no meaning for sampled answers (temperature)" in capsys.readouterr().err
     assert main([*command, "--top-p", "1.5"]) == 2
     assert main([*command, "--n-best", "0"]) == 2
 
