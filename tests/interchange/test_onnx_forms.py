@@ -199,7 +199,7 @@ CASES = [
         both_ways(), SOURCES, TOKENS)),
 ]  # fmt: skip
 BY_NAME = {case.name: case for case in CASES}
-EVERYDAY = ("tagger with a field and spelling", "Luong with input feeding")
+EVERYDAY = ("tagger with a field and spelling",)
 
 
 @pytest.mark.parametrize("name", parameters(BY_NAME, everyday=EVERYDAY))
