@@ -87,7 +87,7 @@ def together(batch: ContinuousBatch, arriving: list[list[TextRequest]]) -> dict[
 
 
 @pytest.mark.parametrize("max_rows", [1, 3, 100])
-@pytest.mark.parametrize("name", [name for name in seriatim.layers.names() if name != "prior"])
+@pytest.mark.parametrize("name", LAYERS)
 def test_texts_that_enter_and_leave_are_those_alone(name: str, max_rows: int) -> None:
     model, texts = language_model(name), requests(10)
     batch = ContinuousBatch(model, stop=STOP, banned=[5], max_rows=max_rows)

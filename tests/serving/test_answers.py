@@ -121,7 +121,7 @@ def test_a_long_request_does_not_stop_the_others(served: Served, monkeypatch: py
 
     def slow(network, vocabulary, items, **settings):
         order.extend(items)
-        time.sleep(0.1 * len(items))
+        time.sleep(0.03 * len(items))
         return answer(network, vocabulary, items, **settings)
 
     monkeypatch.setattr(model.run.task, "answer", slow)

@@ -16,6 +16,8 @@ import pytest
 
 from seriatim.cli.main import main
 
+from ..exhaustive import parameters
+
 RUN = [sys.executable, "-m", "seriatim", "serve"]
 
 
@@ -45,7 +47,7 @@ def stream(address: str, lines: list[str], began: threading.Event, **fields: obj
             began.set()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", parameters([signal.SIGTERM, signal.SIGINT], everyday=[signal.SIGTERM]))
 def test_a_signal_lets_running_texts_end(runs, number: signal.Signals) -> None:
     with served_by_command(str(runs["char-stream"].path)) as (process, address):
         lines, began = [], threading.Event()
