@@ -21,10 +21,10 @@ def test_the_page_works_in_a_browser(runs, inspected, monkeypatch: pytest.Monkey
         program = chromium.find_chromium(os.environ.get("CHROMIUM"))
     except SystemExit:
         pytest.skip("Chromium is not installed")
-    models = {"bytes": runs["byte-stream"], **{name: inspected[name] for name in ("ngram", "classify", "tag", "mlm")}}
+    models = {"bytes": runs["byte-stream"], **{name: inspected[name] for name in ("classify", "tag")}}
     with serving({**models, "other": runs["byte-stream"]}) as served, chromium.Browser(program) as browser:
         problems = {name: problem for name, problem in check(browser, served.address) if problem}
         assert problems == {}
-        served.wait_until(lambda: all(served.running(name) == 0 for name in ("bytes", "ngram", "other")), 1)
+        served.wait_until(lambda: all(served.running(name) == 0 for name in ("bytes", "other")), 1)
     for name in ("chromium", "playground_checks", "playground_page"):
         sys.modules.pop(name, None)
