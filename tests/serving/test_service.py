@@ -10,6 +10,7 @@ import time
 import httpx
 import pytest
 import schemathesis
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis.errors import Unsatisfiable
 from schemathesis import checks
@@ -18,6 +19,7 @@ from schemathesis.specs.openapi import checks as openapi_checks
 import seriatim
 from seriatim.core.errors import InputError
 from seriatim.serving import service as service_module
+from seriatim.serving import text_engine
 from seriatim.serving.access import AccessRules
 from seriatim.serving.application import OPEN_PATHS
 from seriatim.serving.model_thread import ModelThread
@@ -366,3 +368,15 @@ def test_a_busy_thread_does_not_hold_up_the_end(runs) -> None:
         assert not service.stop()
         assert time.monotonic() - began < 0.6
     assert service.stop()
+
+
+def test_each_model_chooses_among_all_threads(runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The number that one thread chooses becomes that of new threads in PyTorch."""
+    seen = []
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    service = Service({"a": runs["char-stream"], "b": runs["byte-stream"]})
+    monkeypatch.undo()
+    monkeypatch.setattr(text_engine, "use_fastest_threads", lambda work, most: seen.append(most))
+    service.start()
+    service.stop()
+    assert seen == [3, 3]

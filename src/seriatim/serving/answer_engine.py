@@ -1,6 +1,7 @@
 """The thread of a model that answers: inputs of several requests are answered together, a few at a time."""
 
 import contextlib
+import functools
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -73,7 +74,8 @@ class AnswerEngine(ModelThread):
     def prepare(self) -> None:
         """Answer an input, if the model can read this one, and choose the number of threads."""
         with contextlib.suppress(InputError):
-            use_fastest_threads(lambda: list(self.run.predict(["a b c d e f g h"], details=True)))
+            work = functools.partial(self.run.predict, ["a b c d e f g h"], details=True)
+            use_fastest_threads(lambda: list(work()), self.max_threads)
 
     @property
     def has_work(self) -> bool:

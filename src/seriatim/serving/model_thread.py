@@ -20,13 +20,13 @@ STALLED_SECONDS = 120.0
 """A thread whose present unit of work takes longer counts as dead."""
 
 
-def use_fastest_threads(work: Callable[[], object]) -> None:
-    """Let PyTorch use one processor or all of them in this thread, whichever does some work faster.
+def use_fastest_threads(work: Callable[[], object], most: int) -> None:
+    """Let PyTorch use one processor or ``most`` of them in this thread, whichever does some work faster.
 
-    All of them are slower where they must wait for each other after each little product, as in a recurrence.
+    Several are slower where they must wait for each other after each little product, as in a recurrence.
     """
     seconds = {}
-    for threads in {1, torch.get_num_threads()}:
+    for threads in {1, most}:
         torch.set_num_threads(threads)
         work()
         times = []
@@ -50,10 +50,14 @@ class ModelThread:
 
     Args:
         name: of the model, for messages.
+
+    Attributes:
+        max_threads: the number of processors that PyTorch may use.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.max_threads = torch.get_num_threads()  # before the thread of another model sets the number for new threads
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()  # for the two fields below together
         self._has_ended, self._futures = False, set[AnyFuture]()

@@ -102,7 +102,7 @@ class TextEngine(ModelThread):
             while not batch.is_empty:
                 batch.advance()
 
-        use_fastest_threads(work)
+        use_fastest_threads(work, self.max_threads)
 
     @property
     def has_work(self) -> bool:
