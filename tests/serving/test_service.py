@@ -18,7 +18,6 @@ from schemathesis.specs.openapi import checks as openapi_checks
 
 import seriatim
 from seriatim.core.errors import InputError
-from seriatim.serving import service as service_module
 from seriatim.serving import text_engine
 from seriatim.serving.access import AccessRules
 from seriatim.serving.application import OPEN_PATHS
@@ -360,13 +359,11 @@ def test_an_ensemble_has_all_parameters_and_no_page(runs) -> None:
 
 def test_a_busy_thread_does_not_hold_up_the_end(runs) -> None:
     service = Service({"chars": runs["char-stream"]})
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(service_module, "STOP_SECONDS", 0.2)
-        service.start()
-        service.models["chars"].engine.call(lambda: time.sleep(0.7))
-        began = time.monotonic()
-        assert not service.stop()
-        assert time.monotonic() - began < 0.6
+    service.start()
+    service.models["chars"].engine.call(lambda: time.sleep(0.7))
+    began = time.monotonic()
+    assert not service.stop(0.2)
+    assert time.monotonic() - began < 0.6
     assert service.stop()
 
 

@@ -196,6 +196,23 @@ def test_a_character_in_two_requests(served: Served) -> None:
     assert texts == ["", "ü", "", "ü"]
 
 
+def test_a_character_that_was_begun_survives_a_request_that_fails(served: Served, monkeypatch) -> None:
+    run = served.service.models["bytes"].run
+    first, second = (int(token) for token in run.tokenizer.encode("ü"))
+    fields = {"model": "bytes", "session": "begun", "max_tokens": 1, "temperature": 0}
+    assert served.text(**fields, prompt="the", logit_bias={str(first): 100}) == ""
+
+    def fail(self) -> None:
+        raise RuntimeError("for a test")
+
+    monkeypatch.setattr(type(served.service.models["bytes"].engine), "work", fail)
+    assert served.post("/v1/completions", **fields).status_code == 500
+    monkeypatch.undo()
+    assert served.text(**fields, logit_bias={str(second): 100}) == "ü"
+    assert served.text(**fields, logit_bias={str(first): 100}) == ""
+    assert served.text(**fields, prompt=[second], logit_bias={str(run.tokenizer.encode("a")[0]): 100}) == "a"
+
+
 def test_sessions_count_what_they_keep(served: Served) -> None:
     served.post("/v1/score", model="lm-words", input="the cat sees the sea", session="bytes").raise_for_status()
     session = served.service.models["lm-words"].sessions.find("bytes")

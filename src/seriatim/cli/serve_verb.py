@@ -91,7 +91,7 @@ def _serve(service: "Service", rules: "AccessRules", listening: socket.socket, o
     service.start()
     print(printable(f"serving {', '.join(service.models)} at {address}"), flush=True)
     serve_app(application, [listening], ServerSettings(shutdown_seconds=options.shutdown_seconds))
-    if not service.stop():  # Python cannot end while a thread computes
+    if not service.stop(0.0):  # Python cannot end while a thread computes
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)

@@ -212,6 +212,13 @@ class Decoder:
             self.at_line_start = token == END
         return self.decoder.decode(raw)
 
+    def copy(self) -> "Decoder":
+        """Return a decoder that continues the same text."""
+        other = Decoder(self.tokenizer, END)
+        other.decoder.setstate(self.decoder.getstate())
+        other.at_line_start = self.at_line_start
+        return other
+
     def finish(self) -> str:
         """Return the replacement character if a character is incomplete at the end; else nothing."""
         return self.decoder.decode(b"", final=True)

@@ -6,29 +6,36 @@ import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from typing import TypeAlias
 
 from ..core.errors import InputError
 from ..evaluation.intervals import Metrics
 from ..runs.run import Run
 from .http_errors import LOGGER
-from .model_thread import ModelThread, use_fastest_threads
+from .model_thread import ModelDeadError, ModelThread, use_fastest_threads
 from .service_limits import Limits
 
 UNIT_SECONDS = 0.25
 """The time that the inputs that are answered together may take, as estimated; other requests wait for it."""
-FIRST_UNIT = 8
-"""Number of inputs that are answered together before their time is known."""
+FIRST_TOKENS, USUAL_TOKENS = 128, 8
+"""Tokens that are answered together before their time is known; and tokens of an input whose size is not known."""
+
+
+Item: TypeAlias = tuple[object, int]
+"""An input and the number of its tokens."""
 
 
 class Question:
-    """The inputs of one request, their settings and their future answers."""
+    """The inputs of one request, their settings, their future answers, and the number of tokens of each."""
 
-    def __init__(self, items: Sequence[object], settings: Mapping[str, object]) -> None:
-        self.settings = dict(settings)
-        self.unanswered, self.found = deque(items), list[Metrics]()
-        self.count = len(items)
+    def __init__(
+        self, items: Sequence[object], settings: Mapping[str, object], sizes: Sequence[int] | None = None
+    ) -> None:
+        self.settings, self.count = dict(settings), len(items)
+        known = [USUAL_TOKENS] * len(items) if sizes is None else [max(1, size) for size in sizes]
+        self.unanswered, self.found = deque(zip(items, known, strict=True)), list[Metrics]()
         self.answers: Future[list[Metrics]] = Future()
-        self.seconds: float | None = None  # that an input takes, on average
+        self.seconds: float | None = None  # that a token takes, on average
 
 
 class AnswerEngine(ModelThread):
@@ -59,9 +66,13 @@ class AnswerEngine(ModelThread):
         Raises:
             ModelDeadError: the thread has ended.
         """
-        self.call(lambda: self._waiting.append(question))
         self._asked.add(question)
         self.num_waiting += question.count
+        try:
+            self.call(lambda: self._waiting.append(question))
+        except ModelDeadError:
+            self.leave(question)
+            raise
 
     def leave(self, question: Question) -> None:
         """Note that the answers have arrived or are not wanted any more; inputs that still wait are not answered."""
@@ -85,16 +96,20 @@ class AnswerEngine(ModelThread):
     def work(self) -> None:
         """Answer some inputs of the next request, together with those of others that have the same settings."""
         first = self._waiting[0]
-        size = FIRST_UNIT if first.seconds is None else int(UNIT_SECONDS / max(first.seconds, 1e-6))
-        left = max(1, min(size, self.run.task.answer_batch_size))
-        unit = list[tuple[Question, list[object]]]()
+        tokens = FIRST_TOKENS if first.seconds is None else int(UNIT_SECONDS / max(first.seconds, 1e-7))
+        unit, count = list[tuple[Question, list[Item]]](), 0
         for question in list(self._waiting):
             if question.answers.cancelled():
                 self._waiting.remove(question)
-            elif left and question.settings == first.settings:
-                items = [question.unanswered.popleft() for _ in range(min(left, len(question.unanswered)))]
-                left -= len(items)
-                unit.append((question, items))
+            elif question.settings == first.settings:
+                items = list[Item]()
+                while question.unanswered and count < self.run.task.answer_batch_size:
+                    if count and question.unanswered[0][1] > tokens:
+                        break
+                    items.append(question.unanswered.popleft())
+                    tokens, count = tokens - items[-1][1], count + 1
+                if items or not question.count:
+                    unit.append((question, items))
         for question, _ in unit:  # the others come first the next time
             self._waiting.remove(question)
             self._waiting.append(question)
@@ -106,7 +121,7 @@ class AnswerEngine(ModelThread):
         for question in list(self._asked):
             _set_error(question, error)
 
-    def _answer_unit(self, unit: Sequence[tuple[Question, list[object]]]) -> None:
+    def _answer_unit(self, unit: Sequence[tuple[Question, list[Item]]]) -> None:
         try:
             self._answer(unit)
         except Exception as error:  # one of them has bad settings or inputs; the others must not suffer from it
@@ -118,12 +133,11 @@ class AnswerEngine(ModelThread):
                 self._waiting.remove(unit[0][0])
                 _set_error(unit[0][0], error)
 
-    def _answer(self, unit: Sequence[tuple[Question, list[object]]]) -> None:
-        items = [item for _, part in unit for item in part]
-        if items:
-            began = time.monotonic()
-            answers = iter(list(self.run.predict_batches([items], details=True, **unit[0][0].settings)))
-            seconds = (time.monotonic() - began) / len(items)
+    def _answer(self, unit: Sequence[tuple[Question, list[Item]]]) -> None:
+        items = [item for _, part in unit for item, _ in part]
+        tokens, began = sum(size for _, part in unit for _, size in part), time.monotonic()
+        answers = iter(list(self.run.predict_batches([items], details=True, **unit[0][0].settings)) if items else [])
+        seconds = (time.monotonic() - began) / max(1, tokens)
         for question, part in unit:
             question.found += [next(answers) for _ in part]
             question.seconds = seconds if part else question.seconds

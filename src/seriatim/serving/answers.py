@@ -45,21 +45,22 @@ class Answers:
         task = model.run.task
         for i, item in enumerate(items):
             task.check_item(item, "input" if isinstance(fields.input, str) else f"input.{i}")
-        await self._check_sizes(model, items)
+        sizes = await self._sizes(model, items)
         given = fields.model_fields_set - AnswerRequest.model_fields.keys()
-        question = Question(items, {name: getattr(fields, name) for name in sorted(given)})
+        question = Question(items, {name: getattr(fields, name) for name in sorted(given)}, sizes)
         answers = await self._answers(model, question, request)
         data = [{"object": "answer", "index": i, **_finite(answer)} for i, answer in enumerate(answers)]
         return JSONResponse({"object": "list", "model": model.name, "data": data})
 
-    async def _check_sizes(self, model: ServedAnswerer, items: Sequence[object]) -> None:
-        """Raise HttpError if the inputs have too many tokens together."""
+    async def _sizes(self, model: ServedAnswerer, items: Sequence[object]) -> list[int]:
+        """Return the numbers of tokens of the inputs; raise HttpError if they have too many together."""
         texts = [item if isinstance(item, str) else " ".join(cast(list[str], item)) for item in items]
-        tokens = await asyncio.to_thread(lambda: sum(len(model.run.tokenizer.encode(text)) for text in texts))
-        if tokens > self.service.limits.max_prompt_tokens:
-            most = self.service.limits.max_prompt_tokens
+        sizes = await asyncio.to_thread(lambda: [len(model.run.tokenizer.encode(text)) for text in texts])
+        most, tokens = self.service.limits.max_prompt_tokens, sum(sizes)
+        if tokens > most:
             problem = f"must have at most {most:,} tokens together, got {tokens:,}; send less at once"
             raise HttpError(400, f"input: {problem}", param="input")
+        return sizes
 
     async def _answers(self, model: ServedAnswerer, question: Question, request: Request) -> list[Metrics]:
         """Wait for the answers, or for the client to go away."""

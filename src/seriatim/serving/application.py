@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator
 
 from starlette.applications import Starlette
@@ -25,7 +26,7 @@ from .prometheus import CONTENT_TYPE
 from .request_fields import CompletionRequest, InspectRequest, ScoreRequest, TokenizeRequest, answer_request
 from .request_metrics import RequestMetrics, add_process_metrics
 from .scores import Scores
-from .service import Service
+from .service import STOP_SECONDS, Service
 from .session_endpoints import STATE_TYPE, Sessions
 
 OPEN_PATHS = frozenset({"/", "/health", "/pages/"})
@@ -66,7 +67,10 @@ def make_application(
             yield
         finally:
             cleaning.cancel()
-            await asyncio.to_thread(service.stop)
+            until = time.monotonic() + STOP_SECONDS
+            with contextlib.suppress(asyncio.CancelledError):  # a second signal
+                while not service.stop(0.0) and time.monotonic() < until:
+                    await asyncio.sleep(0.05)
 
     app = Starlette(routes=routes, exception_handlers=EXCEPTION_HANDLERS, lifespan=lifespan)
     app.router.redirect_slashes = False

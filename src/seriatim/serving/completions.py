@@ -94,7 +94,14 @@ class Completions:
                     ids, seed + len(job.texts), max_tokens, sampling, biases,
                     num_alternatives=fields.logprobs, scores_prompt=bool(fields.echo) and fields.logprobs is not None,
                 )  # fmt: skip
-                job.add(request, stops=stops, echoed=echoed, shows_begin=shows_begin, streams=bool(fields.stream))
+                job.add(
+                    request,
+                    stops=stops,
+                    echoed=echoed,
+                    shows_begin=shows_begin,
+                    has_ids=not isinstance(prompt, str),
+                    streams=bool(fields.stream),
+                )
 
 
 class Completion:

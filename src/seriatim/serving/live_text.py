@@ -59,7 +59,7 @@ class LiveText:
         echoed: the prompt, if the answer repeats it.
         shows_begin: whether the client sent the boundary that begins a text, as the first token of its prompt.
         last: the last token before an empty prompt; None for a new text.
-        decoder: of the text that is continued, which may hold the first bytes of a character; None for a new one.
+        decoder: of its own, after the prompt, which may hold the first bytes of a character; None for a new one.
         streams: whether the handler wants to know of every change, not only of the end.
 
     Attributes:
@@ -155,14 +155,15 @@ class LiveText:
         self._release(self._stops.feed(piece))
         return self._stops.has_ended
 
-    def end(self, state: TextState | None, score: TokenScore | None = None) -> None:
+    def end(self, state: TextState | None, score: TokenScore | None = None, *, is_cancelled: bool = False) -> None:
         """Note the end of the text, the state after it, and the score of the token that ended it."""
         is_full = not self.has_more and not self._stops.has_ended
         if not self._stops.has_ended:
+            goes_on = self.request.keeps_state and (is_full or is_cancelled)  # so may its last character
+            piece = "" if goes_on else self.decoder.finish()
+            self._decoded += len(piece)
             if score is not None:
                 self._held.append(self._scored(END, score))
-            piece = "" if is_full and self.request.keeps_state else self.decoder.finish()  # a character may go on
-            self._decoded += len(piece)
             self._release(self._stops.feed(piece) + self._stops.finish(), is_last=not self._stops.has_ended)
         self.finish_reason = "length" if is_full else "stop"
         self.state, self.is_done = state, True

@@ -26,16 +26,20 @@ def use_fastest_threads(work: Callable[[], object], most: int) -> None:
     Several are slower where they must wait for each other after each little product, as in a recurrence.
     """
     seconds = {}
-    for threads in {1, most}:
-        torch.set_num_threads(threads)
-        work()
-        times = []
-        for _ in range(REPEATS):
-            began = time.perf_counter()
+    best = most
+    try:
+        for threads in sorted({1, most}):
+            torch.set_num_threads(threads)
             work()
-            times.append(time.perf_counter() - began)
-        seconds[threads] = min(times)
-    torch.set_num_threads(min(seconds, key=lambda threads: seconds[threads]))
+            times = []
+            for _ in range(REPEATS):
+                began = time.perf_counter()
+                work()
+                times.append(time.perf_counter() - began)
+            seconds[threads] = min(times)
+        best = min(seconds, key=lambda threads: seconds[threads])
+    finally:
+        torch.set_num_threads(best)
 
 
 class ModelDeadError(HttpError):

@@ -194,11 +194,11 @@ class Service:
             for model in self.models.values():
                 model.engine.start().result()
 
-    def stop(self) -> bool:
-        """End the threads of all models, and return whether they have ended soon."""
+    def stop(self, seconds: float = STOP_SECONDS) -> bool:
+        """End the threads of all models, wait for them, and return whether they have ended."""
         for model in self.models.values():
             model.engine.end()
-        until = time.monotonic() + STOP_SECONDS
+        until = time.monotonic() + seconds
         have_ended = [model.engine.wait(until - time.monotonic()) for model in self.models.values()]
         return all(have_ended)
 

@@ -1,6 +1,7 @@
 """The thread of a language model: it generates the texts of all clients in one batch."""
 
 import asyncio
+import contextlib
 import math
 import threading
 import time
@@ -129,9 +130,10 @@ class TextEngine(ModelThread):
     def fail(self, error: Exception) -> None:
         """End all texts with an error, and start with an empty batch."""
         texts = []
-        while self.texts:  # one may be added at the same time
-            texts.append(self.texts.popitem()[1])
-            texts[-1].fail(error)
+        with contextlib.suppress(KeyError):  # texts may come and go at the same time
+            while True:
+                texts.append(self.texts.popitem()[1])
+                texts[-1].fail(error)
         self.batch = self._new_batch()
         self._publish({text.signal for text in texts})
 
@@ -141,13 +143,20 @@ class TextEngine(ModelThread):
 
     def _cancel(self, text: LiveText) -> None:
         if text.request in self.texts:
-            self._end(text, self.batch.end(text.request))
+            self._end(text, self.batch.end(text.request), is_cancelled=True)
             self._publish({text.signal})
 
-    def _end(self, text: LiveText, state: TextState | None, score: TokenScore | None = None) -> None:
+    def _end(
+        self,
+        text: LiveText,
+        state: TextState | None,
+        score: TokenScore | None = None,
+        *,
+        is_cancelled: bool = False,
+    ) -> None:
         del self.texts[text.request]
         self._seconds += SMOOTHING * (time.monotonic() - text.arrived - self._seconds)
-        text.end(state, score)
+        text.end(state, score, is_cancelled=is_cancelled)
 
     def _publish(self, changed: set[Signal]) -> None:
         """Tell the event loop which requests have changed; several changes need one call."""

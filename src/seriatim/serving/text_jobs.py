@@ -87,7 +87,8 @@ class TextJob:
             self.model.engine.context,
             0 if is_new or self.session is None else 1 + self.session.num_tokens,
         )
-        needed = before + num_prompt + max(0, max_tokens - 1)
+        # The last token is not read, but if the text can be continued.
+        needed = before + num_prompt + (max(0, max_tokens - 1) if self.session is None else max_tokens)
         if context is not None and needed > context:
             problem = f"the prompt and max_tokens need {needed:,} tokens, the model can read {context:,}"
             raise HttpError(400, f"{param}: {problem}; lower one of them", param=param)
@@ -99,14 +100,22 @@ class TextJob:
         stops: Sequence[str] = (),
         echoed: str | None = None,
         shows_begin: bool = False,
+        has_ids: bool = False,
         streams: bool,
     ) -> None:
-        """Add a text; the state of the session is added to the request. See `LiveText` for the arguments."""
-        last = decoder = None
+        """Add a text; the state of the session is added to the request.
+
+        ``has_ids`` says that the prompt was given as tokens, which may end within a character; `LiveText` explains the
+        other arguments.
+        """
+        last, decoder = None, None
         if self.session is not None:
             read, last = self.session.occurred.nonzero().squeeze(1).tolist(), self.session.last
             request = replace(request, start=self.start, keeps_state=True, read_before=read)
-            decoder = None if len(request.prompt) else self.session.decoder
+            if self.session.decoder is not None and (has_ids or not len(request.prompt)):
+                decoder = self.session.decoder.copy()
+                for token in request.prompt:
+                    decoder.feed(token)
         LiveText(
             request, self.model.run.tokenizer, self.signal,
             stops=stops, echoed=echoed, shows_begin=shows_begin, last=last, decoder=decoder, streams=streams,
