@@ -20,7 +20,7 @@ class Playground:
         self.start = len(browser.events)
 
     def open(self, width: int = 1200, *, dark: bool = False, tab: str = "") -> None:
-        """Open the page anew, and wait for its models."""
+        """Open the page again, and wait for its models."""
         self.tab.show(width, dark=dark)
         self.tab.visit("about:blank")
         self.tab.visit(f"{self.address}/#{tab}")

@@ -24,7 +24,7 @@ class Server(NamedTuple):
         port: on the loopback address.
         process: that of the server.
         model: the name of its model in requests; None if requests need no name.
-        begin: what stands before every prompt, if the server does not add it.
+        begin: text to put before every prompt, if the server does not add it.
     """
 
     port: int

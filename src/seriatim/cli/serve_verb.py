@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 KEY_VARIABLE = "SERIATIM_API_KEY"
 EPILOG = f"""\
-The interface is that of OpenAI's completions: set the base_url of a client to http://127.0.0.1:8000/v1.
-A browser shows a page to play with at http://127.0.0.1:8000/. The key is read from the variable {KEY_VARIABLE}
+The interface is that of OpenAI for completions: set the base_url of a client to http://127.0.0.1:8000/v1.
+A browser shows a page to try the models at http://127.0.0.1:8000/. The key is read from the variable {KEY_VARIABLE}
 or from --key-file; without a key, everybody who can connect can use the server."""
 LIMITS = ("max_running", "max_waiting", "max_tokens", "max_prompt_tokens", "max_sessions", "session_seconds")
 
 
 def add_serve(verbs: Verbs) -> None:
     """Add ``seriatim serve RUN [RUN ...] --port 8000``."""
-    text = "serve runs: an HTTP interface as OpenAI's, and a page to play with"
+    text = "serve runs: an HTTP interface like that of OpenAI, and a page to try them"
     parser = add_verb(verbs, "serve", serve, text, epilog=EPILOG)
     add = parser.add_argument
     text = "a run, or several separated by commas, whose probabilities are averaged; NAME=RUN names the model"

@@ -32,8 +32,9 @@ from .session_endpoints import STATE_TYPE, Sessions
 OPEN_PATHS = frozenset({"/", "/health", "/pages/"})
 """What needs no key; the addresses of pages are secret."""
 SESSION = Parameter("session", "path", "The name of the session.", r"^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}$")
-CLEANING_SECONDS = 30.0
 MODEL = Parameter("model", "query", "The id of the model; may be left out if one language model is served.")
+CLEANING_SECONDS = 30.0
+"""The time between two removals of old sessions."""
 BUSY = (404, 409, 429, 503)
 
 

@@ -22,7 +22,7 @@ class Parameter:
     """A parameter of the path or of the query.
 
     Attributes:
-        name: Its name; one of the path also stands in the path of the endpoint.
+        name: Its name; a parameter of the path also occurs in the path of the endpoint.
         where: Whether the path or the query has it.
         text: What it means.
         pattern: A regular expression for the whole value. The handler checks it.

@@ -36,9 +36,9 @@ class Usage(Closed):
 
 
 class TokenScores(Closed):
-    """The tokens of a text, with natural logarithms of probabilities; −9999 stands for the logarithm of 0.
+    """The tokens of a text, with natural logarithms of probabilities; −9999 is the logarithm of 0.
 
-    Null stands for the boundary at the beginning of a prompt of token ids, which nothing predicts.
+    The boundary at the beginning of a prompt of token ids has null, because nothing predicts it.
     """
 
     tokens: list[str]
