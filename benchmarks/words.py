@@ -133,6 +133,7 @@ def speed(jobs: dict[str, Job]) -> None:
     contestants: dict[str, Trainer | Loop] = {"plain loop": Loop(first.vocabulary.tokenizer.vocabulary_size)}
     for name, each in jobs.items():
         trainer = Trainer(each, torch.device("cpu"), Reporter(), {})
+        trainer.start()
         trainer.model.train()
         trainer.began = time.perf_counter()
         contestants[name] = trainer
@@ -173,7 +174,9 @@ def quality(arguments: argparse.Namespace, folder: Path) -> None:
         jobs = {name: job(arguments, folder / f"{name}-{seed}", name, seed) for name in arguments.precisions.split(",")}
         row = {"plain loop": loop_perplexity(next(iter(jobs.values())), arguments.epochs, seed)}
         for name, each in jobs.items():
-            row[name] = math.exp(Trainer(each, torch.device("cpu"), Reporter(), {}).fit().best_valid)
+            trainer = Trainer(each, torch.device("cpu"), Reporter(), {})
+            trainer.start()
+            row[name] = math.exp(trainer.fit().best_valid)
         rows.append(row)
         print(f"seed {seed}: " + ", ".join(f"{name} {value:.2f}" for name, value in row.items()), flush=True)
     means = {name: statistics.fmean(row[name] for row in rows) for name in rows[0]}

@@ -5,7 +5,9 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from seriatim.training.checkpoints import load_checkpoint, save_checkpoint
+from seriatim.storage.weights import load_tensors
+from seriatim.training.checkpoints import OPTIMIZER, last_complete, load_checkpoint, save_checkpoint
+from seriatim.training.optimizers import optimizer_tensors, restore_optimizer
 from seriatim.training.training_state import Progress
 
 WHOSE = {"seriatim": "1"}
@@ -23,14 +25,17 @@ def save(folder: Path, step: int) -> None:
     optimizer = torch.optim.AdamW(made.parameters())
     made(torch.ones(1, 3)).sum().backward()
     optimizer.step()
-    save_checkpoint(folder, made, optimizer, torch.full((2, 3), float(step)), Progress(step=step), WHOSE)
+    moments = optimizer_tensors(made, optimizer)
+    save_checkpoint(folder, made, moments, torch.full((2, 3), float(step)), Progress(step=step), WHOSE)
 
 
 def load(folder: Path) -> int:
     """The step gone back to; everything is of that step."""
     made = model(0)
     optimizer = torch.optim.AdamW(made.parameters())
-    state, progress = load_checkpoint(folder, made, optimizer, torch.zeros(2, 3), WHOSE)
+    last = last_complete(folder)
+    state, progress = load_checkpoint(last, made, torch.zeros(2, 3), WHOSE)
+    restore_optimizer(made, optimizer, load_tensors(last / OPTIMIZER), lambda name, value: value)
     expected = model(progress.step)
     kept = torch.optim.AdamW(expected.parameters())
     expected(torch.ones(1, 3)).sum().backward()

@@ -65,7 +65,7 @@ def test_files_that_may_not_grow(texts, tmp_path: Path) -> None:
     assert process.exitcode == 1
     (line,) = (tmp_path / "log").read_text().splitlines()
     assert line.startswith("seriatim: error: ")
-    assert "File too large); step-000000002.1 is complete; make room, and resume with --resume" in line
+    assert "File too large); make room; step-000000002.1 is complete, resume with --resume" in line
     assert checkpoints(out / "checkpoints")[-1].name == "step-000000002.1"
     seriatim.resume(out, overrides={"training.steps": 6})
     assert outcome(out)["last/model.safetensors"] == outcome(tmp_path / "whole")["last/model.safetensors"]

@@ -57,7 +57,9 @@ def losses_and_weights(config: dict, out: Path, together: int, accumulate: int) 
             self.found.append(record["loss"])
 
     reporter = Losses()
-    Trainer(job, torch.device("cpu"), reporter, {}).fit()
+    trainer = Trainer(job, torch.device("cpu"), reporter, {})
+    trainer.start()
+    trainer.fit()
     return reporter.found, {name: value.detach() for name, value in job.model.named_parameters()}
 
 

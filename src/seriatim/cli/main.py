@@ -6,7 +6,15 @@ import sys
 import warnings
 from collections.abc import Mapping, Sequence
 
-from ..core.errors import InputError, ProblemsError, first_line, known_reason, nearest, printable
+from ..core.errors import (
+    InputError,
+    ProblemsError,
+    first_line,
+    is_reported_elsewhere,
+    known_reason,
+    nearest,
+    printable,
+)
 from ..version import __version__
 from .answering_verbs import add_evaluate, add_inspect, add_predict
 from .generate_verb import add_generate
@@ -47,10 +55,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     except KeyboardInterrupt as error:
         hint = f"; go on with: {error.go_on}" if hasattr(error, "go_on") else ""
-        return _fail(f"{str(error) or 'interrupted'}{hint}", 128 + getattr(error, "number", signal.SIGINT))
+        return _fail(f"{str(error) or 'interrupted'}{hint}", 128 + getattr(error, "number", signal.SIGINT), error)
     except Exception as error:
         if _interrupted(error):
-            return _fail("interrupted", 128 + signal.SIGINT)
+            return _fail("interrupted", 128 + signal.SIGINT, error)
         if debug:
             raise
         return _explain(error)
@@ -117,14 +125,17 @@ def _interrupted(error: BaseException | None) -> bool:
 def _explain(error: Exception) -> int:
     """Print one line for an error, and return the exit code."""
     if isinstance(error, ProblemsError):
-        return max(_fail(problem, 2) for problem in error.problems)
+        return max(_fail(problem, 2, error) for problem in error.problems)
     if isinstance(error, InputError):
-        return _fail(str(error), 2)
+        return _fail(str(error), 2, error)
     fault = f"{type(error).__name__}: {first_line(error)}; this is a fault of the program, --debug shows where"
-    return _fail(known_reason(error) or fault, 1)
+    return _fail(known_reason(error) or fault, 1, error)
 
 
-def _fail(message: str, code: int) -> int:
+def _fail(message: str, code: int, error: BaseException) -> int:
+    """Print one line unless another process reports the error, and return the exit code."""
+    if is_reported_elsewhere(error):
+        return code
     with contextlib.suppress(OSError):  # if nobody reads messages, the exit code still reports the failure
         print(f"seriatim: error: {printable(' '.join(message.splitlines()))}", file=sys.stderr)
     return code

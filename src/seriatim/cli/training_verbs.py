@@ -2,7 +2,9 @@
 
 import argparse
 import json
+import os
 import shlex
+import warnings
 from typing import TYPE_CHECKING
 
 from ..core.errors import InputError, TrainingError
@@ -27,12 +29,19 @@ def add_train(verbs: Verbs) -> None:
 
 def train(options: argparse.Namespace) -> None:
     """Train a model, or resume a training."""
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        os.environ.setdefault(
+            "TORCH_CPP_LOG_LEVEL", "ERROR"
+        )  # before PyTorch is imported; it advises against a setting
+    is_leader = os.environ.get("RANK", "0") == "0"
+    if not is_leader:
+        warnings.simplefilter("ignore")  # the leader gives the same warnings
     from ..runs.launch import resume
     from ..runs.launch import train as start
     from ..training.reporting import Reporter
     from .console import ConsoleReporter
 
-    reporter = Reporter() if options.quiet else ConsoleReporter()
+    reporter = ConsoleReporter() if is_leader and not options.quiet else Reporter()
     try:
         if options.resume is not None:
             if options.out or options.config or options.overwrite:

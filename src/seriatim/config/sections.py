@@ -105,6 +105,10 @@ class Training(Section):
     trained on the same data, for comparison. ``baseline_weight`` is its weight in the answers, which are those of both
     models together; 0 leaves the baseline out, and ``auto`` chooses the weight on the held-out data. None is ``auto``
     for taggers and classifiers, and 0 for other tasks.
+
+    If ``torchrun`` starts several processes, the ranks, each computes a part of every batch. ``parallel: data`` gives
+    each the whole model; ``fsdp`` gives each a part of every parameter, gradient and state of the optimizer. A rank
+    waits ``rank_timeout`` seconds for the others before the training ends with an error.
     """
 
     epochs: Count | None = None
@@ -135,6 +139,8 @@ class Training(Section):
     baseline: Literal["simple", "none"] = "simple"
     baseline_weight: Rate | Literal["auto"] | None = None
     init: str | None = None
+    parallel: Literal["data", "fsdp"] = "data"
+    rank_timeout: Positive = 600.0
 
     @field_validator("average_after")
     @classmethod

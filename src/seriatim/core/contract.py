@@ -48,7 +48,7 @@ class Stateful(nn.Module):
     def zeros(self, batch_size: int, *sizes: int) -> Tensor:
         """Return zeros ``(batch, *sizes)`` with the type and device of the layer's parameters and constants."""
         like = next(itertools.chain(self.parameters(), self.buffers()), torch.zeros(()))
-        return like.new_zeros(batch_size, *sizes)
+        return torch.zeros(batch_size, *sizes, dtype=like.dtype, device=like.device)
 
 
 class SequenceLayer(Stateful):

@@ -1,6 +1,7 @@
 """Errors, and how messages show the values of users."""
 
 import difflib
+import os
 from collections.abc import Iterable
 
 SHOWN, LISTED = 60, 1000
@@ -9,6 +10,8 @@ LOOKED_AT = 1000
 """The number of known words that are compared with a misspelt one."""
 LONGEST = 2000
 """The number of characters of a message; the middle of a longer one is left out."""
+REPORTED_HERE, REPORTED_ELSEWHERE = "this process reports the error", "another process reports the error"
+"""Notes of an error that stops several processes, of which one reports it."""
 
 
 class InputError(ValueError):
@@ -34,6 +37,15 @@ class ProblemsError(InputError):
 
 class TrainingError(RuntimeError):
     """Training cannot continue, although the input is valid."""
+
+
+def is_reported_elsewhere(error: BaseException) -> bool:
+    """Return whether another process of the same command reports an error.
+
+    An error that has no note happened before the processes joined; the first process of each machine reports it.
+    """
+    notes = getattr(error, "__notes__", ())
+    return REPORTED_ELSEWHERE in notes or (REPORTED_HERE not in notes and os.environ.get("LOCAL_RANK", "0") != "0")
 
 
 def known_reason(error: Exception) -> str | None:

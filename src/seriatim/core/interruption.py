@@ -19,6 +19,19 @@ class Interrupted(KeyboardInterrupt):
 
 
 @contextmanager
+def terminations_ignored() -> Iterator[None]:
+    """Ignore SIGTERM in the ``with`` block, in the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
 def noted() -> Iterator[Callable[[], int | None]]:
     """Catch signals in the ``with`` block; yield a function that returns the number of the first, or None.
 

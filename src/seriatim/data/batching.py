@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..distributed.shares import WHOLE, Share
 from .corpus import Corpus
 
 POOL = 8  # the number of batches whose shuffled sequences are sorted by length together: more pads less but mixes worse
@@ -69,12 +70,15 @@ class Batches:
         """Return the number of windows of some groups."""
         return sum(self._window_count(group) for group in groups)
 
-    def read(self, groups: list[np.ndarray], *, skip: int = 0) -> Iterator[Batch]:
-        """Read the groups window by window, without the first ``skip`` windows (which cost nothing)."""
+    def read(self, groups: list[np.ndarray], *, skip: int = 0, share: Share = WHOLE) -> Iterator[Batch]:
+        """Read the groups window by window, without the first ``skip`` windows (which cost nothing).
+
+        Of each window the ``share`` of its rows is read; see `TaskBatches.read`.
+        """
         for group in groups:
-            count = self._window_count(group)
+            count, rows = self._window_count(group), share.of(group)
             for i in range(min(skip, count), count):
-                yield self._window(group, i * self.sequence_length)
+                yield self._window(rows, i * self.sequence_length)
             skip = max(0, skip - count)
 
     def _window_count(self, group: np.ndarray) -> int:
@@ -82,7 +86,7 @@ class Batches:
 
     def _window(self, group: np.ndarray, start: int) -> Batch:
         lengths = (self.lengths[group] - start).clip(0, self.sequence_length)
-        time = int(lengths.max())
+        time = max(1, int(lengths.max()))  # a share of a window can have no tokens
         position = (self.starts[group] + start)[:, None] + np.arange(time)
         position = position.clip(max=len(self.corpus.ids) - 1)
         targets = self.corpus.ids[position].astype(np.int64)
@@ -159,9 +163,9 @@ class Buckets(Generic[AnyBatch]):
         """Return the number of batches of some groups."""
         return len(groups)
 
-    def read(self, groups: list[np.ndarray], *, skip: int = 0) -> Iterator[AnyBatch]:
-        """Make one batch after another, without the first ``skip``."""
-        return (self.make(rows) for rows in groups[skip:])
+    def read(self, groups: list[np.ndarray], *, skip: int = 0, share: Share = WHOLE) -> Iterator[AnyBatch]:
+        """Make one batch after another, without the first ``skip``; of each the ``share`` of its rows."""
+        return (self.make(share.of(rows)) for rows in groups[skip:])
 
     def _bounded(self, groups: list[np.ndarray]) -> list[np.ndarray]:
         """Split the groups that hold more than ``max_tokens``."""

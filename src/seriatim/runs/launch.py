@@ -2,10 +2,12 @@
 
 import platform
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from operator import attrgetter
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from ..config import Config, ConfigSource, Training, resolve
@@ -14,6 +16,7 @@ from ..core.errors import InputError
 from ..data.holding_out import share_of
 from ..data.paths import check_named_by_run
 from ..data.vocabulary import load_vocabulary
+from ..distributed.ranks import ONE_RANK, Ranks, join_ranks
 from ..evaluation.intervals import Metrics
 from ..layers.origins import AllowCode, require_code, require_recorded_code, stacks_of, write_origins
 from ..layers.outside_code import refuse_while_importing
@@ -22,15 +25,17 @@ from ..storage.atomic_files import remove, to_json, write_whole
 from ..storage.lock import locked, refuse_locked
 from ..tasks import find, with_current_layer
 from ..tasks.standalone import warn_of_ignored
-from ..training.checkpoints import saving
+from ..training.checkpoints import how_to_continue, saving
 from ..training.estimator import Estimator, Job
 from ..training.hardware import choose_device, choose_precision
 from ..training.optimizers import FORMER_RATE, SGD_RATE
+from ..training.rank_agreement import require_equal
 from ..training.reporting import Record, Reporter, default_reporter
 from ..training.run_files import begin_run, check_out, check_space, has_begun, remove_partial_files
 from ..training.setup import prepare
 from ..training.task import AnyTask, Task
 from ..version import __version__
+from .elastic_restart import continues
 from .identity import identity, read_config
 from .model_card import model_card
 from .run import BASELINE, Run, load
@@ -84,26 +89,52 @@ def train(
         require_recorded_code(Path(config).parent, stacks_of(resolved), allow_code=allow_code)
     task = find(with_current_layer(resolved))
     warn_of_ignored(task, overrides or {})
-    return _start(task, overwrite=overwrite, reporter=reporter)
+    with _joined(task) as ranks:
+        folder = Path(resolved.out or "")
+        if ranks.restarts and ranks.on_leader(lambda: continues(task.config, folder)):
+            return _resume(find(read_config(folder)), folder, ranks, reporter=reporter)
+        return _start(task, ranks, overwrite=overwrite, reporter=reporter)
 
 
-def _start(task: AnyTask, *, overwrite: bool, reporter: Reporter | None) -> Run:
+@contextmanager
+def _joined(task: AnyTask) -> Iterator[Ranks]:
+    """Join the ranks that train a task, which is one process if torchrun has not started several."""
+    training = task.config.training
+    ranks = join_ranks(choose_device(training.device).type, training.rank_timeout)
+    with ranks.together():
+        yield ranks
+
+
+def _start(task: AnyTask, ranks: Ranks, *, overwrite: bool, reporter: Reporter | None) -> Run:
     """Train a model from the beginning. The arguments are as in `train`."""
-    folder = check_out(task.config.out, overwrite=overwrite)
-    check_weight(task)
-    refuse_locked(folder)
-    device = choose_device(task.config.training.device)
-    torch.manual_seed(task.config.training.seed)
-    job = prepare(task, folder)
-    check_automatic_weight(task)
-    _choose_precision(task, device)
-    check_space(folder, task.estimator.space_needed(job.model, job.vocabulary, task.config.training))
-    with locked(folder):
+
+    def check() -> None:
+        folder = check_out(task.config.out, overwrite=overwrite)
+        check_weight(task)
+        refuse_locked(folder)
+
+    def begin() -> None:
         check_out(task.config.out, overwrite=overwrite)  # another training may have been faster
         with saving(folder):
             begin_run(folder, task.config, job.vocabulary)
-        estimator = _estimator(job, device, reporter)
-        estimator.start()
+
+    ranks.on_leader(check)
+    folder, device = Path(str(task.config.out)), _device(task, ranks)
+    torch.manual_seed(task.config.training.seed)
+    with ranks.one_first(of_machine=True):
+        job = prepare(task, folder)
+    check_automatic_weight(task)
+    _choose_precision(task, device)
+    require_equal(job, ranks)
+    needed = task.estimator.space_needed(job.model, job.vocabulary, task.config.training)
+    ranks.on_leader(lambda: check_space(folder, needed))
+    with _locked(folder, ranks):
+        ranks.on_leader(begin)
+        ranks.advice = lambda: how_to_continue(folder)
+        _require_visible(folder, ranks)
+        estimator = _estimator(job, device, reporter, ranks)
+        if estimator.divides or ranks.leads:
+            estimator.start()
         return _fit(estimator, job)
 
 
@@ -143,22 +174,60 @@ def resume(
         if (folder / "summary.json").exists() and (folder / "model.safetensors").exists():
             warnings.warn(f"{folder}: {task.estimator.finished}", stacklevel=2)
             return load(folder)
-    if not task.estimator.resumable or not has_begun(folder):
-        return _start(find(resolve(config, {"out": str(folder)})), overwrite=True, reporter=reporter)
-    with locked(folder):
-        vocabulary = load_vocabulary(folder)
-        device = choose_device(config.training.device)
-        _choose_precision(task, device)
-        job = prepare(task, folder, vocabulary)
-        check_space(folder, task.estimator.space_needed(job.model, vocabulary, config.training))
-        estimator = _estimator(job, device, reporter)
-        estimator.resume()
+    with _joined(task) as ranks:
+        if not task.estimator.resumable or not has_begun(folder):
+            beginning = find(resolve(config, {"out": str(folder)}))
+            return _start(beginning, ranks, overwrite=True, reporter=reporter)
+        return _resume(task, folder, ranks, reporter=reporter)
+
+
+def _resume(task: AnyTask, folder: Path, ranks: Ranks, *, reporter: Reporter | None) -> Run:
+    """Resume the training in a folder from its last checkpoint, with the configuration of ``task``."""
+    config = task.config
+
+    def begin() -> None:
         remove_partial_files(folder)
         for name in ("summary.json", "README.md"):  # they describe a training that has ended
             remove(folder / name)
         write_whole(folder / "config.yaml", config.to_yaml())
         write_origins(folder, stacks_of(config))
+
+    with _locked(folder, ranks):
+        vocabulary, device = load_vocabulary(folder), _device(task, ranks)
+        _choose_precision(task, device)
+        with ranks.one_first(of_machine=True):
+            job = prepare(task, folder, vocabulary)
+        require_equal(job, ranks)
+        needed = task.estimator.space_needed(job.model, vocabulary, config.training)
+        ranks.on_leader(lambda: check_space(folder, needed))
+        estimator = _estimator(job, device, reporter, ranks)
+        ranks.advice = lambda: how_to_continue(folder)
+        estimator.resume()
+        ranks.on_leader(begin)
         return _fit(estimator, job)
+
+
+def _device(task: AnyTask, ranks: Ranks) -> torch.device:
+    """Return the device of this rank."""
+    device = choose_device(task.config.training.device, local_index=ranks.local_index if ranks.count > 1 else None)
+    if device.type == "cuda" and ranks.count > 1:
+        torch.cuda.set_device(device)
+    return device
+
+
+def _locked(folder: Path, ranks: Ranks) -> AbstractContextManager[None]:
+    """Return a context in which only this training writes into a folder; the leader holds the lock."""
+    return locked(folder) if ranks.leads else nullcontext()
+
+
+def _require_visible(folder: Path, ranks: Ranks) -> None:
+    """Raise InputError on every rank if one does not see the run that the leader has begun."""
+    blind = np.flatnonzero(ranks.gather([not (folder / "config.yaml").exists()])[:, 0])
+    if len(blind):
+        raise InputError(
+            f"{folder}: rank {blind[0]} does not see the run that rank 0 has begun; give a folder (--out) on a file "
+            "system that all ranks share"
+        )
 
 
 def _fill_former_defaults(training: Training) -> None:
@@ -169,22 +238,41 @@ def _fill_former_defaults(training: Training) -> None:
         training.average = 0.0
 
 
-def _estimator(job: Job[AnyTask], device: torch.device, reporter: Reporter | None) -> Estimator:
+def _estimator(
+    job: Job[AnyTask], device: torch.device, reporter: Reporter | None, ranks: Ranks = ONE_RANK
+) -> Estimator:
     metadata = identity(job.task.config, job.vocabulary)
-    return job.task.estimator(job, device, reporter or default_reporter(), metadata)
+    heard = reporter or default_reporter() if ranks.leads else Reporter()
+    return job.task.estimator(job, device, heard, metadata, ranks)
 
 
 def _fit(estimator: Estimator, job: Job[AnyTask], *, part_of: Path | None = None) -> Run:
     """Train, then write `summary.json` and the model card; ``part_of`` is the run that a baseline belongs to."""
-    task, config = job.task, job.task.config
-    description: Record = {
+    finished: list[Run] = []
+    if estimator.divides or estimator.ranks.leads:
+        _report_beginning(estimator, job)
+        with freed_memory_kept():
+            estimator.fit()
+    estimator.ranks.on_leader(lambda: finished.append(_finish(estimator, job, part_of)))
+    return finished[0] if finished else load(job.folder)
+
+
+def _describe(estimator: Estimator, job: Job[AnyTask]) -> Record:
+    """Return what both the first and the last report say."""
+    return {
         "parameters": sum(parameter.numel() for parameter in estimator.model.parameters()),
         "vocabulary_size": job.vocabulary.tokenizer.vocabulary_size,
-        "precision": config.training.precision,
+        "precision": job.task.config.training.precision,
         "device": str(estimator.device),
+        "ranks": estimator.ranks.count,
     }
+
+
+def _report_beginning(estimator: Estimator, job: Job[AnyTask]) -> None:
+    """Report what is trained on what."""
+    task, config = job.task, job.task.config
     beginning = {
-        **description,
+        **_describe(estimator, job),
         "train": task.describe(job.train),
         "valid": None if job.valid is None else task.describe(job.valid),
         "held_out_share": task.validation_name() if share_of(task.validation_spec()) else "",
@@ -196,8 +284,11 @@ def _fit(estimator: Estimator, job: Job[AnyTask], *, part_of: Path | None = None
         "work_unit": estimator.work_unit,
     }
     estimator.report("begin", beginning)
-    with freed_memory_kept():
-        progress = estimator.fit()
+
+
+def _finish(estimator: Estimator, job: Job[AnyTask], part_of: Path | None) -> Run:
+    """Train the simple baseline, and write `summary.json` and the model card."""
+    task, config, progress = job.task, job.task.config, estimator.progress
     simple = _train_baseline(job)
     if simple is None and config.training.baseline_weight:
         _set_weight(job, 0.0)
@@ -205,7 +296,7 @@ def _fit(estimator: Estimator, job: Job[AnyTask], *, part_of: Path | None = None
     run.summary = {
         "task": config.task,
         "layer": config.model.layer,
-        **description,
+        **_describe(estimator, job),
         "tokens_per_second": progress.tokens / max(progress.training_seconds, 1e-9),
         "seconds": progress.seconds,
         "steps": progress.step,

@@ -11,7 +11,7 @@ held-out loss stops improving: S. Merity, N. S. Keskar and R. Socher, "Regulariz
 models", ICLR 2018 (non-monotonically triggered ASGD).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
@@ -55,10 +55,13 @@ class WeightAverage:
         for name, value in self.parameters.items():
             value.copy_(tensors[name])
 
-    def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Take the average from a checkpoint; raise InputError if it is that of another model."""
+    def restore(self, tensors: Mapping[str, Tensor], place: Callable[[str, Tensor], Tensor]) -> None:
+        """Take the average from a checkpoint; raise InputError if it is that of another model.
+
+        ``place`` returns the part of a tensor that this process has, given the name of the parameter and the whole.
+        """
         saved = with_present_names(self.model, tensors)
         shapes = {name: value.shape for name, value in saved.items()}
         if shapes != {name: value.shape for name, value in self.tensors.items()}:
             raise InputError("the checkpoint's average of the weights is that of another model")
-        self.tensors = {name: saved[name].to(value) for name, value in self.tensors.items()}
+        self.tensors = {name: place(name, saved[name].to(value.device)) for name, value in self.tensors.items()}

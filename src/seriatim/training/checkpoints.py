@@ -9,23 +9,21 @@ import itertools
 import json
 import math
 import re
+import shlex
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-import torch
 from pydantic import TypeAdapter
-from torch import nn
+from torch import Tensor, nn
 
 from ..core.errors import InputError, TrainingError, shown
 from ..core.state import State, state_from_dict, state_to_dict
 from ..storage.atomic_files import PARTIAL, flush, remove, write_whole
 from ..storage.safe_files import open_regular, read_json, read_text
 from ..storage.weights import load_tensors, load_weights, read_metadata, save_tensors, save_weights
-from .averaging import WeightAverage
-from .optimizers import optimizer_tensors, restore_optimizer
 from .training_state import Progress
 
 MAX_CHECKPOINTS = 2
@@ -33,8 +31,8 @@ MAX_CHECKPOINTS = 2
 NAME = re.compile(r"step-([0-9]{9})(?:\.([1-9][0-9]{0,5}))?")
 """Names of checkpoints; the second number distinguishes checkpoints of the same step."""
 MANIFEST, DAMAGED = "manifest.json", ".damaged"
-AVERAGE = "average.safetensors"
-REQUIRED_FILES = {"model.safetensors", "optimizer.safetensors", "progress.json"}
+OPTIMIZER, AVERAGE = "optimizer.safetensors", "average.safetensors"
+REQUIRED_FILES = {"model.safetensors", OPTIMIZER, "progress.json"}
 MAX_BYTES = 1 << 16
 """Largest size of a manifest or of the progress."""
 REMEDY = "restore the run's own, or train from the start with --overwrite"
@@ -43,16 +41,16 @@ REMEDY = "restore the run's own, or train from the start with --overwrite"
 def save_checkpoint(
     folder: Path,
     model: nn.Module,
-    optimizer: torch.optim.Optimizer,
+    moments: dict[str, Tensor],
     state: State | None,
     progress: Progress,
     metadata: dict[str, str],
-    average: WeightAverage | None = None,
+    average: dict[str, Tensor] | None = None,
 ) -> None:
     """Write a checkpoint into ``checkpoints/`` of a run, and remove the oldest ones.
 
-    The state is carried between batches, if any; the metadata identifies the run that the weights belong to; the
-    average is that of the model's weights, if there is one.
+    The moments are the result of `optimizer_tensors`. The state is carried between batches, if any; the metadata
+    identifies the run that the weights belong to; the average is that of the model's weights, if there is one.
 
     Raises:
         OSError: the disk is full or cannot be written.
@@ -69,9 +67,9 @@ def save_checkpoint(
     try:
         partial.mkdir()
         save_weights(model, partial / "model.safetensors", metadata)
-        save_tensors(optimizer_tensors(model, optimizer), partial / "optimizer.safetensors")
+        save_tensors(moments, partial / OPTIMIZER)
         if average is not None:
-            save_tensors(average.tensors, partial / AVERAGE)
+            save_tensors(average, partial / AVERAGE)
         if state is not None:
             leaves = {f"state/{path}": leaf for path, leaf in state_to_dict(state).items()}
             save_tensors(leaves, partial / "state.safetensors")
@@ -105,10 +103,16 @@ def saving(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        saved = checkpoints(folder / "checkpoints")
-        hint = f"{saved[-1].name} is complete; make room, and resume with --resume" if saved else ""
         where, reason = error.filename or folder, error.strerror or error
-        raise TrainingError(f"{where}: cannot be written ({reason}); {hint or 'make room, and begin again'}") from None
+        raise TrainingError(f"{where}: cannot be written ({reason}); make room; {how_to_continue(folder)}") from None
+
+
+def how_to_continue(folder: Path) -> str:
+    """Return in words what to do after the training of a run has failed."""
+    saved = checkpoints(folder / "checkpoints")
+    if not saved:
+        return "no checkpoint is complete, start the training again"
+    return f"{saved[-1].name} is complete, resume with --resume {shlex.quote(str(folder))}"
 
 
 def checkpoint_weights(folder: Path) -> list[Path]:
@@ -145,29 +149,19 @@ def damage(checkpoint: Path) -> str | None:
 
 
 def load_checkpoint(
-    folder: Path,
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    like: State | None,
-    metadata: dict[str, str],
+    last: Path, model: nn.Module, like: State | None, metadata: dict[str, str]
 ) -> tuple[State | None, Progress]:
-    """Load the last complete checkpoint; return the carried state, or None, and the progress.
+    """Load the weights of a checkpoint; return the carried state, or None, and the progress.
 
-    The state has the structure of ``like``; None if no state is carried. The average of the weights is restored by
-    `restore_average`. The rest is as in `save_checkpoint`.
+    The state has the structure of ``like``; None if no state is carried. The metadata is that of `save_checkpoint`.
 
     Raises:
-        InputError: there is no complete checkpoint, or it belongs to another run.
-
-    Warns:
-        UserWarning: a later checkpoint is damaged.
+        InputError: the checkpoint belongs to another run.
     """
-    last = _last_complete(folder)
     progress = _read_progress(last / "progress.json")
     if read_metadata(last / "model.safetensors") != metadata:
         raise InputError(f"{last}: a checkpoint of another run; restore the run's own")
     load_weights(model, last / "model.safetensors")
-    restore_optimizer(model, optimizer, load_tensors(last / "optimizer.safetensors"))
     if like is None or not (last / "state.safetensors").exists():
         return None, progress
     tensors = {name.removeprefix("state/"): leaf for name, leaf in load_tensors(last / "state.safetensors").items()}
@@ -175,13 +169,6 @@ def load_checkpoint(
         return state_from_dict(tensors, like), progress
     except ValueError as error:
         raise InputError(f"{last / 'state.safetensors'}: {error}; {REMEDY}") from None
-
-
-def restore_average(folder: Path, average: WeightAverage) -> None:
-    """Restore the average of the weights from the checkpoint that `load_checkpoint` has loaded, if that holds one."""
-    path = checkpoint_weights(folder)[-1].with_name(AVERAGE)
-    if path.exists():
-        average.restore(load_tensors(path))
 
 
 def _read_progress(path: Path) -> Progress:
@@ -200,8 +187,15 @@ def _read_progress(path: Path) -> Progress:
     return progress
 
 
-def _last_complete(folder: Path) -> Path:
-    """Return the last undamaged checkpoint; rename later ones, with a warning for each."""
+def last_complete(folder: Path) -> Path:
+    """Return the last undamaged checkpoint; rename later ones.
+
+    Raises:
+        InputError: there is none.
+
+    Warns:
+        UserWarning: a later checkpoint is damaged.
+    """
     problems: dict[Path, str] = {}
     for path in (weights.parent for weights in reversed(checkpoint_weights(folder))):
         problem = damage(path)

@@ -13,6 +13,7 @@ from torch import nn
 from ..config import Training
 from ..core.allocator import freed_memory_kept
 from ..data.vocabulary import Vocabulary
+from ..distributed.ranks import ONE_RANK, Ranks
 from ..evaluation.intervals import Metrics
 from .metrics_log import MetricsLog
 from .reporting import Record, Reporter
@@ -45,9 +46,11 @@ class Estimator(ABC):
     """Fits the model of a job on a device, and writes its weights into the folder of the run.
 
     The reporter receives the progress. The metadata is written with the weights, to tell them from those of other runs.
+    The ranks share the work if `divides` says that it can be divided; otherwise the leader does it alone.
     """
 
     resumable: ClassVar[bool]  # whether `fit` writes checkpoints that `resume` restores
+    divides: ClassVar[bool] = False  # whether several ranks can share the work
     work_unit: ClassVar[str]  # plural noun for the work that was done: a field of `Progress` and of reports
     model: nn.Module  # once `start` or `resume` has returned
     progress: Progress
@@ -55,8 +58,15 @@ class Estimator(ABC):
     ended: str = ""  # why the training ended, in words
     finished: ClassVar[str] = ""  # why a finished run that cannot resume is left as it is, and what to do, in words
 
-    def __init__(self, job: Job[Any], device: torch.device, reporter: Reporter, metadata: dict[str, str]) -> None:
-        self.job, self.device, self.reporter, self.metadata = job, device, reporter, metadata
+    def __init__(
+        self,
+        job: Job[Any],
+        device: torch.device,
+        reporter: Reporter,
+        metadata: dict[str, str],
+        ranks: Ranks = ONE_RANK,
+    ) -> None:
+        self.job, self.device, self.reporter, self.metadata, self.ranks = job, device, reporter, metadata, ranks
 
     @classmethod
     @abstractmethod
@@ -111,8 +121,15 @@ class OnePassEstimator(Estimator):
     work_unit = "tokens"
     finished = "counted in one pass, nothing is left to do; count again with --overwrite"
 
-    def __init__(self, job: Job[Any], device: torch.device, reporter: Reporter, metadata: dict[str, str]) -> None:
-        super().__init__(job, device, reporter, metadata)
+    def __init__(
+        self,
+        job: Job[Any],
+        device: torch.device,
+        reporter: Reporter,
+        metadata: dict[str, str],
+        ranks: Ranks = ONE_RANK,
+    ) -> None:
+        super().__init__(job, device, reporter, metadata, ranks)
         self.progress = Progress(data=job.train.key)
 
     @classmethod

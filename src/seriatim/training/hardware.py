@@ -15,10 +15,15 @@ from ..version import __version__
 Precision = Literal["float32", "bfloat16"]
 
 
-def choose_device(name: str) -> torch.device:
-    """Return the device of that name if this machine has it; ``auto`` is CUDA if there is one, else the CPU."""
+def choose_device(name: str, *, local_index: int | None = None) -> torch.device:
+    """Return the device of that name if this machine has it; ``auto`` is CUDA if there is one, else the CPU.
+
+    Of several ranks on one machine, the rank ``local_index`` has the CUDA device of that number.
+    """
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda" and local_index is not None:
+        name = f"cuda:{local_index}"
     try:
         device = torch.device(name)
         if device.type not in ("cpu", "cuda", "mps"):

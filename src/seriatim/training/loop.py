@@ -8,27 +8,38 @@ import math
 import shlex
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ..config import Training
-from ..core.auxiliary_losses import collect
 from ..core.errors import InputError, TrainingError
 from ..core.interruption import Interrupted, noted
-from ..core.state import State, map_state
+from ..core.state import State
 from ..data.vocabulary import Vocabulary
+from ..distributed.ranks import ONE_RANK, Ranks
 from ..layers.experts import count_experts
 from ..layers.origins import CODE
-from ..storage.weights import save_weights, unusable
+from ..storage.weights import load_tensors, save_weights, unusable
 from .averaging import WeightAverage
-from .checkpoints import MAX_CHECKPOINTS, load_checkpoint, restore_average, save_checkpoint, saving
+from .carried_states import join_carried, split_carried
+from .checkpoints import (
+    AVERAGE,
+    MAX_CHECKPOINTS,
+    OPTIMIZER,
+    last_complete,
+    load_checkpoint,
+    save_checkpoint,
+    saving,
+)
 from .estimator import OTHER_BYTES, Estimator, Job
 from .hardware import describe_changes, environment
+from .idle_batch import IdleBatch, read_share
 from .metrics_log import MetricsLog
 from .optimizers import (
     MOMENTS,
@@ -38,7 +49,10 @@ from .optimizers import (
     learning_rate,
     make_optimizer,
     nonfinite_problem,
+    optimizer_tensors,
+    restore_optimizer,
 )
+from .parallel import make_parallel
 from .reporting import Record, Reporter
 from .task import AnyTask
 from .task_data import TaskBatch
@@ -48,24 +62,35 @@ LOG_EVERY = 10
 """Number of steps that one line of `metrics.jsonl` averages."""
 MAX_SKIPPED = 10
 """Number of consecutive steps that are skipped before the training gives up."""
+RANK_SEED = 7_919
+"""Difference between the seeds of two ranks in one step, so that dropout differs between them."""
 
 
 class Trainer(Estimator):
     """Trains the model of a job by gradient descent; see `Estimator`."""
 
     resumable = True
+    divides = True
     work_unit = "steps"
 
-    def __init__(self, job: Job[Any], device: torch.device, reporter: Reporter, metadata: dict[str, str]) -> None:
-        super().__init__(job, device, reporter, metadata)
+    def __init__(
+        self,
+        job: Job[Any],
+        device: torch.device,
+        reporter: Reporter,
+        metadata: dict[str, str],
+        ranks: Ranks = ONE_RANK,
+    ) -> None:
+        super().__init__(job, device, reporter, metadata, ranks)
         self.task: AnyTask = job.task
         self.config: Training = job.task.config.training
         self.model = job.model.to(device)
-        self.optimizer = make_optimizer(self.model, self.config)
         self.progress = Progress()
-        self.average = self.make_average()
-        self.dtype = next(self.model.parameters()).dtype
         self.state: State | None = None
+        self.is_idle = False  # whether the carried state is that of an idle batch
+        self.log: MetricsLog | None = None  # of the leader
+        self.signal: Callable[[], int | None] = lambda: None
+        self.signal_number: int | None = None  # of a signal that any rank has received
         self.windows = job.batches.windows(job.batches.shuffled(self.config.seed, 0))
 
     @classmethod
@@ -76,7 +101,16 @@ class Trainer(Estimator):
         return (MAX_CHECKPOINTS + 1) * checkpoint + 2 * weights + OTHER_BYTES
 
     def start(self) -> None:
-        """Do nothing: the job's model has its initial parameters."""
+        """Make the optimizer, and divide the work among the ranks; the job's model has its initial parameters."""
+        largest = max(map(len, self.job.batches.shuffled(self.config.seed, 0)), default=0)
+        if largest < self.ranks.count > 1:
+            raise InputError(
+                f"training.batch_size: the largest batch has {largest:,} sequences for {self.ranks.count:,} ranks; "
+                f"start at most {largest:,} ranks, or make the batches larger"
+            )
+        self.parallel = make_parallel(self.task, self.model, self.config, self.ranks)
+        self.optimizer = make_optimizer(self.model, self.config)
+        self.average = self.make_average()
 
     def resume(self) -> None:
         """Restore the last checkpoint; see `Estimator.resume`.
@@ -85,11 +119,14 @@ class Trainer(Estimator):
             UserWarning: the best weights are lost, or the machine differs, so that results differ by rounding.
         """
         like = self.task.carried_state(self.model)
-        folder = self.job.folder / "checkpoints"
-        self.state, self.progress = load_checkpoint(folder, self.model, self.optimizer, like, self.metadata)
-        self.average = self.make_average()
-        if self.average is not None:
-            restore_average(folder, self.average)
+        with self.ranks.one_first():  # the leader renames damaged checkpoints
+            last = last_complete(self.job.folder / "checkpoints")
+        state, self.progress = load_checkpoint(last, self.model, like, self.metadata)
+        self.start()
+        self.state, self.is_idle = split_carried(state, self.ranks.share)
+        restore_optimizer(self.model, self.optimizer, load_tensors(last / OPTIMIZER), self.parallel.place)
+        if self.average is not None and (last / AVERAGE).exists():
+            self.average.restore(load_tensors(last / AVERAGE), self.parallel.place)
         progress, data = self.progress, self.task.config.data
         names, keys = ((data.train, "text"), (data.valid, "held-out text")), (progress.data, progress.held_out)
         for (name, text), before, now in zip(names, keys, self.data_keys(), strict=True):
@@ -98,8 +135,12 @@ class Trainer(Estimator):
         if progress.best_valid is not None and (reason := unusable(self.job.folder / "model.safetensors")):
             warnings.warn(f"{reason}; the search for the best weights begins again", stacklevel=2)
             progress.best_valid, progress.evaluated_at = None, -1
-        if changes := describe_changes(progress.environment, environment(self.device)):
+        if changes := describe_changes(progress.environment, self.environment()):
             warnings.warn(f"{self.job.folder}: resumes with {changes}; results will differ by rounding", stacklevel=2)
+
+    def environment(self) -> dict[str, str]:
+        """Return what the last bits of the training depend on; see `seriatim.training.hardware.environment`."""
+        return environment(self.device) | {"ranks": str(self.ranks.count)}
 
     def make_average(self) -> WeightAverage | None:
         """Return an average of the weights that begins with the present ones; None if none is taken yet."""
@@ -118,56 +159,68 @@ class Trainer(Estimator):
             Interrupted: SIGINT or SIGTERM came; a checkpoint of the last step is written.
         """
         self.model.train()
-        self.log = MetricsLog(self.job.folder, step=self.progress.step, records=self.progress.records)
+        if self.ranks.leads:
+            self.log = MetricsLog(self.job.folder, step=self.progress.step, records=self.progress.records)
         self.began = time.perf_counter() - self.progress.seconds
         try:
             if self.progress.step == 0:
                 self.checkpoint()
-            with noted() as signal:
-                self.train(signal)
+            with noted() as self.signal:
+                self.train()
                 self.ended = self.nothing_left()
                 self.validate()
                 self.write_metrics()
                 self.progress.seconds = time.perf_counter() - self.began
                 self.checkpoint()
-                self.stop_at(signal())
+                self.agree()
+                self.stop_if_signalled()
         finally:
-            self.log.close()
+            if self.log is not None:
+                self.log.close()
         return self.progress
 
-    def train(self, signal: Callable[[], int | None]) -> None:
-        """Run epochs of steps until the training is finished or ``signal`` returns a signal."""
+    def train(self) -> None:
+        """Run epochs of steps until the training is finished or a signal has come."""
         while not self.nothing_left():
             for batches in self.steps_of_epoch():
                 self.step(batches)
                 self.after_step()
+                self.agree()
                 if self.nothing_left():
                     break
-                if (number := signal()) is not None:
+                if self.signal_number is not None:
                     self.checkpoint()
-                    self.stop_at(number)
+                    self.stop_if_signalled()
             else:
                 self.progress.epoch, self.progress.window = self.progress.epoch + 1, 0
                 self.validate()
                 self.checkpoint()
 
-    def stop_at(self, number: int | None) -> None:
-        """Raise `Interrupted` if a signal came; the state must be saved."""
-        if number is not None:
+    def agree(self) -> None:
+        """Take the time of the leader, and the signal that any rank has received, on all ranks."""
+        progress = self.progress
+        numbers = [self.signal() or 0, progress.seconds, progress.training_seconds]
+        together = self.ranks.gather(numbers)
+        self.signal_number = int(together[:, 0].max()) or None
+        progress.seconds, progress.training_seconds = together[0, 1:].tolist()
+
+    def stop_if_signalled(self) -> None:
+        """Raise `Interrupted` if a signal has come; the state must be saved."""
+        if self.signal_number is not None:
             folder = self.job.folder
             command = ["seriatim", "train", "--resume", str(folder), *["--allow-code"] * (folder / CODE).exists()]
             message = f"interrupted at step {self.progress.step}, which is saved"
-            raise Interrupted(message, number, go_on=shlex.join(command))
+            raise Interrupted(message, self.signal_number, go_on=shlex.join(command))
 
     def nothing_left(self) -> str:
         """Return why the training has ended: a budget, or early stopping; an empty string if it has not."""
         return self.progress.ended(self.config, self.windows)
 
     def steps_of_epoch(self) -> Iterator[list[TaskBatch]]:
-        """Yield the batches of each step in the rest of the epoch, ``training.accumulate`` at a time."""
+        """Yield this rank's share of the batches of each step in the rest of the epoch."""
         groups = self.job.batches.shuffled(self.config.seed, self.progress.epoch)
         step: list[TaskBatch] = []
-        for batch in self.job.batches.read(groups, skip=self.progress.window):
+        for batch in read_share(self.job.batches, groups, skip=self.progress.window, share=self.ranks.share):
             step.append(batch)
             if len(step) == self.config.accumulate:
                 yield step
@@ -176,68 +229,82 @@ class Trainer(Estimator):
             yield step
 
     def step(self, batches: list[TaskBatch]) -> None:
-        """Take one optimizer step on the mean loss over the terms of all its batches."""
+        """Take one optimizer step on the mean loss over the terms of all its batches, of all ranks."""
         progress, started = self.progress, time.perf_counter()
-        torch.manual_seed(self.config.seed * 1_000_003 + progress.step)
+        torch.manual_seed(self.config.seed * 1_000_003 + progress.step + RANK_SEED * self.ranks.index)
         share = progress.spent(self.config, self.windows)
         rate = learning_rate(self.config, step=progress.step, progress=share, annealed=progress.annealed)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        terms = sum(batch.terms for batch in batches)
+        counts = [sum(batch.terms for batch in batches), sum(batch.tokens for batch in batches)]
+        terms, tokens = map(int, self.ranks.gather(counts).sum(0))
         self.optimizer.zero_grad(set_to_none=True)
-        self.auxiliary = 0.0
-        losses = [self.backward(batch, terms, share) for batch in batches]
+        parts = [self.backward(batch, terms, share, is_last=batch is batches[-1]) for batch in batches]
         norm = clip_gradients(self.model, self.config.clip)
-        problem = nonfinite_problem(self.model, losses, norm)
+        problem = self.describe_problem(batches, [loss for loss, _ in parts], norm)
+        loss, auxiliary = self.ranks.gather(np.sum(parts, axis=0)).sum(0).tolist()
         progress.step += 1
         progress.window += len(batches)
-        progress.tokens += sum(batch.tokens for batch in batches)
+        progress.tokens += tokens
         progress.last = {
             "kind": "train",
             "step": progress.step,
             "epoch": progress.epoch,
             "tokens": progress.tokens,
-            "loss": sum(losses) / terms,
+            "loss": loss / terms,
             "learning_rate": rate,
             "gradient_norm": norm,
         }
-        if self.auxiliary:
-            progress.last["auxiliary"] = self.auxiliary
-        if problem is not None:
-            self.skip(*problem, batches)
+        if auxiliary:
+            progress.last["auxiliary"] = auxiliary
+        if problem:
+            self.skip(problem)
         else:
             self.optimizer.step()
             if self.average is not None:
                 self.average.update(progress.step)
             progress.skipped_in_a_row = 0
-            progress.loss_sum += sum(losses)
+            progress.loss_sum += loss
             progress.loss_terms += terms
         now = time.perf_counter()
         progress.training_seconds += now - started
         progress.seconds = now - self.began
 
-    def backward(self, batch: TaskBatch, terms: int, share: float) -> float:
-        """Add the gradient of the loss, divided by ``terms``, carry the state on, and return the loss in nats."""
-        start = None if batch.fresh else self.state
-        precision = torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.precision == "bfloat16")
-        with precision, collect() as contributions:
-            loss, state = self.task.loss(self.model, batch, start, progress=share)
-        auxiliary = batch.terms / terms * sum(contributions, torch.zeros((), device=self.device))
-        (loss / terms + auxiliary).backward()  # type: ignore[no-untyped-call]
-        self.auxiliary += auxiliary.item()
-        self.state = None if state is None else map_state(self.carry, state)
-        return loss.item()
+    def backward(self, batch: TaskBatch, terms: int, share: float, *, is_last: bool) -> tuple[float, float]:
+        """Add the gradient of the loss, divided by ``terms``, and carry the state on.
 
-    def carry(self, leaf: Tensor) -> Tensor:
-        """Detach a leaf of the state from the graph and convert it to the type of the parameters."""
-        return leaf.detach().to(self.dtype) if leaf.is_floating_point() else leaf.detach()
+        Returns:
+            The loss in nats, and the auxiliary loss as it is added to the mean over ``terms``.
+        """
+        start, weight = None if batch.fresh else self.state, 1.0
+        self.is_idle = isinstance(batch, IdleBatch)
+        if isinstance(batch, IdleBatch):
+            batch, weight = batch.batch, 0.0
+        with self.parallel.accumulating(is_last=is_last):
+            loss, contribution, self.state = self.parallel(batch, start, share)
+            auxiliary = batch.terms / terms * contribution
+            scale = weight * self.ranks.count  # gradients are averaged over the ranks
+            (scale * (loss / terms + auxiliary)).backward()  # type: ignore[no-untyped-call]
+        return weight * loss.item(), weight * auxiliary.item()
 
-    def skip(self, problem: str, indices: range, batches: list[TaskBatch]) -> None:
-        """Skip a step that the batches at ``indices`` made infinite or NaN, or raise TrainingError."""
-        progress = self.progress
-        first, epoch = progress.window - len(batches) + 1, progress.epoch + 1
+    def describe_problem(self, batches: Sequence[TaskBatch], losses: Sequence[float], norm: float) -> str:
+        """Return what is NaN or infinite in a step, and in which batches; an empty string if nothing is."""
+        problem = nonfinite_problem(self.model, losses, norm)
+        severity = (
+            0 if problem is None else 2 if len(problem[1]) < len(batches) or not math.isfinite(sum(losses)) else 1
+        )
+        severities = self.ranks.gather([severity])[:, 0]
+        if not severities.any():
+            return ""
+        text, indices = problem or ("", range(0))
+        first, epoch = self.progress.window + 1, self.progress.epoch + 1
         names = [f"batch {first + i} of epoch {epoch} ({self.task.name_batch(batches[i])})" for i in indices]
-        problem = f"{problem} in {', '.join(names)}"
+        texts = self.ranks.gather_bytes(f"{text} in {', '.join(names)}".encode())
+        return texts[int(severities.argmax())].decode()
+
+    def skip(self, problem: str) -> None:
+        """Skip a step in which something is infinite or NaN, or raise TrainingError."""
+        progress = self.progress
         reason = f"step {progress.step}: {problem}"
         rate = progress.last["learning_rate"]
         advice = f"lower training.learning_rate (now {rate:g}), set training.clip, or look at that data"
@@ -282,33 +349,43 @@ class Trainer(Estimator):
         if self.job.valid is None:
             self.save_weights()
             return
-        with self.averaged(), count_experts(self.model) as experts:
-            metrics = self.task.validate(self.model, self.job.valid)
-        value, loss = float(metrics[self.task.selection_metric(self.job.vocabulary)]), float(metrics["loss"])
-        if not (math.isfinite(value) and math.isfinite(loss)):
-            raise TrainingError(
-                f"step {progress.step}: the held-out loss is {metrics['loss']}; go on from the last checkpoint with a "
-                "lower training.learning_rate"
-            )
+        record: Record = {}  # on the leader
+        with self.averaged():
+            model = self.parallel.whole_model()
+            value, loss = self.ranks.on_leader(lambda: self.measure(model, record))
         best = progress.record_validation(value, loss, self.config, more_is_better=self.task.more_is_better)
         keep = best or self.config.keep == "last"
-        self.metrics = metrics if keep else None
+        self.metrics = {**record} if keep else None
         if keep:
             self.save_weights()
         progress.seconds = time.perf_counter() - self.began
         place = {"step": progress.step, "epoch": progress.epoch, "seconds": progress.seconds}
-        record = {"kind": "valid", **place, **metrics}
-        if experts:
-            record["experts"] = {name: counts.tolist() for name, counts in experts.items()}
+        record = {"kind": "valid", **place, **record}
         self.write(record)
         self.report("validation", {**record, "best": best})
         if progress.begins_averaging(self.config):
             self.average = self.make_average()
 
+    def measure(self, model: nn.Module, record: Record) -> tuple[float, float]:
+        """Measure the held-out data, add its metrics to ``record``, and return the one that selects, and the loss."""
+        with count_experts(model) as experts:
+            metrics = self.task.validate(model, self.job.valid)
+        value, loss = float(metrics[self.task.selection_metric(self.job.vocabulary)]), float(metrics["loss"])
+        if not (math.isfinite(value) and math.isfinite(loss)):
+            raise TrainingError(
+                f"step {self.progress.step}: the held-out loss is {metrics['loss']}; go on from the last checkpoint "
+                "with a lower training.learning_rate"
+            )
+        record |= metrics
+        if experts:
+            record["experts"] = {name: counts.tolist() for name, counts in experts.items()}
+        return value, loss
+
     def write(self, record: Record) -> None:
         """Write a line of `metrics.jsonl`."""
-        with saving(self.job.folder):
-            self.log.write(record)
+        if self.log is not None:
+            with saving(self.job.folder):
+                self.log.write(record)
 
     def averaged(self) -> AbstractContextManager[None]:
         """Give the model the average of its weights for the duration, if the configuration asks for one."""
@@ -316,20 +393,39 @@ class Trainer(Estimator):
 
     def save_weights(self) -> None:
         """Write the present weights, or their average, as those of the run."""
-        check_parameters(self.model, step=self.progress.step)
-        with self.averaged(), saving(self.job.folder):
-            save_weights(self.model, self.job.folder / "model.safetensors", self.metadata)
+        with self.averaged():
+            model = self.parallel.whole_model()
+            self.ranks.on_leader(lambda: self.write_weights(model))
+
+    def write_weights(self, model: nn.Module) -> None:
+        """Write the weights of a model as those of the run."""
+        check_parameters(model, step=self.progress.step)
+        with saving(self.job.folder):
+            save_weights(model, self.job.folder / "model.safetensors", self.metadata)
 
     def checkpoint(self) -> None:
         """Write a checkpoint, and without held-out data also the weights of the run."""
-        check_parameters(self.model, step=self.progress.step)
+        model, parallel = self.parallel.whole_model(), self.parallel
+        moments = parallel.whole(optimizer_tensors(self.model, self.optimizer))
+        average = None if self.average is None else parallel.whole(self.average.tensors)
+        state = join_carried(self.state, self.task.carried_state(model), self.ranks, is_idle=self.is_idle)
+        self.ranks.on_leader(lambda: self.write_checkpoint(model, moments, average, state))
+        if self.job.valid is None:
+            self.save_weights()
+
+    def write_checkpoint(
+        self,
+        model: nn.Module,
+        moments: dict[str, Tensor],
+        average: dict[str, Tensor] | None,
+        state: State | None,
+    ) -> None:
+        """Write a checkpoint of the whole training; the tensors are those of all ranks together."""
+        check_parameters(model, step=self.progress.step)
         train, held_out = self.data_keys()
-        progress = replace(self.progress, data=train, held_out=held_out, environment=environment(self.device))
+        progress = replace(self.progress, data=train, held_out=held_out, environment=self.environment())
+        assert self.log is not None
         with saving(self.job.folder):
             self.log.flush()
             progress.records = self.log.records
-            folder = self.job.folder / "checkpoints"
-            parts = self.model, self.optimizer, self.state, progress, self.metadata, self.average
-            save_checkpoint(folder, *parts)
-        if self.job.valid is None:
-            self.save_weights()
+            save_checkpoint(self.job.folder / "checkpoints", model, moments, state, progress, self.metadata, average)

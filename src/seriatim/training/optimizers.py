@@ -1,15 +1,17 @@
 """Optimizers, learning-rate schedules, and checks that losses, gradients and parameters are finite."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from ..config import Config, Training
 from ..core.contract import Stateful
 from ..core.errors import InputError, TrainingError
 from ..core.state import State, state_leaves
+from ..distributed.sharded_tensors import local_part, whole_tensor
 from ..layers import find, split_names
 from ..storage.parameter_names import with_present_names
 from ..storage.weights import is_finite
@@ -42,7 +44,8 @@ def make_optimizer(model: nn.Module, config: Training) -> torch.optim.Optimizer:
     rate = config.learning_rate
     assert rate is not None  # the default is filled in
     if config.optimizer == "sgd":
-        return torch.optim.SGD(groups, lr=rate, fused=True)
+        is_whole = not any(isinstance(parameter, DTensor) for parameter in matrices + others)
+        return torch.optim.SGD(groups, lr=rate, fused=is_whole)  # PyTorch cannot fuse it for parts of parameters
     kind = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam
     return kind(groups, lr=rate, fused=True)
 
@@ -89,7 +92,7 @@ def learning_rate(config: Training, *, step: int, progress: float, annealed: int
 def clip_gradients(model: nn.Module, max_norm: float | None) -> float:
     """Scale the gradient down to ``max_norm`` unless it is not finite, and return its norm before."""
     parameters = list(model.parameters())
-    norm = nn.utils.get_total_norm([value.grad for value in parameters if value.grad is not None])
+    norm = whole_tensor(nn.utils.get_total_norm([value.grad for value in parameters if value.grad is not None]))
     if max_norm is not None and norm.isfinite():
         nn.utils.clip_grads_with_norm_(parameters, max_norm, norm)
     return float(norm)
@@ -105,7 +108,7 @@ def nonfinite_problem(model: nn.Module, losses: Sequence[float], norm: float) ->
             return f"the loss is {loss}", range(i, i + 1)
     if math.isfinite(norm):
         return None
-    gradients = {name: value.grad for name, value in model.named_parameters() if value.grad is not None}
+    gradients = {name: local_part(value.grad) for name, value in model.named_parameters() if value.grad is not None}
     where = next((f" of {name}" for name, gradient in gradients.items() if not is_finite(gradient)), "")
     return f"the gradient{where} is not finite", range(len(losses))
 
@@ -135,8 +138,16 @@ def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dic
     }
 
 
-def restore_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Restore the result of `optimizer_tensors`; raise InputError if it belongs to another model."""
+def restore_optimizer(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    tensors: Mapping[str, Tensor],
+    place: Callable[[str, Tensor], Tensor],
+) -> None:
+    """Restore the result of `optimizer_tensors`; raise InputError if it belongs to another model.
+
+    ``place`` returns the part of a tensor that this process has, given the name of the parameter and the whole.
+    """
     parameters = dict(model.named_parameters())
     keys = {"step", "exp_avg", "exp_avg_sq"} if isinstance(optimizer, torch.optim.Adam) else set[str]()
     saved: dict[str, dict[str, Tensor]] = {}
@@ -153,4 +164,4 @@ def restore_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, tensor
                 raise InputError(
                     f"the checkpoint's optimizer keeps {name!r} in another shape or type than this model's"
                 )
-            optimizer.state[parameter][key] = value.to(parameter.device, copy=True)
+            optimizer.state[parameter][key] = place(name, value.to(parameter.device, copy=True))

@@ -84,6 +84,7 @@ def _measure(job: Job[AnyTask], device: torch.device, seconds: float | None) -> 
     """Measure the speed by training a model for a moment, which is thrown away."""
     limit = ROUGH if seconds is None else max(SHORTEST, min(LONGEST, SHARE * seconds))
     trainer = Trainer(job, device, Reporter(), {})
+    trainer.start()
     trainer.model.train()
     trainer.began = time.perf_counter()
     batches = _endless_batches(trainer)

@@ -61,7 +61,8 @@ class LineReporter(Reporter):
             self.say(f"{record['valid']} held out{chosen}")
         else:
             self.say("nothing is held out, so how well the model does is not measured (--valid FILE or --valid 10%)")
-        self.say(f"{record['parameters']:,} parameters, {record['precision']} on {record['device']}")
+        ranks = f", {record['ranks']} ranks" if record["ranks"] > 1 else ""
+        self.say(f"{record['parameters']:,} parameters, {record['precision']} on {record['device']}{ranks}")
         if record.get("initial"):
             self.say(record["initial"])
         if record["ceiling"]:

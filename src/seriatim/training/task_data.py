@@ -5,6 +5,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
+from ..distributed.shares import WHOLE, Share
 from ..evaluation.intervals import supported_digits, written
 
 Figures: TypeAlias = Mapping[str, Any]
@@ -43,8 +44,12 @@ class TaskBatches(Protocol[Batch]):
     def windows(self, groups: list[np.ndarray]) -> int:
         """Return the number of batches that the groups make."""
 
-    def read(self, groups: list[np.ndarray], *, skip: int = 0) -> Iterator[Batch]:
-        """Yield the batches, without the first ``skip``."""
+    def read(self, groups: list[np.ndarray], *, skip: int = 0, share: Share = WHOLE) -> Iterator[Batch]:
+        """Yield the batches, without the first ``skip``.
+
+        Of each batch the ``share`` of its rows is read, or its first row if that is none, so that all shares have
+        equally many batches.
+        """
 
 
 class TaskData(Protocol):

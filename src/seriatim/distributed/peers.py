@@ -1,0 +1,151 @@
+"""The other ranks of a training: which of them are alive, what stopped them, and who reports it.
+
+Every rank writes a counter into the store of ``torchrun`` twice a second, from a thread, together with the number of
+messages that it has begun to exchange. A rank whose counter stands still has died or is suspended; a rank that is alive
+and has begun fewer exchanges than the others hangs. A rank that stops with an error writes it into the store, so that
+the others stop with the same error, and only one of them reports it.
+"""
+
+import json
+import threading
+import time
+from datetime import timedelta
+
+from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
+
+from ..core.errors import InputError, TrainingError, first_line, known_reason
+
+BEAT_SECONDS = 0.5
+"""Seconds between two signs of life."""
+SILENT_SECONDS = 2.0
+"""Seconds without a sign of life after which a rank counts as dead, if an exchange with it has failed."""
+WAITING_SILENT_SECONDS = 30.0
+"""The same while another rank works alone, when a long call may delay its sign of life."""
+NAMING_SECONDS = 10.0
+"""Seconds to find out which rank made an exchange fail."""
+REPORT_SECONDS = 2.0
+"""Seconds that a rank leaves to the leader to report an error."""
+POLL_SECONDS = 0.05
+
+
+class RankError(TrainingError):
+    """Another rank stopped. ``is_bad_input`` says whether its input was bad."""
+
+    def __init__(self, message: str, *, is_bad_input: bool = False) -> None:
+        super().__init__(message)
+        self.is_bad_input = is_bad_input
+
+
+class Peers:
+    """The ranks of a training, which share a store.
+
+    Args:
+        index: the index of this rank.
+        count: the number of ranks.
+        address: the host and the port of the store.
+        prefix: begins every key.
+        timeout: seconds that the other ranks wait for a rank that hangs.
+    """
+
+    def __init__(self, index: int, count: int, address: tuple[str, int], prefix: str, timeout: float) -> None:
+        self.index, self.count, self.timeout = index, count, timeout
+        self.exchanges = 0
+        self.store, beats = (self._open(address, prefix) for _ in range(2))
+        self._seen: dict[int, tuple[bytes, float]] = {}  # the last sign of life of each rank, and when it was new
+        self._stopped = threading.Event()
+        threading.Thread(target=self._beat, args=(beats,), name="signs of life", daemon=True).start()
+
+    @staticmethod
+    def _open(address: tuple[str, int], prefix: str) -> Store:
+        host, port = address
+        store = TCPStore(host, port, is_master=False, wait_for_workers=False, timeout=timedelta(seconds=60))
+        return PrefixStore(prefix, store)
+
+    def _beat(self, store: Store) -> None:
+        """Write signs of life until the training ends or the store is gone."""
+        number = 0
+        try:
+            while not self._stopped.wait(BEAT_SECONDS if number else 0):
+                number += 1
+                store.set(f"beat/{self.index}", f"{number} {self.exchanges}")
+        except RuntimeError:  # torchrun has ended
+            return
+
+    def close(self) -> None:
+        """Stop the signs of life."""
+        self._stopped.set()
+
+    def wait(self, key: str, writer: int) -> bytes:
+        """Return the value of a key that another rank writes, however long it takes, if that rank is alive.
+
+        Raises:
+            RankError: a rank has stopped.
+        """
+        checked = time.monotonic()
+        while not self.store.check([key]):
+            time.sleep(POLL_SECONDS)
+            if time.monotonic() - checked > BEAT_SECONDS:
+                checked = time.monotonic()
+                self._raise_if_stopped([writer], WAITING_SILENT_SECONDS)
+        content: bytes = self.store.get(key)
+        return content
+
+    def explain(self, error: RuntimeError) -> Exception:
+        """Return why an exchange failed: which rank stopped, died or hangs; the error itself if none did."""
+        deadline = time.monotonic() + NAMING_SECONDS
+        while time.monotonic() < deadline:
+            try:
+                self._raise_if_stopped(range(self.count), SILENT_SECONDS)
+            except RankError as reason:
+                return reason
+            time.sleep(POLL_SECONDS)
+        late = [rank for rank, (_, exchanges) in self._beats().items() if exchanges < self.exchanges]
+        if late:
+            return RankError(f"{_named(late)} did not answer within {self.timeout:g} seconds (training.rank_timeout)")
+        return error
+
+    def post(self, error: BaseException) -> None:
+        """Tell the others what stops this rank."""
+        reason = known_reason(error) if isinstance(error, Exception) else None
+        text = reason or f"{type(error).__name__}: {first_line(error)}"
+        self.store.set(f"error/{self.index}", json.dumps([text, isinstance(error, InputError)]))
+
+    def reports(self) -> bool:
+        """Return whether this rank reports the error that stops the training: the leader if it can, else the first."""
+        try:
+            deadline = time.monotonic() + (REPORT_SECONDS if self.index else 0)
+            while time.monotonic() < deadline and not self.store.check(["reported"]):
+                time.sleep(POLL_SECONDS)
+            name = str(self.index)
+            return bool(self.store.compare_set("reported", "", name).decode() == name)
+        except RuntimeError:  # the store is gone
+            return True
+
+    def _raise_if_stopped(self, ranks: "range | list[int]", silent_seconds: float) -> None:
+        """Raise RankError if any rank has posted an error, or one of ``ranks`` gave no sign of life for so long."""
+        for rank in range(self.count):
+            if rank != self.index and self.store.check([f"error/{rank}"]):
+                text, is_bad_input = json.loads(self.store.get(f"error/{rank}"))
+                raise RankError(f"rank {rank}: {text}", is_bad_input=is_bad_input)
+        self._beats()
+        now = time.monotonic()
+        silent = [rank for rank in ranks if rank in self._seen and now - self._seen[rank][1] > silent_seconds]
+        if silent:
+            raise RankError(f"{_named(silent)} died or was suspended (no sign of life for {silent_seconds:g} seconds)")
+
+    def _beats(self) -> dict[int, tuple[int, int]]:
+        """Return the last sign of life of the other ranks, and the exchanges that each has begun."""
+        beats = {}
+        for rank in range(self.count):
+            if rank == self.index or not self.store.check([f"beat/{rank}"]):
+                continue
+            content = self.store.get(f"beat/{rank}")
+            if rank not in self._seen or self._seen[rank][0] != content:
+                self._seen[rank] = content, time.monotonic()
+            number, exchanges = map(int, content.split())
+            beats[rank] = number, exchanges
+        return beats
+
+
+def _named(ranks: list[int]) -> str:
+    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"

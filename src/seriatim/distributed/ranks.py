@@ -1,0 +1,194 @@
+"""The processes of one training, the ranks, as ``torchrun`` starts them; a training without it has one rank.
+
+A training is written once, against `Ranks`: with one rank all methods return at once. Short messages travel over gloo,
+on the CPU, whatever the gradients travel over. While the leader, rank 0, works alone (it reads data, validates, writes
+files), the others wait for as long as it shows that it is alive. In a step of training each rank waits at most
+`Config.training.rank_timeout` seconds for the others.
+"""
+
+import functools
+import itertools
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TypeVar
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
+
+from ..core.errors import REPORTED_ELSEWHERE, REPORTED_HERE, InputError, TrainingError
+from ..core.interruption import Interrupted, terminations_ignored
+from .peers import Peers, RankError
+from .shares import Share
+
+VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+"""The environment variables that ``torchrun`` sets."""
+TRAININGS = itertools.count()
+"""Numbers the trainings of this process, which share the store of ``torchrun``."""
+Result = TypeVar("Result")
+
+
+class Ranks:
+    """One rank among ``count``. This class itself is the only rank of a training in one process."""
+
+    index = 0
+    count = 1
+    local_index = 0  # the index among the ranks of this machine
+    restarts = 0  # how often torchrun has started the training again
+    advice: Callable[[], str] = staticmethod(lambda: "start the training again")
+    """Returns what to do if a rank dies, in words."""
+
+    @property
+    def leads(self) -> bool:
+        """Whether this is rank 0, which writes files and reports."""
+        return self.index == 0
+
+    @property
+    def share(self) -> Share:
+        """The share of every batch that this rank computes."""
+        return Share(self.index, self.count)
+
+    def gather(self, numbers: Sequence[float]) -> np.ndarray:
+        """Return the numbers of every rank ``(ranks, numbers)``, float64; every rank gives equally many."""
+        return np.array([numbers], dtype=np.float64)
+
+    def gather_bytes(self, content: bytes) -> list[bytes]:
+        """Return some bytes of every rank, in order."""
+        return [content]
+
+    def on_leader(self, work: Callable[[], Result]) -> Result:
+        """Do some work on the leader only, and return its result, which JSON can represent, on every rank."""
+        return work()
+
+    @contextmanager
+    def one_first(self, *, of_machine: bool = False) -> Iterator[None]:
+        """Run the ``with`` block on the leader before the others; or on one rank of each machine before its others."""
+        yield
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Within the ``with`` block, if one rank stops with an error, all stop with an error that names it."""
+        yield
+
+
+ONE_RANK = Ranks()
+"""The only rank of a training in one process."""
+
+
+class RanksOfGroup(Ranks):
+    """One rank of a process group of PyTorch, which it joins.
+
+    Args:
+        environment: what `VARIABLES` are; see `join_ranks`.
+        device: ``cuda`` or ``cpu``, which determines how gradients travel.
+        timeout: seconds that a rank waits for the others in a step of training.
+    """
+
+    def __init__(self, environment: dict[str, str], device: str, timeout: float) -> None:
+        numbers = {name: int(environment[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_PORT")}
+        self.index, self.count, self.local_index = (numbers[name] for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
+        self.restarts = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+        self.calls = 0
+        limit, address = timedelta(seconds=timeout), (environment["MASTER_ADDR"], numbers["MASTER_PORT"])
+        # A training that was started again, or is the second of a process, does not see the keys of the one before.
+        prefix = f"seriatim/{os.environ.get('TORCHELASTIC_RUN_ID')}/{self.restarts}/{next(TRAININGS)}"
+        hosts = self.index == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
+        self.owns_group = not dist.is_initialized()
+        if self.owns_group:
+            backend = "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo"
+            store = PrefixStore(f"{prefix}/group", open_store(*address, hosts=hosts))
+            dist.init_process_group(backend, store=store, rank=self.index, world_size=self.count, timeout=limit)
+        self.group = dist.new_group(backend="gloo", timeout=limit)
+        self.peers = Peers(self.index, self.count, address, prefix, timeout)
+
+    def gather(self, numbers: Sequence[float]) -> np.ndarray:
+        """Return the numbers of every rank; see `Ranks.gather`."""
+        return torch.stack(self._all_gather(torch.tensor(numbers, dtype=torch.float64))).numpy()
+
+    def gather_bytes(self, content: bytes) -> list[bytes]:
+        """Return some bytes of every rank, in order."""
+        sizes = self.gather([len(content)])[:, 0].astype(int).tolist()
+        padded = torch.frombuffer(bytearray(content.ljust(max(1, *sizes), b"\0")), dtype=torch.uint8)
+        return [part[:size].numpy().tobytes() for part, size in zip(self._all_gather(padded), sizes, strict=True)]
+
+    def _all_gather(self, values: torch.Tensor) -> list[torch.Tensor]:
+        parts = [torch.empty_like(values) for _ in range(self.count)]
+        self.peers.exchanges += 1
+        dist.all_gather(parts, values, group=self.group)
+        return parts
+
+    def on_leader(self, work: Callable[[], Result]) -> Result:
+        """Do some work on the leader only; see `Ranks.on_leader`."""
+        self.calls += 1
+        key = f"result/{self.calls}"
+        if self.leads:
+            result = work()
+            self.peers.store.set(key, json.dumps(result))
+            return result
+        received: Result = json.loads(self.peers.wait(key, writer=0))
+        return received
+
+    @contextmanager
+    def one_first(self, *, of_machine: bool = False) -> Iterator[None]:
+        """Run the ``with`` block on one rank before the others; see `Ranks.one_first`."""
+        self.calls += 1
+        first = self.index - self.local_index if of_machine else 0
+        key = f"first/{self.calls}/{first}"
+        if self.index != first:
+            self.peers.wait(key, writer=first)
+        yield
+        if self.index == first:
+            self.peers.store.set(key, "done")
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Stop with the others; see `Ranks.together`. A note of the error says whether this rank reports it."""
+        try:
+            yield
+        except BaseException as error:
+            reason: BaseException = error
+            with terminations_ignored():  # torchrun terminates the other ranks as soon as one has died
+                if isinstance(error, RuntimeError) and not isinstance(error, TrainingError):
+                    reason = self.peers.explain(error)
+                if isinstance(reason, RankError):
+                    reason = InputError(reason) if reason.is_bad_input else RankError(f"{reason}; {self.advice()}")
+                elif not isinstance(reason, RankError | Interrupted):
+                    self.peers.post(reason)
+                reason.add_note(REPORTED_HERE if self.peers.reports() else REPORTED_ELSEWHERE)
+            if reason is error:
+                raise
+            raise reason from None
+        finally:
+            self.peers.close()
+            if self.owns_group:
+                dist.destroy_process_group()
+
+
+@functools.cache
+def open_store(host: str, port: int, *, hosts: bool) -> Store:
+    """Return a connection to the store that all ranks share, which one process ``hosts`` unless torchrun does."""
+    return TCPStore(host, port, is_master=hosts, wait_for_workers=False, timeout=timedelta(seconds=60))
+
+
+def join_ranks(device: str, timeout: float) -> Ranks:
+    """Join the ranks that ``torchrun`` has started; return the only rank if it has not, or has started one.
+
+    The arguments are those of `RanksOfGroup`.
+
+    Raises:
+        InputError: the environment variables of ``torchrun`` are incomplete.
+    """
+    if os.environ.get("WORLD_SIZE", "1") == "1":
+        only = Ranks()
+        only.restarts = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+        return only
+    environment = {name: os.environ[name] for name in VARIABLES if name in os.environ}
+    if missing := [name for name in VARIABLES if name not in environment]:
+        raise InputError(
+            f"WORLD_SIZE is {os.environ['WORLD_SIZE']}, but {missing[0]} is not set; start the ranks with torchrun"
+        )
+    return RanksOfGroup(environment, device, timeout)

@@ -1,0 +1,42 @@
+"""The check that all ranks of a training have the same configuration, data and version."""
+
+import json
+
+import torch
+
+from ..config import Config
+from ..core.errors import InputError, shown
+from ..distributed.ranks import Ranks
+from ..version import __version__
+from .estimator import Job
+from .task import AnyTask
+
+
+def require_equal(job: Job[AnyTask], ranks: Ranks) -> None:
+    """Raise InputError on every rank if one differs from the leader."""
+    facts = {
+        "seriatim": __version__,
+        "torch": torch.__version__,
+        **_flat(job.task.config),
+        "the training text": job.train.key,
+        "the held-out text": None if job.valid is None else job.valid.key,
+        "the vocabulary": job.vocabulary.fingerprint(),
+    }
+    leader, *others = map(json.loads, ranks.gather_bytes(json.dumps(facts).encode()))
+    for rank, theirs in enumerate(others, start=1):
+        name = next((name for name in leader if theirs.get(name) != leader[name]), None)
+        if name is None:
+            continue
+        if name.startswith("the "):
+            difference = f"{name} differs from that of rank 0"
+        else:
+            difference = f"{name} is {shown(theirs.get(name))}, and {shown(leader[name])} on rank 0"
+        raise InputError(f"rank {rank}: {difference}; start every rank with the same command, data and version")
+
+
+def _flat(config: Config) -> dict[str, object]:
+    """Return the values of a configuration by dotted name, without the folder to write."""
+    flat: dict[str, object] = {}
+    for name, value in config.model_dump(mode="json", exclude={"out"}).items():
+        flat |= {f"{name}.{key}": part for key, part in value.items()} if isinstance(value, dict) else {name: value}
+    return flat

@@ -1,0 +1,118 @@
+"""Several ranks train what one process trains, to rounding, and what they save continues on any number of ranks."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import seriatim
+
+from ..promises.jobs import OPTIONS, configurations
+from ..promises.test_07_accumulated_equals_together import exact_word_dropout
+from .launched import errors, launch, losses, weights
+
+EXACT = [name for name in OPTIONS if name != "masked"]  # which tokens are masked depends on the batch
+EVERYDAY = ("lstm", "state-space", "attention", "classifier")
+STEPS = 12
+
+
+def without_chance(config: dict, out: Path, **training: object) -> dict:
+    """A configuration in which nothing is drawn that depends on how a batch is divided."""
+    fixed = {"steps": STEPS, "optimizer": "sgd", "learning_rate": 0.3, "precision": "float32", "schedule": "constant"}
+    config = {**config, "out": str(out), "training": {**config["training"], **fixed, "baseline": "none", **training}}
+    if config["model"]["layer"] != "ngram":
+        config = {**config, "model": {**config["model"], "dropout": 0.0}}
+    return exact_word_dropout(config)
+
+
+@pytest.fixture(scope="module")
+def configs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict]:
+    return configurations(tmp_path_factory.mktemp("data"), sequence_length=16, batch_size=5)
+
+
+def check_equal(configs: dict[str, dict], names: list[str], folder: Path, ranks: int, parallel: str) -> None:
+    cases = []
+    for name in names:
+        several = without_chance(configs[name], folder / f"{name} on ranks", parallel=parallel)
+        seriatim.train(without_chance(configs[name], folder / name))
+        cases.append({"config": several})
+    result = launch(ranks, cases, folder)
+    assert result.returncode == 0, result.stderr[-6000:]
+    for name in names:
+        one, several = folder / name, folder / f"{name} on ranks"
+        assert losses(several) == pytest.approx(losses(one), rel=2e-5), name
+        expected = weights(one)
+        assert weights(several).keys() == expected.keys()
+        for key, value in weights(several).items():
+            torch.testing.assert_close(
+                value, expected[key], rtol=1e-3, atol=2e-5, msg=lambda text, key=key: f"{key}: {text}"
+            )
+
+
+def test_two_ranks_with_the_whole_model(configs, tmp_path: Path) -> None:
+    check_equal(configs, ["lstm", "attention", "classifier"], tmp_path, 2, "data")
+
+
+def test_two_ranks_with_parts_of_the_model(configs, tmp_path: Path) -> None:
+    check_equal(configs, ["state-space", "attention"], tmp_path, 2, "fsdp")
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("parallel", ["data", "fsdp"])
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_every_job(configs, tmp_path: Path, ranks: int, parallel: str) -> None:
+    check_equal(configs, EXACT, tmp_path, ranks, parallel)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("parallel", ["data", "fsdp"])
+def test_every_layer(configs, tmp_path: Path, parallel: str) -> None:
+    base = configs["lstm"]
+    layers = seriatim.layers.names()
+    stacks = {name: {**base, "model": {"layer": name, "num_layers": 2, "hidden_size": 16}} for name in layers}
+    check_equal(stacks, layers, tmp_path, 2, parallel)
+
+
+@pytest.mark.parametrize("parallel", ["data", pytest.param("fsdp", marks=pytest.mark.exhaustive)])
+def test_a_broken_training_resumes_with_the_same_bits(configs, tmp_path: Path, parallel: str) -> None:
+    """On two ranks; on one rank it resumes with the same losses to rounding."""
+    cases: list[dict] = []
+    for name in ("lstm", "attention"):
+        settings = {"parallel": parallel, "optimizer": "adamw", "learning_rate": 0.01, "checkpoint_every": 3}
+        whole, broken, elsewhere = (
+            without_chance(configs[name], tmp_path / f"{name} {state}", **settings)
+            for state in ("whole", "broken", "elsewhere")
+        )
+        cases.append({"config": whole})
+        cases += [{"config": each, "stop_at": 8, "may_fail": True} for each in (broken, elsewhere)]
+        cases.append({"resume": broken["out"]})
+    result = launch(2, cases, tmp_path)
+    assert result.returncode == 0, result.stderr[-6000:]
+    for name in ("lstm", "attention"):
+        whole, resumed = weights(tmp_path / f"{name} whole"), weights(tmp_path / f"{name} broken")
+        assert all(torch.equal(value, whole[key]) for key, value in resumed.items())
+        with pytest.warns(UserWarning, match="resumes with ranks 1 \\(2 before\\)"):
+            seriatim.resume(tmp_path / f"{name} elsewhere")
+        assert losses(tmp_path / f"{name} elsewhere") == pytest.approx(losses(tmp_path / f"{name} whole"), rel=1e-4)
+
+
+def test_only_one_rank_reports_and_the_others_stop(configs, tmp_path: Path) -> None:
+    config = without_chance(configs["lstm"], tmp_path / "run")
+    different = {"config": {**config, "out": str(tmp_path / "different")}, "may_fail": True}
+    cases = [
+        {**different, "only": 1, "changes": {"training.learning_rate": 0.5}},
+        {"config": {**config, "out": str(tmp_path / "broken")}, "stop_at": 5, "may_fail": True},
+        {"config": {**without_chance(configs["lstm"], tmp_path / "few"), "data": config["data"]}, "may_fail": True},
+    ]
+    cases[2]["config"]["training"] = {**config["training"], "batch_size": 1}
+    result = launch(2, cases, tmp_path)
+    assert result.returncode == 0, result.stderr[-6000:]
+    first, second = errors(tmp_path / "different", 2)
+    assert "InputError: rank 1: training.learning_rate is 0.5, and 0.3 on rank 0; start every rank" in first
+    assert ("[this process" in first) + ("[this process" in second) == 1
+    assert "another process" in first + second
+    first, second = errors(tmp_path / "broken", 2)
+    assert "LookupError: this rank breaks [this process" in first
+    assert "RankError: rank 0: LookupError: this rank breaks; step-000000000 is complete, resume" in second
+    assert "the largest batch has 1 sequences for 2 ranks; start at most 1 ranks" in errors(tmp_path / "few", 2)[0]
+    assert not list((tmp_path / "few").glob("*.safetensors"))
