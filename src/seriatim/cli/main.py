@@ -1,10 +1,14 @@
 """The command: ``seriatim VERB ...``. Heavy imports wait until a verb needs them."""
 
 import contextlib
+import json
+import os
 import signal
 import sys
+import time
 import warnings
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from ..core.errors import (
     InputError,
@@ -132,8 +136,16 @@ def _explain(error: Exception) -> int:
     return _fail(known_reason(error) or fault, 1, error)
 
 
+def _tell_torchrun(message: str) -> None:
+    """Write an error to the file that torchrun quotes in its own report, if torchrun has started this process."""
+    if path := os.environ.get("TORCHELASTIC_ERROR_FILE"):
+        with contextlib.suppress(OSError):
+            Path(path).write_text(json.dumps({"message": message, "timestamp": int(time.time())}), encoding="utf-8")
+
+
 def _fail(message: str, code: int, error: BaseException) -> int:
     """Print one line unless another process reports the error, and return the exit code."""
+    _tell_torchrun(message)
     if is_reported_elsewhere(error):
         return code
     with contextlib.suppress(OSError):  # if nobody reads messages, the exit code still reports the failure

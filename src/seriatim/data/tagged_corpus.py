@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ..config import Tokenizer as TokenizerConfig
+from ..core.device_copies import to_device
 from ..core.errors import InputError
 from .conll import Sentence
 from .repairs import Repairs
@@ -61,8 +62,8 @@ class TaggedBatch(NamedTuple):
     def to(self, device: torch.device) -> "TaggedBatch":
         """Return the batch on another device; ``lengths`` stay where they are."""
         spellings = self.spellings and self.spellings.to(device)
-        tags, once = (None if part is None else part.to(device) for part in (self.tags, self.once))
-        return self._replace(words=self.words.to(device), spellings=spellings, tags=tags, once=once)
+        tags, once = (None if part is None else to_device(part, device) for part in (self.tags, self.once))
+        return self._replace(words=to_device(self.words, device), spellings=spellings, tags=tags, once=once)
 
 
 def fit_vocabulary(sentences: Iterable[Sentence], config: TokenizerConfig, *, characters: bool) -> Vocabulary:

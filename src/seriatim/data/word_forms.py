@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..core.device_copies import to_device
 from .tokenizers import UNKNOWN_TEXT, Tokenizer
 from .vocabulary import Vocabulary
 from .word_tokenizer import WordTokenizer
@@ -28,7 +29,7 @@ class Spellings(NamedTuple):
 
     def to(self, device: torch.device) -> "Spellings":
         """Return the spellings on another device."""
-        return Spellings(*(part.to(device) for part in self))
+        return Spellings(*(to_device(part, device) for part in self))
 
 
 def encode_characters(words: Sequence[str], characters: Tokenizer) -> tuple[np.ndarray, np.ndarray]:

@@ -29,7 +29,7 @@ from ..training.checkpoints import how_to_continue, saving
 from ..training.estimator import Estimator, Job
 from ..training.hardware import choose_device, choose_precision
 from ..training.optimizers import FORMER_RATE, SGD_RATE
-from ..training.rank_agreement import require_equal
+from ..training.rank_agreement import require_equal, require_sequences
 from ..training.reporting import Record, Reporter, default_reporter
 from ..training.run_files import begin_run, check_out, check_space, has_begun, remove_partial_files
 from ..training.setup import prepare
@@ -126,6 +126,7 @@ def _start(task: AnyTask, ranks: Ranks, *, overwrite: bool, reporter: Reporter |
     check_automatic_weight(task)
     _choose_precision(task, device)
     require_equal(job, ranks)
+    require_sequences(job, ranks)
     needed = task.estimator.space_needed(job.model, job.vocabulary, task.config.training)
     ranks.on_leader(lambda: check_space(folder, needed))
     with _locked(folder, ranks):
@@ -198,6 +199,7 @@ def _resume(task: AnyTask, folder: Path, ranks: Ranks, *, reporter: Reporter | N
         with ranks.one_first(of_machine=True):
             job = prepare(task, folder, vocabulary)
         require_equal(job, ranks)
+        require_sequences(job, ranks)
         needed = task.estimator.space_needed(job.model, vocabulary, config.training)
         ranks.on_leader(lambda: check_space(folder, needed))
         estimator = _estimator(job, device, reporter, ranks)

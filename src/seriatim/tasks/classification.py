@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from ..config import Config, Fields, Rate
 from ..config import Tokenizer as TokenizerConfig
+from ..core.device_copies import to_device
 from ..core.errors import InputError
 from ..core.state import State
 from ..data.batching import Buckets
@@ -257,10 +258,10 @@ class Classification(LabelledTask[Documents, DocumentBatch, Classifier]):
     ) -> tuple[Tensor, None]:
         """Compute the cross-entropy of the labels."""
         device = model.embedding.weight.device
-        weights = None if batch.weights is None else batch.weights.to(device)
-        inputs = drop_words(batch.inputs, batch.once, self.options.word_dropout).to(device)
+        weights = None if batch.weights is None else to_device(batch.weights, device)
+        inputs = to_device(drop_words(batch.inputs, batch.once, self.options.word_dropout), device)
         spellings = batch.spellings and batch.spellings.to(device)
-        return model.loss(inputs, batch.lengths, batch.labels.to(device), weights, spellings), None
+        return model.loss(inputs, batch.lengths, to_device(batch.labels, device), weights, spellings), None
 
     def evaluate(self, model: Classifier, data: Documents, **settings: object) -> Metrics:
         """Compute the metrics of `seriatim.evaluation.label_metrics`."""

@@ -10,6 +10,7 @@ from pydantic import SkipValidation, ValidationInfo, field_validator
 from torch import Tensor, nn
 
 from ..config import BATCH_SIZE, Config, Fields, Rate, Section, Training, read_settings
+from ..core.device_copies import to_device
 from ..core.errors import InputError
 from ..core.state import State
 from ..data.batching import Batch, Batches
@@ -136,7 +137,7 @@ class LanguageModelling(TextTask[Corpus, Batch, TextModel]):
         assert isinstance(model, LanguageModel)
         rate = self.task_options.word_dropout if model.training else 0.0
         tokens = torch.cat([batch.inputs[:, :1], batch.targets], dim=1)
-        tokens = drop_words(tokens, batch.rare, rate).to(model.device)
+        tokens = to_device(drop_words(tokens, batch.rare, rate), model.device)
         inputs, targets = tokens[:, :-1], tokens[:, 1:]
         share = self.task_options.own_predictions(progress)
         return model.loss(inputs, targets, state, lengths=batch.lengths, own_predictions=share)

@@ -15,6 +15,7 @@ from pydantic import Field
 from torch import Tensor
 
 from ..config import Section, read_settings
+from ..core.device_copies import to_device
 from ..core.errors import InputError
 from ..core.state import State
 from ..data.batching import Buckets, Windows, cut
@@ -134,7 +135,7 @@ class Masking(
         """Compute the loss of tokens that PyTorch's generator chooses."""
         masked, positions, targets = choose(batch, model.vocabulary_size)
         device = model.embedding.weight.device
-        inputs, positions, targets = (x.to(device) for x in (masked, positions, targets))
+        inputs, positions, targets = (to_device(x, device) for x in (masked, positions, targets))
         return model.loss(inputs, positions, targets, lengths=batch.lengths), None
 
     def evaluate(self, model: MaskedLanguageModel, data: Windows, **settings: object) -> Metrics:

@@ -10,6 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from ..config import Config, Fields, read_settings, set_fields
+from ..core.device_copies import to_device
 from ..core.errors import InputError
 from ..core.state import State
 from ..data.arguments import check_integer
@@ -247,7 +248,7 @@ class SequenceToSequence(LabelledTask[Pairs, PairBatch, Translator]):
         if isinstance(model, CTCTranslator):
             return alignment_losses(model, batch).sum(), None
         device, batch = model.output.weight.device, batch.with_invented_stems(self.options.hallucination or 0.0)
-        source, inputs, targets = (part.to(device) for part in (batch.source, batch.inputs, batch.targets))
+        source, inputs, targets = (to_device(part, device) for part in (batch.source, batch.inputs, batch.targets))
         arguments = source, batch.source_lengths, inputs, targets, batch.target_lengths
         return model.loss(*arguments, own_predictions=self.options.own_predictions(progress)), None
 

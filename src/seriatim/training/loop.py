@@ -102,12 +102,6 @@ class Trainer(Estimator):
 
     def start(self) -> None:
         """Make the optimizer, and divide the work among the ranks; the job's model has its initial parameters."""
-        largest = max(map(len, self.job.batches.shuffled(self.config.seed, 0)), default=0)
-        if largest < self.ranks.count > 1:
-            raise InputError(
-                f"training.batch_size: the largest batch has {largest:,} sequences for {self.ranks.count:,} ranks; "
-                f"start at most {largest:,} ranks, or make the batches larger"
-            )
         self.parallel = make_parallel(self.task, self.model, self.config, self.ranks)
         self.optimizer = make_optimizer(self.model, self.config)
         self.average = self.make_average()

@@ -21,7 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ..config import Training
 from ..core.auxiliary_losses import collect
-from ..core.state import State, map_state
+from ..core.state import OutputsAndState, State, map_state
 from ..distributed.ranks import Ranks
 from ..distributed.sharded_tensors import whole_tensor
 from ..layers.stack import MemoryStack, Stack
@@ -122,6 +122,7 @@ class FullySharded(Parallel):
         for module in reversed(list(loss.modules())):  # inner layers first
             if isinstance(module, Stack) and not isinstance(module, MemoryStack) and not stepwise:
                 for layer in module.layers:
+                    layer.register_forward_hook(copy_views)
                     fully_shard(layer, mesh=mesh)
         self.module = fully_shard(loss, mesh=mesh)
 
@@ -164,6 +165,13 @@ class FullySharded(Parallel):
         if value.shape != parameter.shape:  # the number of steps
             return value
         return distribute_tensor(value.to(parameter.device), parameter.device_mesh, parameter.placements)
+
+
+def copy_views(layer: nn.Module, _: object, results: OutputsAndState) -> OutputsAndState:
+    """Return the results of a layer, and copies of those that share the memory of a parameter, which is freed."""
+    gathered = (parameter for parameter in layer.parameters() if not isinstance(parameter, DTensor))
+    freed = {parameter.untyped_storage().data_ptr() for parameter in gathered}
+    return map_state(lambda leaf: leaf.clone() if leaf.untyped_storage().data_ptr() in freed else leaf, results)
 
 
 def make_parallel(task: AnyTask, model: nn.Module, config: Training, ranks: Ranks) -> Parallel:

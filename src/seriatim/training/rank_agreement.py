@@ -34,6 +34,17 @@ def require_equal(job: Job[AnyTask], ranks: Ranks) -> None:
         raise InputError(f"rank {rank}: {difference}; start every rank with the same command, data and version")
 
 
+def require_sequences(job: Job[AnyTask], ranks: Ranks) -> None:
+    """Raise InputError if every batch has fewer sequences than there are ranks."""
+    largest = max(map(len, job.batches.shuffled(job.task.config.training.seed, 0)), default=0)
+    if job.task.estimator.divides and largest < ranks.count > 1:
+        sequences = f"{largest:,} sequence{'s' * (largest != 1)}"
+        raise InputError(
+            f"training.batch_size: the largest batch has {sequences} for {ranks.count:,} ranks; start at most "
+            f"{largest:,}, or make the batches larger"
+        )
+
+
 def _flat(config: Config) -> dict[str, object]:
     """Return the values of a configuration by dotted name, without the folder to write."""
     flat: dict[str, object] = {}
