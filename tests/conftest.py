@@ -6,6 +6,7 @@ import os
 import random
 import signal
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor
 
 import seriatim
-from seriatim.comparison import distances, row, runner
+from seriatim.comparison import distances, local_workers, row
 from seriatim.comparison.worker import WorkerJob, work
 from seriatim.core.contract import SequenceLayer
 from seriatim.inspection import cost
@@ -46,6 +47,20 @@ def outside_registered():
     outside_task.remove_both()
 
 
+class AtOnce(Executor):
+    """Does a job when it is submitted, in the thread that submits it."""
+
+    def __init__(self, workers: int) -> None: ...
+
+    def submit(self, function: Callable, /, *args: object, **kwargs: object) -> Future:
+        future: Future = Future()
+        try:
+            future.set_result(function(*args, **kwargs))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
 @pytest.fixture
 def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let comparisons measure little, and train in the process of the test: another one takes seconds to start."""
@@ -61,7 +76,8 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
             work(job, tell)
         return events[-1]
 
-    monkeypatch.setattr(runner, "run_worker", run)
+    monkeypatch.setattr(local_workers, "run_worker", run)
+    monkeypatch.setattr(local_workers, "ThreadPoolExecutor", AtOnce)
     monkeypatch.setattr(pace, "SHORTEST", 0.0)
     monkeypatch.setattr(pace, "ROUGH", 0.0)
     monkeypatch.setattr(cost, "STATE_AFTER", (1, 10, 100))

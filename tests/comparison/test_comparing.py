@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import seriatim
-from seriatim.comparison import runner, worker
+from seriatim.comparison import local_workers, worker
 from seriatim.comparison.comparing import resume
 from seriatim.comparison.comparison_page import report
 from seriatim.comparison.results import ResultRow
@@ -166,7 +166,7 @@ def test_half_a_budget_goes_to_trials(texts, tmp_path: Path, in_process: None) -
 
 
 def test_a_signal_ends_it_and_it_goes_on(texts, tmp_path: Path, monkeypatch, in_process: None) -> None:
-    usual = runner.run_worker
+    usual = local_workers.run_worker
 
     def run(job: WorkerJob, listen: Callable, signalled: Callable) -> dict:
         if job.layer == "gru":
@@ -176,7 +176,7 @@ def test_a_signal_ends_it_and_it_goes_on(texts, tmp_path: Path, monkeypatch, in_
         return usual(job, listen, signalled)
 
     with monkeypatch.context() as patch:
-        patch.setattr(runner, "run_worker", run)
+        patch.setattr(local_workers, "run_worker", run)
         with pytest.raises(Interrupted) as error:
             seriatim.compare(small(texts, tmp_path / "a b"), layers=["rnn", "gru"], steps=2)
     assert shlex.split(error.value.go_on) == ["seriatim", "compare", "--resume", str(tmp_path / "a b")]
@@ -216,19 +216,19 @@ def test_a_row_of_other_data_is_not_written(texts, tmp_path: Path, monkeypatch, 
     train = tmp_path / "train.txt"
     original = Path(texts["train"]).read_text()
     train.write_text(original)
-    usual = runner.run_worker
+    usual = local_workers.run_worker
 
     def run(job: WorkerJob, listen: Callable, signalled: Callable) -> dict:
         train.write_text(original.replace("moon", "noon") if job.layer == "gru" else original)
         return usual(job, listen, signalled)
 
-    monkeypatch.setattr(runner, "run_worker", run)
+    monkeypatch.setattr(local_workers, "run_worker", run)
     config = {**small(texts, tmp_path / "a"), "data": {"train": str(train), "valid": texts["valid"]}}
     found = seriatim.compare(config, layers=["rnn", "gru"], steps=2)
     assert "was trained on different data" in found.rows[1]["failed"]
     assert [path.name for path in (tmp_path / "a" / "rows").glob("*.json")] == ["rnn-1.json"]
     assert not (tmp_path / "a" / "runs" / "gru-1").exists()
-    monkeypatch.setattr(runner, "run_worker", usual)
+    monkeypatch.setattr(local_workers, "run_worker", usual)
     train.write_text(original)
     assert resume(tmp_path / "a").results["rows"][1]["failed"] is None
 

@@ -5,11 +5,12 @@ from importlib.util import find_spec
 from typing import Any
 
 from ..comparison.comparing import Comparison
+from ..comparison.comparison_progress import ComparisonProgress, ComparisonReporter, PresentTraining
 from ..comparison.plan import Plan, is_counted
 from ..comparison.results import ResultRow, Results
-from ..comparison.runner import ComparisonProgress, ComparisonReporter
 from ..comparison.verdict import beside_baseline, beside_simplest, busy, finding, missed_budgets
 from ..core.errors import InputError, printable
+from ..report.number_formats import listed
 from ..storage.atomic_files import to_json
 from ..tasks import STANDALONE
 from ..training.reporting import duration
@@ -35,38 +36,52 @@ class ComparisonConsole(ProgressLine, ComparisonReporter):
             self.say(f"{len(plan.seeds)} seeds")
         self.start()
 
-    def run(self, progress: ComparisonProgress) -> None:
-        """Report the start of a run."""
-        self.show(progress, "starting", at_once=True)
+    def run(self, progress: ComparisonProgress, training: PresentTraining) -> None:
+        """Report the start of a training."""
+        self.show(progress, at_once=True)
 
-    def hear(self, progress: ComparisonProgress, event: Mapping[str, Any]) -> None:
+    def hear(self, progress: ComparisonProgress, training: PresentTraining, event: Mapping[str, Any]) -> None:
         """Move the bar, or print a line now and then."""
-        if event["event"] == "step":
-            left = "" if event["seconds_left"] is None else f", {duration(event['seconds_left'])} left"
-            self.show(progress, f"step {event['step']:,}  loss {event['loss']:.3f}{left}")
-        elif event["event"] in ("timing", "measuring"):
-            self.show(progress, "timing its steps" if event["event"] == "timing" else "measuring")
+        if event["event"] in ("step", "timing", "measuring"):
+            self.show(progress)
 
     def row(self, progress: ComparisonProgress, row: Mapping[str, Any]) -> None:
         """Print one line for a row of the table."""
         value = row["metrics"].get(self.metric)
         figure = "" if value is None else f"{self.metric} {value:,.4g}, "
-        learned = STANDALONE[progress.layer].learned if is_counted(progress.layer) else ""
+        learned = STANDALONE[row["layer"]].learned if is_counted(row["layer"]) else ""
         steps = learned or f"{row['steps']:,} steps"
-        self.say(f"{progress.name}: {figure}{steps} in {duration(row['training_seconds'])}")
+        name = progress.name(row["layer"], row["seed"])
+        self.say(f"{name}: {figure}{steps} in {duration(row['training_seconds'])}")
 
     def failure(self, layer: str, seed: int, reason: str) -> None:
         """Print why there is no row."""
         self.say(f"{layer}{f', seed {seed}' if self.several else ''}: failed: {reason}")
 
-    def show(self, progress: ComparisonProgress, activity: str, *, at_once: bool = False) -> None:
-        """Show what is being done, the time left in total, and the best run so far."""
-        trial = "" if progress.trial is None else f" (learning rate {progress.trial} of {progress.plan.tune})"
+    def show(self, progress: ComparisonProgress, *, at_once: bool = False) -> None:
+        """Show what is being trained, the time left in total, and the best row so far."""
+        several = len(progress.present) > 1
+        numbers = sorted({training.number for training in progress.present})
+        trainings = ", ".join(_training(progress, training, short=several) for training in progress.present)
         left, best = progress.seconds_left, progress.best
         rest = "" if left is None else f"  all: {duration(left)} left"
         top = "" if best is None else f"  best: {best[0]} {best[1]:,.4g}"
-        text = f"{progress.number} of {progress.count}  {progress.name}{trial}  {activity}{rest}{top}"
+        text = f"{listed([str(number) for number in numbers])} of {progress.count}  {trainings}{rest}{top}"
         self.update(text, progress.share, at_once=at_once)
+
+
+def _training(progress: ComparisonProgress, training: PresentTraining, *, short: bool) -> str:
+    """Return a training and what it does: ``rnn  step 1,200  loss 2.345, 20 s left``, or in short ``rnn 45 %``."""
+    trial = "" if training.trial is None else f" (learning rate {training.trial} of {progress.plan.tune})"
+    event, name = training.event, f"{progress.name(training.layer, training.seed)}{trial}"
+    kind = event.get("event")
+    if kind != "step":
+        activity = {"timing": "timing its steps", "measuring": "measuring"}.get(str(kind), "starting")
+        return f"{name} {activity}" if short else f"{name}  {activity}"
+    if short:
+        return f"{name} {training.share:.0%}".replace("%", " %")
+    left = "" if event["seconds_left"] is None else f", {duration(event['seconds_left'])} left"
+    return f"{name}  step {event['step']:,}  loss {event['loss']:.3f}{left}"
 
 
 def may_draw(console: ComparisonConsole) -> bool:

@@ -12,7 +12,7 @@ from .shared_options import Verbs, add_code, add_task, add_verb, allowed, named,
 
 if TYPE_CHECKING:
     from ..comparison.comparing import Comparison
-    from ..comparison.runner import ComparisonReporter
+    from ..comparison.comparison_progress import ComparisonReporter
 
 
 def add_train(verbs: Verbs) -> None:
@@ -97,6 +97,8 @@ def add_compare(verbs: Verbs) -> None:
     add("--widths", metavar="W,W", help="train every layer at each of these widths, such as 16,32,64")
     add("--seeds", type=int, metavar="N", help="runs of each layer")
     add("--tune", type=int, metavar="K", help="try K learning rates for each layer, in half of its budget")
+    add("--workers", type=int, metavar="N", help="train N rows at the same time, each with its share of the threads")
+    add("--cluster", metavar="URL", help="train on the workers of a Dask cluster, such as tcp://host:8786")
     add("--metric", metavar="NAME", help="the metric to rank by (default: the first metric of the task)")
     add("--out", metavar="DIR", help="the folder to write (default: comparisons/TASK-DATA)")
     add("--overwrite", action="store_true", help="replace an existing comparison")
@@ -146,6 +148,8 @@ def _start_comparison(options: argparse.Namespace, reporter: "ComparisonReporter
         widths=_widths(options.widths),
         overrides=overrides,
         overwrite=options.overwrite,
+        workers=options.workers,
+        cluster=options.cluster,
         reporter=reporter,
         command=shlex.join(["seriatim", *options.arguments]),
     )
@@ -163,6 +167,8 @@ def _resume_comparison(options: argparse.Namespace, reporter: "ComparisonReporte
         layers=None if options.layers is None else options.layers.split(","),
         seeds=options.seeds,
         widths=_widths(options.widths),
+        workers=options.workers,
+        cluster=options.cluster,
         reporter=reporter,
         allow_code=allowed(options),
     )

@@ -8,10 +8,12 @@ from ..layers.origins import AllowCode, Origin, require_code
 from ..layers.outside_code import refuse_while_importing
 from ..storage.atomic_files import remove
 from ..storage.lock import locked, refuse_locked
+from .comparison_progress import ComparisonReporter
 from .comparison_settings import ComparisonSettings, extend_plan, make_plan, register_references
+from .local_workers import open_workers
 from .plan import WRITTEN, check_folder, check_runs, default_out, read_plan
 from .runner import Comparison as Comparison
-from .runner import ComparisonReporter, Runner
+from .runner import Runner
 from .shared_data import check_data_named, fit_plan, read_data
 
 
@@ -29,6 +31,8 @@ def compare(
     widths: Sequence[int] | None = None,
     overrides: Mapping[str, object] | None = None,
     overwrite: bool = False,
+    workers: int | None = None,
+    cluster: str | None = None,
     reporter: ComparisonReporter | None = None,
     command: str = "",
 ) -> Comparison:
@@ -49,6 +53,10 @@ def compare(
         widths: widths at which every layer is trained, one row each (``lstm@32``), instead of equal parameters.
         overrides: dotted names of fields to values, which replace those of the configuration.
         overwrite: whether to replace a comparison in the folder.
+        workers: how many rows, and trials of learning rates, are trained at the same time on this machine, each with
+            its share of the threads; 1 by default.
+        cluster: address of the scheduler of a Dask cluster, such as ``tcp://host:8786``. Each of its workers trains one
+            row at a time. They see the data and the folder of the comparison at the same paths.
         reporter: listens to the comparison.
         command: the command line, for the report.
 
@@ -56,7 +64,8 @@ def compare(
         The results. The folder also holds the runs, and the report if it is written.
 
     Raises:
-        InputError: the arguments, the configuration or the data are invalid; nothing has been trained.
+        InputError: the arguments, the configuration or the data are invalid, or the cluster cannot be used; nothing has
+            been trained.
         TrainingError: no layer could be trained.
         Interrupted: a signal came; finished rows are kept, and `resume` continues.
     """
@@ -67,12 +76,13 @@ def compare(
     out = plan.base.out or default_out(plan.base.task, plan.base.data.train or "data")
     folder = check_folder(out, overwrite=overwrite)
     refuse_locked(folder)
-    fit_plan(plan)
-    with locked(folder):
-        check_folder(out, overwrite=overwrite)
-        for name in WRITTEN:
-            remove(folder / name)
-        return Runner(folder, plan, reporter).run()
+    with open_workers(workers, cluster) as opened:
+        fit_plan(plan)
+        with locked(folder), opened.prepare(folder, plan):
+            check_folder(out, overwrite=overwrite)
+            for name in WRITTEN:
+                remove(folder / name)
+            return Runner(folder, plan, reporter, opened).run()
 
 
 def resume(
@@ -81,6 +91,8 @@ def resume(
     layers: Sequence[str] | None = None,
     seeds: int | None = None,
     widths: Sequence[int] | None = None,
+    workers: int | None = None,
+    cluster: str | None = None,
     reporter: ComparisonReporter | None = None,
     allow_code: AllowCode = False,
 ) -> Comparison:
@@ -91,6 +103,8 @@ def resume(
         layers: the layers of the comparison and new ones; None for no new ones.
         seeds: as many runs as before or more.
         widths: the widths of the comparison and new ones, for every layer.
+        workers: as for `compare`; the number may differ from that of the beginning.
+        cluster: as for `compare`.
         reporter: listens to the comparison.
         allow_code: whether code outside the library may be imported; see `seriatim.load`.
 
@@ -108,9 +122,9 @@ def resume(
     check_data_named(plan)
     added = extend_plan(plan, layers, widths, seeds)
     plan.record_code()
-    with locked(folder):
+    with open_workers(workers, cluster) as opened, locked(folder), opened.prepare(folder, plan):
         check_runs(folder, plan)
-        runner = Runner(folder, plan, reporter)
+        runner = Runner(folder, plan, reporter, opened)
         finished = runner.read_rows()
         if added:
             fit_plan(plan, layers=added)

@@ -24,6 +24,7 @@ from ..tasks import STANDALONE, find
 from ..training.run_files import COMPARISON, check_place
 from ..training.task import AnyTask
 from ..version import __version__
+from .cluster_jobs import SESSION
 
 FORMAT = "seriatim comparison 1"
 WIDTH = "@"  # between a layer and its width in the name of a row
@@ -199,7 +200,8 @@ def default_out(task: str, data: str) -> str:
 def check_folder(out: str, *, overwrite: bool) -> Path:
     """Return the folder to write a comparison into; refuse one that holds anything else, or cannot be written."""
     folder = check_place(out)
-    entries = sorted(path.name for path in folder.iterdir() if path.name != LOCK) if folder.is_dir() else []
+    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    entries = sorted(name for name in names if name not in (LOCK, SESSION))
     if entries and not overwrite:
         remedies = f"choose another --out, continue with --resume {folder}, or replace the comparison there"
         raise InputError(f"{folder}: not empty; {remedies} with --overwrite")

@@ -50,6 +50,7 @@ class WorkerJob:
         learning_rate: None for the planned one.
         trial: the number of a trial of a learning rate, which is not measured; None for the training itself.
         threads: number of threads to compute with.
+        at_once: how many trainings are expected to run on this machine at the same time, with this one.
         registered: the record of every layer of the user's own that the row is made of.
         search_path: folders in which their modules are found.
     """
@@ -61,6 +62,7 @@ class WorkerJob:
     learning_rate: float | None = None
     trial: int | None = None
     threads: int = 1
+    at_once: int = 1
     registered: Sequence[dict[str, str | None]] = ()
     search_path: Sequence[str] = ()
 

@@ -5,15 +5,70 @@ can be pickled.
 """
 
 import multiprocessing
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager
-from typing import cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from ..core.errors import InputError
 
+if TYPE_CHECKING:
+    from distributed import Client
+
 CONNECT_SECONDS = 10
 """Seconds to wait for the scheduler of a cluster."""
+Given = TypeVar("Given")
+Result = TypeVar("Result")
+
+
+class Cluster:
+    """A connection to a Dask cluster, with an ``executor`` that submits jobs to it."""
+
+    def __init__(self, client: "Client", executor: Executor) -> None:
+        self._client, self.executor = client, executor
+
+    def count_workers(self) -> int:
+        """Return the number of workers at this moment; 0 if the scheduler does not answer."""
+        try:
+            return len(self._client.scheduler_info()["workers"])
+        except Exception:  # of whatever kind: the connection is lost
+            return 0
+
+    def on_every_worker(self, function: Callable[[Given], Result], argument: Given) -> list[Result]:
+        """Call a function once in the process of every worker, beside what it works on, and return the results."""
+        return list(self._client.run(function, argument).values())
+
+
+@contextmanager
+def open_cluster(address: str) -> Iterator[Cluster]:
+    """Connect to the scheduler of a Dask cluster, such as ``tcp://host:8786``, for the duration of a ``with`` block.
+
+    Raises:
+        InputError: Dask is not installed, the scheduler does not answer, or it has no workers.
+    """
+    try:
+        from distributed import Client
+    except ImportError:
+        raise InputError(
+            "--cluster: needs the package distributed; install it: pip install 'seriatim[cluster]'"
+        ) from None
+    try:
+        client = Client(address, timeout=CONNECT_SECONDS, set_as_default=False)  # type: ignore[no-untyped-call]
+    except (OSError, ValueError) as error:
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        raise InputError(
+            f"--cluster: no Dask scheduler answers at {address} ({reason}); start one: dask scheduler"
+        ) from None
+    with client:
+        if not client.scheduler_info()["workers"]:
+            raise InputError(f"--cluster: the scheduler at {address} has no workers; start some: dask worker {address}")
+        executor = cast(Executor, client.get_executor(pure=False))  # type: ignore[no-untyped-call]
+        try:
+            yield Cluster(client, executor)
+        except BaseException:
+            executor.shutdown(wait=False)  # cancels what has not been started
+            raise
+        executor.shutdown()
 
 
 @contextmanager
@@ -26,27 +81,11 @@ def open_executor(workers: int, cluster: str | None = None) -> Iterator[Executor
             paths.
 
     Raises:
-        InputError: Dask is not installed, the scheduler does not answer, or it has no workers.
+        InputError: as for `open_cluster`.
     """
-    if cluster is None:
-        with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
-            yield pool
+    if cluster is not None:
+        with open_cluster(cluster) as connected:
+            yield connected.executor
         return
-    try:
-        from distributed import Client
-    except ImportError:
-        raise InputError(
-            "--cluster: needs the package distributed; install it: pip install 'seriatim[cluster]'"
-        ) from None
-    try:
-        client = Client(cluster, timeout=CONNECT_SECONDS, set_as_default=False)  # type: ignore[no-untyped-call]
-    except (OSError, ValueError) as error:
-        reason = str(error).partition("\n")[0] or type(error).__name__
-        raise InputError(
-            f"--cluster: no Dask scheduler answers at {cluster} ({reason}); start one: dask scheduler"
-        ) from None
-    with client:
-        if not client.scheduler_info()["workers"]:
-            raise InputError(f"--cluster: the scheduler at {cluster} has no workers; start some: dask worker {cluster}")
-        with client.get_executor(pure=False) as executor:  # type: ignore[no-untyped-call]
-            yield cast(Executor, executor)
+    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+        yield pool

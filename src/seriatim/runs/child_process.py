@@ -38,21 +38,26 @@ class Stopped(Exception):  # noqa: N818
     """A child process has saved its state and stopped after a signal."""
 
 
-def run_module(module: str, arguments: Metrics, listen: Listen, signalled: Signalled) -> Metrics:
+def run_module(
+    module: str, arguments: Metrics, listen: Listen, signalled: Signalled, *, folder: str | None = None
+) -> Metrics:
     """Run a module that calls `serve` in a process of its own, and return the last event.
+
+    Several threads may run a module at the same time.
 
     Args:
         module: its name.
         arguments: passed to the module as JSON.
-        listen: receives the events of the process.
-        signalled: tells whether to stop.
+        listen: receives the events of the process; an event ``warning`` has its ``text``.
+        signalled: tells whether to stop; if it raises an exception, the process is killed.
+        folder: the working folder of the process; by default that of this process.
 
     Raises:
         Stopped: a signal came, and the process has stopped.
         InputError, TrainingError: the work failed; the reason is one line.
     """
-    with tempfile.TemporaryDirectory(prefix="seriatim-") as folder, tempfile.TemporaryFile() as errors:
-        path = Path(folder) / "work.json"
+    with tempfile.TemporaryDirectory(prefix="seriatim-") as own, tempfile.TemporaryFile() as errors:
+        path = Path(own) / "work.json"
         path.write_text(json.dumps(arguments), encoding="utf-8")
         with subprocess.Popen(
             [sys.executable, "-P", "-m", module, str(path)],
@@ -60,6 +65,7 @@ def run_module(module: str, arguments: Metrics, listen: Listen, signalled: Signa
             stdout=subprocess.PIPE,
             stderr=errors,
             env=_environment(),
+            cwd=folder,
             start_new_session=True,  # signals of the terminal reach it once, through the parent
         ) as process:
             try:
@@ -97,10 +103,7 @@ def _pass_on(process: "subprocess.Popen[bytes]", listen: Listen, signalled: Sign
             process.wait()
             return last
         last = event
-        if event["event"] == "warning":
-            warnings.warn(event["text"], stacklevel=4)
-        else:
-            listen(event)
+        listen(event)
 
 
 def _parse(line: bytes) -> Metrics:

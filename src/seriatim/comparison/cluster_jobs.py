@@ -1,0 +1,124 @@
+"""The side of a Dask worker: it looks whether it sees the files of a comparison, and starts processes that train.
+
+Both functions run in the process of the worker. This file imports little, because the worker does nothing else
+meanwhile.
+"""
+
+import glob
+import os
+import platform
+import signal
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..core.errors import InputError
+from ..evaluation.intervals import Metrics
+from ..runs.child_process import run_module
+from ..storage.lock import refuse_locked
+from ..version import __version__
+
+SESSION = ".seriatim-cluster"
+"""A file in the folder of a comparison while workers of a cluster train for it; it holds the key of the session."""
+LOCKED_SECONDS = 60.0
+"""Seconds to wait for the process of a worker that died, until it stops writing the same run."""
+TURN = threading.Lock()
+"""Held while this worker trains, so that a worker with several threads trains one row at a time."""
+
+
+@dataclass(frozen=True)
+class ClusterSession:
+    """A comparison that trains with a cluster now: its folder, what it reads, and a key that no other one has.
+
+    Attributes:
+        working_folder: against which relative paths are resolved.
+        specs: files, folders and globs of data.
+    """
+
+    working_folder: str
+    folder: str
+    key: str
+    specs: Sequence[str]
+
+    @property
+    def path(self) -> Path:
+        """The file that holds the key."""
+        return Path(self.working_folder) / self.folder / SESSION
+
+    def is_open(self) -> bool:
+        """Return whether the comparison still waits for its trainings: it has not been stopped, and not replaced.
+
+        The file is opened each time, because network file systems check then, and not later, whether it still exists.
+        """
+        try:
+            return self.path.read_text(encoding="utf-8") == self.key
+        except FileNotFoundError:
+            return False
+        except OSError:  # of the network, which may recover
+            return True
+
+    def sizes(self) -> dict[str, int]:
+        """Return the sizes in bytes of all files of the data, by path; what is missing is left out."""
+        found: dict[str, int] = {}
+        for spec in self.specs:
+            named = os.path.join(self.working_folder, spec)
+            for path in [named] if os.path.exists(named) else glob.glob(named, recursive=True):
+                inside = [os.path.join(place, name) for place, _, names in os.walk(path) for name in names]
+                found |= {file: os.path.getsize(file) for file in inside or [path] if os.path.isfile(file)}
+        return found
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What a worker sees: the name of its machine, the version, the session, and the sizes of the data."""
+
+    host: str
+    version: str
+    in_session: bool
+    sizes: dict[str, int]
+
+
+def look(session: ClusterSession) -> Sight:
+    """Return what this worker sees of a session."""
+    return Sight(platform.node(), __version__, session.is_open(), session.sizes())
+
+
+def train_here(job: Metrics, run: str, hosts: dict[str, int], session: ClusterSession) -> list[Metrics]:
+    """Do the job of a `WorkerJob` in a process of its own; return its warnings, and last its last event.
+
+    It computes with as many threads as the worker has. ``run`` is the folder of the run, and ``hosts`` is the number
+    of workers by machine, of which at most ``job["at_once"]`` train. Errors are those of `run_module`; `Stopped` says
+    that the session has ended.
+    """
+    from distributed import get_worker
+
+    told: list[Metrics] = []
+
+    def listen(event: Metrics) -> None:
+        if event["event"] == "warning":
+            told.append(event)
+
+    def stopping() -> int | None:
+        return None if session.is_open() else signal.SIGTERM
+
+    with TURN:
+        _wait_for(Path(session.working_folder) / run)
+        job["threads"] = get_worker().state.nthreads
+        job["at_once"] = min(job["at_once"], hosts.get(platform.node(), 1))
+        last = run_module("seriatim.comparison.worker", job, listen, stopping, folder=session.working_folder)
+    return [*told, last]
+
+
+def _wait_for(run: Path) -> None:
+    """Wait until no other process writes a run, such as that of a worker that died; it ends when it next reports."""
+    deadline = time.monotonic() + LOCKED_SECONDS
+    while True:
+        try:
+            refuse_locked(run)
+            return
+        except InputError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.5)
