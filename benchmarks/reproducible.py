@@ -18,8 +18,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from seriatim.comparison.condition_sentences import busy, missed_budgets
 from seriatim.comparison.results import Results
-from seriatim.comparison.verdict import busy, finding, missed_budgets
+from seriatim.comparison.verdict import finding
 
 SERIATIM = (sys.executable, "-m", "seriatim")
 

@@ -50,7 +50,7 @@ def test_a_wrong_measurement_is_set_right(
         kept = pace
 
     monkeypatch.setattr(worker, "train", train)
-    monkeypatch.setattr(worker, "pace_of", lambda *_: (kept, "pace"))
+    monkeypatch.setattr(worker, "pace_of", lambda *_, **__: (kept, "pace"))
     monkeypatch.setattr(worker, "store_pace", keep)
     config = {**small(texts, tmp_path / "a"), "model": {**SMALL["model"], "options": {"smoothing": "witten-bell"}}}
     row, counted = seriatim.compare(config, layers=["rnn", "ngram"], minutes=1 / 6).results["rows"]

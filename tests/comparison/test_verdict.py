@@ -15,12 +15,13 @@ from seriatim.comparison.comparison_tables import (
     seeds_table,
     summary_table,
 )
+from seriatim.comparison.condition_sentences import busy, missed_budgets
 from seriatim.comparison.differences_section import _bucket_sentence
 from seriatim.comparison.distances import _by_length, gain
 from seriatim.comparison.meanings import meanings_table
 from seriatim.comparison.results import Distance, ResultRow, Results
 from seriatim.comparison.sentences import generating, held_equal, remarks, training, using_context
-from seriatim.comparison.verdict import beside_simplest, busy, finding, missed_budgets
+from seriatim.comparison.verdict import beside_simplest, finding
 from seriatim.evaluation.context_use import summed
 from seriatim.report.page import Cell
 from seriatim.tasks import STANDALONE

@@ -6,9 +6,10 @@ from typing import Any
 
 from ..comparison.comparing import Comparison
 from ..comparison.comparison_progress import ComparisonProgress, ComparisonReporter, PresentTraining
+from ..comparison.condition_sentences import conditions, missed_budgets
 from ..comparison.plan import Plan, is_counted
 from ..comparison.results import ResultRow, Results
-from ..comparison.verdict import beside_baseline, beside_simplest, busy, finding, missed_budgets
+from ..comparison.verdict import beside_baseline, beside_simplest, finding
 from ..core.errors import InputError, printable
 from ..report.number_formats import listed
 from ..storage.atomic_files import to_json
@@ -157,7 +158,7 @@ def _notes(results: Results) -> None:
     print(printable(f"measured on {results.section('data')['measured_on']}; state: bytes after 1,000 tokens"))
     if any(row.rank for row in results.ran):
         print("rank: layers of one rank do not differ significantly from the first (paired bootstrap)")
-    for tell in (finding, beside_baseline, beside_simplest, missed_budgets, busy):
+    for tell in (finding, beside_baseline, beside_simplest, missed_budgets, conditions):
         if sentence := tell(results):
             print(printable(sentence))
     for row in results.rows:

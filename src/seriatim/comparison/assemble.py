@@ -21,10 +21,13 @@ from ..training.hardware import environment
 from ..training.resource_limits import machine_memory
 from ..training.task_data import Metric
 from ..version import __version__
+from .condition_sentences import conditions as condition_sentences
+from .conditions import add_conditions
 from .differences import differences
 from .item_answers import PREFIX
 from .metric import choose_metric, difference
 from .plan import FORMAT, Plan, architecture, is_counted, parts, read_trials, width_of
+from .results import Results
 
 OF_FIRST_RUN = (
     *("hidden_size", "embedding_size", "num_layers", "bidirectional", "options", "parameters", "learning_rate"),
@@ -34,7 +37,7 @@ OF_FIRST_RUN = (
 """Fields that the first run of a layer gives for all of its runs."""
 OF_EVERY_RUN = (
     *("seed", "metrics", "steps", "epochs", "tokens", "training_seconds", "planned_seconds", "tokens_per_second"),
-    "load",
+    *("load", "machine"),
 )
 Rows = Mapping[tuple[str, int], Metrics]  # what was measured, by layer and seed
 Failures = Mapping[tuple[str, int], Exception]  # the errors of trainings that failed, by layer and seed
@@ -49,11 +52,13 @@ def assemble(folder: Path, plan: Plan, finished: Rows, failures: Failures, secon
     failed = {layer: str(error) for (layer, _), error in failures.items()}
     rows = [_layer(folder, plan, layer, finished, failed.get(layer)) for layer in plan.layers]
     _add_differences(folder, metric, rows, plan.baseline)
+    tried = [trial for row in rows for trial in row.get("tried") or ()]
+    add_conditions([run for row in rows for run in row.get("runs") or ()], tried)
     any_row = next(iter(finished.values()), {})
     simplest = (row["simplest"] for row in finished.values() if row.get("simplest"))  # of a first seed, if it succeeded
     ranked = sorted(_measured(rows, metric), key=lambda row: row["metrics"][metric.key], reverse=metric.more_is_better)
     first_runs = [finished[row["layer"], row["runs"][0]["seed"]] for row in ranked]
-    return {
+    values = {
         "format": FORMAT,
         "task": plan.base.task,
         "timed_work": task.timed_work,
@@ -85,6 +90,7 @@ def assemble(folder: Path, plan: Plan, finished: Rows, failures: Failures, secon
         "differ": differences(folder, first_runs, figures, tags=task.tags_words),
         "rows": rows,
     }
+    return {**values, "conditions": condition_sentences(Results(values))}
 
 
 def _machine() -> Metrics:
@@ -151,7 +157,7 @@ def _run(folder: Path, row: Metrics) -> Metrics:
     run = folder / "runs" / name
     command = ["seriatim", "train", "--config", str(run / "config.yaml"), "--out", f"{folder}-again/{name}"]
     command += ["--allow-code"] if (run / CODE).exists() else []
-    return {"path": f"runs/{name}", **{key: row[key] for key in OF_EVERY_RUN}, "command": shlex.join(command)}
+    return {"path": f"runs/{name}", **{key: row.get(key) for key in OF_EVERY_RUN}, "command": shlex.join(command)}
 
 
 def _add_differences(folder: Path, metric: Metric, rows: Sequence[Metrics], baseline: str | None) -> None:

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from ..evaluation.intervals import interval_digits, written
 from ..report.number_formats import in_bytes, in_time, listed, percent, rounded, times
 from ..report.wording import short_name
+from .condition_sentences import conditions, missed_budgets, same_conditions
 from .results import SMALLEST_GAIN, Json, ResultRow, Results, excludes_zero
-from .verdict import MIN_VALIDATIONS, TOO_RARELY, busy, held_out, last_gain, missed_budgets
+from .verdict import MIN_VALIDATIONS, TOO_RARELY, held_out, last_gain
 
 NOTABLE = 1.5  # the ratio from which a step late in a text counts as slower than the first
 TOLERANCE = 0.02  # relative difference up to which numbers of parameters are called equal
@@ -33,7 +34,7 @@ def held_equal(results: Results) -> str:
     sentences = [
         f"Equal for all layers: {'; '.join(filter(None, equal))}.",
         missed_budgets(results),
-        busy(results),
+        conditions(results),
         _learning_rates(results, trained),
         _means(results),
         "The widths are set, so the numbers of parameters differ." if any(row.width for row in trained) else "",
@@ -112,9 +113,10 @@ def training(row: ResultRow, results: Results) -> str:
     how = ", ".join(filter(None, [row.learned, "not trained by steps"])) if row.counted else how
     if not speed:
         return how
-    if row.counted or row.lacking:
+    others = [each for each in results.ran if not each.counted and not each.lacking]
+    if row.counted or row.lacking or not same_conditions(others):
         return f"{how}: {rounded(speed)} tokens/s"
-    fastest = max(each.tokens_per_second or 0 for each in results.ran if not each.counted and not each.lacking)
+    fastest = max(each.tokens_per_second or 0 for each in others)
     share = "the fastest here" if speed == fastest else f"{percent(speed / fastest)} of the fastest"
     return f"{how}: {rounded(speed)} tokens/s, {share}"
 
@@ -123,11 +125,12 @@ def generating(row: ResultRow, results: Results) -> str:
     """Return the time of a token, and how much longer a step takes late in a text."""
     clauses = []
     if time := row.milliseconds_per_token:
-        others = (each.milliseconds_per_token for each in results.ran if not each.lacking)
-        fastest = min(filter(None, others), default=time)
+        others = [each for each in results.ran if not each.lacking]
+        fastest = min(filter(None, (each.milliseconds_per_token for each in others)), default=time)
         share = f"{times(time / fastest)} the fastest" if time > 1.05 * fastest else "about as fast as the fastest"
         share = "the fastest here" if time == fastest else share
-        clauses.append(f"{in_time(time)} per token" + ("" if row.lacking else f", {share}"))
+        is_compared = not row.lacking and same_conditions(others)
+        clauses.append(f"{in_time(time)} per token" + (f", {share}" if is_compared else ""))
     steps = sorted((int(count), step) for count, step in row.step_milliseconds.items() if step)
     if len(steps) > 1 and steps[-1][1] > NOTABLE * steps[0][1]:
         longer = times(steps[-1][1] / steps[0][1])

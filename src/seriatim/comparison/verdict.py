@@ -7,13 +7,13 @@ import math
 from collections.abc import Sequence
 
 from ..report.number_formats import in_short, in_time, in_time_range, listed, percent, rounded
+from .condition_sentences import same_conditions
 from .paired_text import MAX_DIFFERENCES, between, difference_text, is_clear, named_with_differences
 from .results import Json, ResultRow, Results
 
 CLOSE = 0.05  # relative difference from the best value up to which another value is close to it
 MIN_VALIDATIONS = 3  # validations without which it is not known whether a training was still improving
 TOO_RARELY = "validated too rarely to know whether"
-BUSY = 0.1  # share of the processors' time that other programs may take during a training
 
 
 def finding(results: Results) -> str:
@@ -119,6 +119,8 @@ def _fastest_close(results: Results) -> str:
         return ""
     fastest = min(close, key=lambda row: row.milliseconds_per_token or 0.0)
     if fastest is best or 1.1 * (fastest.milliseconds_per_token or 0.0) > best.milliseconds_per_token:
+        return ""
+    if not same_conditions([fastest, best]):
         return ""
     spreads = fastest.milliseconds_spread, best.milliseconds_spread
     if all(spreads) and spreads[0][1] >= spreads[1][0]:
@@ -248,43 +250,6 @@ def beside_simplest(results: Results) -> str:
     parts += [f"Worse than that: {listed(worse)}."] * bool(worse)
     parts += [f"Not clearly better than that: {listed(unclear)}."] * bool(unclear)
     return " ".join(parts)
-
-
-def busy(results: Results) -> str:
-    """Return in which trainings other programs kept the processors busy, so that times say little; else empty."""
-    machine = results.section("machine")
-    processors = machine.get("processors") or machine.get("cores") or 1
-    shares = {}
-    for row in results.ran:
-        loads = [load for run in row.runs if (load := run.get("load")) and load.get("other_cpu_seconds") is not None]
-        if loads and sum(load["seconds"] for load in loads):
-            shares[row.layer] = sum(load["other_cpu_seconds"] for load in loads) / sum(
-                load["seconds"] for load in loads
-            )
-    disturbed = [layer for layer, share in shares.items() if share > BUSY * processors]
-    if not disturbed:
-        return ""
-    most = max(shares[layer] for layer in disturbed)
-    fewer = ", and a budget in minutes gave fewer steps" if results.section("budget").get("minutes") else ""
-    who = "all layers were" if len(disturbed) == len(shares) else f"{listed(disturbed)} {_were(disturbed)}"
-    return (
-        f"The machine was busy: while {who} trained, other programs used up to {most:.1f} of {processors} processors. "
-        f"The measured times are too long{fewer}."
-    )
-
-
-def missed_budgets(results: Results) -> str:
-    """Return the shortest and longest training of a budget in time, if some missed it; else an empty string."""
-    trainings: Sequence[Json] = [run for row in results.ran for run in row.trainings]
-    off = [row.layer for row in results.ran if row.missed_budget]
-    if not off:
-        return ""
-    seconds, planned = [run["training_seconds"] for run in trainings], trainings[0]["planned_seconds"]
-    return (
-        f"The number of steps was set before each training, so that it can be repeated; the trainings took "
-        f"{in_time_range(1000 * min(seconds), 1000 * max(seconds))} instead of {in_time(1000 * planned)}. "
-        f"More than 3 % off: {listed(off)}."
-    )
 
 
 def _degree(results: Results) -> str:

@@ -27,6 +27,7 @@ from ..training.hardware import choose_device, choose_precision, peak_memory, re
 from ..training.pace import Pace, pace_of, store_pace
 from ..training.processor_load import Load
 from ..training.reporting import Record, Reporter
+from .conditions import describe_machine
 from .plan import BASELINE, Budget, Plan, check_row, is_counted, read_plan
 from .row import measure
 
@@ -101,6 +102,7 @@ class EventReporter(Reporter):
 
 def work(job: WorkerJob, tell: Tell) -> None:
     """Train, measure and write the row; the last event is ``done``. Data that have changed are refused."""
+    began = time.time()
     torch.set_num_threads(job.threads)
     import_origins([Origin.from_record(record, job.comparison) for record in job.registered], job.search_path)
     plan = read_plan(Path(job.comparison))
@@ -108,8 +110,12 @@ def work(job: WorkerJob, tell: Tell) -> None:
     run, trained_here = _trained(job, plan, tell)
     peak, load = peak_memory(), Load.now().since(before)
     memory = max(0, peak - idle) if trained_here and peak is not None and idle is not None else None
+    conditions = {"load": load._asdict() if trained_here else None}
+    device = choose_device(run.config.training.device)
     if job.trial is not None:
-        tell({"event": "done", "value": run.summary["best_valid"], "learning_rate": run.config.training.learning_rate})
+        conditions["machine"] = describe_machine(device, began)
+        rate = run.config.training.learning_rate
+        tell({"event": "done", "value": run.summary["best_valid"], "learning_rate": rate, **conditions})
         return
     tell({"event": "measuring"})
     row, statistics = measure(run, plan, full=job.seed == plan.seeds[0])
@@ -117,7 +123,7 @@ def work(job: WorkerJob, tell: Tell) -> None:
         remove(job.run)  # so that it is trained again once the data are restored
     path = Path(job.comparison) / "rows" / f"{job.name}.json"
     check_row(path, row, plan)
-    row |= {"memory_bytes": memory, "load": load._asdict() if trained_here else None}
+    row |= {"memory_bytes": memory, **conditions, "machine": describe_machine(device, began)}
     row |= {"planned_seconds": _planned(job, plan, run), "layer": job.layer, "seed": job.seed}
     path.parent.mkdir(exist_ok=True)
     tensors = {name: torch.tensor(values) for name, values in statistics.items()}  # copies: some arrays are shared
@@ -148,7 +154,7 @@ def _trained(job: WorkerJob, plan: Plan, tell: Tell) -> tuple[Run, bool]:
     config.training.precision = choose_precision(config.training.precision, device)
     tell({"event": "timing"})
     seconds = None if plan.budget.minutes is None else 60 * plan.budget.minutes * job.share
-    pace, name = pace_of(find(config), device, seconds)
+    pace, name = pace_of(find(config), device, seconds, at_once=job.at_once)
 
     def run_at(pace: Pace, *, overwrite: bool = False) -> Run:
         fields = settle_budget(plan.budget, pace, share=job.share, automatic=plan.automatic)

@@ -5,6 +5,7 @@ can be pickled.
 """
 
 import multiprocessing
+import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 CONNECT_SECONDS = 10
 """Seconds to wait for the scheduler of a cluster."""
+ADDRESS = re.compile(r"([a-z]+://)?[^\s/]+:\d+")
 Given = TypeVar("Given")
 Result = TypeVar("Result")
 
@@ -44,7 +46,7 @@ def open_cluster(address: str) -> Iterator[Cluster]:
     """Connect to the scheduler of a Dask cluster, such as ``tcp://host:8786``, for the duration of a ``with`` block.
 
     Raises:
-        InputError: Dask is not installed, the scheduler does not answer, or it has no workers.
+        InputError: Dask is not installed, the address is not one, the scheduler does not answer, or it has no workers.
     """
     try:
         from distributed import Client
@@ -52,6 +54,10 @@ def open_cluster(address: str) -> Iterator[Cluster]:
         raise InputError(
             "--cluster: needs the package distributed; install it: pip install 'seriatim[cluster]'"
         ) from None
+    if not ADDRESS.fullmatch(address):
+        raise InputError(
+            f"--cluster: {address!r} is not the address of a scheduler; write for instance tcp://host:8786"
+        )
     try:
         client = Client(address, timeout=CONNECT_SECONDS, set_as_default=False)  # type: ignore[no-untyped-call]
     except (OSError, ValueError) as error:

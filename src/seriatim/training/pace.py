@@ -47,14 +47,17 @@ class Pace:
     validation_seconds: float  # 0 without held-out data
 
 
-def pace_of(task: AnyTask, device: torch.device, seconds: float | None) -> tuple[Pace, str]:
+def pace_of(task: AnyTask, device: torch.device, seconds: float | None, *, at_once: int = 1) -> tuple[Pace, str]:
     """Return the speed of a layer on this machine, and the name of its cache entry.
 
-    The budget in ``seconds`` bounds the time of the measurement; None stands for a budget of tokens or steps.
+    The budget in ``seconds`` bounds the time of the measurement; None stands for a budget of tokens or steps. With a
+    budget in seconds, the speed beside other trainings has an entry of its own: ``at_once`` trainings run at the same
+    time, this one included. Otherwise the speed only decides how often to validate, which must not depend on it.
     """
     torch.manual_seed(0)
     job = prepare(task, Path("unused"))
-    name = f"pace-{FORMAT}-{_key(task.config, job, device)}"
+    beside = "" if at_once == 1 or seconds is None else f"-{at_once}"
+    name = f"pace-{FORMAT}-{_key(task.config, job, device)}{beside}"
 
     def write(folder: Path) -> None:
         (folder / "pace.json").write_text(json.dumps(asdict(_measure(job, device, seconds))), encoding="utf-8")
