@@ -1,5 +1,10 @@
 """Work in a process of its own: its failures are one line each."""
 
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from seriatim.core.errors import InputError, TrainingError
@@ -25,3 +30,30 @@ from seriatim.runs.child_process import one_line
 )
 def test_what_ends_a_process_is_one_plain_line(error: Exception, line: str) -> None:
     assert one_line(error) == line
+
+
+CHILD = """
+from seriatim.core.interruption import noted
+from seriatim.runs.child_process import serve
+from pathlib import Path
+import time
+
+def work(arguments, tell):
+    with noted() as signalled:
+        while signalled() is None:
+            tell({"event": "step"})
+            time.sleep(0.01)
+    Path(arguments["saved"]).write_text(str(int(signalled())))
+
+serve(work)
+"""
+
+
+def test_a_child_whose_parent_is_gone_saves_and_stops(tmp_path: Path) -> None:
+    (tmp_path / "work.json").write_text(f'{{"saved": "{tmp_path / "saved"}"}}')
+    child = subprocess.Popen([sys.executable, "-c", CHILD, str(tmp_path / "work.json")], stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    assert child.stdout.readline() == b'{"event": "step"}\n'
+    child.stdout.close()
+    assert child.wait(timeout=60) == 0
+    assert (tmp_path / "saved").read_text() == str(int(signal.SIGTERM))

@@ -84,7 +84,7 @@ def assemble(folder: Path, plan: Plan, finished: Rows, failures: Failures, secon
         "command": plan.command,
         "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "seconds": seconds,
-        "machine": _machine(),
+        "machine": _machine(rows),
         "versions": {"seriatim": __version__, "python": platform.python_version(), "torch": torch.__version__},
         "failures": [{"layer": layer, "seed": seed, "reason": str(error)} for (layer, seed), error in failures.items()],
         "differ": differences(folder, first_runs, figures, tags=task.tags_words),
@@ -93,14 +93,16 @@ def assemble(folder: Path, plan: Plan, finished: Rows, failures: Failures, secon
     return {**values, "conditions": condition_sentences(Results(values))}
 
 
-def _machine() -> Metrics:
+def _machine(rows: Sequence[Metrics]) -> Metrics:
+    """Return what this machine is, with the number of threads of the trainings if it was the same for all."""
+    threads = {run["machine"]["threads"] for row in rows for run in row.get("runs") or () if run.get("machine")}
     described = environment(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
     return {
         "processor": described["processor"],
         "device": described["device"],
         "processors": os.cpu_count(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        "threads": torch.get_num_threads(),
+        "threads": threads.pop() if len(threads) == 1 else None,
         "memory_bytes": machine_memory(),
         "system": f"{platform.system()} {platform.release()}",
     }

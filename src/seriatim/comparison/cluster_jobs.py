@@ -5,6 +5,7 @@ meanwhile.
 """
 
 import glob
+import math
 import os
 import platform
 import signal
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..core.errors import InputError
+from ..distributed.executors import tell_cluster, threads_of_worker
 from ..evaluation.intervals import Metrics
 from ..runs.child_process import run_module
 from ..storage.lock import refuse_locked
@@ -24,6 +26,8 @@ SESSION = ".seriatim-cluster"
 """A file in the folder of a comparison while workers of a cluster train for it; it holds the key of the session."""
 LOCKED_SECONDS = 60.0
 """Seconds to wait for the process of a worker that died, until it stops writing the same run."""
+TELL_SECONDS = 1.0
+"""Seconds between two steps that are told to the comparison."""
 TURN = threading.Lock()
 """Held while this worker trains, so that a worker with several threads trains one row at a time."""
 
@@ -92,23 +96,26 @@ def train_here(job: Metrics, run: str, hosts: dict[str, int], session: ClusterSe
     of workers by machine, of which at most ``job["at_once"]`` train. Errors are those of `run_module`; `Stopped` says
     that the session has ended.
     """
-    from distributed import get_worker
-
-    told: list[Metrics] = []
+    warned: list[Metrics] = []
+    last_told = -math.inf
 
     def listen(event: Metrics) -> None:
+        nonlocal last_told
         if event["event"] == "warning":
-            told.append(event)
+            warned.append(event)
+        elif event["event"] != "step" or time.monotonic() - last_told > TELL_SECONDS:
+            last_told = time.monotonic()
+            tell_cluster(session.key, {"run": run, "event": event})
 
     def stopping() -> int | None:
         return None if session.is_open() else signal.SIGTERM
 
     with TURN:
         _wait_for(Path(session.working_folder) / run)
-        job["threads"] = get_worker().state.nthreads
+        job["threads"] = threads_of_worker()
         job["at_once"] = min(job["at_once"], hosts.get(platform.node(), 1))
         last = run_module("seriatim.comparison.worker", job, listen, stopping, folder=session.working_folder)
-    return [*told, last]
+    return [*warned, last]
 
 
 def _wait_for(run: Path) -> None:

@@ -36,6 +36,7 @@ class ClusterWorkers:
         self.lost: WorkersLostError | None = None
         self._session: ClusterSession | None = None
         self._hosts: dict[str, int] = {}
+        self._listeners: dict[str, Listen] = {}  # of the trainings that run, by the folders of their runs
         self._running: set[Future[list[Metrics]]] = set()
         self._count, self._counted, self._seen = 0, 0.0, time.monotonic()
 
@@ -47,6 +48,7 @@ class ClusterWorkers:
             InputError: a worker does not.
         """
         self._session = _session(folder, plan)
+        self._cluster.subscribe(self._session.key, self._hear)
         write_whole(self._session.path, self._session.key)
         try:
             self._hosts = _check(self._cluster, self._session)
@@ -67,14 +69,16 @@ class ClusterWorkers:
         return self._count
 
     def start(self, job: WorkerJob, listen: Listen, signalled: Signalled) -> Future[Metrics]:
-        """Start a training on any worker; its warnings are heard when it has ended."""
+        """Start a training on any worker; its warnings are heard when it has ended, other events now and then."""
         assert self._session is not None
         given: Future[Metrics] = Future()
+        self._listeners[str(job.run)] = listen
         future = self._cluster.executor.submit(train_here, asdict(job), str(job.run), self._hosts, self._session)
         self._running.add(future)
 
         def ended(future: Future[list[Metrics]]) -> None:
             self._running.discard(future)
+            del self._listeners[str(job.run)]
             try:
                 *told, last = future.result()
             except BaseException as error:
@@ -86,6 +90,11 @@ class ClusterWorkers:
 
         future.add_done_callback(ended)
         return given
+
+    def _hear(self, message: object) -> None:
+        """Pass on an event of a training, unless it arrives after the end of the training."""
+        if isinstance(message, dict) and (listen := self._listeners.get(message["run"])) is not None:
+            listen(message["event"])
 
     def _explained(self, error: BaseException) -> Exception:
         """Return the error of a training, or in one line what happened to its worker."""

@@ -154,9 +154,9 @@ class Runner:
 
     def hear(self, job: WorkerJob, event: Metrics) -> None:
         """Pass on an event of a training."""
-        training = self._present[job.name]
-        training.hear(event)
-        self.reporter.hear(self.progress, training, event)
+        if (training := self._present.get(job.name)) is not None:  # of a cluster, an event may come late
+            training.hear(event)
+            self.reporter.hear(self.progress, training, event)
 
     def ended(self, job: WorkerJob, outcome: Metrics | Exception) -> None:
         """Keep what a training gave, or record why it failed."""

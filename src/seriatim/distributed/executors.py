@@ -40,6 +40,24 @@ class Cluster:
         """Call a function once in the process of every worker, beside what it works on, and return the results."""
         return list(self._client.run(function, argument).values())
 
+    def subscribe(self, topic: str, hear: Callable[[object], None]) -> None:
+        """Hear what jobs tell with `tell_cluster` under a topic; ``hear`` is called by another thread."""
+        self._client.subscribe_topic(topic, lambda event: hear(event[1]))  # type: ignore[no-untyped-call]
+
+
+def tell_cluster(topic: str, message: object) -> None:
+    """Send a message, of numbers, strings, lists and dicts, from a job on a worker to whoever subscribed to a topic."""
+    from distributed import get_worker
+
+    get_worker().log_event(topic, message)
+
+
+def threads_of_worker() -> int:
+    """Return the number of threads that Dask gives the worker on which this job runs."""
+    from distributed import get_worker
+
+    return int(get_worker().state.nthreads)
+
 
 @contextmanager
 def open_cluster(address: str) -> Iterator[Cluster]:

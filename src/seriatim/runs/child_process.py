@@ -1,7 +1,7 @@
 """Work in a process of its own, which tells its parent what it does in lines of JSON on standard output.
 
 `run_module` is the parent's side: it starts the process, passes on its events, and lets it stop when a signal comes.
-`serve` is the child's side. If the parent is gone, writing the next line ends the child.
+`serve` is the child's side. If the parent is gone, the next line that cannot be written stops the child.
 """
 
 import json
@@ -146,9 +146,18 @@ def serve(work: Callable[[Metrics, Tell], None]) -> None:
     lines = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # keeps what other code prints out of the lines of JSON
 
+    is_alone = False
+
     def tell(event: Metrics) -> None:
-        lines.write(to_json(event) + "\n")
-        lines.flush()
+        nonlocal is_alone
+        if is_alone:
+            return
+        try:
+            lines.write(to_json(event) + "\n")
+            lines.flush()
+        except BrokenPipeError:  # the parent is gone; an exception would end the reports of a training, not itself
+            is_alone = True
+            signal.raise_signal(signal.SIGTERM)  # a training saves its state and stops
 
     def warn(message: Warning | str, *_: object, **__: object) -> None:
         tell({"event": "warning", "text": str(message)})
@@ -156,8 +165,6 @@ def serve(work: Callable[[Metrics, Tell], None]) -> None:
     warnings.showwarning = warn
     try:
         work(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")), tell)
-    except BrokenPipeError:  # the parent is gone
-        sys.exit(1)
     except KeyboardInterrupt as error:
         tell({"event": "interrupted", "text": str(error)})
         sys.exit(130)

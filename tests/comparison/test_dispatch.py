@@ -1,0 +1,155 @@
+"""Trainings at the same time: how many, what a signal or an error does to the others, and who hears of what."""
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+
+from seriatim.comparison import local_workers
+from seriatim.comparison.dispatch import run_jobs
+from seriatim.comparison.local_workers import LocalWorkers
+from seriatim.comparison.worker import WorkerJob
+from seriatim.core.errors import InputError, TrainingError
+from seriatim.core.interruption import noted
+from seriatim.runs.child_process import Stopped
+
+SECONDS = 20.0  # until a test that hangs fails
+
+
+class Listed:
+    """A schedule of trainings in a list, which keeps what it hears."""
+
+    def __init__(self, count: int, on_event: Callable[[dict], None] = lambda event: None) -> None:
+        self.left = [WorkerJob("comparison", f"layer{i}", 1) for i in range(count)]
+        self.outcomes: dict[str, object] = {}
+        self.events: list[tuple[str, dict]] = []
+        self.threads: set[threading.Thread] = set()
+        self.on_event = on_event
+
+    def next_job(self, running: int) -> WorkerJob | None:
+        return self.left.pop(0) if self.left else None
+
+    def hear(self, job: WorkerJob, event: dict) -> None:
+        self.events.append((job.layer, event))
+        self.threads.add(threading.current_thread())
+        self.on_event(event)
+
+    def ended(self, job: WorkerJob, outcome: object) -> None:
+        self.outcomes[job.layer] = outcome
+
+
+@pytest.fixture
+def two_workers() -> Iterator[LocalWorkers]:
+    with ThreadPoolExecutor(2) as pool:
+        yield LocalWorkers(2, pool)
+
+
+def test_as_many_trainings_run_at_the_same_time_as_there_are_workers(two_workers, monkeypatch) -> None:
+    pairs, present, counts = threading.Barrier(2, timeout=SECONDS), set[str](), set[int]()
+
+    def run(job: WorkerJob, listen: Callable, signalled: Callable) -> dict:
+        present.add(job.layer)
+        pairs.wait()  # for the other of the two
+        counts.add(len(present))
+        listen({"event": "step", "of": job.layer})
+        pairs.wait()
+        present.remove(job.layer)
+        pairs.wait()
+        return {"event": "done"}
+
+    monkeypatch.setattr(local_workers, "run_worker", run)
+    schedule = Listed(6)
+    run_jobs(two_workers, schedule, lambda: None)
+    assert counts == {2}
+    assert schedule.outcomes == {f"layer{i}": {"event": "done"} for i in range(6)}
+    assert all(event["of"] == layer for layer, event in schedule.events)
+    assert len(schedule.events) == 6
+    assert schedule.threads == {threading.current_thread()}
+
+
+def test_a_failed_training_leaves_the_others_alone(two_workers, monkeypatch) -> None:
+    errors = {"layer0": InputError("too short"), "layer2": TrainingError("it became NaN")}
+
+    def run(job: WorkerJob, listen: Callable, signalled: Callable) -> dict:
+        if job.layer in errors:
+            raise errors[job.layer]
+        return {"event": "done"}
+
+    monkeypatch.setattr(local_workers, "run_worker", run)
+    schedule = Listed(4)
+    run_jobs(two_workers, schedule, lambda: None)
+    assert schedule.outcomes == {"layer1": {"event": "done"}, "layer3": {"event": "done"}, **errors}
+
+
+def until_stopped(job: WorkerJob, listen: Callable, signalled: Callable) -> dict:
+    """A training without an end."""
+    listen({"event": "step"})
+    deadline = time.monotonic() + SECONDS
+    while time.monotonic() < deadline:
+        if signalled() is not None:
+            raise Stopped
+        time.sleep(0.001)
+    raise AssertionError("was not stopped")
+
+
+def test_a_signal_stops_all_trainings_and_starts_no_other(two_workers, monkeypatch) -> None:
+    monkeypatch.setattr(local_workers, "run_worker", until_stopped)
+    schedule = Listed(4)
+    schedule.on_event = lambda event: signal.raise_signal(signal.SIGINT) if len(schedule.events) == 2 else None
+    with noted() as signalled:
+        run_jobs(two_workers, schedule, signalled)
+        assert signalled() == signal.SIGINT
+    assert [type(schedule.outcomes[f"layer{i}"]) for i in range(2)] == [Stopped, Stopped]
+    assert len(schedule.left) == 2
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])
+def test_an_exception_here_ends_all_trainings(error: type[BaseException], two_workers, monkeypatch) -> None:
+    """The second signal raises KeyboardInterrupt; then nothing waits until a training has saved its state."""
+
+    def fail(event: dict) -> None:
+        raise error
+
+    monkeypatch.setattr(local_workers, "run_worker", until_stopped)
+    with pytest.raises(error):
+        run_jobs(two_workers, Listed(2, fail), lambda: None)
+
+
+def test_an_error_of_the_program_is_raised(two_workers, monkeypatch) -> None:
+    monkeypatch.setattr(local_workers, "run_worker", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        run_jobs(two_workers, Listed(1), lambda: None)
+
+
+def test_a_warning_of_a_training_is_given_here(two_workers, monkeypatch) -> None:
+    def run(job: WorkerJob, listen: Callable, signalled: Callable) -> dict:
+        listen({"event": "warning", "text": "line 3 was repaired"})
+        return {"event": "done"}
+
+    monkeypatch.setattr(local_workers, "run_worker", run)
+    schedule = Listed(1)
+    with pytest.warns(UserWarning, match="line 3 was repaired"):
+        run_jobs(two_workers, schedule, lambda: None)
+    assert schedule.events == []
+
+
+@pytest.mark.parametrize(
+    ("workers", "trainings", "threads", "used", "each"),
+    [(1, 9, 4, 1, 4), (2, 9, 4, 2, 2), (3, 9, 4, 3, 1), (8, 9, 4, 8, 1), (8, 2, 4, 2, 2), (2, 0, 4, 1, 4)],
+)
+def test_the_threads_are_shared_among_the_workers_that_have_work(
+    monkeypatch, workers: int, trainings: int, threads: int, used: int, each: int
+) -> None:
+    given: list[int] = []
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    monkeypatch.setattr(local_workers, "run_worker", lambda job, *_: given.append(job.threads))
+    with ThreadPoolExecutor(workers) as pool:
+        local = LocalWorkers(workers, pool)
+        local.share_among(trainings)
+        assert local.limit() == used
+        local.start(WorkerJob("comparison", "rnn", 1), lambda event: None, lambda: None).result()
+    assert given == [each]
