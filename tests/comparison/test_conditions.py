@@ -1,4 +1,4 @@
-"""What is recorded of the conditions of trainings; its sentences are tested on figures for which they are false, too."""
+"""What is recorded of the conditions of trainings, and when the sentences about them are true, and when not."""
 
 from typing import Any
 
