@@ -187,6 +187,17 @@ def test_what_happens_to_a_worker_is_one_line(texts, tmp_path: Path, child: Call
     ]
 
 
+def test_a_lost_connection_is_one_line(texts, tmp_path: Path, child: Callable) -> None:
+    child(until_stopped)
+    with prepared(texts, tmp_path / "out") as (workers, _):
+        for _ in range(2):
+            start(workers, tmp_path / "out", [])
+        waiting = start(workers, tmp_path / "out", [])
+        next(future for future in workers._running if not future.running()).cancel()
+        assert str(waiting.exception(SECONDS)) == "the connection to the cluster at tcp://there:8786 was lost"
+        assert workers.lost is waiting.exception()
+
+
 def test_a_cluster_without_workers_is_given_up_after_a_while(
     texts, tmp_path: Path, child: Callable, monkeypatch
 ) -> None:

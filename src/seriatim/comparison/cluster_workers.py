@@ -5,7 +5,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -73,7 +73,12 @@ class ClusterWorkers:
         assert self._session is not None
         given: Future[Metrics] = Future()
         self._listeners[str(job.run)] = listen
-        future = self._cluster.executor.submit(train_here, asdict(job), str(job.run), self._hosts, self._session)
+        try:
+            arguments = asdict(job), str(job.run), self._hosts, self._session
+            future = self._cluster.executor.submit(train_here, *arguments)
+        except Exception as error:  # the connection is closed
+            given.set_exception(self._explained(error))
+            return given
         self._running.add(future)
 
         def ended(future: Future[list[Metrics]]) -> None:
@@ -101,6 +106,9 @@ class ClusterWorkers:
         if isinstance(error, InputError | TrainingError | Stopped):
             return error
         if self.lost is not None:
+            return self.lost
+        if isinstance(error, CancelledError):  # by Dask, when the scheduler is gone
+            self.lost = WorkersLostError(f"the connection to the cluster at {self._address} was lost")
             return self.lost
         if type(error).__name__ == "KilledWorker":
             return WorkersLostError("the workers that trained it died, several times; they may have run out of memory")

@@ -90,7 +90,8 @@ def open_cluster(address: str) -> Iterator[Cluster]:
         try:
             yield Cluster(client, executor)
         except BaseException:
-            executor.shutdown(wait=False)  # cancels what has not been started
+            if client.status == "running":
+                executor.shutdown(wait=False)  # cancels what has not been started
             raise
         executor.shutdown()
 
