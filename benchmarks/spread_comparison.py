@@ -39,7 +39,7 @@ def compare(folder: Path, workers: int, tokens: int) -> seriatim.Comparison:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--tokens", type=int, default=200_000)
+    parser.add_argument("--tokens", type=int, default=100_000)
     arguments = parser.parse_args()
     print(machine.describe())
     seconds: dict[int, list[float]] = {1: [], 2: []}
