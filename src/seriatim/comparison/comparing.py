@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..config import ConfigSource
+from ..distributed.ranks import refuse_ranks
 from ..layers.origins import AllowCode, Origin, require_code
 from ..layers.outside_code import refuse_while_importing
 from ..storage.atomic_files import remove
@@ -70,6 +71,7 @@ def compare(
         Interrupted: a signal came; finished rows are kept, and `resume` continues.
     """
     refuse_while_importing("seriatim.compare")
+    refuse_ranks("a comparison", "--workers or --cluster")
     settings = ComparisonSettings(layers, minutes, tokens, steps, parameters, seeds, tune, metric, widths, command)
     plan = make_plan(config, settings, overrides=overrides)
     plan.record_code()
@@ -112,6 +114,7 @@ def resume(
         InputError: no comparison, one of another version, fewer layers or seeds than it has, or data that has changed.
         TrainingError, Interrupted: as for `compare`.
     """
+    refuse_ranks("a comparison", "--workers or --cluster")
     folder = Path(folder)
     plan = read_plan(folder)
     if layers is not None:

@@ -174,6 +174,12 @@ def open_store(host: str, port: int, *, hosts: bool) -> Store:
     return TCPStore(host, port, is_master=hosts, wait_for_workers=False, timeout=timedelta(seconds=60))
 
 
+def refuse_ranks(what: str, option: str) -> None:
+    """Raise InputError if torchrun has started several processes for work that is divided with an option instead."""
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise InputError(f"{what} is not divided by torchrun; start it without torchrun, with {option}")
+
+
 def join_ranks(device: str, timeout: float) -> Ranks:
     """Join the ranks that ``torchrun`` has started; return the only rank if it has not, or has started one.
 

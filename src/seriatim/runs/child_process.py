@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO
 
 from ..core.errors import InputError, TrainingError, first_line, known_reason
+from ..distributed.ranks import VARIABLES
 from ..evaluation.intervals import Metrics
 from ..storage.atomic_files import to_json
 
@@ -133,9 +134,10 @@ def _failure(process: "subprocess.Popen[bytes]", last: Metrics, errors: IO[bytes
 def _environment() -> dict[str, str]:
     """Return an environment in which a process imports this package from the same place."""
     root, path = str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")
+    own = {name: value for name, value in os.environ.items() if name not in VARIABLES}  # the child is no rank
     if root in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")):
-        return dict(os.environ)  # on the path as it is; in front, installed packages would hide the standard library
-    return {**os.environ, "PYTHONPATH": root if not path else f"{root}{os.pathsep}{path}"}
+        return own  # on the path as it is; in front, installed packages would hide the standard library
+    return {**own, "PYTHONPATH": root if not path else f"{root}{os.pathsep}{path}"}
 
 
 def serve(work: Callable[[Metrics, Tell], None]) -> None:
