@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from seriatim.core.state import state_leaves
 from seriatim.models.mixture import Mixture, fit_weights
 from seriatim.models.ngram import NGram
-from seriatim.models.ngrams.counts import Level, Unigrams, count_ngrams
+from seriatim.models.ngrams.counts import count_ngrams
 from seriatim.models.ngrams.estimation import smoothed
+from seriatim.models.ngrams.levels import Level, Unigrams
 from seriatim.models.ngrams.resources import ArrayAllocator
 from seriatim.models.ngrams.smoothing import Smoothing
 from seriatim.models.ngrams.table import orders_of
@@ -92,7 +93,7 @@ def test_blocks_of_any_size_give_the_same_bits(block: int, prune: tuple[int, ...
     for ids in (text(1), text(2), text(300), text(900, seed=4)):
         whole = list(orders_of(smoothed(count_ngrams(ids, 5, V), V, Smoothing(prune=prune))))
         with monkeypatch.context() as patched:
-            patched.setattr("seriatim.models.ngrams.counts.BLOCK_SIZE", block)
+            patched.setattr("seriatim.models.ngrams.levels.BLOCK_SIZE", block)
             patched.setattr("seriatim.models.ngrams.smoothing.BLOCK_SIZE", block)
             again = orders_of(smoothed(count_ngrams(ids, 5, V), V, Smoothing(prune=prune)))
         for order, other in zip(whole, again, strict=True):

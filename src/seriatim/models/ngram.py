@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ..core.lengths import zero_padding
 from ..core.state import State
-from .ngrams.counts import BOUNDARY
+from .ngrams.levels import BOUNDARY
 from .ngrams.next_token import NextToken
 from .ngrams.resources import run_for_all
 from .ngrams.table import Order, Table, check_order, orders_from

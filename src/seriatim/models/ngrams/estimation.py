@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .counts import Block, Level, Unigrams
+from .levels import Block, Level, Unigrams, integer_type
 from .resources import ArrayAllocator, map_in_order
 from .smoothing import DEFAULT_DISCOUNTS, Discounts, Smoothing
 from .table import Piece
@@ -78,7 +78,7 @@ class _Smoother:
         probability = self.arrays.empty(sum(sizes), np.float64)
         backoff = self.arrays.empty(len(self.lower) if self.n else 1, np.float64)
         backoff[:] = 1.0
-        indices = self.arrays.empty(level.size, np.int32) if self.smoothing.prunes else None
+        indices = self.arrays.empty(level.size, integer_type(level.size)) if self.smoothing.prunes else None
 
         def smooth(part: tuple[Block, int]) -> np.ndarray:
             block, start = part

@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from .counts import BLOCK_SIZE, Block, Level, Unigrams
+from .levels import BLOCK_SIZE, Block, Level, Unigrams
 from .resources import ArrayAllocator, run_for_all
 
 BACKOFF_FACTOR = 0.4  # the weight that `stupid-backoff` gives the lower order
@@ -82,7 +82,7 @@ class Smoothing(NamedTuple):
 
     def counts(self, grams: Unigrams | Level, longer: Level | None, arrays: ArrayAllocator) -> np.ndarray:
         """Return the count of each n-gram that enters the formula; ``longer`` is the next order, None if none."""
-        counts = arrays.empty(grams.size, np.int32)
+        counts = arrays.empty(grams.size, grams.count_type)
 
         def count(block: Block) -> None:
             counts[block.grams] = grams.counts(block)
@@ -91,7 +91,8 @@ class Smoothing(NamedTuple):
             run_for_all(count, grams.blocks)
             return counts
         counts[:] = 0
-        total, ones = torch.from_numpy(counts), torch.ones(BLOCK_SIZE, dtype=torch.int32)
+        total = torch.from_numpy(counts)
+        ones = torch.ones(BLOCK_SIZE, dtype=total.dtype)
         for start in range(0, longer.size, BLOCK_SIZE):
             indices = torch.from_numpy(longer.suffix[start : start + BLOCK_SIZE])
             total.index_add_(0, indices, ones[: len(indices)])

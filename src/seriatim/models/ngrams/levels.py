@@ -1,0 +1,172 @@
+"""The n-grams of each order, read block by block from sorted windows.
+
+In sorted windows (see `sorted_windows`) all occurrences of an n-gram are neighbours, for every n, and the number of
+words that a window shares with the window before it says which n-grams begin there. So the n-grams of each order are
+read from the windows whenever they are needed. Only the index of each n-gram without its first word is stored.
+
+The boundary symbol, token 0, separates sequences: as the first word of an n-gram it is the beginning of a sequence, as
+the last word the end of one, and it is never between the two.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from .resources import ArrayAllocator, run_for_all
+
+BOUNDARY = 0
+BLOCK_SIZE = 1 << 18  # windows or n-grams that are processed together
+SMALL = 1 << 31
+"""Numbers below this are stored in 32 bits."""
+
+
+class Block(NamedTuple):
+    """Consecutive n-grams of one order: all n-grams with the same context are in the same block."""
+
+    windows: slice  # their windows among the sorted windows
+    grams: slice  # their indices among the n-grams of the order
+    context: int  # the index of the first one's context among the (n−1)-grams, or less
+
+
+class Unigrams:
+    """All tokens of the vocabulary, with the count of each in the text ``(vocabulary,)``; their context is empty."""
+
+    def __init__(self, token_counts: np.ndarray) -> None:
+        self.size, self.starting = len(token_counts), 0
+        self.count_type = integer_type(int(token_counts.sum()))
+        self.suffix = np.zeros(self.size, dtype=np.int32)
+        self.token_counts = token_counts.astype(self.count_type)
+        self.blocks: Sequence[Block] = [Block(slice(0, 0), slice(0, self.size), 0)]
+
+    def contexts(self, block: Block) -> np.ndarray:
+        """Return 0 for each n-gram of a block."""
+        return self.suffix[block.grams]
+
+    def words(self, block: Block) -> np.ndarray:
+        """Return the id of each."""
+        return np.arange(block.grams.start, block.grams.stop, dtype=np.int32)
+
+    def counts(self, block: Block) -> np.ndarray:
+        """Return the count of each in the text."""
+        return self.token_counts[block.grams]
+
+
+class SortedWindows(ABC):
+    """Sorted windows, those of the first words of sequences first, from which n-grams are read.
+
+    ``sizes`` is the number of words of the longest n-gram that begins a window and crosses no boundary, ``shared`` the
+    number of first words that a window shares with the window before it, ``sequences`` a number of first windows among
+    which are all that begin a sequence, and ``tokens`` the sum of all counts.
+    """
+
+    arrays: ArrayAllocator
+    sizes: np.ndarray
+    shared: np.ndarray
+    sequences: int
+    tokens: int
+
+    @abstractmethod
+    def first_words(self, block: Block) -> np.ndarray:
+        """Return the first word of each bigram of a block."""
+
+    @abstractmethod
+    def last_words(self, n: int, block: Block) -> np.ndarray:
+        """Return the last word of each n-gram of a block."""
+
+    @abstractmethod
+    def counts(self, n: int, block: Block) -> np.ndarray:
+        """Return the count of each n-gram of a block."""
+
+    @abstractmethod
+    def suffixes(self, level: "Level", block: Block) -> np.ndarray:
+        """Return the index of each n-gram of a block, without its first word, among those given to `keep` last."""
+
+    @abstractmethod
+    def keep(self, level: "Level") -> None:
+        """Store what the next order needs to find its suffixes."""
+
+    @abstractmethod
+    def keep_nothing(self) -> None:
+        """Free what `keep` stored."""
+
+    def is_first(self, n: int, windows: slice) -> np.ndarray:
+        """Return which windows are the first window of an n-gram."""
+        is_first: np.ndarray = (self.sizes[windows] >= n) & (self.shared[windows] < n)
+        return is_first
+
+    def split(self, n: int) -> Iterator[slice]:
+        """Yield all windows in parts; windows with the same n-gram are in the same part."""
+        start, end, windows = 0, BLOCK_SIZE, len(self.sizes)
+        while end < windows:
+            changes = np.flatnonzero(self.shared[end : end + BLOCK_SIZE] < n)
+            if len(changes):
+                end += int(changes[0])
+                yield slice(start, end)
+                start = end
+            end += BLOCK_SIZE
+        yield slice(start, windows)
+
+    def levels(self, order: int) -> Iterator["Level"]:
+        """Yield the n-grams for n = 2, …, ``order``."""
+        for n in range(2, order + 1):
+            level = Level(self, n)
+            if n < order:
+                self.keep(level)
+            else:
+                self.keep_nothing()
+            yield level
+
+
+class Level:
+    """The n-grams of one order n > 1, sorted by their words.
+
+    The n-grams that begin a sequence come first; ``starting`` is their number. ``suffix`` is the index of the last n−1
+    words of each n-gram among the (n−1)-grams ``(n-grams,)``.
+    """
+
+    def __init__(self, windows: SortedWindows, n: int) -> None:
+        self.windows, self.n = windows, n
+        self.count_type = integer_type(windows.tokens)
+        self.blocks: Sequence[Block] = list(self._blocks())
+        self.size = self.blocks[-1].grams.stop
+        self.starting = int(np.count_nonzero(windows.is_first(n, slice(0, windows.sequences))))
+        self.suffix = windows.arrays.empty(self.size, integer_type(len(windows.sizes)))
+        run_for_all(self._find_suffixes, self.blocks)
+
+    def contexts(self, block: Block) -> np.ndarray:
+        """Return the index of the first n−1 words of each n-gram of a block among the (n−1)-grams ``(n-grams,)``."""
+        return self.windows.first_words(block) if self.n == 2 else self.context_numbers(block)
+
+    def context_numbers(self, block: Block) -> np.ndarray:
+        """Return `contexts`; if n is 2, the index among those words that begin a bigram."""
+        is_context = self.windows.is_first(self.n - 1, block.windows)
+        numbers = np.cumsum(is_context, dtype=integer_type(len(self.windows.sizes)))
+        contexts: np.ndarray = numbers[self.windows.is_first(self.n, block.windows)]
+        contexts += block.context - 1
+        return contexts
+
+    def words(self, block: Block) -> np.ndarray:
+        """Return the last word of each n-gram of a block ``(n-grams,)``."""
+        return self.windows.last_words(self.n, block)
+
+    def counts(self, block: Block) -> np.ndarray:
+        """Return the count of each n-gram of a block in the text ``(n-grams,)``."""
+        return self.windows.counts(self.n, block).astype(self.count_type, copy=False)
+
+    def _find_suffixes(self, block: Block) -> None:
+        self.suffix[block.grams] = self.windows.suffixes(self, block)
+
+    def _blocks(self) -> Iterator[Block]:
+        grams = contexts = 0
+        for windows in self.windows.split(self.n - 1):
+            first, grams = grams, grams + int(np.count_nonzero(self.windows.is_first(self.n, windows)))
+            yield Block(windows, slice(first, grams), contexts)
+            contexts += int(np.count_nonzero(self.windows.is_first(self.n - 1, windows)))
+
+
+def integer_type(largest: int) -> npt.DTypeLike:
+    """Return the type of integers up to ``largest``."""
+    return np.int32 if largest < SMALL else np.int64
