@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from .levels import BLOCK_SIZE, BOUNDARY, Block, Level, SortedWindows, Unigrams
+from .levels import BLOCK_SIZE, BOUNDARY, Block, Level, SortedWindows, Unigrams, size_type
 from .resources import ArrayAllocator, run_for_all
 from .sorted_windows import PART_SIZE, WindowSorter, count_numbers
 
@@ -110,8 +110,3 @@ def window_sizes(text: np.ndarray, sizes: np.ndarray, order: int, tokens: int) -
         sizes[text[size : size + windows] == BOUNDARY] = size + 1
     sizes[-order:] = np.minimum(sizes[-order:], tokens - np.arange(max(0, windows - order), windows))
     return sizes
-
-
-def size_type(order: int) -> type[np.signedinteger]:
-    """Return the type of the sizes of windows."""
-    return np.int8 if order < 128 else np.int32

@@ -97,6 +97,13 @@ class SortedWindows(ABC):
         is_first: np.ndarray = (self.sizes[windows] >= n) & (self.shared[windows] < n)
         return is_first
 
+    def contexts(self, n: int, block: Block) -> np.ndarray:
+        """Return the index of the context of each n-gram of a block among the (n−1)-grams that begin a window."""
+        numbers = np.cumsum(self.is_first(n - 1, block.windows), dtype=integer_type(len(self.sizes)))
+        contexts: np.ndarray = numbers[self.is_first(n, block.windows)]
+        contexts += block.context - 1
+        return contexts
+
     def split(self, n: int) -> Iterator[slice]:
         """Yield all windows in parts; windows with the same n-gram are in the same part."""
         start, end, windows = 0, BLOCK_SIZE, len(self.sizes)
@@ -138,15 +145,7 @@ class Level:
 
     def contexts(self, block: Block) -> np.ndarray:
         """Return the index of the first n−1 words of each n-gram of a block among the (n−1)-grams ``(n-grams,)``."""
-        return self.windows.first_words(block) if self.n == 2 else self.context_numbers(block)
-
-    def context_numbers(self, block: Block) -> np.ndarray:
-        """Return `contexts`; if n is 2, the index among those words that begin a bigram."""
-        is_context = self.windows.is_first(self.n - 1, block.windows)
-        numbers = np.cumsum(is_context, dtype=integer_type(len(self.windows.sizes)))
-        contexts: np.ndarray = numbers[self.windows.is_first(self.n, block.windows)]
-        contexts += block.context - 1
-        return contexts
+        return self.windows.first_words(block) if self.n == 2 else self.windows.contexts(self.n, block)
 
     def words(self, block: Block) -> np.ndarray:
         """Return the last word of each n-gram of a block ``(n-grams,)``."""
@@ -170,3 +169,8 @@ class Level:
 def integer_type(largest: int) -> npt.DTypeLike:
     """Return the type of integers up to ``largest``."""
     return np.int32 if largest < SMALL else np.int64
+
+
+def size_type(order: int) -> type[np.signedinteger]:
+    """Return the type of the sizes of windows."""
+    return np.int8 if order < 128 else np.int32

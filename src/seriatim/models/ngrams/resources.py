@@ -15,12 +15,14 @@ Part = TypeVar("Part")
 Result = TypeVar("Result")
 
 
-def map_in_order(function: Callable[[Part], Result], parts: Iterable[Part]) -> Iterator[Result]:
+def map_in_order(
+    function: Callable[[Part], Result], parts: Iterable[Part], threads: int | None = None
+) -> Iterator[Result]:
     """Yield ``function(part)`` for each part, in order, computed by threads that hold one result each.
 
-    Threads suffice because NumPy releases the interpreter lock while it computes.
+    Threads suffice because NumPy releases the interpreter lock while it computes. None means as many as PyTorch has.
     """
-    threads = torch.get_num_threads()
+    threads = threads or torch.get_num_threads()
     with ThreadPoolExecutor(threads) as pool:
         waiting: deque[Future[Result]] = deque()
         for part in parts:

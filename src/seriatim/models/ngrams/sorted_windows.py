@@ -7,7 +7,7 @@ windows than a part may hold, by ranges of the words after it.
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -30,10 +30,14 @@ class WindowSorter:
     """Sorts the windows of ``order`` words of a text, at most ``part_size`` at once.
 
     A window begins at each token but the last ``order``. ``num_words`` is the number of different words, from 0.
+    ``in_runs`` says that the windows come in a few sorted sequences, which are merged.
     """
 
-    def __init__(self, text: np.ndarray, order: int, num_words: int, *, part_size: int = PART_SIZE) -> None:
+    def __init__(
+        self, text: np.ndarray, order: int, num_words: int, *, part_size: int = PART_SIZE, in_runs: bool = False
+    ) -> None:
         self.text, self.order, self.num_words = text, order, num_words
+        self.method: Literal["stable", "quicksort"] = "stable" if in_runs else "quicksort"  # NumPy's stable one merges
         self.bits = max(1, (num_words - 1).bit_length())
         self.part_size = min(part_size, 1 << (INTEGER_BITS - self.bits) // 2)
 
@@ -98,7 +102,7 @@ class WindowSorter:
                 key |= self.text[windows + number]
             key <<= index_bits
             key |= np.arange(len(unsorted))
-            key.sort()
+            key.sort(kind=self.method)
             starts[unsorted] = windows[key & (1 << index_bits) - 1]
             key >>= index_bits
             changed = key[1:] ^ key[:-1]

@@ -1,0 +1,105 @@
+"""Counts of all n-grams of a text whose shards were counted apart; see `shard_counting`.
+
+The merged windows are in arrays, which may lie in files. Where a whole text is counted, the text leads from an n-gram
+to its suffix, one token later. Here the suffix is found by its key: it consists of the suffix of the context and the
+same last word.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from ...core.errors import InputError
+from .levels import BOUNDARY, Block, Level, SortedWindows, Unigrams, integer_type, size_type
+from .resources import ArrayAllocator, map_in_order, run_for_all
+from .shard_merging import ShardMerge
+from .table import search
+
+
+class MergedWindows(SortedWindows):
+    """The distinct windows of several shards, and for each position the words that windows do not share there."""
+
+    def __init__(self, merge: ShardMerge, arrays: ArrayAllocator) -> None:
+        self.arrays, self.vocabulary_size, order = arrays, merge.vocabulary_size, merge.order
+        self.tokens, self.sequences = int(merge.token_counts.sum()), 0
+        windows, *words = merge.totals.tolist()  # larger than needed: what is not written takes no space
+        self.sizes, self.shared = arrays.empty(windows, size_type(order)), arrays.empty(windows, size_type(order))
+        self.window_counts = arrays.empty(windows, integer_type(self.tokens))
+        self.words = [arrays.empty(size, np.int32) for size in words]
+        end, ends, last = 0, [0] * order, np.full(order, -1)
+        for part in map_in_order(lambda bounds: merge.merged(*bounds), merge.ranges()):
+            part.shared[0] = np.argmin(part.row(0, order, self.vocabulary_size) == last)
+            last = part.row(-1, order, self.vocabulary_size)
+            columns = part.columns(order)
+            self.sequences += int(np.count_nonzero(part.text[part.starts] == BOUNDARY))
+            start, end = end, end + len(part.starts)
+            self.shared[start:end], self.sizes[start:end], self.window_counts[start:end] = columns[:3]
+            for position, new in enumerate(columns.words):
+                start, ends[position] = ends[position], ends[position] + len(new)
+                self.words[position][start : ends[position]] = new
+        self.shared, self.sizes, self.window_counts = (
+            array[:end] for array in (self.shared, self.sizes, self.window_counts)
+        )
+        self.words = [array[:size] for array, size in zip(self.words, ends, strict=True)]
+        self.suffix = self.keys = np.empty(0, dtype=np.int64)
+        if self.window_counts.sum(dtype=np.int64) != self.tokens:
+            raise InputError(f"{merge.shards[0].path}: the counts of the shards do not add up; count all shards again")
+
+    def first_words(self, block: Block) -> np.ndarray:
+        """Return the first word of each bigram of a block."""
+        words: np.ndarray = self.words[0][self.contexts(2, block)]
+        return words
+
+    def last_words(self, n: int, block: Block) -> np.ndarray:
+        """Return the last word of each n-gram of a block."""
+        return self.words[n - 1][block.grams]
+
+    def counts(self, n: int, block: Block) -> np.ndarray:
+        """Return the count of each n-gram of a block."""
+        has_word = self.sizes[block.windows] >= n
+        first = np.flatnonzero(self.is_first(n, block.windows)[has_word])
+        counts = self.window_counts[block.windows][has_word]
+        return np.add.reduceat(counts, first) if len(first) else counts
+
+    def suffixes(self, level: Level, block: Block) -> np.ndarray:
+        """Return the index of each suffix, found by its key.
+
+        Raises:
+            InputError: an n-gram has no suffix, because a shard is missing.
+        """
+        if level.n == 2:
+            return level.words(block)
+        keys = self.suffix[level.contexts(block)].astype(np.int64) * self.vocabulary_size + level.words(block)
+        indices = search(self.keys, keys) if len(keys) else keys
+        if (indices < 0).any():
+            raise InputError("the shards are not those of a whole text; give all of them")
+        return indices
+
+    def keep(self, level: Level) -> None:
+        """Store the keys of an order and the indices of its suffixes."""
+        keys = self.arrays.empty(level.size, np.int64)
+
+        def write(block: Block) -> None:
+            keys[block.grams] = level.contexts(block).astype(np.int64) * self.vocabulary_size + level.words(block)
+
+        run_for_all(write, level.blocks)
+        self.suffix, self.keys = level.suffix, keys
+
+    def keep_nothing(self) -> None:
+        """Free the keys."""
+        self.suffix = self.keys = np.empty(0, dtype=np.int64)
+
+
+def count_merged(paths: Sequence[str | Path], *, arrays: ArrayAllocator | None = None) -> Iterator[Unigrams | Level]:
+    """Yield the n-grams of all shards for n = 1, …, in the order of the shards, as `counts.count_ngrams` does.
+
+    ``arrays`` allocates large arrays, None for memory.
+
+    Raises:
+        InputError: a shard is damaged or missing, or they do not fit together.
+    """
+    merge = ShardMerge(paths)
+    yield Unigrams(merge.token_counts)
+    if merge.order > 1:
+        yield from MergedWindows(merge, arrays or ArrayAllocator()).levels(merge.order)

@@ -1,0 +1,162 @@
+"""Files of shards: the distinct windows of a part of a text, in blocks that are read one at a time.
+
+A shard is a safetensors file. ``blocks`` holds the encoded blocks, each a whole number of 8-byte words, ``ends`` where
+each of them ends, ``first`` the words of its first window, and ``checksums`` its CRC-32, at last that of ``tokens``.
+``tokens`` is the count of each token of the part, and ``totals`` the number of windows and of stored words at each
+position. An encoded block begins with the number of its windows and of those that occur `MANY` times or more.
+"""
+
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from ...core.errors import InputError
+from ...storage.weights import load_tensors, read_metadata, stream_tensors
+from .distinct_windows import Columns, DistinctWindows
+from .levels import size_type
+from .table import Piece
+
+FORMAT = "seriatim n-gram shard 1"
+BLOCK_WINDOWS = 1 << 13
+"""Windows in a block, at most."""
+MANY = 255
+"""Smaller counts are stored in one byte, others in eight."""
+WORD_BYTES = 8
+
+
+class EncodedBlock(NamedTuple):
+    """A block as it is written."""
+
+    values: np.ndarray  # int64 (words of 8 bytes,)
+    first: np.ndarray  # the words of the first window (order,)
+    totals: np.ndarray  # the number of windows and of stored words at each position (1 + order,)
+
+
+def encoded(windows: DistinctWindows, order: int, vocabulary_size: int) -> list[EncodedBlock]:
+    """Encode distinct windows in blocks."""
+    blocks = []
+    for begin in range(0, len(windows.starts), BLOCK_WINDOWS):
+        part = windows.part(begin, begin + BLOCK_WINDOWS)
+        columns = part.columns(order)
+        totals = np.array([len(columns.sizes), *map(len, columns.words)])
+        first = part.row(0, order, vocabulary_size)
+        blocks.append(EncodedBlock(_encode(columns, order, vocabulary_size), first, totals))
+    return blocks
+
+
+def write_shard(
+    path: Path, parts: Iterable[list[EncodedBlock]], tokens: np.ndarray, order: int, vocabulary_size: int
+) -> None:
+    """Write a shard, completely or not at all. ``tokens`` are the counts of all tokens ``(vocabulary,)``.
+
+    Raises:
+        OSError: the disk is full, or the file cannot be written.
+    """
+
+    def pieces() -> Iterator[Piece]:
+        totals, ends, firsts, checksums = np.zeros(order + 1, np.int64), [0], [], []
+        yield "blocks", np.zeros(0, np.int64)
+        for block in (block for part in parts for block in part):
+            totals += block.totals
+            ends.append(ends[-1] + len(block.values))
+            firsts.append(block.first)
+            checksums.append(zlib.crc32(block.values.data))
+            yield "blocks", block.values
+        yield "ends", np.array(ends[1:], dtype=np.int64)
+        yield "first", np.array(firsts, dtype=np.int64).reshape(-1, order)
+        yield "checksums", np.array([*checksums, zlib.crc32(tokens.data)], dtype=np.int64)
+        yield "tokens", tokens
+        yield "totals", totals
+
+    metadata = {"format": FORMAT, "order": str(order), "vocabulary_size": str(vocabulary_size)}
+    stream_tensors(pieces(), path, metadata)
+
+
+class Shard:
+    """A file that `write_shard` wrote; the blocks are read when they are needed.
+
+    Raises:
+        InputError: the file is missing, damaged, or no shard.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path, metadata, tensors = path, read_metadata(path), load_tensors(path)
+        if metadata.get("format") != FORMAT:
+            raise InputError(f"{path}: not a shard of n-gram counts; give the files that count_shard wrote")
+        try:
+            self.order, self.vocabulary_size = int(metadata["order"]), int(metadata["vocabulary_size"])
+            arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
+            self.blocks, self.ends, self.first = arrays["blocks"], arrays["ends"], arrays["first"]
+            self.checksums, self.tokens, self.totals = arrays["checksums"], arrays["tokens"], arrays["totals"]
+        except (KeyError, ValueError) as error:
+            raise self.damaged(f"{type(error).__name__}: {error}") from None
+        sizes = (self.first.shape, len(self.checksums), len(self.tokens), len(self.totals))
+        blocks = len(self.ends)
+        if sizes != ((blocks, self.order), blocks + 1, self.vocabulary_size, self.order + 1):
+            raise self.damaged("its parts differ in length")
+        if zlib.crc32(self.tokens.data) != self.checksums[-1]:
+            raise self.damaged("the counts of the tokens have changed")
+
+    def read(self, index: int) -> Columns:
+        """Read one block.
+
+        Raises:
+            InputError: it is damaged.
+        """
+        values = self.blocks[self.ends[index - 1] if index else 0 : self.ends[index]]
+        if zlib.crc32(np.ascontiguousarray(values).data) != self.checksums[index]:
+            raise self.damaged(f"block {index:,} has changed")
+        columns = _decode(values, self.order, self.vocabulary_size)
+        first = [int(words[0]) for words in columns.words[: int(columns.sizes[0])]]
+        if first != self.first[index, : len(first)].tolist():
+            raise self.damaged(f"the index of block {index:,} has changed")
+        return columns
+
+    def damaged(self, problem: str) -> InputError:
+        """Return the error for a damaged file."""
+        return InputError(f"{self.path}: damaged ({problem}); count this shard again")
+
+
+def _word_type(vocabulary_size: int) -> type[np.unsignedinteger]:
+    return np.uint16 if vocabulary_size <= 1 << 16 else np.uint32
+
+
+def _encode(columns: Columns, order: int, vocabulary_size: int) -> np.ndarray:
+    """Return a block as words of 8 bytes."""
+    is_many = columns.counts >= MANY
+    many = columns.counts[is_many].astype(np.int64)
+    kind = _word_type(vocabulary_size)
+    arrays = [
+        np.array([len(columns.sizes), len(many)], dtype=np.int64),
+        many,
+        columns.shared.astype(size_type(order)),
+        columns.sizes.astype(size_type(order)),
+        np.minimum(columns.counts, MANY).astype(np.uint8),
+        *(words.astype(kind) for words in columns.words),
+    ]
+    data = np.concatenate([np.ascontiguousarray(array).view(np.uint8) for array in arrays])
+    return np.pad(data, (0, -len(data) % WORD_BYTES)).view(np.int64)
+
+
+def _decode(values: np.ndarray, order: int, vocabulary_size: int) -> Columns:
+    """Return the windows of an encoded block."""
+    data, at = values.view(np.uint8), 0
+
+    def take(count: int, kind: type[np.integer]) -> np.ndarray:
+        nonlocal at
+        begin, at = at, at + count * np.dtype(kind).itemsize
+        return data[begin:at].view(kind)
+
+    windows, number_of_many = take(2, np.int64).tolist()
+    many, kind = take(number_of_many, np.int64), size_type(order)
+    shared, sizes = take(windows, kind), take(windows, kind)
+    counts = take(windows, np.uint8).astype(np.int64)
+    counts[counts == MANY] = many
+    words = []
+    for position in range(order):
+        count = int(np.count_nonzero((shared <= position) & (position < sizes)))
+        words.append(take(count, _word_type(vocabulary_size)))
+    return Columns(shared, sizes, counts, words)
