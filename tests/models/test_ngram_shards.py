@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from seriatim.models.ngrams import levels, shard_files, shard_merging
+from seriatim.models.ngrams import shard_files, shard_merging
 from seriatim.models.ngrams.counts import count_ngrams
 from seriatim.models.ngrams.estimation import smoothed
 from seriatim.models.ngrams.levels import Level, Unigrams
@@ -38,7 +38,7 @@ MANY_FILES = settings(max_examples=60, deadline=None, suppress_health_check=[Hea
 def block_windows(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of different sizes, and ranges of few blocks."""
     monkeypatch.setattr(shard_files, "BLOCK_WINDOWS", request.param)
-    monkeypatch.setattr(shard_merging, "FEWEST_BLOCKS", 2)
+    monkeypatch.setattr(shard_merging, "RANGE_BLOCKS", 2)
 
 
 def model(counted: Sequence[Unigrams | Level], path: Path, size: int, how: Smoothing) -> bytes:

@@ -50,8 +50,10 @@ def identity(config: Config, vocabulary: Vocabulary) -> dict[str, str]:
     """Return what must agree between the files of a run."""
     settings = config.model.model_dump()
     settings = {name: value for name, value in settings.items() if name not in ADDED or value != ADDED[name]}
-    former = former_options(config).items()
-    settings["options"] = {name: value for name, value in settings["options"].items() if (name, value) not in former}
+    former, kind = former_options(config).items(), STANDALONE.get(config.model.layer) or TASKS.get(config.task)
+    computing = frozenset() if kind is None else kind.computing_options
+    options = [(name, value) for name, value in settings["options"].items() if name not in computing]
+    settings["options"] = {name: value for name, value in options if (name, value) not in former}
     model = json.dumps([config.task, settings], sort_keys=True)
     return {
         "format": "seriatim 1",

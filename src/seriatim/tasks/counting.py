@@ -3,16 +3,17 @@
 import functools
 import itertools
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
-import torch
 from pydantic import Field, field_validator
 
 from ..config import Config, Positive, Rate, Section, read_settings
 from ..core.errors import InputError
 from ..data.corpus import Corpus
+from ..data.encoding import BLOCK
 from ..data.vocabulary import Vocabulary
 from ..evaluation.intervals import Measure, Metrics
 from ..evaluation.perplexity import each_loss, sum_blocks, text_metrics
@@ -21,24 +22,21 @@ from ..layers.describe import DISTANCES, TOKENS, WIDTH
 from ..models.base_models import TextModel
 from ..models.mixture import Mixture
 from ..models.ngram import NGram
-from ..models.ngrams.counts import count_ngrams
 from ..models.ngrams.estimation import smoothed
 from ..models.ngrams.resources import ArrayAllocator
 from ..models.ngrams.smoothing import Smoothing
-from ..models.ngrams.sorted_windows import PART_SIZE
 from ..models.ngrams.unseen import seen_pieces, sparsity, tallied
 from ..models.unigram_cache import UnigramCache
 from ..storage.weights import load_tensors, stream_tensors
 from ..training.estimator import OnePassEstimator, Written
 from ..training.task import Task
 from ..training.task_data import MetricsTable
+from .counting_jobs import Workers, counted
 from .language_modelling import EvaluationSettings, LanguageModelling, block_measures
 from .ngram_view import NgramView
 from .standalone import read_options, with_defaults
 
 LAYER = "ngram"
-SORTING = 64
-"""Memory for sorting a window, in bytes."""
 MAX_ORDER = 100
 """The largest order of n-grams."""
 
@@ -68,7 +66,11 @@ class Options(Section):
     cache_size: Annotated[int, Field(ge=1, le=100_000, strict=True)] = 200
     """Number of tokens in the cache."""
     memory: Annotated[float, Field(gt=0, le=1e6)] | None = None
-    """Memory for counting, in GB; what does not fit is kept in files."""
+    """Memory for counting, in GB; what does not fit is kept in files. On a cluster, each job may use as much."""
+    workers: Annotated[int, Field(ge=1, le=1024, strict=True)] = 1
+    """Number of processes that count parts of the text."""
+    cluster: str | None = None
+    """Address of a Dask scheduler whose workers count parts of the text, such as `tcp://host:8786`."""
 
     @field_validator("prune", mode="before")
     @classmethod
@@ -94,6 +96,7 @@ class Counting(LanguageModelling):
     learned = "counted"
     uses_learning_rate = False
     own_options = Options
+    computing_options = frozenset({"workers", "cluster"})
 
     def __init__(self, config: Config) -> None:
         Task.__init__(self, config)
@@ -115,28 +118,22 @@ class Counting(LanguageModelling):
 
     def write_model(self, train: Corpus, vocabulary: Vocabulary, weights: Path, metadata: dict[str, str]) -> Written:
         """Count a text, and write the tables of its n-grams."""
-        tokenizer, size = vocabulary.tokenizer, vocabulary.tokenizer.vocabulary_size
-        arrays, part_size = ArrayAllocator(), PART_SIZE
-        if self.options.memory is not None:  # half of it for sorting, half for what is kept
-            half = int(self.options.memory * 1e9 / 2)
-            arrays = ArrayAllocator(half)
-            part_size = max(1, min(PART_SIZE, half // SORTING // (1 + torch.get_num_threads())))
+        tokenizer, options, size = vocabulary.tokenizer, self.options, vocabulary.tokenizer.vocabulary_size
+        workers = Workers(options.workers, options.cluster, options.memory)
+        arrays = ArrayAllocator(workers.half_memory)
         record: list[tuple[int, int, np.ndarray]] = []
-        levels = count_ngrams(self._with_unknown(train), self.options.order, size, arrays=arrays, part_size=part_size)
-        levels = tallied(levels, record)
-        pieces = smoothed(levels, size, self.options.smoothing_settings(), unknown=tokenizer.unknown_id, arrays=arrays)
-        stream_tensors(itertools.chain(pieces, seen_pieces(record)), weights, metadata)
+        with counted(self._with_unknown(train), len(train.ids), options.order, size, workers, weights, arrays) as found:
+            levels, settings = tallied(found, record), options.smoothing_settings()
+            pieces = smoothed(levels, size, settings, unknown=tokenizer.unknown_id, arrays=arrays)
+            stream_tensors(itertools.chain(pieces, seen_pieces(record)), weights, metadata)
         return Written(len(train.ids), "counting is one pass over the text")
 
-    def _with_unknown(self, train: Corpus) -> np.ndarray:
-        """Return the ids of a text ``(tokens,)``, where some tokens that occur once are unknown."""
+    def _with_unknown(self, train: Corpus) -> np.ndarray | Iterator[np.ndarray]:
+        """Return the ids of a text, or blocks of them if some tokens that occur once are unknown."""
         rate, once = self.options.word_dropout, train.seen_once() if self.options.word_dropout else None
         if once is None or train.tokenizer is None or train.tokenizer.unknown_id is None:
             return train.ids
-        ids, generator = np.array(train.ids), np.random.default_rng(self.config.training.seed)
-        places = np.flatnonzero(once[ids])
-        ids[places[generator.random(len(places)) < rate]] = train.tokenizer.unknown_id
-        return ids
+        return _replaced(train.ids, once, train.tokenizer.unknown_id, rate, self.config.training.seed)
 
     def with_cache(self, model: NGram) -> TextModel:
         """Return the model, mixed with a cache of the last tokens if the options ask for one."""
@@ -228,6 +225,16 @@ def counts_of(model: TextModel) -> NGram | None:
     counts = [part for part in parts if isinstance(part, NGram)]
     others = [part for part in parts if not isinstance(part, NGram | UnigramCache)]
     return counts[0] if len(counts) == 1 and not others else None
+
+
+def _replaced(ids: np.ndarray, once: np.ndarray, unknown: int, rate: float, seed: int) -> Iterator[np.ndarray]:
+    """Yield ids in blocks, where tokens of which ``once`` is true are unknown at a rate."""
+    generator = np.random.default_rng(seed)
+    for start in range(0, len(ids), BLOCK):
+        block = np.array(ids[start : start + BLOCK])
+        places = np.flatnonzero(once[block])
+        block[places[generator.random(len(places)) < rate]] = unknown
+        yield block
 
 
 def _impossible(metrics: Metrics, prefix: str) -> str:

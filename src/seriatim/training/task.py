@@ -52,6 +52,7 @@ class Task(DataParts, ABC, Generic[Data, Batch, Model]):
     learned: ClassVar[str] = "trained"  # how a model is learned: "trained" in steps, "counted", or "fitted" as a whole
     uses_learning_rate: ClassVar[bool] = True  # whether training takes steps, and so has a budget of steps or time
     own_options: ClassVar[type[Section] | None] = None  # fields of ``model.options`` that are not the layer's
+    computing_options: ClassVar[frozenset[str]] = frozenset()  # own options that do not change the model
     former_options: ClassVar[Mapping[str, object]] = {}  # options that runs of earlier versions lack, with their values
     evaluation_settings: ClassVar[type[Section]] = Section  # keyword arguments of `evaluate` and `measures`
     answer_settings: ClassVar[type[Section]] = Section  # keyword arguments of `answer`

@@ -5,7 +5,7 @@ to its suffix, one token later. Here the suffix is found by its key: it consists
 same last word.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy as np
 from ...core.errors import InputError
 from .levels import BOUNDARY, Block, Level, SortedWindows, Unigrams, integer_type, size_type
 from .resources import ArrayAllocator, map_in_order, run_for_all
-from .shard_merging import ShardMerge
+from .shard_merging import ShardMerge, open_merge
 from .table import search
 
 
@@ -91,15 +91,28 @@ class MergedWindows(SortedWindows):
         self.suffix = self.keys = np.empty(0, dtype=np.int64)
 
 
-def count_merged(paths: Sequence[str | Path], *, arrays: ArrayAllocator | None = None) -> Iterator[Unigrams | Level]:
+def count_merged(
+    paths: Sequence[str | Path],
+    *,
+    arrays: ArrayAllocator | None = None,
+    memory: int | None = None,
+    folder: Path | None = None,
+) -> Generator[Unigrams | Level, None, None]:
     """Yield the n-grams of all shards for n = 1, …, in the order of the shards, as `counts.count_ngrams` does.
 
-    ``arrays`` allocates large arrays, None for memory.
+    Args:
+        paths: the files that `shard_counting.count_shard` wrote, in any order.
+        arrays: allocates large arrays; None for memory.
+        memory: for merging, in bytes; None for no limit.
+        folder: for temporary files that merging with little memory needs; None for the usual one.
 
     Raises:
         InputError: a shard is damaged or missing, or they do not fit together.
     """
-    merge = ShardMerge(paths)
-    yield Unigrams(merge.token_counts)
-    if merge.order > 1:
-        yield from MergedWindows(merge, arrays or ArrayAllocator()).levels(merge.order)
+    with open_merge(paths, memory, folder) as merge:
+        yield Unigrams(merge.token_counts)
+        order = merge.order
+        windows = MergedWindows(merge, arrays or ArrayAllocator()) if order > 1 else None
+        del merge
+    if windows is not None:
+        yield from windows.levels(order)

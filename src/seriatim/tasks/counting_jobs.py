@@ -1,0 +1,192 @@
+"""Counting n-grams in this process, or in several on one or many machines.
+
+Several processes count parts of the text, which are merged here. Their jobs get the names of files: of the ids of the
+text, and of the shard to write. On a cluster, all machines see both under the same names.
+"""
+
+import math
+import mmap
+import platform
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from ..core.errors import InputError
+from ..distributed.executors import open_executor, results_of
+from ..models.ngrams.counts import count_ngrams
+from ..models.ngrams.levels import SMALL, Level, Unigrams
+from ..models.ngrams.merged_counts import count_merged
+from ..models.ngrams.resources import ArrayAllocator
+from ..models.ngrams.shard_counting import count_shard
+from ..models.ngrams.sorted_windows import PART_SIZE
+from ..storage.atomic_files import PARTIAL, remove
+
+SORTING = 64
+"""Memory for sorting a window, in bytes."""
+COUNTING = 16
+"""Memory for each token of a shard, in bytes."""
+SMALLEST, LARGEST, USUAL_NUMBER = 1 << 24, 1 << 28, 256
+"""Tokens of a shard on a cluster, at least and at most, and the number of shards between these limits."""
+
+
+class Workers(NamedTuple):
+    """Where shards are counted; see `open_executor`."""
+
+    number: int  # of processes of this machine
+    cluster: str | None  # address of a Dask scheduler
+    memory: float | None  # in GB, of all processes together, or of each job on a cluster
+
+    @property
+    def half_memory(self) -> int | None:
+        """Half of the memory in bytes: one half is for sorting, the other for what is kept."""
+        return None if self.memory is None else int(self.memory * 1e9 / 2)
+
+    def part_size(self, processes: int, threads: int) -> int:
+        """Return how many windows may be sorted at once in one of some processes."""
+        if (half := self.half_memory) is None:
+            return PART_SIZE
+        return max(1, min(PART_SIZE, half // processes // SORTING // (1 + threads)))
+
+
+class IdsFile(NamedTuple):
+    """Token ids in a file."""
+
+    path: str
+    dtype: str
+    offset: int
+    tokens: int
+
+    def open(self) -> np.ndarray:
+        """Map the ids into memory ``(tokens,)``.
+
+        Raises:
+            InputError: this machine does not see the file.
+        """
+        try:
+            return np.memmap(self.path, dtype=self.dtype, mode="r", offset=self.offset, shape=(self.tokens,))
+        except FileNotFoundError:
+            raise InputError(
+                f"{self.path}: not there on {platform.node()}; put the run and the cache (SERIATIM_CACHE) on a file "
+                "system that all machines of the cluster share"
+            ) from None
+
+
+class ShardJob(NamedTuple):
+    """What counting one shard needs."""
+
+    ids: IdsFile
+    start: int
+    stop: int
+    path: str
+    order: int
+    vocabulary_size: int
+    part_size: int
+    threads: int
+
+
+def count_job(job: ShardJob) -> None:
+    """Count one shard, in the process of a worker."""
+    count_shard(
+        job.ids.open(),
+        job.path,
+        order=job.order,
+        vocabulary_size=job.vocabulary_size,
+        start=job.start,
+        stop=job.stop,
+        part_size=job.part_size,
+        threads=job.threads,
+    )
+
+
+@contextmanager
+def counted(
+    ids: np.ndarray | Iterator[np.ndarray],
+    tokens: int,
+    order: int,
+    vocabulary_size: int,
+    workers: Workers,
+    weights: Path,
+    arrays: ArrayAllocator,
+) -> Iterator[Iterator[Unigrams | Level]]:
+    """Yield the n-grams of a text for n = 1, …, ``order``, which are counted while they are read.
+
+    Args:
+        ids: the ids of the text, whole or in blocks.
+        tokens: their number.
+        order: the length of the longest n-grams.
+        vocabulary_size: the number of different ids.
+        workers: the processes that count.
+        weights: the file of the model, beside which a folder for the shards is written and removed.
+        arrays: allocates large arrays.
+    """
+    if workers.number == 1 and workers.cluster is None and tokens < SMALL - order:
+        whole = ids if isinstance(ids, np.ndarray) else np.concatenate(list(ids))
+        part_size = workers.part_size(1, torch.get_num_threads())
+        yield count_ngrams(whole, order, vocabulary_size, arrays=arrays, part_size=part_size)
+        return
+    with shard_folder(weights) as folder:
+        paths = count_shards(ids_file(ids, folder), folder, order, vocabulary_size, workers)
+        with closing(count_merged(paths, arrays=arrays, memory=workers.half_memory, folder=folder)) as levels:
+            yield levels
+
+
+@contextmanager
+def shard_folder(weights: Path) -> Iterator[Path]:
+    """Yield an empty folder beside the weights of a run, which is removed at the end.
+
+    After a process was killed, the next run in the same place removes it.
+    """
+    folder = weights.with_name(f"{weights.name}.shards{PARTIAL}").absolute()
+    remove(folder)
+    folder.mkdir()
+    try:
+        yield folder
+    finally:
+        remove(folder)
+
+
+def ids_file(ids: np.ndarray | Iterator[np.ndarray], folder: Path) -> IdsFile:
+    """Return the file that ids are mapped from; others, whole or in blocks, are written to a file in ``folder``."""
+    if isinstance(ids, np.memmap) and isinstance(ids.base, mmap.mmap) and ids.filename:
+        return IdsFile(str(Path(ids.filename).absolute()), ids.dtype.str, ids.offset, len(ids))
+    path, tokens, kind = folder / "ids.bin", 0, ""
+    with path.open("wb") as file:
+        for block in [ids] if isinstance(ids, np.ndarray) else ids:
+            block.tofile(file)
+            tokens, kind = tokens + len(block), block.dtype.str
+    return IdsFile(str(path), kind, 0, tokens)
+
+
+def count_shards(ids: IdsFile, folder: Path, order: int, vocabulary_size: int, workers: Workers) -> list[Path]:
+    """Count all shards of a text, and return their files.
+
+    Raises:
+        InputError: the cluster cannot be used.
+        TrainingError: a worker ended.
+        OSError: the disk is full, or a file cannot be written.
+    """
+    processes = 1 if workers.cluster else workers.number
+    threads = 1 if workers.cluster else max(1, torch.get_num_threads() // processes)
+    part_size, cuts = workers.part_size(processes, threads), shard_cuts(ids.tokens, workers)
+    jobs = [
+        ShardJob(ids, start, stop, str(folder / f"{start}.shard"), order, vocabulary_size, part_size, threads)
+        for start, stop in pairwise(cuts)
+    ]
+    with open_executor(min(processes, len(jobs)), workers.cluster, option="model.options.cluster") as executor:
+        results_of([executor.submit(count_job, job) for job in jobs])
+    return [Path(job.path) for job in jobs]
+
+
+def shard_cuts(tokens: int, workers: Workers) -> list[int]:
+    """Return where a text is cut: into as many shards as there are processes, or more if memory or a cluster ask."""
+    processes = 1 if workers.cluster else workers.number
+    largest = min(max(tokens // USUAL_NUMBER, SMALLEST), LARGEST) if workers.cluster else LARGEST
+    if (half := workers.half_memory) is not None:
+        largest = min(largest, half // processes // COUNTING)
+    number = max(processes, math.ceil(tokens / max(1, largest)))
+    return sorted({tokens * i // number for i in range(number + 1)})
