@@ -9,16 +9,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from seriatim.models.ngrams import shard_files, shard_merging
+from seriatim.core.errors import InputError
+from seriatim.models.ngrams import levels, shard_files, shard_merging
 from seriatim.models.ngrams.counts import count_ngrams
 from seriatim.models.ngrams.estimation import smoothed
 from seriatim.models.ngrams.levels import Level, Unigrams
 from seriatim.models.ngrams.merged_counts import count_merged
 from seriatim.models.ngrams.resources import ArrayAllocator
 from seriatim.models.ngrams.shard_counting import count_shard
+from seriatim.models.ngrams.shard_files import MANY, Shard
 from seriatim.models.ngrams.shard_merging import merge_shards
 from seriatim.models.ngrams.smoothing import Smoothing
 from seriatim.models.ngrams.unseen import Record, seen_pieces, tallied
+from seriatim.storage import atomic_files, weights
 from seriatim.storage.weights import stream_tensors
 
 pytestmark = pytest.mark.filterwarnings("ignore:too few")
@@ -31,7 +34,7 @@ SMOOTHINGS = st.builds(
     prune=st.sampled_from([(0,), (0, 1), (0, 0, 1, 2)]),
     closed=st.booleans(),
 )
-MANY_FILES = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+MANY_FILES = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.fixture(params=[1, 2, 1 << 13], ids="blocks of {} windows".format)
@@ -39,6 +42,7 @@ def block_windows(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
     """Blocks of different sizes, and ranges of few blocks."""
     monkeypatch.setattr(shard_files, "BLOCK_WINDOWS", request.param)
     monkeypatch.setattr(shard_merging, "RANGE_BLOCKS", 2)
+    monkeypatch.setattr(atomic_files, "flush", lambda path: None)  # hundreds of files need not reach the disk
 
 
 def model(counted: Sequence[Unigrams | Level], path: Path, size: int, how: Smoothing) -> bytes:
@@ -72,3 +76,129 @@ def test_any_cuts_give_the_bytes_of_one_pass(
     assert model(count_merged(paths[::-1], arrays=ArrayAllocator(64)), tmp_path / "merged", size, how) == whole
     merge_shards(paths, tmp_path / "all.shard")
     assert model(count_merged([tmp_path / "all.shard"]), tmp_path / "merged", size, how) == whole
+
+
+@pytest.mark.parametrize("memory", [1, 10**6, 10**9])
+def test_little_memory_merges_in_several_rounds(memory: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shard_files, "BLOCK_WINDOWS", 16)
+    monkeypatch.setattr(shard_merging, "BLOCK_WINDOWS", 16)
+    ids = np.random.default_rng(1).integers(0, V, 900).astype(np.uint16)
+    whole = model(count_ngrams(ids, 4, V), tmp_path / "whole", V, Smoothing())
+    paths, folder = shards(ids, range(100, 900, 100), tmp_path, 4), tmp_path / "merging"
+    folder.mkdir()
+    found = count_merged(paths, arrays=ArrayAllocator(memory), memory=memory, folder=folder)
+    assert model(found, tmp_path / "merged", V, Smoothing()) == whole
+    assert not list(folder.iterdir())
+    merge_shards(paths, folder / "all.shard", memory=memory / 1e9)
+    assert model(count_merged([folder / "all.shard"]), tmp_path / "merged", V, Smoothing()) == whole
+    assert len(list(folder.iterdir())) == 1
+
+
+def test_texts_of_their_own_are_counted_as_one_text(tmp_path: Path) -> None:
+    """Each ends with a boundary, as the lines of a file do."""
+    lines = [np.append(np.random.default_rng(i).integers(1, V, 9 * i), 0).astype(np.uint16) for i in range(4)]
+    whole = model(count_ngrams(np.concatenate(lines), 3, V), tmp_path / "whole", V, Smoothing())
+    paths = [tmp_path / f"{i}.shard" for i in range(4)]
+    for path, line in zip(paths, lines, strict=True):
+        count_shard(line, path, order=3, vocabulary_size=V)
+    assert model(count_merged(paths), tmp_path / "merged", V, Smoothing()) == whole
+
+
+def test_counts_beyond_a_byte_and_threads(tmp_path: Path) -> None:
+    ids = np.tile([1, 2, 1, 3, 0], 500).astype(np.uint32)
+    whole = model(count_ngrams(ids, 5, V), tmp_path / "whole", V, Smoothing())
+    paths = shards(ids, [1600], tmp_path, 5, part=1 << 19)
+    assert max(Shard(paths[0]).read(0).counts) > MANY
+    assert model(count_merged(paths), tmp_path / "merged", V, Smoothing()) == whole
+    count_shard(ids, tmp_path / "two.shard", order=5, vocabulary_size=V, threads=2, part_size=100)
+    assert model(count_merged([tmp_path / "two.shard"]), tmp_path / "merged", V, Smoothing()) == whole
+
+
+def test_large_numbers_are_stored_in_64_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if a text of 2³¹ tokens began at 100."""
+    ids = np.random.default_rng(2).integers(0, V, 400).astype(np.uint16)
+    whole = model(count_ngrams(ids, 4, V), tmp_path / "whole", V, Smoothing(prune=(0, 0, 1)))
+    paths = shards(ids, [90, 180, 270, 360], tmp_path, 4)
+    monkeypatch.setattr(levels, "SMALL", 100)
+    counted = list(count_merged(paths))
+    assert {level.count_type for level in counted} == {np.int64}
+    assert counted[-1].suffix.dtype == np.int64
+    assert model(count_merged(paths), tmp_path / "merged", V, Smoothing(prune=(0, 0, 1))) == whole
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> list[Path]:
+    """Two shards of a text."""
+    return shards(np.random.default_rng(3).integers(0, V, 300).astype(np.uint16), [150], tmp_path, 3)
+
+
+def refused(paths: Sequence[Path]) -> str:
+    with pytest.raises(InputError) as caught:
+        list(count_merged(paths))
+    return str(caught.value)
+
+
+def test_a_damaged_shard_is_refused(two: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = two[1].read_bytes()
+    two[1].write_bytes(whole[:-100])
+    assert f"{two[1]}: damaged" in refused(two)
+    two[1].write_bytes(b"something else")
+    assert f"{two[1]}: damaged" in refused(two)
+    two[1].unlink()
+    assert f"{two[1]}: missing" in refused(two)
+    stream_tensors([("a", np.zeros(3))], two[1], {})
+    assert f"{two[1]}: not a shard of n-gram counts" in refused(two)
+    monkeypatch.setattr(weights, "MAX_CHECKED_BYTES", 0)  # as in a large file, whose digest is not checked
+    for place, problem in ((1 << 16, "block 0 has changed"), (len(whole) - 1, "its counts have changed")):
+        changed = bytearray(whole)
+        changed[place] ^= 255
+        two[1].write_bytes(changed)
+        assert f"{two[1]}: damaged ({problem}); count this shard again" in refused(two)
+
+
+def test_a_changed_index_is_noticed(two: list[Path]) -> None:
+    shard = Shard(two[0])
+    shard.first = np.full_like(shard.first, 4)
+    with pytest.raises(InputError, match="the index of block 0 has changed"):
+        shard.read(0)
+
+
+def test_shards_that_do_not_fit_together_are_refused(two: list[Path], tmp_path: Path) -> None:
+    ids = np.array([1, 2, 0], dtype=np.uint16)
+    count_shard(ids, tmp_path / "short.shard", order=2, vocabulary_size=V)
+    count_shard(ids, tmp_path / "large.shard", order=3, vocabulary_size=9)
+    assert f"short.shard: order is 2, but 3 in {two[0]}" in refused([*two, tmp_path / "short.shard"])
+    assert f"large.shard: vocabulary_size is 9, but 5 in {two[0]}" in refused([*two, tmp_path / "large.shard"])
+    assert "given twice" in refused([two[0], two[1], two[0]])
+    assert "no shards to merge" in refused([])
+
+
+def test_a_missing_shard_is_noticed(tmp_path: Path) -> None:
+    ids = np.arange(1, 41, dtype=np.uint16)
+    paths = shards(ids, [20], tmp_path, 4, size=50)
+    assert "the shards are not those of a whole text; give all of them" in refused(paths[:1])
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"start": 2, "stop": 1}, "start, stop: 2 to 1 is no part of a text of 3 tokens"),
+        ({"stop": 4}, "start, stop: 0 to 4 is no part"),
+        ({"vocabulary_size": 2}, "ids: 2 is not below vocabulary_size, 2; give a larger one"),
+    ],
+)
+def test_bad_parts_are_refused(settings: dict[str, int], message: str, tmp_path: Path) -> None:
+    given = {"order": 3, "vocabulary_size": V, **settings}
+    with pytest.raises(InputError, match=message):
+        count_shard(np.array([1, 2, 0], dtype=np.uint16), tmp_path / "a.shard", **given)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_full_disk_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(path: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(atomic_files, "flush", fail)
+    with pytest.raises(OSError, match=r"No space left on device.*a\.shard"):
+        count_shard(np.array([1, 2, 0], dtype=np.uint16), tmp_path / "a.shard", order=3, vocabulary_size=V)
+    assert not list(tmp_path.iterdir())

@@ -11,10 +11,10 @@ import pytest
 
 import seriatim
 from seriatim.cli.main import main
-from seriatim.core.errors import InputError, TrainingError
-from seriatim.distributed.executors import open_executor, results_of
+from seriatim.core.errors import InputError
+from seriatim.distributed.executors import results_of
 from seriatim.tasks import counting, counting_jobs
-from seriatim.tasks.counting_jobs import ShardJob, Workers, count_shards, ids_file, shard_cuts
+from seriatim.tasks.counting_jobs import ShardJob, Workers, ids_file, shard_cuts
 
 pytestmark = pytest.mark.filterwarnings("ignore:too few")
 

@@ -69,7 +69,7 @@ class Options(Section):
     """Memory for counting, in GB; what does not fit is kept in files. On a cluster, each job may use as much."""
     workers: Annotated[int, Field(ge=1, le=1024, strict=True)] = 1
     """Number of processes that count parts of the text."""
-    cluster: str | None = None
+    cluster: Annotated[str, Field(min_length=1)] | None = None
     """Address of a Dask scheduler whose workers count parts of the text, such as `tcp://host:8786`."""
 
     @field_validator("prune", mode="before")

@@ -1,9 +1,9 @@
 """Files of shards: the distinct windows of a part of a text, in blocks that are read one at a time.
 
 A shard is a safetensors file. ``blocks`` holds the encoded blocks, each a whole number of 8-byte words, ``ends`` where
-each of them ends, ``first`` the words of its first window, and ``checksums`` its CRC-32, at last that of ``tokens``.
-``tokens`` is the count of each token of the part, and ``totals`` the number of windows and of stored words at each
-position. An encoded block begins with the number of its windows and of those that occur `MANY` times or more.
+each of them ends, ``first`` the words of its first window, and ``checksums`` its CRC-32, at last that of ``tokens`` and
+``totals``. ``tokens`` is the count of each token of the part, and ``totals`` the number of windows and of stored words
+at each position. An encoded block begins with the number of its windows and of those that occur `MANY` times or more.
 """
 
 import zlib
@@ -63,11 +63,11 @@ def write_shard(
             totals += block.totals
             ends.append(ends[-1] + len(block.values))
             firsts.append(block.first)
-            checksums.append(zlib.crc32(block.values.data))
+            checksums.append(_checksum(block.values))
             yield "blocks", block.values
         yield "ends", np.array(ends[1:], dtype=np.int64)
         yield "first", np.array(firsts, dtype=np.int64).reshape(-1, order)
-        yield "checksums", np.array([*checksums, zlib.crc32(tokens.data)], dtype=np.int64)
+        yield "checksums", np.array([*checksums, _checksum(tokens, totals)], dtype=np.int64)
         yield "tokens", tokens
         yield "totals", totals
 
@@ -97,8 +97,8 @@ class Shard:
         blocks = len(self.ends)
         if sizes != ((blocks, self.order), blocks + 1, self.vocabulary_size, self.order + 1):
             raise self.damaged("its parts differ in length")
-        if zlib.crc32(self.tokens.data) != self.checksums[-1]:
-            raise self.damaged("the counts of the tokens have changed")
+        if _checksum(self.tokens, self.totals) != self.checksums[-1]:
+            raise self.damaged("its counts have changed")
 
     def read(self, index: int) -> Columns:
         """Read one block.
@@ -107,7 +107,7 @@ class Shard:
             InputError: it is damaged.
         """
         values = self.blocks[self.ends[index - 1] if index else 0 : self.ends[index]]
-        if zlib.crc32(np.ascontiguousarray(values).data) != self.checksums[index]:
+        if _checksum(values) != self.checksums[index]:
             raise self.damaged(f"block {index:,} has changed")
         columns = _decode(values, self.order, self.vocabulary_size)
         first = [int(words[0]) for words in columns.words[: int(columns.sizes[0])]]
@@ -118,6 +118,14 @@ class Shard:
     def damaged(self, problem: str) -> InputError:
         """Return the error for a damaged file."""
         return InputError(f"{self.path}: damaged ({problem}); count this shard again")
+
+
+def _checksum(*arrays: np.ndarray) -> int:
+    """Return the CRC-32 of arrays one after another."""
+    checksum = 0
+    for array in arrays:
+        checksum = zlib.crc32(np.ascontiguousarray(array).data, checksum)
+    return checksum
 
 
 def _word_type(vocabulary_size: int) -> type[np.unsignedinteger]:
