@@ -1,8 +1,8 @@
 """Counts of all n-grams of a text whose shards were counted apart; see `shard_counting`.
 
 The merged windows are in arrays, which may lie in files. Where a whole text is counted, the text leads from an n-gram
-to its suffix, one token later. Here the suffix is found by its key: it consists of the suffix of the context and the
-same last word.
+to its suffix, one token later. Here the suffix is found from the context, whose own suffix is known: it is the n-gram
+of one word less that continues this one with the same last word.
 """
 
 from collections.abc import Generator, Sequence
@@ -14,7 +14,6 @@ from ...core.errors import InputError
 from .levels import BOUNDARY, Block, Level, SortedWindows, Unigrams, integer_type, size_type
 from .resources import ArrayAllocator, map_in_order, run_for_all
 from .shard_merging import ShardMerge, open_merge
-from .table import search
 
 
 class MergedWindows(SortedWindows):
@@ -42,7 +41,8 @@ class MergedWindows(SortedWindows):
             array[:end] for array in (self.shared, self.sizes, self.window_counts)
         )
         self.words = [array[:size] for array, size in zip(self.words, ends, strict=True)]
-        self.suffix = self.keys = np.empty(0, dtype=np.int64)
+        self.suffix = self.first_longer = np.empty(0, dtype=np.int32)  # of the order that was given to `keep` last
+        self.contexts_kept = self.vocabulary_size  # the number of n-grams of the order below it
         if self.window_counts.sum(dtype=np.int64) != self.tokens:
             raise InputError(f"{merge.shards[0].path}: the counts of the shards do not add up; count all shards again")
 
@@ -63,32 +63,59 @@ class MergedWindows(SortedWindows):
         return np.add.reduceat(counts, first) if len(first) else counts
 
     def suffixes(self, level: Level, block: Block) -> np.ndarray:
-        """Return the index of each suffix, found by its key.
+        """Return the index of each suffix.
 
         Raises:
             InputError: an n-gram has no suffix, because a shard is missing.
         """
+        words = level.words(block)
         if level.n == 2:
-            return level.words(block)
-        keys = self.suffix[level.contexts(block)].astype(np.int64) * self.vocabulary_size + level.words(block)
-        indices = search(self.keys, keys) if len(keys) else keys
-        if (indices < 0).any():
+            return words
+        of_context = self.suffix[level.contexts(block)]
+        low, high = self.first_longer[of_context], self.first_longer[of_context + 1]
+        found = find_between(self.words[level.n - 2], low, high, words)
+        if (found < 0).any():
             raise InputError("the shards are not those of a whole text; give all of them")
-        return indices
+        return found
 
     def keep(self, level: Level) -> None:
-        """Store the keys of an order and the indices of its suffixes."""
-        keys = self.arrays.empty(level.size, np.int64)
+        """Store the suffixes of an order, and the index of the first one of its n-grams that has each context."""
+        first = self.arrays.empty(self.contexts_kept + 1, integer_type(level.size))
+        first[:] = 0
 
-        def write(block: Block) -> None:
-            keys[block.grams] = level.contexts(block).astype(np.int64) * self.vocabulary_size + level.words(block)
+        def count(block: Block) -> None:
+            contexts = level.contexts(block)
+            if len(contexts):
+                low = int(contexts[0])
+                numbers = np.bincount(contexts - low)
+                first[low + 1 : low + 1 + len(numbers)] = numbers
 
-        run_for_all(write, level.blocks)
-        self.suffix, self.keys = level.suffix, keys
+        run_for_all(count, level.blocks)
+        np.cumsum(first, out=first)
+        self.suffix, self.first_longer, self.contexts_kept = level.suffix, first, level.size
 
     def keep_nothing(self) -> None:
-        """Free the keys."""
-        self.suffix = self.keys = np.empty(0, dtype=np.int64)
+        """Free what was kept."""
+        self.suffix = self.first_longer = np.empty(0, dtype=np.int32)
+
+
+def find_between(values: np.ndarray, low: np.ndarray, high: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """Return where each target is among ascending values from ``low`` up to ``high``, −1 if it is not there.
+
+    All searches halve their intervals together: most intervals hold one or two values.
+    """
+    found, remaining = np.where(low < high, low, -1), np.flatnonzero(high - low > 1)
+    low, high, wanted = low[remaining], high[remaining], targets[remaining]
+    while len(remaining):
+        middle = (low + high) >> 1
+        is_above = values[middle] > wanted
+        low, high = np.where(is_above, low, middle), np.where(is_above, middle, high)
+        found[remaining] = low
+        goes_on = high - low > 1
+        remaining, low, high, wanted = remaining[goes_on], low[goes_on], high[goes_on], wanted[goes_on]
+    if len(values):
+        found[values[found] != targets] = -1
+    return found
 
 
 def count_merged(

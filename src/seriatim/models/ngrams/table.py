@@ -113,7 +113,15 @@ class Table:
         targets = context.ravel()[searched] * self.vocabulary_size + word.ravel()[searched]
         if not len(keys) or not len(targets):
             return indices
-        indices.ravel()[searched] = search(keys, targets)
+        if len(targets) > UNSORTED_SEARCHES:
+            targets, order = _sorted(targets)
+            searched = searched[order]
+        is_new = np.append(True, targets[1:] != targets[:-1])  # duplicates are searched once
+        targets = targets[is_new]
+        index = torch.searchsorted(torch.from_numpy(keys), torch.from_numpy(targets)).numpy()
+        np.minimum(index, len(keys) - 1, out=index)
+        index[np.take(keys, index) != targets] = -1
+        indices.ravel()[searched] = index[np.cumsum(is_new) - 1]
         return indices
 
     def ending(self, tokens: np.ndarray, longest: int) -> list[np.ndarray]:
@@ -217,24 +225,6 @@ class Table:
                     groups.append((words, weight * probability[first:last]))
                 weight *= float(self.orders[n - 1].backoff[index])
             yield weight, groups
-
-
-def search(keys: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    """Return the index of each target among ascending keys ``(targets,)``, −1 if it is not among them."""
-    order = None
-    if len(targets) > UNSORTED_SEARCHES:
-        targets, order = _sorted(targets)
-    is_new = np.append(True, targets[1:] != targets[:-1])  # duplicates are searched once
-    targets = targets[is_new]
-    index = torch.searchsorted(torch.from_numpy(keys), torch.from_numpy(targets)).numpy()
-    np.minimum(index, len(keys) - 1, out=index)
-    index[np.take(keys, index) != targets] = -1
-    found: np.ndarray = index[np.cumsum(is_new) - 1]
-    if order is None:
-        return found
-    indices = np.empty_like(found)
-    indices[order] = found
-    return indices
 
 
 def _sorted(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
