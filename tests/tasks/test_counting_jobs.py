@@ -12,7 +12,7 @@ import pytest
 import seriatim
 from seriatim.cli.main import main
 from seriatim.core.errors import InputError
-from seriatim.distributed.executors import results_of
+from seriatim.distributed.job_results import results_of
 from seriatim.tasks import counting, counting_jobs
 from seriatim.tasks.counting_jobs import ShardJob, Workers, ids_file, shard_cuts
 
@@ -42,7 +42,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
     from contextlib import contextmanager
 
     @contextmanager
-    def open_threads(workers: int, cluster: str | None = None, *, option: str = "") -> Iterator[Executor]:
+    def open_threads(workers: int, cluster: str | None = None) -> Iterator[Executor]:
         with ThreadPoolExecutor(workers) as pool:
             yield pool
 

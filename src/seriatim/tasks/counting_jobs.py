@@ -8,7 +8,7 @@ import math
 import mmap
 import platform
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -17,7 +17,8 @@ import numpy as np
 import torch
 
 from ..core.errors import InputError
-from ..distributed.executors import open_executor, results_of
+from ..distributed.executors import open_executor
+from ..distributed.job_results import results_of
 from ..models.ngrams.counts import count_ngrams
 from ..models.ngrams.levels import SMALL, Level, Unigrams
 from ..models.ngrams.merged_counts import count_merged
@@ -177,7 +178,11 @@ def count_shards(ids: IdsFile, folder: Path, order: int, vocabulary_size: int, w
         ShardJob(ids, start, stop, str(folder / f"{start}.shard"), order, vocabulary_size, part_size, threads)
         for start, stop in pairwise(cuts)
     ]
-    with open_executor(min(processes, len(jobs)), workers.cluster, option="model.options.cluster") as executor:
+    with ExitStack() as stack:
+        try:
+            executor = stack.enter_context(open_executor(min(processes, len(jobs)), workers.cluster))
+        except InputError as error:  # about the address, which other commands call --cluster
+            raise InputError(f"model.options.{str(error).removeprefix('--')}") from None
         results_of([executor.submit(count_job, job) for job in jobs])
     return [Path(job.path) for job in jobs]
 
