@@ -1,6 +1,7 @@
 """N-grams that several processes or a cluster count: the same bytes, and what is refused."""
 
 import os
+import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -65,6 +66,16 @@ def test_workers_with_little_memory_count_the_same(
 ) -> None:
     whole = weights(texts, tmp_path / "whole", memory=memory)
     assert weights(texts, tmp_path / "two", workers=2, memory=memory) == whole
+
+
+def test_shards_of_a_killed_training_are_removed(texts: dict[str, str], tmp_path: Path) -> None:
+    run = seriatim.train(config(texts, tmp_path / "run"))
+    with counting_jobs.shard_folder(run.path / "model.safetensors") as folder:
+        shutil.copytree(folder, tmp_path / "left")
+    left = (tmp_path / "left").rename(folder)
+    (left / "0.shard").touch()
+    seriatim.train(config(texts, tmp_path / "run"), overwrite=True)
+    assert not left.exists()
 
 
 def test_processes_write_the_same_file(texts: dict[str, str], tmp_path: Path) -> None:
