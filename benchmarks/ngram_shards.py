@@ -13,7 +13,6 @@ import argparse
 import hashlib
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -58,6 +57,12 @@ def train(text: Path, run: Path, order: int, threads: str, options: list[str]) -
     return summary["tokens"] / summary["tokens_per_second"], digest
 
 
+def status(name: str) -> float:
+    """Return a field of the state of this process, in MB."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1e3 for line in lines if line.startswith(name))
+
+
 class AnonymousMemory(threading.Thread):
     """Samples the memory of this process that is not mapped from a file, in MB."""
 
@@ -68,8 +73,7 @@ class AnonymousMemory(threading.Thread):
 
     def run(self) -> None:
         while True:
-            [line] = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("RssAnon")]
-            self.peak = max(self.peak, int(line.split()[1]) / 1e3)
+            self.peak = max(self.peak, status("RssAnon"))
             time.sleep(0.01)
 
 
@@ -97,8 +101,7 @@ def measured(step: str, ids: Path, order: int, size: int, shards: list[str]) -> 
         for _ in count_ngrams(text, order, size):
             pass
     seconds, processor = time.perf_counter() - started, time.process_time() - used
-    total = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
-    return {"seconds": seconds, "processor": processor, "memory": memory.peak - before, "with files": total}
+    return {"seconds": seconds, "processor": processor, "memory": memory.peak - before, "all": status("VmHWM")}
 
 
 def in_a_process(step: str, ids: Path, order: int, size: int, shards: list[str]) -> dict[str, float]:
@@ -108,7 +111,7 @@ def in_a_process(step: str, ids: Path, order: int, size: int, shards: list[str])
     found: dict[str, float] = json.loads(result.stdout)
     print(
         f"{step}: {found['seconds']:.2f} s ({found['processor']:.2f} s of the processor), {found['memory']:.0f} MB "
-        f"(with mapped files and libraries {found['with files']:.0f} MB)",
+        f"(with mapped files and libraries {found['all']:.0f} MB)",
         flush=True,
     )
     return found
