@@ -56,6 +56,12 @@ def losses(run: Path) -> list[float]:
     return [record["loss"] for record in records if record["kind"] == "train"]
 
 
+def rate(run: Path) -> float:
+    """Return the tokens per second of a training after its first ten steps, in which programs are compiled or loaded."""
+    first, *_, last = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
+    return float((last["tokens"] - first["tokens"]) / (last["seconds"] - first["seconds"]))
+
+
 def equality(folder: Path, steps: int) -> None:
     print(f"losses of {steps} steps (means of 10), largest relative difference from one process")
     for layer in LAYERS:
@@ -148,8 +154,7 @@ def speed(folder: Path, steps: int, turns: int) -> None:
                 out = folder / f"speed-{layer}-{turn}-{i}"
                 options = ("--layer", layer, *wide, *batch, "--training.parallel", parallel)
                 train(ranks, out, *options, threads=threads)
-                summary = json.loads((out / "summary.json").read_text())
-                rates[layer][name].append(summary["tokens_per_second"])
+                rates[layer][name].append(rate(out))
     for layer, found in rates.items():
         medians = {name: statistics.median(values) for name, values in found.items()}
         for name, rate in medians.items():

@@ -110,6 +110,7 @@ def measure_network() -> dict[str, float]:
             "    return statistics.median(times)\n"
             "found = {'latency': seconds(16), 'bandwidth': 4 * 2**21 / seconds(2**21)}\n"
             "if dist.get_rank() == 0: print(json.dumps(found))\n"
+            "dist.destroy_process_group()\n"
         )
         start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(script)]
         done = subprocess.run(start, env=ranks.environment(1), check=True, capture_output=True, text=True)
@@ -120,7 +121,7 @@ def measure_network() -> dict[str, float]:
 def measure_ranks() -> dict[str, float]:
     """Measure a step of a small Mamba language model in one process and in two."""
     options = ("--layer", "mamba", "--model.num_layers", "4", "--model.embedding_size", "512")
-    options += ("--model.hidden_size", "512", "--training.batch_size", "16", "--training.sequence_length", "128")
+    options += ("--model.hidden_size", "512", "--training.sequence_length", "128", "--training.steps", "30")
     found = {}
     with tempfile.TemporaryDirectory() as folder:
         for name, count, parallel in (
@@ -129,12 +130,11 @@ def measure_ranks() -> dict[str, float]:
             ("fsdp", 2, "fsdp"),
             ("half", 1, "data"),
         ):
-            rows = ("--training.batch_size", "8") if name == "half" else ()
-            more = ("--training.steps", "20", "--training.parallel", parallel, *rows)
+            rows = 8 if name == "half" else 16
+            more = ("--training.parallel", parallel, "--training.batch_size", str(rows))
             run = ranks.train(count, Path(folder) / name, *options, *more)
-            summary = json.loads((run / "summary.json").read_text())
-            found[f"step_{name}"] = summary["tokens"] / summary["steps"] / summary["tokens_per_second"]
-            found["small_parameters"] = summary["parameters"]
+            found[f"step_{name}"] = rows * 128 / ranks.rate(run)
+            found["small_parameters"] = json.loads((run / "summary.json").read_text())["parameters"]
     return found
 
 
