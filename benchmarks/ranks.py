@@ -57,7 +57,7 @@ def losses(run: Path) -> list[float]:
 
 
 def rate(run: Path) -> float:
-    """Return the tokens per second of a training after its first ten steps, in which programs are compiled or loaded."""
+    """Return the tokens per second of a training after its first ten steps, in which programs are loaded."""
     first, *_, last = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
     return float((last["tokens"] - first["tokens"]) / (last["seconds"] - first["seconds"]))
 
@@ -157,11 +157,11 @@ def speed(folder: Path, steps: int, turns: int) -> None:
                 rates[layer][name].append(rate(out))
     for layer, found in rates.items():
         medians = {name: statistics.median(values) for name, values in found.items()}
-        for name, rate in medians.items():
+        for name, median in medians.items():
             each = ", ".join(f"{value:,.0f}" for value in found[name])
-            print(f"{layer:12} {name:22} {rate:8,.0f} tokens/s ({each})")
+            print(f"{layer:12} {name:22} {median:8,.0f} tokens/s ({each})")
         first = medians["1 process, 1 thread"]
-        ratios = ", ".join(f"{name} {rate / first:.2f}" for name, rate in medians.items())
+        ratios = ", ".join(f"{name} {median / first:.2f}" for name, median in medians.items())
         print(f"{layer:12} ratio to one process with one thread: {ratios}", flush=True)
 
 
