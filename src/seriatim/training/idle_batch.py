@@ -4,6 +4,7 @@ Every rank takes part in every step, because gradients are added up by all. An i
 the group, and its loss does not count.
 """
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -36,6 +37,10 @@ def read_share(
     batches: TaskBatches[TaskBatch], groups: list[np.ndarray], *, skip: int, share: Share
 ) -> Iterator[TaskBatch]:
     """Yield the share of each batch, without the first ``skip``; an `IdleBatch` where the share has no sequence."""
-    idle = [share.is_idle(group) for group in groups for _ in range(batches.windows([group]))] if share.index else []
-    for number, batch in enumerate(batches.read(groups, skip=skip, share=share), start=skip):
-        yield IdleBatch(batch) if idle and idle[number] else batch
+    read = batches.read(groups, skip=skip, share=share)
+    if share.index == 0:  # the first share of a group is never empty
+        yield from read
+        return
+    is_idle = (share.is_idle(group) for group in groups for _ in range(batches.windows([group])))
+    for batch, idle in zip(read, itertools.islice(is_idle, skip, None), strict=True):
+        yield IdleBatch(batch) if idle else batch

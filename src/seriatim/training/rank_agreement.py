@@ -36,8 +36,11 @@ def require_equal(job: Job[AnyTask], ranks: Ranks) -> None:
 
 def require_sequences(job: Job[AnyTask], ranks: Ranks) -> None:
     """Raise InputError if every batch has fewer sequences than there are ranks."""
-    largest = max(map(len, job.batches.shuffled(job.task.config.training.seed, 0)), default=0)
-    if job.task.estimator.divides and largest < ranks.count > 1:
+    if ranks.count == 1 or not job.task.estimator.divides:
+        return
+    groups = job.batches.shuffled(job.task.config.training.seed, 0)
+    if not any(len(group) >= ranks.count for group in groups):
+        largest = max(map(len, groups), default=0)
         sequences = f"{largest:,} sequence{'s' * (largest != 1)}"
         raise InputError(
             f"training.batch_size: the largest batch has {sequences} for {ranks.count:,} ranks; start at most "
