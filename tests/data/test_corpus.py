@@ -12,8 +12,9 @@ from seriatim.config import Tokenizer as TokenizerConfig
 from seriatim.core.errors import InputError
 from seriatim.data.batching import Batches
 from seriatim.data.corpus import Corpus, encode_corpus, fit_corpus_tokenizer
-from seriatim.data.encoding import Statistics, write_encoded, write_words
+from seriatim.data.encoding import write_encoded, write_words
 from seriatim.data.readers import find_sources, read_pieces
+from seriatim.data.text_blocks import Statistics
 from seriatim.data.tokenizer_factory import fit_tokenizer
 from seriatim.data.tokenizers import END, Spelling
 
@@ -193,7 +194,7 @@ def test_texts_of_many_pieces_are_one(tmp_path: Path, unit: str, monkeypatch) ->
     found = []
     for size in (1 << 20, 7, 64):
         monkeypatch.setattr("seriatim.data.readers.PIECE_BYTES", size)
-        monkeypatch.setattr("seriatim.data.encoding.MIN_CHARACTERS", size)
+        monkeypatch.setattr("seriatim.data.text_blocks.MIN_CHARACTERS", size)
         folder = tmp_path / str(size)
         folder.mkdir()
         sources = find_sources(str(tmp_path / "a.txt"))

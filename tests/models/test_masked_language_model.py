@@ -17,7 +17,7 @@ from seriatim.config import Tokenizer, resolve
 from seriatim.core.errors import InputError
 from seriatim.data.batching import cut
 from seriatim.data.corpus import Corpus
-from seriatim.data.encoding import Statistics
+from seriatim.data.text_blocks import Statistics
 from seriatim.data.tokenizer_factory import fit_tokenizer
 from seriatim.data.tokenizers import END
 from seriatim.evaluation import pseudo_likelihood

@@ -48,13 +48,15 @@ class Tokenizer(Section):
     """How text becomes tokens; ``kind`` None is the default of the task.
 
     ``vocabulary_size`` includes the special symbols; None is no limit (8,000 for bpe and unigram). Words or characters
-    that occur less than ``min_count`` times in the training text are unknown.
+    that occur less than ``min_count`` times in the training text are unknown. The kinds bpe and unigram are learned
+    from at most ``sample_bytes`` bytes, spread evenly over the training text; None is 256,000,000.
     """
 
     kind: Literal["byte", "char", "word", "bpe", "unigram", "pretrained"] | None = None
     vocabulary_size: Count | None = None
     min_count: Count = 1
     lowercase: bool = False
+    sample_bytes: Count | None = None
 
 
 class Model(Section):

@@ -6,7 +6,6 @@ A text need not fit in memory: it is encoded piece by piece, and training reads 
 import hashlib
 import json
 import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,9 +16,15 @@ import numpy as np
 
 from ..config import Tokenizer as TokenizerConfig
 from ..storage.disk_cache import cached
-from .encoding import BLOCK, Statistics, id_type, measure, no_text, write_encoded, write_words
-from .readers import UNREADABLE, Source, read_lines, read_pieces, unreadable
+from ..storage.resumable_cache import cached_in_parts
+from .block_encoding import id_type
+from .encoding import BLOCK, measure, name_text, no_text, write_encoded, write_words
+from .readers import Source, read_lines, read_pieces, read_whole_lines
+from .reading_progress import ReadingProgress, report
+from .source_content import Content, HashedSources, content_of
+from .text_blocks import Statistics
 from .tokenizer_factory import fit_tokenizer, load_tokenizer
+from .tokenizer_sample import spread_sample
 from .tokenizers import END, Tokenizer
 
 KEY_VERSION = 2
@@ -36,7 +41,7 @@ class Corpus:
     """An encoded text."""
 
     ids: np.ndarray  # token ids (tokens,), memory-mapped
-    ends: np.ndarray | None  # the position in ids after each line (lines,) for unit line; None for a stream
+    ends: np.ndarray | None  # the position in ids after each line (lines,), memory-mapped; None for a stream
     statistics: Statistics  # counts of the text
     key: str = ""  # equal exactly for the same text, tokenizer and unit
     tokenizer: Tokenizer | None = None  # the tokenizer that encoded the text, if it is known
@@ -98,13 +103,18 @@ def encode_corpus(sources: Sequence[Source], tokenizer: Tokenizer, *, unit: str)
     def read(folder: Path) -> Corpus:
         statistics = Statistics(**json.loads((folder / "statistics.json").read_text()))
         ids = np.memmap(folder / "ids.bin", dtype=id_type(tokenizer), mode="r")
-        ends = np.fromfile(folder / "ends.bin", dtype=np.int64) if unit == "line" else None
+        ends = np.memmap(folder / "ends.bin", dtype=np.int64, mode="r") if unit == "line" else None
         if len(ids) != statistics.tokens or (ends is not None and len(ends) != statistics.documents):
             raise ValueError
         return Corpus(ids, ends, statistics, key, tokenizer, sources)
 
-    key = _corpus_key(tokenizer, unit, _content_digest(sources))
-    return _open_cached(_folder(key), lambda path: write_encoded(path, sources, tokenizer, unit=unit), read)
+    content = content_of(sources)
+    key = _corpus_key(tokenizer, unit, content.digest)
+
+    def write(folder: Path) -> None:
+        write_encoded(folder, sources, tokenizer, unit=unit, content=content)
+
+    return _open_cached(_folder(key), write, read, sources)
 
 
 def fit_corpus_tokenizer(sources: Sequence[Source], config: TokenizerConfig, *, unit: str) -> Tokenizer:
@@ -113,24 +123,48 @@ def fit_corpus_tokenizer(sources: Sequence[Source], config: TokenizerConfig, *, 
     Raises:
         InputError: the text cannot be read, or it is empty.
     """
-    content = _content_digest(sources)
+    content = content_of(sources)
     fitted: list[Tokenizer] = []
 
     def write(folder: Path) -> None:
         if config.kind == "word":  # the text is read once for the tokenizer and the encoded text
-            with tempfile.TemporaryDirectory(dir=folder) as encoded:
-                tokenizer = write_words(Path(encoded), sources, config, unit=unit)
-                cached(_folder(_corpus_key(tokenizer, unit, content)), lambda path: _move(Path(encoded), path))
+            encoded = folder / "encoded"
+            encoded.mkdir(exist_ok=True)
+            tokenizer = write_words(encoded, sources, config, unit=unit, content=content)
+            cached(_folder(_corpus_key(tokenizer, unit, content.digest)), lambda path: _move(encoded, path))
+            shutil.rmtree(encoded)
         else:
-            texts = read_lines(sources) if unit == "line" else (piece.text for piece in read_pieces(sources))
-            tokenizer = fit_tokenizer(config, _refuse_blank(texts, sources))
+            tokenizer = _fit(sources, config, unit=unit, content=content)
         (folder / "tokenizer.json").write_text(tokenizer.to_json(), encoding="utf-8")
         fitted.append(tokenizer)
 
     def read(folder: Path) -> Tokenizer:
         return fitted[-1] if fitted else load_tokenizer(folder / "tokenizer.json")
 
-    return _open_cached(f"tokenizer-{_key(f'{unit} {config.model_dump_json()}', content)}", write, read)
+    name = f"tokenizer-{_key(f'{unit} {config.model_dump_json()}', content.digest)}"
+    return _open_cached(name, write, read, sources)
+
+
+def _fit(sources: Sequence[Source], config: TokenizerConfig, *, unit: str, content: Content) -> Tokenizer:
+    """Learn a tokenizer from a text that is read once."""
+    hashed = HashedSources(sources)
+    texts = (
+        read_whole_lines(hashed.sources) if unit == "line" else (piece.text for piece in read_pieces(hashed.sources))
+    )
+    progress = ReadingProgress(f"learning the tokenizer from {name_text(sources)}", content.bytes)
+
+    def shown(texts: Iterable[str]) -> Iterator[str]:
+        for text in texts:
+            progress.update(hashed.bytes)
+            yield text
+
+    chosen = spread_sample(_refuse_blank(shown(texts), sources), config, content.bytes)
+    if unit == "line":
+        chosen = (line for text in chosen for line in text.split("\n")[:-1])
+    tokenizer = fit_tokenizer(config, chosen)
+    if hashed.bytes:  # else the tokenizer is the same for all texts, and nothing was read
+        hashed.require(content)
+    return tokenizer
 
 
 def count_text(sources: Sequence[Source], tokenizer: Tokenizer, *, unit: str) -> dict[str, object]:
@@ -157,14 +191,20 @@ def count_text(sources: Sequence[Source], tokenizer: Tokenizer, *, unit: str) ->
     }
 
 
-def _open_cached(name: str, write: Callable[[Path], None], read: Callable[[Path], Cached]) -> Cached:
+def _open_cached(
+    name: str, write: Callable[[Path], None], read: Callable[[Path], Cached], sources: Sequence[Source]
+) -> Cached:
     """Read a folder of the cache; a missing or damaged folder is written first."""
-    folder = cached(name, write)
+
+    def waiting() -> None:
+        report(f"waiting for another process that reads {name_text(sources)}", 0.0)
+
+    folder = cached_in_parts(name, write, waiting)
     try:
         return read(folder)
     except (OSError, ValueError, TypeError):
         shutil.rmtree(folder, ignore_errors=True)
-        return read(cached(name, write))
+        return read(cached_in_parts(name, write, waiting))
 
 
 def _corpus_key(tokenizer: Tokenizer, unit: str, content: str) -> str:
@@ -178,20 +218,6 @@ def _folder(key: str) -> str:
 
 def _key(settings: str, content: str) -> str:
     return hashlib.blake2b(f"{KEY_VERSION} {settings} {content}".encode(), digest_size=16).hexdigest()
-
-
-def _content_digest(sources: Sequence[Source]) -> str:
-    """Return a digest that is equal exactly for the same texts."""
-    digest = hashlib.blake2b(digest_size=16)
-    for source in sources:
-        digest.update(f"\0{source.format}\0".encode())
-        try:
-            with source.open() as file:
-                while block := file.read(BLOCK):
-                    digest.update(block)
-        except UNREADABLE as error:
-            raise unreadable(source, error) from None
-    return digest.hexdigest()
 
 
 def _move(folder: Path, target: Path) -> None:

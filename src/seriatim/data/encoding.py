@@ -1,84 +1,97 @@
-"""A text written to disk as token ids: it is read once, piece by piece, and counted at the same time."""
+"""A text written to disk as token ids: it is read once, block by block, and counted at the same time.
 
+A large text is read and cut into blocks in this process, and the blocks are encoded in several. The files hold the same
+bytes however many processes there are. A folder in which an earlier process was killed is continued.
+"""
+
+import itertools
 import json
-import re
-from array import array
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+import shutil
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
 from ..config import Tokenizer as TokenizerConfig
-from ..core.errors import InputError
-from .readers import Source, read_pieces, read_whole_lines
-from .tokenizers import BOUNDARY, END, Spelling, Tokenizer
+from ..core.errors import InputError, TrainingError
+from ..storage.journal import JOURNAL, JournaledFiles
+from . import text_blocks
+from .block_encoding import BlockEncoder, EncodedBlock, WordNumberer, id_type
+from .pipes import PIECE_BYTES
+from .readers import Source
+from .reading_progress import ReadingProgress
+from .source_content import Content, HashedSources
+from .text_blocks import Block, Statistics, cut_blocks, last_of, measure_block
+from .tokenizers import BOUNDARY, Spelling, Tokenizer
 from .word_tokenizer import WordNumbers
+from .worker_processes import map_in_processes, processors
 
 BLOCK = 1 << 20  # the number of token ids that are processed together
-MIN_CHARACTERS = 1 << 16  # the smallest number of characters of lines that are encoded together
-EMPTY_LINE = re.compile(r"(?<=\n)\n")
+PARALLEL_BYTES = 32_000_000  # the size of a text from which on it is encoded in several processes
+VERSION = 1  # increased whenever the blocks change, so that a text which was begun before is begun again
 
 
-@dataclass
-class Statistics:
-    """Counts of a text."""
-
-    tokens: int = 0  # tokens, with boundary symbols
-    documents: int = 0  # documents; in unit line every line is a document
-    lines: int = 0  # line ends; a last line without a line end counts too
-    empty_lines: int = 0  # lines without content
-    words: int = 0  # words separated by white space
-    characters: int = 0  # characters, with line ends
-    bytes: int = 0  # bytes in UTF-8 after CRLF became LF
-    unknown_tokens: int = 0  # tokens that are not in the vocabulary
-    spelling_nats: float = 0.0  # the cost in nats of spelling out the unknown words or characters
-
-    def add(self, part: "Statistics") -> None:
-        """Add the counts of a part of the text."""
-        for name, value in vars(part).items():
-            setattr(self, name, getattr(self, name) + value)
-
-    def save(self, folder: Path) -> None:
-        """Write ``statistics.json``."""
-        (folder / "statistics.json").write_text(json.dumps(vars(self)))
-
-
-def write_encoded(folder: Path, sources: Sequence[Source], tokenizer: Tokenizer, *, unit: str) -> None:
+def write_encoded(
+    folder: Path, sources: Sequence[Source], tokenizer: Tokenizer, *, unit: str, content: Content | None = None
+) -> None:
     """Write ``ids.bin`` (see `id_type`), ``statistics.json``, and for unit ``line`` the ends of lines, ``ends.bin``.
 
+    Args:
+        folder: the folder to write, which may hold what a killed process wrote of the same text.
+        sources: the text.
+        tokenizer: encodes the text.
+        unit: ``stream`` or ``line``.
+        content: the content of the text, as `content_of` returns it; None if it is not known.
+
     Raises:
-        InputError: the text cannot be read, or it is empty.
+        InputError: the text cannot be read, it is empty, or it changed.
+        TrainingError: the disk has no room for the encoded text.
     """
-    statistics, symbols = Statistics(), Spelling.count_symbols([])
-    with (folder / "ids.bin").open("wb") as file:
-        for text, ids in _encoded(folder, sources, tokenizer, unit, statistics):
-            file.write(ids.astype(id_type(tokenizer)).tobytes())
-            if unknown := tokenizer.count_unknown(ids):
-                statistics.unknown_tokens += unknown
-                pieces = tokenizer.unknown_pieces(text)
-                if unit == "line":  # the boundary symbol stands for every line end, so that none is unknown
-                    pieces = [piece for piece in pieces if piece != "\n"]
-                symbols += Spelling.count_symbols(pieces)
+    names = ("ids.bin", "ends.bin") if unit == "line" else ("ids.bin",)
+
+    def contents(encoded: EncodedBlock, before: int) -> dict[str, bytes]:
+        ends = (before + encoded.sizes.cumsum()).astype(np.int64)
+        return {"ids.bin": encoded.ids.tobytes(), "ends.bin": ends.tobytes()}
+
+    with _opened(folder, names) as files:
+        ending = _write_blocks(files, sources, BlockEncoder(tokenizer, unit), contents, unit=unit, content=content)
+    statistics, symbols = _finish(folder / "ids.bin", files, ending, tokenizer, sources, unit=unit)
     if statistics.unknown_tokens:
         statistics.spelling_nats = tokenizer.spelling.nats(symbols)
-    statistics.save(folder)
+    _save(folder, statistics)
 
 
-def write_words(folder: Path, sources: Sequence[Source], config: TokenizerConfig, *, unit: str) -> Tokenizer:
+def write_words(
+    folder: Path, sources: Sequence[Source], config: TokenizerConfig, *, unit: str, content: Content | None = None
+) -> Tokenizer:
     """Learn words and write the same files as `write_encoded`, but read the text only once.
 
-    Raises:
-        InputError: the text cannot be read, or it is empty.
+    The arguments and errors are those of `write_encoded`.
     """
-    word_numbers, statistics = WordNumbers(config), Statistics()
-    numbers_file = folder / "numbers.bin"
-    with numbers_file.open("wb") as file:
-        for _, ids in _encoded(folder, sources, word_numbers, unit, statistics):
-            file.write(ids.tobytes())
+    names = ("numbers.bin", "words.txt", *(("ends.bin",) if unit == "line" else ()))
+    numberer = WordNumberer(config, unit)
+    with _opened(folder, names) as files:
+        word_numbers = WordNumbers(config)
+        if files.parts:
+            known = (folder / "words.txt").read_bytes().decode().split("\n")[:-1]
+            deque(word_numbers.ids(known), maxlen=0)
+
+        def contents(encoded: EncodedBlock, before: int) -> dict[str, bytes]:
+            count = len(word_numbers)
+            assert encoded.words is not None
+            numbers = np.fromiter(word_numbers.ids(encoded.words), dtype=np.int32, count=len(encoded.words))
+            new = "".join(f"{word}\n" for word in word_numbers.numbered(count))
+            ends = (before + encoded.sizes.cumsum()).astype(np.int64)
+            written = numbers[encoded.ids].tobytes()
+            return {"numbers.bin": written, "words.txt": new.encode(), "ends.bin": ends.tobytes()}
+
+        ending = _write_blocks(files, sources, numberer, contents, unit=unit, content=content, copies=2)
+    statistics, _ = _finish(folder / "numbers.bin", files, ending, word_numbers, sources, unit=unit)
     if not statistics.words:
         raise no_text(sources)
-    numbers = np.memmap(numbers_file, dtype=np.int32, mode="r")
+    numbers = np.memmap(folder / "numbers.bin", dtype=np.int32, mode="r")
     blocks = [numbers[start : start + BLOCK] for start in range(0, len(numbers), BLOCK)]
     none = np.zeros(len(word_numbers), dtype=np.int64)
     counts = sum((np.bincount(block, minlength=len(word_numbers)) for block in blocks), start=none)
@@ -87,16 +100,12 @@ def write_words(folder: Path, sources: Sequence[Source], config: TokenizerConfig
     with (folder / "ids.bin").open("wb") as file:
         for block in blocks:
             file.write(tokens[block].tobytes())
-    numbers_file.unlink()
     statistics.unknown_tokens = int(counts[tokens == tokenizer.unknown_id].sum())
     statistics.spelling_nats = tokenizer.spelling.nats(symbols)
-    statistics.save(folder)
+    _save(folder, statistics)
+    for name in ("numbers.bin", "words.txt"):
+        (folder / name).unlink()
     return tokenizer
-
-
-def id_type(tokenizer: Tokenizer) -> type[np.unsignedinteger]:
-    """Return the type of the ids in a file."""
-    return np.uint16 if tokenizer.vocabulary_size <= 1 << 16 else np.uint32
 
 
 def measure(sources: Sequence[Source], *, unit: str, words: bool = True) -> Iterator[tuple[str, Statistics]]:
@@ -105,21 +114,10 @@ def measure(sources: Sequence[Source], *, unit: str, words: bool = True) -> Iter
     Each part is some lines with their line ends, or a piece of the stream (see `encode_corpus`). If ``words`` are not
     counted, a correction is returned that the caller adds to its own count.
     """
-    if unit == "line":
-        for text in _joined(read_whole_lines(sources)):
-            lines = text.split("\n")[:-1]
-            empty = lines.count("") + sum(map(str.isspace, lines))
-            word_count = len(text.split()) if words else 0
-            yield text, Statistics(0, len(lines), len(lines), empty, word_count, len(text), len(text.encode()))
-        return
     last = "\n"
-    for text, begins_document in read_pieces(sources):
-        line_ends = text.count("\n") + int(begins_document and last != "\n")
-        empty = len(EMPTY_LINE.findall(("\n" if begins_document else last) + text))
-        continues_word = not (begins_document or last.isspace() or text[:1].isspace())
-        word_count = (len(text.split()) if words else 0) - int(continues_word)
-        yield text, Statistics(0, int(begins_document), line_ends, empty, word_count, len(text), len(text.encode()))
-        last = text[-1:] or "\n"
+    for block in cut_blocks(sources, unit=unit):
+        yield from measure_block(block, unit=unit, words=words)
+        last = block.pieces[-1].text[-1:] or "\n"
     if last != "\n":
         yield "", Statistics(lines=1)
 
@@ -130,43 +128,155 @@ def no_text(sources: Sequence[Source]) -> InputError:
     return InputError(f"{names}: empty, no text to read; check the file")
 
 
-def _encoded(
-    folder: Path, sources: Sequence[Source], tokenizer: Tokenizer, unit: str, total: Statistics
-) -> Iterator[tuple[str, np.ndarray]]:
-    """Iterate over texts and their tokens, with boundaries between documents; fill ``total`` and write ``ends.bin``."""
-    ends, last, ends_lines = array("q"), "\n", tokenizer.ends_lines
-    for text, statistics in measure(sources, unit=unit, words=not ends_lines):
-        if unit == "line":
-            ids, sizes = tokenizer.encode_lines(text)
-            ends.extend((total.tokens + sizes.cumsum()).tolist())
-        else:
-            is_new = bool(statistics.documents) or not total.tokens
-            ids = tokenizer.encode(text) if is_new else tokenizer.encode_continued(text)
-            if statistics.documents and total.tokens and not (ends_lines and last == "\n"):
-                ids = np.concatenate([BOUNDARY, ids])  # not if a line end is the boundary symbol already
-            last = text[-1:] or last
-        statistics.tokens = len(ids)
-        statistics.words += int(np.count_nonzero(ids != END)) if ends_lines else 0
-        total.add(statistics)
-        yield text, ids
-    if unit == "stream" and ends_lines and last != "\n":
+def name_text(sources: Sequence[Source]) -> str:
+    """Return a short name of a text."""
+    return sources[0].name + (f" and {len(sources) - 1:,} more" if len(sources) > 1 else "")
+
+
+@dataclass
+class _Totals:
+    """What is known of the part of a text that is written."""
+
+    statistics: Statistics = field(default_factory=Statistics)  # its counts, without the cost of spelling
+    symbols: np.ndarray | None = None  # the symbols of its unknown words or characters (257,), if there are any
+    bytes: int = 0  # its size in the sources
+
+    @classmethod
+    def of(cls, files: JournaledFiles) -> "_Totals":
+        if not files.facts:
+            return cls()
+        fields = json.loads(files.facts)
+        symbols = None if fields["symbols"] is None else np.array(fields["symbols"])
+        return cls(Statistics(**fields["statistics"]), symbols, fields["bytes"])
+
+    def add(self, encoded: EncodedBlock, read: int) -> None:
+        self.statistics.add(encoded.statistics)
+        if encoded.symbols is not None:
+            self.symbols = encoded.symbols + (0 if self.symbols is None else self.symbols)
+        self.bytes = read
+
+    def to_json(self) -> str:
+        symbols = None if self.symbols is None else self.symbols.tolist()
+        return json.dumps({"statistics": vars(self.statistics), "symbols": symbols, "bytes": self.bytes})
+
+
+class _OtherTextError(Exception):
+    """Blocks in a folder are not those of the text."""
+
+
+def _opened(folder: Path, names: tuple[str, ...]) -> JournaledFiles:
+    sizes = (text_blocks.BLOCK_CHARACTERS, text_blocks.MIN_CHARACTERS, PIECE_BYTES)
+    return JournaledFiles(folder, names, [VERSION, *sizes])
+
+
+def _write_blocks(
+    files: JournaledFiles,
+    sources: Sequence[Source],
+    encode: Callable[[Block], EncodedBlock],
+    contents: Callable[[EncodedBlock, int], Mapping[str, bytes]],
+    *,
+    unit: str,
+    content: Content | None,
+    copies: int = 1,
+) -> tuple[str, str]:
+    """Encode a text and append it to files, except what they hold already; ``contents`` returns the bytes of a block.
+
+    Returns:
+        The last character of the last piece, or a line end if it has none; and the last character of all.
+    """
+    try:
+        return _write_missing(files, sources, encode, contents, unit=unit, content=content, copies=copies)
+    except _OtherTextError:
+        files.clear()
+        return _write_missing(files, sources, encode, contents, unit=unit, content=content, copies=copies)
+
+
+def _write_missing(
+    files: JournaledFiles,
+    sources: Sequence[Source],
+    encode: Callable[[Block], EncodedBlock],
+    contents: Callable[[EncodedBlock, int], Mapping[str, bytes]],
+    *,
+    unit: str,
+    content: Content | None,
+    copies: int,
+) -> tuple[str, str]:
+    hashed, done, totals = HashedSources(sources), len(files.parts), _Totals.of(files)
+    total = content.bytes if content is not None and content.bytes >= PARALLEL_BYTES else 0
+    progress = ReadingProgress(f"reading {name_text(sources)}", total)
+    cuts: deque[Content] = deque()  # what was read up to the end of each block that is being encoded
+    ending = ["\n", "\n"]
+
+    def missing() -> Iterator[Block]:
+        for i, block in enumerate(cut_blocks(hashed.sources, unit=unit)):
+            ending[:] = block.pieces[-1].text[-1:] or "\n", last_of(block.pieces, block.last_character)
+            if i >= done:
+                cuts.append(hashed.content)
+                yield block
+            elif hashed.content.digest != files.parts[i]:
+                raise _OtherTextError
+            else:
+                progress.skip(hashed.bytes)
+
+    def append(encoded: EncodedBlock) -> None:
+        cut, written = cuts.popleft(), contents(encoded, totals.statistics.tokens)
+        totals.add(encoded, cut.bytes)
+        files.append(cut.digest, written, totals.to_json())
+        progress.update(cut.bytes)
+
+    blocks = missing()
+    for block in blocks:
+        if totals.statistics.tokens:
+            rest = (other._replace(is_first=False) for other in itertools.chain([block], blocks))
+            if total:
+                _check_space(files, total / totals.bytes, copies)
+            for encoded in map_in_processes(encode, rest, processors() if total else 1):
+                append(encoded)
+            break
+        append(encode(block))  # in this process, to know whether a token comes before the next
+    hashed.require(content)
+    return ending[0], ending[1]
+
+
+def _check_space(files: JournaledFiles, parts: float, copies: int) -> None:
+    """Raise TrainingError if the disk has no room for ``copies`` of the files with ``parts`` times what is written."""
+    written = sum(files.sizes.values())
+    needed = round(written * copies * parts - written)
+    free = shutil.disk_usage(files.folder).free
+    if needed > free:
+        raise TrainingError(
+            f"{files.folder.parent}: {needed / 1e6:,.1f} MB are needed for the encoded text, {free / 1e6:,.1f} MB are "
+            "free; make room, or move the cache to another disk with $SERIATIM_CACHE"
+        )
+
+
+def _finish(
+    path: Path,
+    files: JournaledFiles,
+    ending: tuple[str, str],
+    tokenizer: Tokenizer,
+    sources: Sequence[Source],
+    *,
+    unit: str,
+) -> tuple[Statistics, np.ndarray]:
+    """Write the end of a text; return its counts, and those of the symbols of unknown words and characters.
+
+    Raises:
+        InputError: there is no text.
+    """
+    totals = _Totals.of(files)
+    total, symbols = totals.statistics, totals.symbols
+    total.lines += int(unit == "stream" and ending[0] != "\n")
+    if unit == "stream" and tokenizer.ends_lines and ending[1] != "\n":
         total.tokens += 1
-        yield "", BOUNDARY
+        with path.open("ab") as file:
+            file.write(BOUNDARY.astype(id_type(tokenizer)).tobytes())
     if not total.tokens or (unit == "line" and total.empty_lines == total.lines):
         raise no_text(sources)
-    if unit == "line":
-        np.frombuffer(ends, dtype=np.int64).tofile(folder / "ends.bin")
+    return total, Spelling.count_symbols([]) if symbols is None else symbols
 
 
-def _joined(texts: Iterable[str]) -> Iterator[str]:
-    """Join short texts until they have ``MIN_CHARACTERS``."""
-    parts: list[str] = []
-    size = 0
-    for text in texts:
-        parts.append(text)
-        size += len(text)
-        if size >= MIN_CHARACTERS:
-            yield "".join(parts)
-            parts, size = [], 0
-    if parts:
-        yield "".join(parts)
+def _save(folder: Path, statistics: Statistics) -> None:
+    """Write the counts of a text, which is then complete."""
+    (folder / "statistics.json").write_text(json.dumps(vars(statistics)))
+    (folder / JOURNAL).unlink()

@@ -10,12 +10,13 @@ import io
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
+from pathlib import Path
 from typing import BinaryIO
 
 from ..core.errors import InputError
 from .pipes import PIECE_BYTES
-from .readers import UNREADABLE, Source, unreadable
+from .readers import UNREADABLE, Source, is_compressed, unreadable
 
 NOTHING = "none"
 """The value of ``data.valid`` that holds nothing out."""
@@ -63,7 +64,7 @@ def line_part(source: Source, share: float, *, held_out: bool) -> Source:
             if is_held_out(text, share) == held_out:
                 yield line if line.endswith(b"\n") else line + b"\n"
 
-    return _part(source, lines, held_out=held_out)
+    return _part(source, lines, f"lines {share} {source.format}", held_out=held_out)
 
 
 def end_part(sources: list[Source], share: float, *, held_out: bool) -> list[Source]:
@@ -76,7 +77,8 @@ def end_part(sources: list[Source], share: float, *, held_out: bool) -> list[Sou
             if (start >= cut) == held_out:
                 parts.append(source)
         else:
-            parts.append(_part(source, functools.partial(_cut, at=cut - start, end=held_out), held_out=held_out))
+            choose = functools.partial(_cut, at=cut - start, end=held_out)
+            parts.append(_part(source, choose, f"end {cut - start}", held_out=held_out))
         start += size
     return parts
 
@@ -98,14 +100,23 @@ def _text_of(line: str) -> str:
 
 def _cut(file: BinaryIO, *, at: int, end: bool) -> Iterator[bytes]:
     """Yield the lines that begin before the byte ``at``, or the lines from there on."""
-    place = 0
-    for line in file:
-        if (place >= at) == end:
-            yield line
-        place += len(line)
+    place, is_cut = 0, False
+    while block := file.read(PIECE_BYTES):
+        cut = 0 if is_cut else len(block)
+        if not is_cut and place + len(block) >= at and (found := block.find(b"\n", max(0, at - 1 - place))) >= 0:
+            cut, is_cut = found + 1, True
+        if part := block[cut:] if end else block[:cut]:
+            yield part
+        if is_cut and not end:
+            return
+        place += len(block)
 
 
 def _size(source: Source) -> int:
+    """Return the size of a text; only compressed files and those that are not on the disk are read."""
+    if len(source.origin) == 1 and not is_compressed(Path(source.origin[0])):
+        with suppress(OSError):  # which reading reports
+            return Path(source.origin[0]).stat().st_size
     size = 0
     try:
         with source.open() as file:
@@ -116,9 +127,13 @@ def _size(source: Source) -> int:
     return size
 
 
-def _part(source: Source, choose: Callable[[BinaryIO], Iterator[bytes]], *, held_out: bool) -> Source:
+def _part(source: Source, choose: Callable[[BinaryIO], Iterator[bytes]], which: str, *, held_out: bool) -> Source:
+    """Return a part of a file; ``which`` says which, for the record of what was read."""
     name = f"{source.name} (the held-out part)" if held_out else source.name
-    return source._replace(name=name, open=lambda: io.BufferedReader(_Pieces(source.open(), choose), PIECE_BYTES))
+    origin = (*source.origin, which, str(held_out)) if source.origin else ()
+    return source._replace(
+        name=name, open=lambda: io.BufferedReader(_Pieces(source.open(), choose), PIECE_BYTES), origin=origin
+    )
 
 
 class _Pieces(io.RawIOBase):

@@ -41,6 +41,7 @@ class Source(NamedTuple):
     name: str  # its name in messages
     open: Callable[[], AbstractContextManager[BinaryIO]]  # opens it
     format: str  # text, jsonl or tsv, as far as it is known; else text
+    origin: tuple[str, ...] = ()  # the path of a file on the disk, and what says which part of it; empty if unknown
 
 
 class Piece(NamedTuple):
@@ -73,7 +74,8 @@ def find_sources(
     sources = []
     for name, path in find_paths(spec, suffixes).items():
         named = "jsonl" if plain_name(name).endswith(JSONL_SUFFIXES) else "text"
-        sources.append(Source(name, functools.partial(_open, path), named if file_format == "auto" else file_format))
+        chosen = named if file_format == "auto" else file_format
+        sources.append(Source(name, functools.partial(_open, path), chosen, (str(path.absolute()),)))
     return sources
 
 
@@ -152,6 +154,11 @@ def read_whole_lines(sources: Iterable[Source]) -> Iterator[str]:
             unfinished.append(text[cut:])
     if unfinished:
         yield "".join([*unfinished, "\n"])
+
+
+def is_compressed(path: Path) -> bool:
+    """Return whether a file is decompressed while it is read."""
+    return path.suffix.lower() == ".gz"
 
 
 def read_objects(source: Source, repairs: Repairs | None = None) -> Iterator[tuple[int, dict[str, object]]]:
@@ -286,4 +293,4 @@ def _decode(raw: bytes, name: str, line: int) -> str:
 
 
 def _open(path: Path) -> BinaryIO:
-    return cast(BinaryIO, gzip.open(path, "rb")) if path.suffix.lower() == ".gz" else path.open("rb")
+    return cast(BinaryIO, gzip.open(path, "rb")) if is_compressed(path) else path.open("rb")

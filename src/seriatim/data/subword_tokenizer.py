@@ -4,7 +4,6 @@
 ``unigram``: T. Kudo, "Subword regularization", ACL 2018. Both work on bytes, so that no text is unknown.
 """
 
-import itertools
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,11 +15,11 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from ..config import Tokenizer as TokenizerConfig
 from ..core.errors import InputError
-from .tokenizers import END, Tokenizer
+from .tokenizers import BOUNDARY, END, Tokenizer
 
 DEFAULT_SIZE = 8000
 PIECE_CHARACTERS = 20_000
-PIECES_TOGETHER = 64
+CHARACTERS_TOGETHER = 64 * PIECE_CHARACTERS
 WRAPPERS = ("truncation", "padding", "added_tokens", "normalizer", "post_processor")
 MODEL_SETTINGS = (
     *("dropout", "unk_token", "unk_id", "continuing_subword_prefix", "end_of_word_suffix"),
@@ -71,11 +70,29 @@ class SubwordTokenizer(Tokenizer):
 
     def encode(self, text: str) -> np.ndarray:
         """Return the id of each subword plus one ``(tokens,)``, int32."""
+        parts = self._encode_pieces(_pieces(self.prepare(text)))
+        return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int32)
+
+    def encode_lines(self, text: str) -> tuple[np.ndarray, np.ndarray]:
+        """Encode lines as every tokenizer does, but many at once."""
+        lines = [list(_pieces(self.prepare(line))) for line in text.split("\n")[:-1]]
+        parts = self._encode_pieces(piece for line in lines for piece in line)
+        lengths = np.cumsum([0, *map(len, parts)])
+        counts = np.cumsum([0, *map(len, lines)])  # of pieces
+        sizes = np.diff(lengths[counts]) + 1
+        ids = np.full(int(sizes.sum()), END, dtype=np.int32)
+        is_end = np.zeros(len(ids), dtype=bool)
+        is_end[np.cumsum(sizes) - 1] = True
+        ids[~is_end] = np.concatenate([BOUNDARY[:0], *parts])
+        return ids, sizes
+
+    def _encode_pieces(self, pieces: Iterable[str]) -> list[np.ndarray]:
+        """Return the ids of each piece."""
         parts: list[np.ndarray] = []
-        for group in _groups(_pieces(self.prepare(text))):
+        for group in _groups(pieces):
             encoded = self.inner.encode_batch_fast(group, add_special_tokens=False)
-            parts += [np.array(part.ids, dtype=np.int32) for part in encoded]
-        return np.concatenate(parts) + np.int32(1) if parts else np.zeros(0, dtype=np.int32)
+            parts += [np.array(part.ids, dtype=np.int32) + np.int32(1) for part in encoded]
+        return parts
 
     def token_bytes(self, token: int) -> bytes:
         """Return the bytes of a subword, which may be part of a character."""
@@ -138,8 +155,16 @@ def _pieces(text: str) -> Iterable[str]:
 
 
 def _groups(pieces: Iterable[str]) -> Iterator[list[str]]:
-    rest = iter(pieces)
-    while group := list(itertools.islice(rest, PIECES_TOGETHER)):
+    """Group pieces that are encoded together."""
+    group: list[str] = []
+    characters = 0
+    for piece in pieces:
+        group.append(piece)
+        characters += len(piece)
+        if characters >= CHARACTERS_TOGETHER:
+            yield group
+            group, characters = [], 0
+    if group:
         yield group
 
 

@@ -117,10 +117,19 @@ def load_tokenizer(path: Path) -> Tokenizer:
     """Read a `tokenizer.json`; raise InputError if it is missing or damaged, or another program wrote it."""
     text = read_text(path, max_bytes=MAX_FILE_BYTES, remedy="check that this is the folder of a run")
     try:
-        tokenizer = _from_json(json.loads(text))
+        return tokenizer_from_json(text)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         problem = "damaged, or not a tokenizer of Seriatim; restore it from the run it belongs to"
         raise InputError(f"{path}: {problem}") from None
+
+
+def tokenizer_from_json(text: str) -> Tokenizer:
+    """Return the tokenizer of the content of a `tokenizer.json`.
+
+    Raises:
+        ValueError, KeyError, TypeError, AttributeError, RecursionError: no tokenizer of Seriatim has this content.
+    """
+    tokenizer = _from_json(json.loads(text))
     tokenizer.__dict__["_json"] = text
     return tokenizer
 

@@ -105,6 +105,14 @@ class WordNumbers(WordTokenizer):
         """Iterate over the numbers of some words."""
         return map(self._ids.__getitem__, words)
 
+    def numbered(self, start: int = 0) -> Iterator[str]:
+        """Iterate over the words, in the order of their numbers from ``start``; those of 0 and 1 are no words."""
+        return itertools.islice(self._ids, start, None)
+
+    def count_unknown(self, ids: np.ndarray) -> int:
+        """Return 0: the number of the word ``<unk>`` is not that of an unknown word."""
+        return 0
+
     def tokenizer(self, counts: Sequence[int]) -> tuple[WordTokenizer, np.ndarray, np.ndarray]:
         """Return the tokenizer of the text, given how often each number occurs in it.
 

@@ -16,7 +16,7 @@ from ..core.errors import InputError
 from ..core.state import State
 from ..data.batching import Batches
 from ..data.corpus import Corpus
-from ..data.encoding import Statistics
+from ..data.text_blocks import Statistics
 from ..models.base_models import TextModel
 from .intervals import Metrics
 

@@ -10,7 +10,7 @@ from ..core.errors import InputError
 from ..data.arguments import check_text, iterate_items
 from ..data.batching import Batches
 from ..data.corpus import Corpus
-from ..data.encoding import Statistics
+from ..data.text_blocks import Statistics
 from ..data.tokenizers import END, Tokenizer
 from ..evaluation.perplexity import LINES_TOGETHER, WINDOW
 from ..models.base_models import TextModel

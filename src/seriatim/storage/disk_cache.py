@@ -17,6 +17,7 @@ from .atomic_files import PARTIAL, flush, write_whole
 DAY = 24 * 60 * 60
 CHECKSUMS = "checksums.json"
 """The file with the CRC-32 of every other file of a cached folder, which detects damage at the speed of memory."""
+LOCKS = "locks"
 BLOCK = 1 << 20  # the number of bytes that are read at once
 
 
@@ -52,18 +53,36 @@ def cached(name: str, make: Callable[[Path], None]) -> Path:
     that a killed process left incomplete are removed after a day.
     """
     folder = cache_folder() / name
-    if folder.is_dir():
-        damaged = damage(folder)
-        if damaged is None:
-            return folder
-        if damaged != CHECKSUMS:  # folders of earlier versions have no checksums
-            warnings.warn(f"{folder / damaged}: damaged; this entry of the cache is built again", stacklevel=2)
-        shutil.rmtree(folder, ignore_errors=True)
-    for old in folder.parent.glob(f"*{PARTIAL}"):
-        with suppress(OSError):  # another process may be renaming it
-            if time.time() - old.stat().st_mtime > DAY:
-                shutil.rmtree(old)
+    if intact(folder):
+        return folder
+    remove_old(folder.parent)
     partial = Path(tempfile.mkdtemp(prefix=f"{name}.", suffix=PARTIAL, dir=folder.parent))
+    try:
+        complete(folder, partial, make)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return folder
+
+
+def intact(folder: Path) -> bool:
+    """Return whether a folder of the cache exists; a damaged one is removed with a warning."""
+    if not folder.is_dir():
+        return False
+    damaged = damage(folder)
+    if damaged is None:
+        return True
+    if damaged != CHECKSUMS:  # folders of earlier versions have no checksums
+        warnings.warn(f"{folder / damaged}: damaged; this entry of the cache is built again", stacklevel=4)
+    shutil.rmtree(folder, ignore_errors=True)
+    return False
+
+
+def complete(folder: Path, partial: Path, make: Callable[[Path], None]) -> None:
+    """Let ``make`` fill the folder ``partial``, flush it, and rename it to ``folder``, unless that was made meanwhile.
+
+    Raises:
+        OSError: the cache cannot be written; its file name is that of the cache.
+    """
     try:
         make(partial)
         seal(partial)
@@ -79,9 +98,22 @@ def cached(name: str, make: Callable[[Path], None]) -> Path:
         if error.errno is not None and error.filename is None:
             error.filename = f"{folder.parent} (the cache; set $SERIATIM_CACHE to move it)"
         raise
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-    return folder
+
+
+def remove_old(cache: Path) -> None:
+    """Remove the folders that killed processes left incomplete a day ago or earlier."""
+    for old in cache.glob(f"*{PARTIAL}"):
+        with suppress(OSError):  # another process may be renaming it
+            latest = max(path.stat().st_mtime for path in (old, *old.rglob("*")))
+            if time.time() - latest > DAY:
+                shutil.rmtree(old)
+
+
+def lock_of(partial: Path) -> Path:
+    """Return the lock of an incomplete folder of the cache; it is an empty file that is never removed."""
+    folder = partial.parent / LOCKS
+    folder.mkdir(exist_ok=True)
+    return folder / partial.name
 
 
 def seal(folder: Path) -> None:

@@ -17,8 +17,8 @@ from ..core.errors import InputError
 from ..core.state import State
 from ..data.batching import Batches, Windows
 from ..data.corpus import Corpus
-from ..data.encoding import Statistics
 from ..data.readers import read_pieces
+from ..data.text_blocks import Statistics
 from ..data.tokenizers import END
 from ..evaluation.context_use import (
     ContextExcess,

@@ -1,0 +1,145 @@
+"""The content of a text: its digest and size, which are remembered for files that did not change.
+
+A text that is read is hashed at the same time, so that a change while it is read is noticed.
+"""
+
+import functools
+import hashlib
+import json
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, NamedTuple, cast
+
+from ..core.errors import InputError
+from ..storage.disk_cache import cached
+from .readers import UNREADABLE, Source, unreadable
+
+BLOCK = 1 << 20  # the number of bytes that are read at once
+RACY_SECONDS = 2.0
+"""A file that was modified less than this time ago may be modified again without a new time of modification."""
+VERSION = 1
+
+
+class Content(NamedTuple):
+    """What was read from some sources."""
+
+    digest: str  # equal exactly for the same bytes in files of the same formats
+    bytes: int  # the number of bytes, decompressed
+
+
+class HashedSources:
+    """Sources that are read once, in order, and hashed meanwhile."""
+
+    def __init__(self, sources: Sequence[Source]) -> None:
+        self.sources = [source._replace(open=functools.partial(_Hashed, self, source)) for source in sources]
+        self.names = sources
+        self.digest = hashlib.blake2b(digest_size=16)
+        self.bytes = 0
+
+    @property
+    def content(self) -> Content:
+        """Return what was read until now."""
+        return Content(self.digest.hexdigest(), self.bytes)
+
+    def add(self, block: bytes) -> None:
+        """Add bytes that were read."""
+        self.digest.update(block)
+        self.bytes += len(block)
+
+    def require(self, expected: Content | None) -> None:
+        """Raise InputError if the text, which was read whole, is not the one that is expected."""
+        if expected is not None and self.content != expected:
+            raise changed(self.names)
+
+
+class _Hashed:
+    """An open file that passes on what is read."""
+
+    def __init__(self, owner: HashedSources, source: Source) -> None:
+        self._owner, self._opened = owner, source.open()
+        owner.digest.update(f"\0{source.format}\0".encode())
+
+    def __enter__(self) -> BinaryIO:
+        self._file = self._opened.__enter__()
+        return cast(BinaryIO, self)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        return self._opened.__exit__(kind, error, trace)
+
+    def read(self, size: int = -1) -> bytes:
+        block = self._file.read(size)
+        self._owner.add(block)
+        return block
+
+
+def changed(sources: Sequence[Source]) -> InputError:
+    """Return the error for a text that changed while it was read."""
+    names = ", ".join(source.name for source in sources[:3])
+    more = f" and {len(sources) - 3:,} more" if len(sources) > 3 else ""
+    return InputError(f"{names}{more}: changed while it was read; run again when it is complete")
+
+
+def content_of(sources: Sequence[Source]) -> Content:
+    """Return the content of a text; files that did not change since an earlier call are not read again.
+
+    Raises:
+        InputError: the text cannot be read.
+    """
+    before = _states(sources)
+    if before is None:
+        return _read_content(sources)
+    newest = max((state.changed_ns for state in before), default=0)
+    if time.time_ns() - newest < RACY_SECONDS * 1e9:  # also if the clock of another machine is ahead
+        return _read_content(sources)
+    identity = json.dumps(
+        [VERSION, [source.format for source in sources], [source.origin for source in sources], before]
+    )
+    name = f"content-{hashlib.blake2b(identity.encode(), digest_size=16).hexdigest()}"
+
+    def write(folder: Path) -> None:
+        content = _read_content(sources)
+        if _states(sources) != before:
+            raise changed(sources)
+        (folder / "content.json").write_text(json.dumps(content))
+
+    return Content(*json.loads((cached(name, write) / "content.json").read_text()))
+
+
+class _State(NamedTuple):
+    """What the file system says about a file; equal values mean that the file did not change."""
+
+    size: int
+    modified_ns: int
+    changed_ns: int  # the time of the last change of content, name or permissions, which programs cannot set
+    inode: int
+    device: int
+
+
+def _states(sources: Sequence[Source]) -> list[_State] | None:
+    """Return the states of the files of some sources; None if one of them is not a file of the disk."""
+    states = []
+    for source in sources:
+        try:
+            status = os.stat(source.origin[0])
+        except (IndexError, OSError):
+            return None
+        times = status.st_mtime_ns, max(status.st_mtime_ns, status.st_ctime_ns)
+        states.append(_State(status.st_size, *times, status.st_ino, status.st_dev))
+    return states
+
+
+def _read_content(sources: Sequence[Source]) -> Content:
+    hashed = HashedSources(sources)
+    for source, reader in zip(sources, hashed.sources, strict=True):
+        try:
+            with reader.open() as file:
+                while file.read(BLOCK):
+                    pass
+        except UNREADABLE as error:
+            raise unreadable(source, error) from None
+    return hashed.content

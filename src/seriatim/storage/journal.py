@@ -1,0 +1,108 @@
+"""Files that grow part by part, with a journal of the parts: what a killed process wrote whole is used again.
+
+Every part is appended to the files first and to the journal afterwards, with its sizes and checksums. A part that is
+not in the journal, or that differs from its checksums, is cut off when the files are opened again.
+"""
+
+import json
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO
+
+JOURNAL = "journal.jsonl"
+
+
+class JournaledFiles:
+    """Some files of a folder that are appended to together.
+
+    Args:
+        folder: the folder.
+        names: the files.
+        settings: what the parts depend on. Files that were written with other settings are written again from the
+            beginning.
+    """
+
+    def __init__(self, folder: Path, names: tuple[str, ...], settings: object) -> None:
+        self.folder, self.names = folder, names
+        self.parts: list[str] = []
+        """What identifies each part, in order; see `append`."""
+        self.facts = ""
+        """The facts given with the last part; empty if there is none."""
+        self.sizes = dict.fromkeys(names, 0)
+        """The number of bytes of each file."""
+        self._first_line = json.dumps({"files": names, "settings": settings})
+        whole_bytes = self._read_whole_parts()
+        self._files = {name: (folder / name).open("ab", buffering=0) for name in (*names, JOURNAL)}
+        for name, size in {**self.sizes, JOURNAL: whole_bytes}.items():
+            self._files[name].truncate(size)
+        if not whole_bytes:
+            self._write(JOURNAL, f"{self._first_line}\n".encode())
+
+    def __enter__(self) -> "JournaledFiles":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for file in self._files.values():
+            file.close()
+
+    def append(self, part: str, contents: Mapping[str, bytes], facts: str) -> None:
+        """Append to the files.
+
+        Args:
+            part: identifies the part, for instance by a digest of what it was made from.
+            contents: the bytes to append to each file.
+            facts: a text that replaces the one of the part before.
+        """
+        checksums = {name: zlib.crc32(contents[name]) for name in self.names}
+        sizes = {name: self.sizes[name] + len(contents[name]) for name in self.names}
+        for name in self.names:
+            self._write(name, contents[name])
+        entry = {"part": part, "sizes": sizes, "checksums": checksums, "facts": facts}
+        self._write(JOURNAL, json.dumps(entry).encode() + b"\n")
+        self.parts.append(part)
+        self.facts, self.sizes = facts, sizes
+
+    def clear(self) -> None:
+        """Remove all parts."""
+        for file in self._files.values():
+            file.truncate(0)
+        self._write(JOURNAL, f"{self._first_line}\n".encode())
+        self.parts, self.facts, self.sizes = [], "", dict.fromkeys(self.names, 0)
+
+    def _write(self, name: str, content: bytes) -> None:
+        rest = memoryview(content)
+        while rest:  # a write to a disk that is nearly full may write a part only
+            rest = rest[self._files[name].write(rest) or 0 :]
+
+    def _read_whole_parts(self) -> int:
+        """Read the journal up to the first part that is missing or damaged, and return the bytes of these lines."""
+        try:
+            first, *lines = (self.folder / JOURNAL).read_bytes().splitlines(keepends=True)
+            if first.decode() != f"{self._first_line}\n":
+                return 0
+            with ExitStack() as stack:
+                files = {name: stack.enter_context((self.folder / name).open("rb")) for name in self.names}
+                return len(first) + sum(map(len, self._whole_lines(lines, files)))
+        except (OSError, ValueError):  # a missing or empty file
+            return 0
+
+    def _whole_lines(self, lines: list[bytes], files: Mapping[str, BinaryIO]) -> Iterator[bytes]:
+        for line in lines:
+            try:
+                entry = json.loads(line)
+                sizes, checksums = entry["sizes"], entry["checksums"]
+            except (ValueError, KeyError, TypeError):  # the last line may be incomplete
+                return
+            for name, file in files.items():
+                added = sizes[name] - self.sizes[name]
+                content = file.read(added)
+                if len(content) < added or zlib.crc32(content) != checksums[name]:
+                    return
+            self.parts.append(entry["part"])
+            self.facts, self.sizes = entry["facts"], sizes
+            yield line

@@ -1,0 +1,53 @@
+"""Folders of the cache that take long to make: they are made once, and continued after the process was killed.
+
+While `cached` fills a folder under a new name each time, these are filled under one name, with a lock, by one process
+at a time.
+"""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from ..core.errors import InputError
+from .atomic_files import PARTIAL
+from .disk_cache import cache_folder, cached, complete, intact, lock_of, remove_old
+
+POLL_SECONDS = 1.0
+"""The time between two looks at a folder that another process is making."""
+
+
+def cached_in_parts(name: str, make: Callable[[Path], None], waiting: Callable[[], None] = lambda: None) -> Path:
+    """Return the folder ``name`` of the cache; as `cached`, but ``make`` may find what it wrote before it was killed.
+
+    ``waiting`` is called again and again while another process makes the same folder. Where the file system has no
+    locks, ``make`` always begins with an empty folder.
+    """
+    folder = cache_folder() / name
+    if intact(folder):
+        return folder
+    remove_old(folder.parent)
+    lock = FileLock(lock_of(folder.parent / f"{name}{PARTIAL}"), timeout=POLL_SECONDS)
+    try:
+        while not lock.is_locked:
+            try:
+                lock.acquire()
+            except Timeout:
+                waiting()
+    except (OSError, NotImplementedError):
+        return cached(name, make)
+    try:
+        if intact(folder):  # another process has made it
+            return folder
+        partial = folder.with_name(f"{name}{PARTIAL}")
+        partial.mkdir(exist_ok=True)
+        try:
+            complete(folder, partial, make)
+        except InputError:  # another attempt would fail, too
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
+        shutil.rmtree(partial, ignore_errors=True)  # only if another process has written the same content
+    finally:
+        lock.release()
+    return folder

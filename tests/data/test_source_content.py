@@ -1,0 +1,109 @@
+"""The remembered content of files: they are read again exactly if they may have changed."""
+
+import gzip
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from seriatim.core.errors import InputError
+from seriatim.data.holding_out import end_part, line_part
+from seriatim.data.readers import Source, find_sources
+from seriatim.data.source_content import Content, content_of
+
+
+@pytest.fixture
+def text(tmp_path: Path, monkeypatch) -> Path:
+    """A file that is not racy, because this test's clock is ahead."""
+    monkeypatch.setenv("SERIATIM_CACHE", str(tmp_path / "cache"))
+    real = time.time_ns
+    monkeypatch.setattr("seriatim.data.source_content.time.time_ns", lambda: real() + 60_000_000_000)
+    (tmp_path / "a.txt").write_text("one two\n" * 10)
+    return tmp_path / "a.txt"
+
+
+def watched(sources: list[Source], reads: list[str]) -> list[Source]:
+    def opened(source: Source):
+        reads.append(source.name)
+        return source.open()
+
+    return [source._replace(open=lambda source=source: opened(source)) for source in sources]
+
+
+def test_unchanged_files_are_read_once(text: Path) -> None:
+    reads: list[str] = []
+    sources = watched(find_sources(str(text)), reads)
+    first = content_of(sources)
+    assert first.bytes == 80
+    assert content_of(sources) == first
+    assert len(reads) == 1
+
+
+@pytest.mark.parametrize("how", ["longer", "same size", "old time", "replaced"])
+def test_changed_files_are_read_again(text: Path, how: str) -> None:
+    sources = find_sources(str(text))
+    before, status = content_of(sources), text.stat()
+    if how == "replaced":
+        (text.parent / "b.txt").write_text("two one\n" * 10)
+        os.utime(text.parent / "b.txt", ns=(status.st_atime_ns, status.st_mtime_ns))
+        (text.parent / "b.txt").replace(text)
+    else:
+        text.write_text(("two one\n" if how != "longer" else "one two\n\n") * 10)
+    if how == "old time":
+        os.utime(text, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert content_of(sources) != before
+    text.write_text("one two\n" * 10)
+    assert content_of(sources) == before
+
+
+def test_files_that_were_just_written_are_not_trusted(text: Path, monkeypatch) -> None:
+    monkeypatch.undo()
+    monkeypatch.setenv("SERIATIM_CACHE", str(text.parent / "cache"))
+    reads: list[str] = []
+    sources = watched(find_sources(str(text)), reads)
+    assert content_of(sources) == content_of(sources)
+    assert len(reads) == 2
+
+
+def test_parts_formats_and_compression_are_told_apart(text: Path) -> None:
+    with gzip.open(text.parent / "a.txt.gz", "wb") as file:
+        file.write(text.read_bytes())
+    (plain,), (packed,) = find_sources(str(text)), find_sources(str(text.parent / "a.txt.gz"))
+    parts = [
+        *(end_part([plain], share, held_out=held_out) for share in (0.1, 0.5) for held_out in (False, True)),
+        *([line_part(plain, 0.5, held_out=held_out)] for held_out in (False, True)),
+        [plain._replace(format="jsonl")],
+        [plain, plain],
+        [plain],
+    ]
+    found = [content_of(part) for part in parts for _ in range(2)]
+    assert found[::2] == found[1::2]
+    assert len(set(found)) >= len(parts) - 1  # one of the parts that `line_part` returns is empty or the whole text
+    assert content_of([packed]) == content_of([plain])
+
+
+def test_a_text_that_is_not_on_the_disk_is_always_read(text: Path) -> None:
+    reads: list[str] = []
+    (source,) = watched(find_sources(str(text)), reads)
+    assert content_of([source._replace(origin=())]) == content_of([source._replace(origin=())])
+    assert len(reads) == 2
+
+
+def test_a_file_that_was_removed_is_named(text: Path) -> None:
+    sources = find_sources(str(text))
+    text.unlink()
+    with pytest.raises(InputError, match=r"a\.txt: cannot be read \(No such file or directory\)"):
+        content_of(sources)
+
+
+def test_a_file_that_changes_while_it_is_read_is_refused(text: Path) -> None:
+    (source,) = find_sources(str(text))
+
+    def changing():
+        text.write_text("more " * 100)
+        return source.open()
+
+    with pytest.raises(InputError, match=r"a\.txt: changed while it was read"):
+        content_of([source._replace(open=changing)])
+    assert isinstance(content_of([source]), Content)
