@@ -1,15 +1,18 @@
 """A part of the training data is held out where no other data are given."""
 
 import gzip
+import io
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import seriatim
 from seriatim.cli.main import main
 from seriatim.config import resolve
 from seriatim.core.errors import InputError
-from seriatim.data.holding_out import MIN_ROWS, end_part, is_held_out, line_part, share_of, usual_share
+from seriatim.data.holding_out import MIN_ROWS, cut_at, end_part, is_held_out, line_part, share_of, usual_share
 from seriatim.data.readers import find_sources, read_lines, read_pieces
 from seriatim.runs.checking import check_training
 from seriatim.storage.weights import load_tensors
@@ -164,3 +167,20 @@ def test_equal_labelled_texts_are_on_the_same_side(tmp_path: Path) -> None:
     train, held = (set(task.labelled_items(*part)) for part in ((str(path), "train"), ("30%", "valid")))
     assert held
     assert not train & held
+
+
+@given(
+    st.lists(st.binary(max_size=6).map(lambda line: line.replace(b"\n", b"")), max_size=12), st.booleans(), st.data()
+)
+def test_the_end_of_a_file_is_cut_where_a_line_begins(lines: list[bytes], ended: bool, data: st.DataObject) -> None:
+    content = b"\n".join(lines) + (b"\n" if ended else b"")
+    at, size = data.draw(st.integers(1, max(1, len(content)))), data.draw(st.integers(1, 5))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("seriatim.data.holding_out.PIECE_BYTES", size)
+        rest, end = (b"".join(cut_at(io.BytesIO(content), at=at, end=end)) for end in (False, True))
+    place, expected = 0, b""
+    for line in io.BytesIO(content):
+        expected += line if place < at else b""
+        place += len(line)
+    assert rest == expected
+    assert rest + end == content

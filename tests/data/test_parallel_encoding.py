@@ -19,8 +19,8 @@ from seriatim.core.errors import InputError, TrainingError
 from seriatim.data import block_encoding
 from seriatim.data.corpus import encode_corpus, fit_corpus_tokenizer
 from seriatim.data.encoding import write_encoded, write_words
-from seriatim.data.reading_progress import listening
 from seriatim.data.readers import Source, find_sources
+from seriatim.data.reading_progress import listening
 from seriatim.data.source_content import content_of
 from seriatim.data.tokenizer_factory import fit_tokenizer
 from seriatim.data.tokenizers import Tokenizer

@@ -77,9 +77,9 @@ def test_parts_formats_and_compression_are_told_apart(text: Path) -> None:
         [plain, plain],
         [plain],
     ]
-    found = [content_of(part) for part in parts for _ in range(2)]
-    assert found[::2] == found[1::2]
-    assert len(set(found)) >= len(parts) - 1  # one of the parts that `line_part` returns is empty or the whole text
+    for part in parts:
+        read = content_of([source._replace(origin=()) for source in part])
+        assert [content_of(part), content_of(part)] == [read, read]
     assert content_of([packed]) == content_of([plain])
 
 

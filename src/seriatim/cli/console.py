@@ -44,8 +44,8 @@ class ProgressLine:
         self._last_line = -math.inf
 
     def start(self) -> None:
-        """Show the bar on a terminal."""
-        if self._console.is_terminal and not self.quiet:
+        """Show the bar on a terminal, unless it is shown."""
+        if self._bar is None and self._console.is_terminal and not self.quiet:
             description, share = "{task.description}", "{task.percentage:>3.0f} %"
             columns = (TextColumn(description, markup=False), BarColumn(self._bar_width), TextColumn(share))
             self._bar = Progress(*columns, console=self._console, transient=True)
@@ -73,6 +73,11 @@ class ProgressLine:
 
 class ConsoleReporter(ProgressLine, LineReporter):
     """Reports a training on standard error."""
+
+    def reading(self, text: str, share: float) -> None:
+        """Show how much of a large text is read."""
+        self.start()
+        super().reading(text, share)
 
     def begin(self, record: Record) -> None:
         """Print what stays, and show the bar on a terminal."""

@@ -4,6 +4,7 @@ A text need not fit in memory: it is encoded piece by piece, and training reads 
 """
 
 import hashlib
+import itertools
 import json
 import shutil
 from collections import Counter
@@ -77,10 +78,16 @@ class Corpus:
         The text is read again, because lines with different unknown tokens have the same ids. Of running text, only
         lines of at least `LONG_LINE` characters count, because short ones are often equal by chance.
         """
+        return np.concatenate([np.zeros(0, dtype=np.int64), *self.row_digest_blocks()])
+
+    def row_digest_blocks(self) -> Iterator[np.ndarray]:
+        """Iterate over the numbers that `row_digests` returns, many at a time."""
         lines = read_lines(self.sources)
         if self.ends is None:
             lines = (line for line in lines if len(line) >= LONG_LINE)
-        return np.fromiter(map(hash, lines), dtype=np.int64)
+        digests = map(hash, lines)
+        while len(block := np.fromiter(itertools.islice(digests, BLOCK), dtype=np.int64)):
+            yield block
 
     def spans(self, rows: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the starts and ends of sequences: the lines, or a stream cut into ``rows`` parts of equal size."""

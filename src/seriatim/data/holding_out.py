@@ -22,8 +22,8 @@ NOTHING = "none"
 """The value of ``data.valid`` that holds nothing out."""
 PERCENT, MAX_ROWS, MIN_ROWS = 10, 5000, 50
 """Share of the rows that is held out, the number that is enough, and the number of rows of which some are held out."""
-MIN_BYTES = 50_000
-"""Size of a text of which a part is held out."""
+MIN_BYTES, MAX_BYTES = 50_000, 10_000_000
+"""Size of a running text of which a part is held out, and the size of a part that is enough."""
 
 
 def share_of(spec: str | None) -> float:
@@ -45,6 +45,15 @@ def usual_share(rows: int) -> str:
     if rows < MIN_ROWS:
         return NOTHING
     return f"{max(1, min(PERCENT, 100 * MAX_ROWS // rows))}%"
+
+
+def usual_share_of_text(size: int) -> str:
+    """Return the value of ``data.valid`` for a running text of ``size`` bytes."""
+    if size < MIN_BYTES:
+        return NOTHING
+    if size <= MAX_BYTES * 100 // PERCENT:
+        return f"{PERCENT}%"
+    return f"{max(0.0001, 100 * MAX_BYTES / size):.4f}".rstrip("0").rstrip(".") + "%"
 
 
 def is_held_out(content: str, share: float) -> bool:
@@ -77,7 +86,7 @@ def end_part(sources: list[Source], share: float, *, held_out: bool) -> list[Sou
             if (start >= cut) == held_out:
                 parts.append(source)
         else:
-            choose = functools.partial(_cut, at=cut - start, end=held_out)
+            choose = functools.partial(cut_at, at=cut - start, end=held_out)
             parts.append(_part(source, choose, f"end {cut - start}", held_out=held_out))
         start += size
     return parts
@@ -98,7 +107,7 @@ def _text_of(line: str) -> str:
     return text.replace("\r\n", "\n") if isinstance(text, str) else line
 
 
-def _cut(file: BinaryIO, *, at: int, end: bool) -> Iterator[bytes]:
+def cut_at(file: BinaryIO, *, at: int, end: bool) -> Iterator[bytes]:
     """Yield the lines that begin before the byte ``at``, or the lines from there on."""
     place, is_cut = 0, False
     while block := file.read(PIECE_BYTES):

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Iterator
 
 from ..config import Tokenizer as TokenizerConfig
 
+SAMPLED = ("bpe", "unigram")
+"""The kinds of tokenizers that are learned from a part of a large text."""
 SAMPLE_BYTES = 256_000_000
 """The number of bytes that subwords are learned from by default, at most."""
 
@@ -30,7 +32,7 @@ def spread_sample(texts: Iterable[str], config: TokenizerConfig, total: int) -> 
 
 def sampled_bytes(config: TokenizerConfig, total: int) -> int:
     """Return how many bytes of a text of ``total`` bytes a tokenizer is learned from, at most."""
-    if config.kind not in ("bpe", "unigram"):
+    if config.kind not in SAMPLED:
         return total
     return min(total, config.sample_bytes or SAMPLE_BYTES)
 

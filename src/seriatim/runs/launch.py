@@ -15,6 +15,7 @@ from ..core.allocator import freed_memory_kept
 from ..core.errors import InputError
 from ..data.holding_out import share_of
 from ..data.paths import check_named_by_run
+from ..data.reading_progress import listening
 from ..data.vocabulary import load_vocabulary
 from ..distributed.ranks import ONE_RANK, Ranks, join_ranks
 from ..evaluation.intervals import Metrics
@@ -121,7 +122,8 @@ def _start(task: AnyTask, ranks: Ranks, *, overwrite: bool, reporter: Reporter |
     ranks.on_leader(check)
     folder, device = Path(str(task.config.out)), _device(task, ranks)
     torch.manual_seed(task.config.training.seed)
-    with ranks.one_first(of_machine=True):
+    reporter = _reporter(reporter, ranks)
+    with ranks.one_first(of_machine=True), listening(reporter.reading):
         job = prepare(task, folder)
     check_automatic_weight(task)
     _choose_precision(task, device)
@@ -196,7 +198,8 @@ def _resume(task: AnyTask, folder: Path, ranks: Ranks, *, reporter: Reporter | N
     with _locked(folder, ranks):
         vocabulary, device = load_vocabulary(folder), _device(task, ranks)
         _choose_precision(task, device)
-        with ranks.one_first(of_machine=True):
+        reporter = _reporter(reporter, ranks)
+        with ranks.one_first(of_machine=True), listening(reporter.reading):
             job = prepare(task, folder, vocabulary)
         require_equal(job, ranks)
         require_sequences(job, ranks)
@@ -240,12 +243,14 @@ def _fill_former_defaults(training: Training) -> None:
         training.average = 0.0
 
 
-def _estimator(
-    job: Job[AnyTask], device: torch.device, reporter: Reporter | None, ranks: Ranks = ONE_RANK
-) -> Estimator:
+def _reporter(reporter: Reporter | None, ranks: Ranks) -> Reporter:
+    """Return what hears of the training on this rank: only the leader reports."""
+    return (reporter or default_reporter()) if ranks.leads else Reporter()
+
+
+def _estimator(job: Job[AnyTask], device: torch.device, reporter: Reporter, ranks: Ranks = ONE_RANK) -> Estimator:
     metadata = identity(job.task.config, job.vocabulary)
-    heard = reporter or default_reporter() if ranks.leads else Reporter()
-    return job.task.estimator(job, device, heard, metadata, ranks)
+    return job.task.estimator(job, device, reporter, metadata, ranks)
 
 
 def _fit(estimator: Estimator, job: Job[AnyTask], *, part_of: Path | None = None) -> Run:
@@ -276,6 +281,7 @@ def _report_beginning(estimator: Estimator, job: Job[AnyTask]) -> None:
     beginning = {
         **_describe(estimator, job),
         "train": task.describe(job.train),
+        "tokenizer_sample": task.tokenizer_sample(job.train),
         "valid": None if job.valid is None else task.describe(job.valid),
         "held_out_share": task.validation_name() if share_of(task.validation_spec()) else "",
         "ceiling": _ceiling(config.training),

@@ -13,9 +13,11 @@ from ..core.errors import InputError, shown
 from ..data.builtin import builtin_tokens
 from ..data.corpus import Corpus, count_text, encode_corpus, fit_corpus_tokenizer
 from ..data.encoding import BLOCK
-from ..data.holding_out import MIN_BYTES, NOTHING, PERCENT, end_part, line_part, text_size, usual_share
-from ..data.readers import Source, read_lines, read_pieces
+from ..data.holding_out import end_part, line_part, text_size, usual_share, usual_share_of_text
+from ..data.readers import Source, read_lines, read_pieces, read_whole_lines
 from ..data.repairs import DataWarning, Repairs
+from ..data.source_content import content_of
+from ..data.tokenizer_sample import SAMPLED, describe_sample
 from ..data.tokenizers import END
 from ..data.vocabulary import Vocabulary
 from ..layers import REGISTRY, options_of, split_names
@@ -51,8 +53,8 @@ class TextTask(Task[Data, Batch, Model]):
         """Return the share of lines, or of a running text if it is long enough."""
         spec = self.training_spec()
         if self.unit == "line":
-            return usual_share(sum(1 for _ in read_lines(super().sources(spec, "train"))))
-        return NOTHING if text_size(super().sources(spec, "train")) < MIN_BYTES else f"{PERCENT}%"
+            return usual_share(sum(text.count("\n") for text in read_whole_lines(super().sources(spec, "train"))))
+        return usual_share_of_text(text_size(super().sources(spec, "train")))
 
     def has_content(self, spec: str, split: str) -> bool:
         """Return whether there is text beside white space."""
@@ -101,7 +103,20 @@ class TextTask(Task[Data, Batch, Model]):
 
     def count(self, spec: str, split: str, vocabulary: Vocabulary) -> dict[str, object]:
         """Return the statistics of a text."""
-        return count_text(self.sources(spec, split), vocabulary.tokenizer, unit=self.unit)
+        sources = self.sources(spec, split)
+        counts = count_text(sources, vocabulary.tokenizer, unit=self.unit)
+        if split == "train" and (sample := self._describe_sample(sources)):
+            counts["tokenizer_sample"] = sample
+        return counts
+
+    def tokenizer_sample(self, train: Data) -> str:
+        """Say which part of a large text subwords were learned from."""
+        return self._describe_sample(train.sources) if isinstance(train, Corpus) else ""
+
+    def _describe_sample(self, sources: Sequence[Source]) -> str:
+        if self.config.training.init is not None or self.config.tokenizer.kind not in SAMPLED or not sources:
+            return ""
+        return describe_sample(self.config.tokenizer, content_of(sources).bytes)
 
 
 class LayeredTask(Task[Data, Batch, Model]):

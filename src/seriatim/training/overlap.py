@@ -1,6 +1,7 @@
 """Held-out data that the training data contain, too: figures on them say little about new data."""
 
 import warnings
+from collections.abc import Iterator
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -22,6 +23,21 @@ class DataOfRows(Protocol):
         """Return a number for each row ``(rows,)``, equal for equal rows of one process; None if there are no rows."""
 
 
+@runtime_checkable
+class DataOfManyRows(Protocol):
+    """Data that need not fit in memory, whose rows are compared block by block."""
+
+    def row_digest_blocks(self) -> Iterator[np.ndarray]:
+        """Iterate over the numbers of `DataOfRows.row_digests`, many at a time."""
+
+
+def _blocks(data: DataOfRows) -> Iterator[np.ndarray]:
+    if isinstance(data, DataOfManyRows):
+        yield from data.row_digest_blocks()
+    elif (digests := data.row_digests()) is not None:
+        yield digests
+
+
 def warn_of_overlap(task: AnyTask, train: object, valid: object) -> None:
     """Warn if rows of the held-out data, whatever their labels, are rows of the training data.
 
@@ -35,10 +51,14 @@ def warn_of_overlap(task: AnyTask, train: object, valid: object) -> None:
         return
     if not isinstance(train, DataOfRows) or not isinstance(valid, DataOfRows):
         return
-    known, held_out = train.row_digests(), valid.row_digests()
-    if known is None or held_out is None or not len(held_out):
+    held_out = valid.row_digests()
+    if held_out is None or not len(held_out):
         return
-    count = int(np.isin(held_out, known).sum())
+    distinct, places = np.unique(held_out, return_inverse=True)
+    seen = np.zeros(len(distinct), dtype=bool)
+    for known in _blocks(train):
+        seen |= np.isin(distinct, known)
+    count = int(seen[places].sum())
     running_text = isinstance(valid, Corpus) and valid.ends is None
     if count and (not running_text or count >= SHARE * len(held_out)):
         share = f"{count:,} of the {len(held_out):,} held-out {task.items_name} ({count / len(held_out):.1%})"

@@ -22,6 +22,9 @@ class Reporter:
     reports and not the training.
     """
 
+    def reading(self, text: str, share: float) -> None:
+        """Receive how much of a large text is read, before `begin`, in words and as a share from 0 to 1."""
+
     def begin(self, record: Record) -> None:
         """Receive the record before the first step; `docs/training.md` lists the keys of all records."""
 
@@ -51,11 +54,17 @@ class LineReporter(Reporter):
         """Show a line in place of the previous one of this kind; ``share`` of the budget, 0 to 1, is spent."""
         raise NotImplementedError
 
+    def reading(self, text: str, share: float) -> None:
+        """Show how much of a large text is read."""
+        self.show(text, share)
+
     def begin(self, record: Record) -> None:
         """Show the sizes of the data and of the model."""
         self.headline = [figure for figure in record["figures"] if figure.headline]
         self.work_unit = record["work_unit"]
         self.say(f"{record['train']} to learn from, {record['vocabulary_size']:,} in the vocabulary")
+        if record.get("tokenizer_sample"):
+            self.say(record["tokenizer_sample"])
         if record["valid"]:
             chosen = f": {record['held_out_share']} (--valid none trains on all)" if record["held_out_share"] else ""
             self.say(f"{record['valid']} held out{chosen}")

@@ -146,6 +146,10 @@ class Task(DataParts, ABC, Generic[Data, Batch, Model]):
         """Return the tokenizer of what is predicted, or of the inputs if no tokens are predicted."""
         return vocabulary.tokenizer
 
+    def tokenizer_sample(self, train: Data) -> str:
+        """Say which part of the training data the tokenizer was learned from; return nothing if that was all."""
+        return ""
+
     def training_statistics(self, train: Data) -> Metrics:
         """Return statistics of the training data that `summary.json` records."""
         return {}
