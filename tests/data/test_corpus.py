@@ -142,7 +142,7 @@ def test_an_epoch_reads_every_token_once(lengths, batch_size: int, sequence_leng
             seen += targets
             assert inputs[1:] == targets[:-1]
             if size and batch.start == 0:
-                begins = unit == "line" or batches.starts[batch.rows[row]] == 0
+                begins = unit == "line" or batches.starts_of(batch.rows[row]) == 0
                 assert inputs[0] == (END if begins else targets[0] - 1)
     assert sorted(seen) == sorted(corpus.ids.tolist())
     skipped = list(batches.read(groups, skip=2))

@@ -4,7 +4,7 @@
 `Windows` are independent, for models that see a whole sequence. `Buckets` group whole sequences of similar length.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -13,8 +13,8 @@ from torch import Tensor
 
 from ..distributed.shares import WHOLE, Share
 from .corpus import Corpus
+from .shuffled_rows import ShuffledGroups
 
-POOL = 8  # the number of batches whose shuffled sequences are sorted by length together: more pads less but mixes worse
 MAX_BATCH_TOKENS = 1 << 16
 """The largest number of tokens of a batch, with padding, so that a few long documents do not fill the memory."""
 
@@ -53,24 +53,32 @@ class Batches:
         self, corpus: Corpus, batch_size: int, sequence_length: int, *, rare: np.ndarray | None = None
     ) -> None:
         self.corpus, self.batch_size, self.sequence_length, self.rare = corpus, batch_size, sequence_length, rare
-        self.starts, self.ends = corpus.spans(batch_size)
-        self.lengths = self.ends - self.starts
+        self.lengths, self.ends = corpus.lengths(batch_size), corpus.ends
+        if self.ends is None:
+            self.ends = corpus.spans(batch_size)[1]
 
-    def shuffled(self, seed: int, epoch: int) -> list[np.ndarray]:
+    def starts_of(self, rows: np.ndarray) -> np.ndarray:
+        """Return the position in the ids at which each of some sequences begins ``(rows,)``, int64."""
+        assert self.ends is not None
+        return np.asarray(self.ends[rows] - self.lengths[rows])
+
+    def shuffled(self, seed: int, epoch: int) -> Sequence[np.ndarray]:
         """Return groups of rows for training: a stream in order; lines shuffled and then grouped by length."""
         if self.corpus.ends is None:
             return [np.arange(self.batch_size)]
-        return shuffled_groups(self.lengths, self.batch_size, seed, epoch)
+        return ShuffledGroups(self.lengths, self.batch_size, seed, epoch)
 
     def in_order(self) -> list[np.ndarray]:
         """Return groups of rows for evaluation: a stream in order; lines sorted by length."""
         return sorted_groups(self.lengths, np.arange(len(self.lengths)), self.batch_size)
 
-    def windows(self, groups: list[np.ndarray]) -> int:
+    def windows(self, groups: Sequence[np.ndarray]) -> int:
         """Return the number of windows of some groups."""
+        if isinstance(groups, ShuffledGroups):
+            return sum(int((-(-longest // self.sequence_length)).sum()) for longest in groups.longest())
         return sum(self._window_count(group) for group in groups)
 
-    def read(self, groups: list[np.ndarray], *, skip: int = 0, share: Share = WHOLE) -> Iterator[Batch]:
+    def read(self, groups: Sequence[np.ndarray], *, skip: int = 0, share: Share = WHOLE) -> Iterator[Batch]:
         """Read the groups window by window, without the first ``skip`` windows (which cost nothing).
 
         Of each window the ``share`` of its rows is read; see `TaskBatches.read`.
@@ -85,14 +93,14 @@ class Batches:
         return -(-int(self.lengths[group].max()) // self.sequence_length)
 
     def _window(self, group: np.ndarray, start: int) -> Batch:
-        lengths = (self.lengths[group] - start).clip(0, self.sequence_length)
-        time = max(1, int(lengths.max()))  # a share of a window can have no tokens
-        position = (self.starts[group] + start)[:, None] + np.arange(time)
+        lengths = (self.lengths[group].astype(np.int64) - start).clip(0, self.sequence_length)
+        time, starts = max(1, int(lengths.max())), self.starts_of(group)  # a share of a window can have no tokens
+        position = (starts + start)[:, None] + np.arange(time)
         position = position.clip(max=len(self.corpus.ids) - 1)
         targets = self.corpus.ids[position].astype(np.int64)
         inputs = self.corpus.ids[position - 1].astype(np.int64)
         if start == 0:
-            begins = (self.starts[group] == 0) | (self.corpus.ends is not None)
+            begins = (starts == 0) | (self.corpus.ends is not None)
             inputs[begins, 0] = self.corpus.begin
         rare = None if self.rare is None else self.rare[np.concatenate([inputs[:, :1], targets], axis=1)]
         return Batch(
@@ -153,21 +161,21 @@ class Buckets(Generic[AnyBatch]):
 
     def shuffled(self, seed: int, epoch: int) -> list[np.ndarray]:
         """Return groups of rows for training."""
-        return self._bounded(shuffled_groups(self.lengths, self.batch_size, seed, epoch))
+        return self._bounded(ShuffledGroups(self.lengths, self.batch_size, seed, epoch))
 
     def in_order(self) -> list[np.ndarray]:
         """Return groups of rows for evaluation, from the shortest to the longest."""
         return self._bounded(sorted_groups(self.lengths, np.arange(len(self.lengths)), self.batch_size))
 
-    def windows(self, groups: list[np.ndarray]) -> int:
+    def windows(self, groups: Sequence[np.ndarray]) -> int:
         """Return the number of batches of some groups."""
         return len(groups)
 
-    def read(self, groups: list[np.ndarray], *, skip: int = 0, share: Share = WHOLE) -> Iterator[AnyBatch]:
+    def read(self, groups: Sequence[np.ndarray], *, skip: int = 0, share: Share = WHOLE) -> Iterator[AnyBatch]:
         """Make one batch after another, without the first ``skip``; of each the ``share`` of its rows."""
         return (self.make(share.of(rows)) for rows in groups[skip:])
 
-    def _bounded(self, groups: list[np.ndarray]) -> list[np.ndarray]:
+    def _bounded(self, groups: Iterable[np.ndarray]) -> list[np.ndarray]:
         """Split the groups that hold more than ``max_tokens``."""
         bounded = []
         for rows in groups:
@@ -180,16 +188,6 @@ def sorted_groups(lengths: np.ndarray, rows: np.ndarray, batch_size: int) -> lis
     """Sort rows by length and cut them into batches."""
     ordered = rows[np.argsort(lengths[rows], kind="stable")]
     return [ordered[i : i + batch_size] for i in range(0, len(ordered), batch_size)]
-
-
-def shuffled_groups(lengths: np.ndarray, batch_size: int, seed: int, epoch: int) -> list[np.ndarray]:
-    """Shuffle rows, group each with others of similar length, and shuffle the batches."""
-    generator = np.random.default_rng([seed, epoch])
-    order = generator.permutation(len(lengths))
-    pool = batch_size * POOL
-    pools = (order[i : i + pool] for i in range(0, len(order), pool))
-    groups = [group for rows in pools for group in sorted_groups(lengths, rows, batch_size)]
-    return [groups[i] for i in generator.permutation(len(groups))]
 
 
 def padded(ids: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:

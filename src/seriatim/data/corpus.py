@@ -89,6 +89,20 @@ class Corpus:
         while len(block := np.fromiter(itertools.islice(digests, BLOCK), dtype=np.int64)):
             yield block
 
+    def lengths(self, rows: int) -> np.ndarray:
+        """Return the number of tokens of each sequence of `spans`, int32 if that suffices."""
+        if self.ends is None:
+            starts, ends = self.spans(rows)
+            return np.asarray(ends - starts)
+        lengths: np.ndarray = np.empty(len(self.ends), dtype=np.int32)
+        for start in range(0, len(lengths), BLOCK):
+            before = self.ends[start - 1] if start else 0
+            block = np.diff(self.ends[start : start + BLOCK], prepend=before)
+            if block.max() > np.iinfo(np.int32).max:
+                lengths = lengths.astype(np.int64)
+            lengths[start : start + BLOCK] = block
+        return lengths
+
     def spans(self, rows: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the starts and ends of sequences: the lines, or a stream cut into ``rows`` parts of equal size."""
         if self.ends is not None:

@@ -121,7 +121,7 @@ def window_losses(model: TextModel, corpus: Corpus, window: int) -> Iterator[tup
             inputs, targets = batch.inputs.to(model.device), batch.targets.to(model.device)
             losses, state = model.token_losses(inputs, targets, start, lengths=batch.lengths)
             position = np.arange(targets.shape[1])
-            place = (batches.starts[batch.rows] + batch.start)[:, None] + position
+            place = (batches.starts_of(batch.rows) + batch.start)[:, None] + position
             if batch.lengths is None:
                 yield place.ravel(), losses.double().cpu().numpy().ravel()
             else:

@@ -107,9 +107,8 @@ class LanguageModelling(TextTask[Corpus, Batch, TextModel]):
     def read(self, spec: str, split: str, vocabulary: Vocabulary, *, file_format: str | None = None) -> Corpus:
         """Read and encode a text; see `Task.read`."""
         corpus = self.read_corpus(spec, split, vocabulary, file_format=file_format)
-        starts, ends = corpus.spans(1)
         warn_of_long(
-            ends - starts, self.config, name=self.name_of(spec), items="lines" if self.unit == "line" else "texts"
+            corpus.lengths(1), self.config, name=self.name_of(spec), items="lines" if self.unit == "line" else "texts"
         )
         return corpus
 

@@ -214,7 +214,7 @@ class CausalTextView(TextView[TextModelT]):
                 start = None if batch.fresh else state
                 logits, state = model(batch.inputs.to(model.device), start, lengths=batch.lengths)
             position = np.arange(batch.targets.shape[1])
-            places = (batches.starts[batch.rows] + batch.start)[:, None] + position
+            places = (batches.starts_of(batch.rows) + batch.start)[:, None] + position
             lengths = np.full(len(places), len(position)) if batch.lengths is None else batch.lengths.numpy()
             valid = position < lengths[:, None]
             yield places[valid], torch.log_softmax(logits[torch.from_numpy(valid)].double(), dim=1)

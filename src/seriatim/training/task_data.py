@@ -38,13 +38,13 @@ Batch = TypeVar("Batch", bound=TaskBatch, covariant=True)
 class TaskBatches(Protocol[Batch]):
     """The batches of a data set, in an order that depends only on the seed and the epoch."""
 
-    def shuffled(self, seed: int, epoch: int) -> list[np.ndarray]:
+    def shuffled(self, seed: int, epoch: int) -> Sequence[np.ndarray]:
         """Return groups of rows in the order in which an epoch reads them."""
 
-    def windows(self, groups: list[np.ndarray]) -> int:
+    def windows(self, groups: Sequence[np.ndarray]) -> int:
         """Return the number of batches that the groups make."""
 
-    def read(self, groups: list[np.ndarray], *, skip: int = 0, share: Share = WHOLE) -> Iterator[Batch]:
+    def read(self, groups: Sequence[np.ndarray], *, skip: int = 0, share: Share = WHOLE) -> Iterator[Batch]:
         """Yield the batches, without the first ``skip``.
 
         Of each batch the ``share`` of its rows is read, or its first row if that is none, so that all shares have

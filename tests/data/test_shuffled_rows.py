@@ -1,0 +1,46 @@
+"""Shuffled groups that are computed when they are read are those of a list that is computed at once."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seriatim.data.batching import Batches
+from seriatim.data.corpus import Corpus
+from seriatim.data.shuffled_rows import POOL, ShuffledGroups
+from seriatim.data.text_blocks import Statistics
+
+
+def all_at_once(lengths: np.ndarray, size: int, seed: int, epoch: int) -> list[np.ndarray]:
+    """The definition."""
+    generator = np.random.default_rng([seed, epoch])
+    order = generator.permutation(len(lengths))
+    groups = []
+    for start in range(0, len(order), size * POOL):
+        rows = order[start : start + size * POOL]
+        rows = rows[np.argsort(lengths[rows], kind="stable")]
+        groups += [rows[i : i + size] for i in range(0, len(rows), size)]
+    return [groups[i] for i in generator.permutation(len(groups))]
+
+
+@given(st.lists(st.integers(1, 9), max_size=200), st.integers(1, 7), st.integers(0, 99), st.integers(0, 3))
+def test_groups_are_those_of_the_definition(lengths: list[int], size: int, seed: int, epoch: int) -> None:
+    found = ShuffledGroups(np.array(lengths, dtype=np.int32), size, seed, epoch)
+    expected = all_at_once(np.array(lengths, dtype=np.int64), size, seed, epoch)
+    assert [group.tolist() for group in found] == [group.tolist() for group in expected]
+    assert [group.tolist() for group in found[1:]] == [group.tolist() for group in expected[1:]]
+    longest = [max(lengths[row] for row in group) for group in expected]
+    assert sorted(np.concatenate(list(found.longest())).tolist()) == sorted(longest)
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=60), st.integers(1, 7))
+def test_lengths_and_starts_are_those_of_the_spans(sizes: list[int], rows: int) -> None:
+    ends = np.cumsum(sizes)
+    for corpus in (Corpus(np.zeros(ends[-1]), ends, Statistics()), Corpus(np.zeros(ends[-1]), None, Statistics())):
+        starts, stops = corpus.spans(rows)
+        assert corpus.lengths(rows).tolist() == (stops - starts).tolist()
+        assert Batches(corpus, rows, 4).starts_of(np.arange(len(starts))).tolist() == starts.tolist()
+
+
+def test_a_line_may_be_longer_than_32_bits_can_count() -> None:
+    ends = np.array([3, 3 + (1 << 31), 7 + (1 << 31)])
+    assert Corpus(np.zeros(0), ends, Statistics()).lengths(1).tolist() == [3, 1 << 31, 4]
