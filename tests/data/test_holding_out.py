@@ -12,7 +12,19 @@ import seriatim
 from seriatim.cli.main import main
 from seriatim.config import resolve
 from seriatim.core.errors import InputError
-from seriatim.data.holding_out import MIN_ROWS, cut_at, end_part, is_held_out, line_part, share_of, usual_share
+from seriatim.data.holding_out import (
+    MAX_BYTES,
+    MAX_ROWS,
+    MIN_ROWS,
+    MOST_ROWS,
+    cut_at,
+    end_part,
+    is_held_out,
+    line_part,
+    share_of,
+    usual_share,
+    usual_share_of_text,
+)
 from seriatim.data.readers import find_sources, read_lines, read_pieces
 from seriatim.runs.checking import check_training
 from seriatim.storage.weights import load_tensors
@@ -184,3 +196,11 @@ def test_the_end_of_a_file_is_cut_where_a_line_begins(lines: list[bytes], ended:
         place += len(line)
     assert rest == expected
     assert rest + end == content
+
+
+@given(st.integers(10**6, 10**12))
+def test_of_large_data_as_much_is_held_out_as_is_enough(size: int) -> None:
+    rows = share_of(usual_share(size)) * size
+    assert rows == pytest.approx(min(max(MAX_ROWS, size / 100), MOST_ROWS), rel=0.02, abs=size / 10**6)
+    held_out = share_of(usual_share_of_text(size)) * size
+    assert held_out == pytest.approx(min(size / 10, MAX_BYTES), rel=0.02, abs=size / 10**6)

@@ -22,7 +22,9 @@ NOTHING = "none"
 """The value of ``data.valid`` that holds nothing out."""
 PERCENT, MAX_ROWS, MIN_ROWS = 10, 5000, 50
 """Share of the rows that is held out, the number that is enough, and the number of rows of which some are held out."""
-MIN_BYTES, MAX_BYTES = 50_000, 10_000_000
+MOST_ROWS = 50_000
+"""Number of rows that are held out of more than 100 times as many; of fewer rows, at least 1 % is held out."""
+MIN_BYTES, MAX_BYTES = 50_000, 1_000_000
 """Size of a running text of which a part is held out, and the size of a part that is enough."""
 
 
@@ -44,6 +46,8 @@ def usual_share(rows: int) -> str:
     """Return the value of ``data.valid`` for training data with this number of rows."""
     if rows < MIN_ROWS:
         return NOTHING
+    if rows > 100 * MOST_ROWS:
+        return _written(100 * MOST_ROWS / rows)
     return f"{max(1, min(PERCENT, 100 * MAX_ROWS // rows))}%"
 
 
@@ -53,7 +57,12 @@ def usual_share_of_text(size: int) -> str:
         return NOTHING
     if size <= MAX_BYTES * 100 // PERCENT:
         return f"{PERCENT}%"
-    return f"{max(0.0001, 100 * MAX_BYTES / size):.4f}".rstrip("0").rstrip(".") + "%"
+    return _written(100 * MAX_BYTES / size)
+
+
+def _written(percent: float) -> str:
+    """Return a share that is not 0, with four digits after the decimal point at most."""
+    return f"{max(0.0001, percent):.4f}".rstrip("0").rstrip(".") + "%"
 
 
 def is_held_out(content: str, share: float) -> bool:
