@@ -4,12 +4,12 @@ Claim: `seriatim train lm` on a text of 2 GB takes at most 1 GB of memory beyond
 
     python benchmarks/large_corpus.py [--gb 2] [--kinds byte,bpe,word] [--units stream,line] [--folder /tmp]
 
-The text is made on the spot, and the model is small. Each training begins with an empty cache, in a process of its own, which is watched from
-outside 20 times a second. Printed are the seconds before the first step and in all, the disk space of the cache, and in
-MB: the peak of the resident memory as the system counts it (with pages of the mapped text, which it can drop at any
-time), the peak of the anonymous memory of the command, and that of the command and its worker processes together. The
-same training on a text of 1 MB, whose memory is the libraries and the model, is measured first. The largest difference
-is printed last.
+The text is made on the spot, and the model is small. Each training begins with an empty cache, in a process of its
+own, which is watched from outside 20 times a second. Printed are the seconds before the first step and in all, the
+disk space of the cache, and in MB: the peak of the resident memory as the system counts it (with pages of the mapped
+text, which it can drop at any time), the peak of the anonymous memory of the command, and that of the command and its
+worker processes together. The same training on a text of 1 MB, whose memory is the libraries and the model, is
+measured first. The largest difference is printed last.
 """
 
 import argparse
