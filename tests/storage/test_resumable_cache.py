@@ -1,0 +1,111 @@
+"""Folders of the cache that are made in parts: by one process at a time, and continued after it was killed."""
+
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from seriatim.core.errors import InputError
+from seriatim.storage.disk_cache import DAY, cached
+from seriatim.storage.journal import JournaledFiles
+from seriatim.storage.resumable_cache import cached_in_parts
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch) -> Path:
+    monkeypatch.setenv("SERIATIM_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+class Killed(BaseException):
+    """Stands for the end of the process."""
+
+
+def write_first_and_die(folder: Path) -> None:
+    (folder / "first").write_text("1")
+    raise Killed
+
+
+def test_what_was_written_is_found_again(cache: Path) -> None:
+    with pytest.raises(Killed):
+        cached_in_parts("name", write_first_and_die)
+    assert not (cache / "name").exists()
+    seen = []
+    folder = cached_in_parts("name", lambda partial: seen.append((partial / "first").read_text()))
+    assert seen == ["1"]
+    assert (folder / "first").read_text() == "1"
+    assert cached_in_parts("name", seen.append) == folder
+    assert len(seen) == 1
+    assert not list(cache.glob("*.partial"))
+
+
+def test_what_failed_for_its_input_is_removed(cache: Path) -> None:
+    def refuse(folder: Path) -> None:
+        (folder / "first").write_text("1")
+        raise InputError("a bad line")
+
+    with pytest.raises(InputError, match="a bad line"):
+        cached_in_parts("name", refuse)
+    assert not list(cache.glob("name*"))
+
+
+def test_of_two_that_make_a_folder_one_waits(monkeypatch) -> None:
+    monkeypatch.setattr("seriatim.storage.resumable_cache.POLL_SECONDS", 0.02)
+    made, waited, begun = [], [], threading.Event()
+
+    def make(folder: Path) -> None:
+        begun.set()
+        while not waited:
+            time.sleep(0.01)
+        made.append(folder)
+        (folder / "file").write_text("whole")
+
+    first = threading.Thread(target=lambda: cached_in_parts("name", make))
+    first.start()
+    begun.wait()
+    folder = cached_in_parts("name", make, lambda: waited.append(True))
+    first.join()
+    assert len(made) == 1
+    assert (folder / "file").read_text() == "whole"
+
+
+def test_without_locks_a_folder_is_made_from_the_beginning(monkeypatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise NotImplementedError
+
+    monkeypatch.setattr("seriatim.storage.resumable_cache.FileLock.acquire", refuse)
+    with pytest.raises(Killed):
+        cached_in_parts("name", write_first_and_die)
+    folder = cached_in_parts("name", lambda partial: (partial / "second").write_text("2") and None)
+    assert sorted(path.name for path in folder.iterdir()) == ["checksums.json", "second"]
+
+
+@pytest.mark.parametrize("age", [DAY / 2, 2 * DAY])
+def test_what_nobody_continues_is_removed_after_a_day(cache: Path, age: float) -> None:
+    with pytest.raises(Killed):
+        cached_in_parts("name", write_first_and_die)
+    then = time.time() - age
+    for path in (cache / "name.partial", *(cache / "name.partial").iterdir()):
+        os.utime(path, (then, then))
+    cached("other", lambda folder: None)
+    assert (cache / "name.partial").exists() == (age < DAY)
+
+
+def test_a_folder_that_is_written_is_not_old(cache: Path) -> None:
+    with pytest.raises(Killed):
+        cached_in_parts("name", write_first_and_die)
+    os.utime(cache / "name.partial", (0, 0))  # only its files were appended to since
+    cached("other", lambda folder: None)
+    assert (cache / "name.partial" / "first").exists()
+
+
+def test_parts_of_other_settings_are_not_used(tmp_path: Path) -> None:
+    with JournaledFiles(tmp_path, ("a", "b"), [1]) as files:
+        files.append("one", {"a": b"xy", "b": b""}, "facts")
+    for settings, parts in ([1], ["one"]), ([2], []), ([1], []):
+        with JournaledFiles(tmp_path, ("a", "b"), settings) as files:
+            assert files.parts == parts
+            assert files.facts == ("facts" if parts else "")
+            assert (tmp_path / "a").stat().st_size == 2 * len(parts)
