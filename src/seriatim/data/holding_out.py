@@ -8,6 +8,7 @@ import functools
 import hashlib
 import io
 import json
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, suppress
@@ -16,7 +17,7 @@ from typing import BinaryIO
 
 from ..core.errors import InputError
 from .pipes import PIECE_BYTES
-from .readers import UNREADABLE, Source, is_compressed, unreadable
+from .readers import MARK, UNREADABLE, Source, is_compressed, unreadable
 
 NOTHING = "none"
 """The value of ``data.valid`` that holds nothing out."""
@@ -67,22 +68,31 @@ def _written(percent: float) -> str:
 
 def is_held_out(content: str, share: float) -> bool:
     """Return whether a row with this content belongs to the held-out part."""
-    digest = hashlib.blake2b(content.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-    return int.from_bytes(digest, "big") < share * 2**64
+    return _digest(content.encode("utf-8", "surrogatepass")) < _bound(share)
 
 
 def line_part(source: Source, share: float, *, held_out: bool) -> Source:
     """Return a file with only those lines that are held out, or only the others; of JSONL, its texts decide."""
+    bound, is_jsonl = _bound(share), source.format == "jsonl"
 
     def lines(file: Iterable[bytes]) -> Iterator[bytes]:
         for line in file:
-            text = line.rstrip(b"\r\n").decode("utf-8", "surrogateescape").removeprefix("\ufeff")
-            if source.format == "jsonl":
-                text = _text_of(text)
-            if is_held_out(text, share) == held_out:
+            content = line.rstrip(b"\r\n").removeprefix(MARK)
+            if is_jsonl:
+                content = _text_of(content)
+            if (_digest(content) < bound) == held_out:
                 yield line if line.endswith(b"\n") else line + b"\n"
 
     return _part(source, lines, f"lines {share} {source.format}", held_out=held_out)
+
+
+def _digest(content: bytes) -> bytes:
+    return hashlib.blake2b(content, digest_size=8).digest()
+
+
+def _bound(share: float) -> bytes:
+    """Return the digest from which on rows are not held out."""
+    return math.ceil(share * 2**64).to_bytes(8, "big")
 
 
 def end_part(sources: list[Source], share: float, *, held_out: bool) -> list[Source]:
@@ -106,14 +116,14 @@ def text_size(sources: Iterable[Source]) -> int:
     return sum(map(_size, sources))
 
 
-def _text_of(line: str) -> str:
+def _text_of(line: bytes) -> bytes:
     """Return the field ``text`` of a line of JSONL, or the line itself if it has none; the reader refuses it later."""
     try:
         record = json.loads(line)
     except (ValueError, RecursionError):
         return line
     text = record.get("text") if isinstance(record, dict) else None
-    return text.replace("\r\n", "\n") if isinstance(text, str) else line
+    return text.replace("\r\n", "\n").encode("utf-8", "surrogatepass") if isinstance(text, str) else line
 
 
 def cut_at(file: BinaryIO, *, at: int, end: bool) -> Iterator[bytes]:
