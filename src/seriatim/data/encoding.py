@@ -91,14 +91,13 @@ def write_words(
     statistics, _ = _finish(folder / "numbers.bin", files, ending, word_numbers, sources, unit=unit)
     if not statistics.words:
         raise no_text(sources)
-    numbers = np.memmap(folder / "numbers.bin", dtype=np.int32, mode="r")
-    blocks = [numbers[start : start + BLOCK] for start in range(0, len(numbers), BLOCK)]
-    none = np.zeros(len(word_numbers), dtype=np.int64)
-    counts = sum((np.bincount(block, minlength=len(word_numbers)) for block in blocks), start=none)
+    counts = np.zeros(len(word_numbers), dtype=np.int64)
+    for block in _numbers(folder):
+        counts += np.bincount(block, minlength=len(word_numbers))
     tokenizer, tokens, symbols = word_numbers.tokenizer(counts.tolist())
     tokens = tokens.astype(id_type(tokenizer))
     with (folder / "ids.bin").open("wb") as file:
-        for block in blocks:
+        for block in _numbers(folder):
             file.write(tokens[block].tobytes())
     statistics.unknown_tokens = int(counts[tokens == tokenizer.unknown_id].sum())
     statistics.spelling_nats = tokenizer.spelling.nats(symbols)
@@ -106,6 +105,13 @@ def write_words(
     for name in ("numbers.bin", "words.txt"):
         (folder / name).unlink()
     return tokenizer
+
+
+def _numbers(folder: Path) -> Iterator[np.ndarray]:
+    """Iterate over the numbers of the words of a text, many at a time."""
+    with (folder / "numbers.bin").open("rb") as file:
+        while len(block := np.fromfile(file, dtype=np.int32, count=BLOCK)):
+            yield block
 
 
 def measure(sources: Sequence[Source], *, unit: str, words: bool = True) -> Iterator[tuple[str, Statistics]]:
