@@ -19,7 +19,7 @@ from ..config import Tokenizer as TokenizerConfig
 from ..storage.disk_cache import cached
 from ..storage.resumable_cache import cached_in_parts
 from .block_encoding import id_type
-from .encoding import BLOCK, measure, name_text, no_text, write_encoded, write_words
+from .encoding import BLOCK, PARALLEL_BYTES, measure, name_text, no_text, write_encoded, write_words
 from .readers import Source, read_lines, read_pieces, read_whole_lines
 from .reading_progress import ReadingProgress, report
 from .source_content import Content, HashedSources, content_of
@@ -172,12 +172,15 @@ def _fit(sources: Sequence[Source], config: TokenizerConfig, *, unit: str, conte
     texts = (
         read_whole_lines(hashed.sources) if unit == "line" else (piece.text for piece in read_pieces(hashed.sources))
     )
-    progress = ReadingProgress(f"learning the tokenizer from {name_text(sources)}", content.bytes)
+    doing, is_large = f"learning the tokenizer from {name_text(sources)}", content.bytes >= PARALLEL_BYTES
+    progress = ReadingProgress(doing, content.bytes if is_large else 0)
 
     def shown(texts: Iterable[str]) -> Iterator[str]:
         for text in texts:
             progress.update(hashed.bytes)
             yield text
+        if is_large:  # the library that learns subwords does not say how far it is
+            report(f"{doing}: all is read", 1.0)
 
     chosen = spread_sample(_refuse_blank(shown(texts), sources), config, content.bytes)
     if unit == "line":
