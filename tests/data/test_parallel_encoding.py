@@ -2,6 +2,7 @@
 
 import errno
 import functools
+import gc
 import itertools
 import json
 import os
@@ -17,11 +18,13 @@ from hypothesis import strategies as st
 from seriatim.config import Tokenizer as TokenizerConfig
 from seriatim.core.errors import InputError, TrainingError
 from seriatim.data import block_encoding
+from seriatim.data.block_encoding import EncodedBlock, WordNumberer
 from seriatim.data.corpus import encode_corpus, fit_corpus_tokenizer
 from seriatim.data.encoding import write_encoded, write_words
-from seriatim.data.readers import Source, find_sources
+from seriatim.data.readers import Piece, Source, find_sources
 from seriatim.data.reading_progress import listening
 from seriatim.data.source_content import content_of
+from seriatim.data.text_blocks import Block
 from seriatim.data.tokenizer_factory import fit_tokenizer
 from seriatim.data.tokenizers import Tokenizer
 from seriatim.data.worker_processes import map_in_processes
@@ -330,3 +333,18 @@ def test_the_encoded_text_is_mapped_and_not_loaded(tmp_path: Path) -> None:
     assert isinstance(corpus.ids, np.memmap)
     assert isinstance(corpus.ends, np.memmap)
     assert len(corpus.ends) == corpus.statistics.lines
+
+
+def test_the_numbers_of_a_block_do_not_refer_to_themselves(monkeypatch) -> None:
+    """The garbage collector would find them too late: they are few objects, and large ones."""
+    made, encode = [], block_encoding.encode_block
+
+    def watched(block: Block, tokenizer: Tokenizer, unit: str) -> EncodedBlock:
+        made.append(tokenizer._ids)
+        return encode(block, tokenizer, unit)
+
+    monkeypatch.setattr(block_encoding, "encode_block", watched)
+    numbered = WordNumberer(TokenizerConfig(kind="word"), "stream")(Block([Piece("one two", True)]))
+    (numbers,) = made
+    assert list(numbers) == numbered.words
+    assert numbers not in gc.get_referents(numbers.default_factory)

@@ -45,7 +45,9 @@ class WordNumberer:
     def __call__(self, block: Block) -> EncodedBlock:
         """Return the numbers of the words of a block, which are those of this block only."""
         numbers = WordNumbers(self.config)
-        return encode_block(block, numbers, self.unit)._replace(words=list(numbers.numbered()))
+        encoded = encode_block(block, numbers, self.unit)._replace(words=list(numbers.numbered()))
+        numbers.close()
+        return encoded
 
 
 def encode_block(block: Block, tokenizer: Tokenizer, unit: str) -> EncodedBlock:

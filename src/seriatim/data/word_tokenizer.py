@@ -92,7 +92,7 @@ class WordNumbers(WordTokenizer):
         self.config = config
 
     @functools.cached_property
-    def _ids(self) -> dict[str, int]:
+    def _ids(self) -> defaultdict[str, int]:
         numbers: defaultdict[str, int] = defaultdict(None, super()._ids)
         numbers.default_factory = numbers.__len__
         return numbers
@@ -104,6 +104,13 @@ class WordNumbers(WordTokenizer):
     def ids(self, words: Iterable[str]) -> Iterator[int]:
         """Iterate over the numbers of some words."""
         return map(self._ids.__getitem__, words)
+
+    def close(self) -> None:
+        """Give no more numbers; the memory is then free as soon as nobody refers to this object.
+
+        The numbers refer to themselves to count, and the garbage collector would find so few objects late.
+        """
+        self._ids.default_factory = None
 
     def numbered(self, start: int = 0) -> Iterator[str]:
         """Iterate over the words, in the order of their numbers from ``start``; those of 0 and 1 are no words."""
