@@ -5,7 +5,7 @@ the group, and its loss does not count.
 """
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,7 +34,7 @@ class IdleBatch:
 
 
 def read_share(
-    batches: TaskBatches[TaskBatch], groups: list[np.ndarray], *, skip: int, share: Share
+    batches: TaskBatches[TaskBatch], groups: Sequence[np.ndarray], *, skip: int, share: Share
 ) -> Iterator[TaskBatch]:
     """Yield the share of each batch, without the first ``skip``; an `IdleBatch` where the share has no sequence."""
     read = batches.read(groups, skip=skip, share=share)
