@@ -44,7 +44,7 @@ def test_the_state_of_an_optimizer_under_former_names_can_be_read() -> None:
     tensors, names = optimizer_tensors(model, first), former_names(model)
     former = {f"{names[key.split('|')[0]]}|{key.split('|')[1]}": value for key, value in tensors.items()}
     assert former.keys() != tensors.keys()
-    restore_optimizer(other, second, former)
+    restore_optimizer(other, second, former, lambda _, value: value)
     restored = optimizer_tensors(other, second)
     assert restored.keys() == tensors.keys()
     assert all(torch.equal(restored[key], tensors[key]) for key in tensors)
