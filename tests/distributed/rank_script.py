@@ -1,20 +1,27 @@
 """Trainings that several ranks do one after another, as a file of JSON lists them: ``torchrun rank_script.py FILE``.
 
 A case is ``{"config": ..., "resume": FOLDER, "stop_at": STEP, "only": RANK}``: what is trained or resumed, the step at
-which the leader fails, and the rank that ``changes`` of the configuration concern. The error of every rank is written
-to a file beside the run.
+which the leader fails, and the rank that ``changes`` of the configuration and a ``fault`` concern: at a step its
+loss is not a number, or it hangs. The error of every rank, or the digest of its parameters at the end, is written to a
+file beside the run.
 """
 
 import json
+import math
 import os
 import sys
 import time
 from pathlib import Path
+from typing import ClassVar
 
 import torch
 
 import seriatim
 from seriatim.core.interruption import Interrupted
+from seriatim.core.state import map_state
+from seriatim.storage.weights import digest
+from seriatim.tasks.language_modelling import LanguageModelling
+from seriatim.training.loop import Trainer
 from seriatim.training.reporting import Reporter
 
 
@@ -29,11 +36,31 @@ class Failing(Reporter):
             raise LookupError("this rank breaks")
 
 
+class Observed(Trainer):
+    """A trainer that has a fault at one step, and remembers the digest of its parameters."""
+
+    fault: ClassVar[str] = ""
+    digest: ClassVar[str] = ""
+
+    def backward(self, *arguments, **named) -> tuple[float, float]:
+        at_fault = self.progress.step == 6
+        if at_fault and self.fault == "hang":
+            time.sleep(3600)
+        losses = super().backward(*arguments, **named)
+        if at_fault and self.fault == "nan":
+            self.state = map_state(lambda leaf: leaf * math.nan if leaf.is_floating_point() else leaf, self.state)
+            return math.nan, losses[1]
+        return losses
+
+    def after_step(self) -> None:
+        super().after_step()
+        Observed.digest = digest({name: value.detach() for name, value in self.model.named_parameters()})
+
+
 def run(case: dict) -> None:
-    rank = int(os.environ["RANK"])
-    changes = case.get("changes", {}) if case.get("only") == rank else {}
-    if changes.pop("hang", False):
-        time.sleep(3600)
+    concerned = case.get("only") == int(os.environ["RANK"])
+    changes = case.get("changes", {}) if concerned else {}
+    Observed.fault = case.get("fault", "") if concerned else ""
     reporter = Failing(case["stop_at"]) if "stop_at" in case else None
     if "resume" in case:
         run = seriatim.resume(case["resume"], overrides=case.get("overrides", {}), reporter=reporter)
@@ -44,6 +71,7 @@ def run(case: dict) -> None:
 
 def main() -> None:
     torch.set_num_threads(1)
+    LanguageModelling.estimator = Observed
     for case in json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")):
         out = case.get("resume") or case["config"]["out"]
         text = ""
@@ -53,7 +81,7 @@ def main() -> None:
             text = f"{type(error).__name__}: {error} [{'; '.join(getattr(error, '__notes__', []))}]"
             if not case.get("may_fail"):
                 raise
-        Path(f"{out}.rank{os.environ['RANK']}").write_text(text, encoding="utf-8")
+        Path(f"{out}.rank{os.environ['RANK']}").write_text(text or Observed.digest, encoding="utf-8")
 
 
 if __name__ == "__main__":

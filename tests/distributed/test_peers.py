@@ -2,14 +2,17 @@
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
 from torch.distributed import TCPStore
 
-from seriatim.core.errors import InputError
+from seriatim.core.errors import InputError, TrainingError
 from seriatim.distributed import peers
+from seriatim.distributed.meeting import meet
 from seriatim.distributed.peers import Peers, RankError
+from seriatim.distributed.ranks import is_lost_connection
 
 
 @pytest.fixture
@@ -44,17 +47,42 @@ def test_a_rank_without_signs_of_life_is_named(pair: tuple[Peers, Peers]) -> Non
     assert "rank 1 died or was suspended" in str(leader.explain(RuntimeError("Connection closed by peer")))
 
 
-def test_a_rank_that_is_late_is_named(pair: tuple[Peers, Peers]) -> None:
-    leader, _ = pair
-    leader.exchanges = 3
-    assert str(leader.explain(RuntimeError("Timed out"))) == (
+def test_a_rank_that_waits_for_no_exchange_is_named(pair: tuple[Peers, Peers]) -> None:
+    assert str(pair[0].explain(RuntimeError("Timed out"))) == (
         "rank 1 did not answer within 5 seconds (training.rank_timeout)"
     )
 
 
-def test_an_error_of_this_rank_is_no_error_of_another(pair: tuple[Peers, Peers]) -> None:
-    error = RuntimeError("out of memory")
-    assert pair[0].explain(error) is error
+def test_if_all_ranks_wait_the_connection_was_lost(pair: tuple[Peers, Peers]) -> None:
+    pair[1].store.set("noticed/1", "yes")
+    assert "the connection between the ranks was lost (Timed out)" in str(pair[0].explain(RuntimeError("Timed out")))
+
+
+def test_an_error_of_this_rank_is_no_error_of_an_exchange() -> None:
+    assert not is_lost_connection(RuntimeError("[enforce fail] not enough memory: you tried to allocate 8 bytes"))
+    assert not is_lost_connection(TrainingError("step 3: the loss is nan"))
+    assert not is_lost_connection(LookupError("Connection closed"))
+    assert is_lost_connection(RuntimeError("[gloo/transport/tcp/pair.cc:553] Connection closed by peer"))
+    assert is_lost_connection(RuntimeError("Application timeout caused pair closure"))
+
+
+def test_ranks_meet_whatever_earlier_starts_have_left(pair: tuple[Peers, Peers]) -> None:
+    store = pair[0].store
+    store.set("hello/1", "of an earlier start")
+    names = set()
+    with ThreadPoolExecutor(2) as pool:
+        for _ in range(2):
+            first, second = pool.map(lambda one: meet(one.store, one.index, 2, 5.0), pair)
+            assert first == second
+            names.add(first)
+    assert len(names) == 2
+
+
+def test_a_rank_that_does_not_come_is_named(pair: tuple[Peers, Peers]) -> None:
+    with pytest.raises(RankError, match=r"ranks 1, 2 did not join within 0\.1 seconds"):
+        meet(pair[0].store, 0, 3, 0.1)
+    with pytest.raises(RankError, match=r"rank 0 did not join within 0\.1 seconds"):
+        meet(pair[1].store, 1, 3, 0.1)
 
 
 def test_one_rank_reports(pair: tuple[Peers, Peers]) -> None:

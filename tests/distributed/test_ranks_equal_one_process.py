@@ -64,13 +64,50 @@ def test_every_job(configs, tmp_path: Path, ranks: int, parallel: str) -> None:
     check_equal(configs, EXACT, tmp_path, ranks, parallel)
 
 
+def uneven(folder: Path) -> str:
+    """Lines of which one rank has only short ones, so that it has windows without a token; and a last single line."""
+    path = folder / "uneven.txt"
+    path.write_text("\n".join("abcd " * (10 if i % 3 == 0 else 1) for i in range(31)) + "\n")
+    return str(path)
+
+
 @pytest.mark.exhaustive
+@pytest.mark.parametrize("unit", ["stream", "line"])
 @pytest.mark.parametrize("parallel", ["data", "fsdp"])
-def test_every_layer(configs, tmp_path: Path, parallel: str) -> None:
-    base = configs["lstm"]
-    layers = seriatim.layers.names()
-    stacks = {name: {**base, "model": {"layer": name, "num_layers": 2, "hidden_size": 16}} for name in layers}
+def test_every_layer(configs, tmp_path: Path, parallel: str, unit: str) -> None:
+    base, layers = configs["lstm"], seriatim.layers.names()
+    data = {"train": uneven(tmp_path), "valid": "none", "unit": "line"} if unit == "line" else base["data"]
+    options = {"num_layers": 2, "hidden_size": 16}
+    stacks = {name: {**base, "data": data, "model": {"layer": name, **options}} for name in layers}
     check_equal(stacks, layers, tmp_path, 2, parallel)
+
+
+def test_ranks_without_tokens_take_part(configs, tmp_path: Path) -> None:
+    data = {"train": uneven(tmp_path), "valid": "none", "unit": "line"}
+    check_equal({"gru": {**configs["cell"], "data": data}}, ["gru"], tmp_path, 2, "fsdp")
+
+
+@pytest.mark.exhaustive
+def test_faults_of_one_rank(configs, tmp_path: Path) -> None:
+    """A step that is not finite is skipped by all, a rank that hangs is named, and all ranks follow one clock."""
+    base = configs["lstm"]
+    several: dict[str, dict] = {}
+    for name, training in {
+        "nan": {"nonfinite": "skip", "checkpoint_every": 3},
+        "hang": {"rank_timeout": 3.0, "checkpoint_every": 3},
+        "clock": {"steps": None, "minutes": 0.05, "schedule": "cosine"},
+    }.items():
+        several[name] = {"config": without_chance(base, tmp_path / name, **training), "only": 1, "fault": name}
+    several["hang"]["may_fail"] = True
+    with_held_out = {**base["data"], "valid": base["data"]["train"]}
+    several["clock"]["config"]["data"] = with_held_out
+    result = launch(2, list(several.values()), tmp_path)
+    assert result.returncode == 0, result.stderr[-6000:]
+    for name in ("nan", "clock"):
+        first, second = errors(tmp_path / name, 2)
+        assert first == second
+        assert "Error" not in first
+    assert "rank 1 did not answer within 3 seconds" in errors(tmp_path / "hang", 2)[0]
 
 
 @pytest.mark.parametrize("parallel", ["data", pytest.param("fsdp", marks=pytest.mark.exhaustive)])

@@ -11,10 +11,10 @@ from seriatim.core.state import join_states
 from seriatim.data.batching import Batches, Buckets
 from seriatim.data.corpus import Corpus
 from seriatim.data.encoding import Statistics
+from seriatim.data.idle_batch import IdleBatch
 from seriatim.distributed.ranks import join_ranks, refuse_ranks
 from seriatim.distributed.shares import Share
 from seriatim.training.carried_states import split_carried
-from seriatim.training.idle_batch import IdleBatch, read_share
 
 
 @given(st.integers(0, 40), st.integers(1, 9))
@@ -40,7 +40,7 @@ def test_the_shares_of_lines_are_the_lines(sizes: list[int], count: int, batch_s
     """Each token is a target once, whatever rank reads it; all ranks read equally many windows."""
     batches = Batches(corpus(sizes), batch_size, 4)
     groups = batches.shuffled(1, 0)
-    read = [list(read_share(batches, groups, skip=0, share=Share(i, count))) for i in range(count)]
+    read = [list(batches.read_share(groups, Share(i, count), skip=0)) for i in range(count)]
     assert {len(windows) for windows in read} == {batches.windows(groups)}
     targets = [
         target
@@ -50,7 +50,7 @@ def test_the_shares_of_lines_are_the_lines(sizes: list[int], count: int, batch_s
     ]
     assert sorted(targets) == list(range(1, sum(sizes) + 1))
     assert sum(batch.tokens for windows in read for batch in windows) == sum(sizes)
-    later = [list(read_share(batches, groups, skip=2, share=Share(i, count))) for i in range(count)]
+    later = [list(batches.read_share(groups, Share(i, count), skip=2)) for i in range(count)]
     for windows, rest in zip(read, later, strict=True):
         assert [type(batch) for batch in windows[2:]] == [type(batch) for batch in rest]
 
@@ -64,7 +64,7 @@ def test_the_shares_of_a_stream_are_its_rows() -> None:
     batches = Batches(stream, 5, 2)
     groups = batches.shuffled(1, 0)
     whole = list(batches.read(groups))
-    parts = [list(read_share(batches, groups, skip=0, share=Share(i, 3))) for i in range(3)]
+    parts = [list(batches.read_share(groups, Share(i, 3), skip=0)) for i in range(3)]
     for i, batch in enumerate(whole):
         assert np.concatenate([part[i].rows for part in parts]).tolist() == batch.rows.tolist()
         assert sum(part[i].tokens for part in parts) == batch.tokens
@@ -73,7 +73,7 @@ def test_the_shares_of_a_stream_are_its_rows() -> None:
 def test_buckets_leave_idle_ranks_a_sequence_that_does_not_count() -> None:
     buckets = Buckets(np.array([3, 1, 2]), 2, lambda rows: corpus_batch(rows))
     groups = buckets.in_order()
-    idle = [batch for batch in read_share(buckets, groups, skip=0, share=Share(1, 2)) if isinstance(batch, IdleBatch)]
+    idle = [batch for batch in buckets.read_share(groups, Share(1, 2), skip=0) if isinstance(batch, IdleBatch)]
     assert [batch.rows.tolist() for batch in idle] == [[0]]
     assert (idle[0].tokens, idle[0].terms, idle[0].fresh) == (0, 0, True)
 
@@ -86,7 +86,7 @@ def corpus_batch(rows: np.ndarray):
 def test_carried_rows_are_divided_and_joined(rows: int, count: int) -> None:
     state = (torch.arange(rows * 2.0).view(rows, 2), torch.arange(rows))
     parts = [split_carried(state, Share(index, count)) for index in range(count)]
-    joined = join_states([part for part, is_idle in parts if not is_idle])
+    joined = join_states([part for part, has_rows in parts if has_rows])
     assert all(map(torch.equal, joined, state))
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ..distributed.shares import WHOLE, Share
 from .corpus import Corpus
+from .idle_batch import IdleBatch
 from .shuffled_rows import ShuffledGroups
 
 MAX_BATCH_TOKENS = 1 << 16
@@ -78,15 +79,24 @@ class Batches:
             return sum(int((-(-longest // self.sequence_length)).sum()) for longest in groups.longest())
         return sum(self._window_count(group) for group in groups)
 
-    def read(self, groups: Sequence[np.ndarray], *, skip: int = 0, share: Share = WHOLE) -> Iterator[Batch]:
-        """Read the groups window by window, without the first ``skip`` windows (which cost nothing).
+    def read(self, groups: Sequence[np.ndarray], *, skip: int = 0) -> Iterator[Batch]:
+        """Read the groups window by window, without the first ``skip`` windows (which cost nothing)."""
+        for batch in self.read_share(groups, WHOLE, skip=skip):
+            assert isinstance(batch, Batch)
+            yield batch
 
-        Of each window the ``share`` of its rows is read; see `TaskBatches.read`.
-        """
+    def read_share(
+        self, groups: Sequence[np.ndarray], share: Share, *, skip: int = 0
+    ) -> Iterator[Batch | IdleBatch[Batch]]:
+        """Read the share of the rows of each window; see `TaskBatches.read_share`."""
         for group in groups:
             count, rows = self._window_count(group), share.of(group)
             for i in range(min(skip, count), count):
-                yield self._window(rows, i * self.sequence_length)
+                batch = self._window(rows, i * self.sequence_length)
+                if batch.tokens == 0:  # all rows of the share have ended
+                    yield IdleBatch(batch._replace(lengths=(torch.arange(len(rows)) == 0).long()), has_rows=True)
+                else:
+                    yield IdleBatch(batch, has_rows=False) if share.is_idle(group) else batch
             skip = max(0, skip - count)
 
     def _window_count(self, group: np.ndarray) -> int:
@@ -171,9 +181,17 @@ class Buckets(Generic[AnyBatch]):
         """Return the number of batches of some groups."""
         return len(groups)
 
-    def read(self, groups: Sequence[np.ndarray], *, skip: int = 0, share: Share = WHOLE) -> Iterator[AnyBatch]:
-        """Make one batch after another, without the first ``skip``; of each the ``share`` of its rows."""
-        return (self.make(share.of(rows)) for rows in groups[skip:])
+    def read(self, groups: Sequence[np.ndarray], *, skip: int = 0) -> Iterator[AnyBatch]:
+        """Make one batch after another, without the first ``skip``."""
+        return (self.make(rows) for rows in groups[skip:])
+
+    def read_share(
+        self, groups: Sequence[np.ndarray], share: Share, *, skip: int = 0
+    ) -> Iterator[AnyBatch | IdleBatch[AnyBatch]]:  # type: ignore[type-var]
+        """Make the share of each batch; see `TaskBatches.read_share`."""
+        for rows in groups[skip:]:
+            batch = self.make(share.of(rows))
+            yield IdleBatch(batch, has_rows=False) if share.is_idle(rows) else batch  # type: ignore[type-var]
 
     def _bounded(self, groups: Iterable[np.ndarray]) -> list[np.ndarray]:
         """Split the groups that hold more than ``max_tokens``."""

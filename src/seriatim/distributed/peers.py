@@ -1,19 +1,20 @@
 """The other ranks of a training: which of them are alive, what stopped them, and who reports it.
 
-Every rank writes a counter into the store of ``torchrun`` twice a second, from a thread, together with the number of
-messages that it has begun to exchange. A rank whose counter stands still has died or is suspended; a rank that is alive
-and has begun fewer exchanges than the others hangs. A rank that stops with an error writes it into the store, so that
-the others stop with the same error, and only one of them reports it.
+Every rank writes a counter into the store of ``torchrun`` twice a second, from a thread. A rank whose counter stands
+still has died or is suspended. If an exchange between ranks takes too long, a rank that is alive and waits for no
+exchange hangs. A rank that stops with an error writes it into the store, so that the others stop with the same error,
+and only one of them reports it.
 """
 
 import json
 import threading
 import time
+from collections.abc import Iterable
 from datetime import timedelta
 
 from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
-from ..core.errors import InputError, TrainingError, first_line, known_reason
+from ..core.errors import SHOWN, InputError, TrainingError, first_line, known_reason
 
 BEAT_SECONDS = 0.5
 """Seconds between two signs of life."""
@@ -49,7 +50,6 @@ class Peers:
 
     def __init__(self, index: int, count: int, address: tuple[str, int], prefix: str, timeout: float) -> None:
         self.index, self.count, self.timeout = index, count, timeout
-        self.exchanges = 0
         self.store, beats = (self._open(address, prefix) for _ in range(2))
         self._seen: dict[int, tuple[bytes, float]] = {}  # the last sign of life of each rank, and when it was new
         self._stopped = threading.Event()
@@ -67,7 +67,7 @@ class Peers:
         try:
             while not self._stopped.wait(BEAT_SECONDS if number else 0):
                 number += 1
-                store.set(f"beat/{self.index}", f"{number} {self.exchanges}")
+                store.set(f"beat/{self.index}", str(number))
         except RuntimeError:  # torchrun has ended
             return
 
@@ -90,8 +90,9 @@ class Peers:
         content: bytes = self.store.get(key)
         return content
 
-    def explain(self, error: RuntimeError) -> Exception:
-        """Return why an exchange failed: which rank stopped, died or hangs; the error itself if none did."""
+    def explain(self, error: BaseException) -> RankError:
+        """Return why an exchange failed: which rank stopped, died or hangs."""
+        self.store.set(f"noticed/{self.index}", "yes")
         deadline = time.monotonic() + NAMING_SECONDS
         while time.monotonic() < deadline:
             try:
@@ -99,16 +100,16 @@ class Peers:
             except RankError as reason:
                 return reason
             time.sleep(POLL_SECONDS)
-        late = [rank for rank, (_, exchanges) in self._beats().items() if exchanges < self.exchanges]
-        if late:
-            return RankError(f"{_named(late)} did not answer within {self.timeout:g} seconds (training.rank_timeout)")
-        return error
+        hanging = [rank for rank in self._look_at(range(self.count)) if not self.store.check([f"noticed/{rank}"])]
+        if hanging:
+            return RankError(f"{named(hanging)} did not answer within {self.timeout:g} seconds (training.rank_timeout)")
+        return RankError(f"the connection between the ranks was lost ({first_line(error)[:SHOWN]})")
 
     def post(self, error: BaseException) -> None:
         """Tell the others what stops this rank."""
         reason = known_reason(error) if isinstance(error, Exception) else None
         text = reason or f"{type(error).__name__}: {first_line(error)}"
-        self.store.set(f"error/{self.index}", json.dumps([text, isinstance(error, InputError)]))
+        self.store.set("failed", json.dumps([self.index, text, isinstance(error, InputError)]))
 
     def reports(self) -> bool:
         """Return whether this rank reports the error that stops the training: the leader if it can, else the first."""
@@ -121,31 +122,27 @@ class Peers:
         except RuntimeError:  # the store is gone
             return True
 
-    def _raise_if_stopped(self, ranks: "range | list[int]", silent_seconds: float) -> None:
+    def _raise_if_stopped(self, ranks: Iterable[int], silent_seconds: float) -> None:
         """Raise RankError if any rank has posted an error, or one of ``ranks`` gave no sign of life for so long."""
-        for rank in range(self.count):
-            if rank != self.index and self.store.check([f"error/{rank}"]):
-                text, is_bad_input = json.loads(self.store.get(f"error/{rank}"))
+        if self.store.check(["failed"]):
+            rank, text, is_bad_input = json.loads(self.store.get("failed"))
+            if rank != self.index:
                 raise RankError(f"rank {rank}: {text}", is_bad_input=is_bad_input)
-        self._beats()
-        now = time.monotonic()
-        silent = [rank for rank in ranks if rank in self._seen and now - self._seen[rank][1] > silent_seconds]
+        seen, now = self._look_at(ranks), time.monotonic()
+        silent = [rank for rank in seen if now - self._seen[rank][1] > silent_seconds]
         if silent:
-            raise RankError(f"{_named(silent)} died or was suspended (no sign of life for {silent_seconds:g} seconds)")
+            raise RankError(f"{named(silent)} died or was suspended (no sign of life for {silent_seconds:g} seconds)")
 
-    def _beats(self) -> dict[int, tuple[int, int]]:
-        """Return the last sign of life of the other ranks, and the exchanges that each has begun."""
-        beats = {}
-        for rank in range(self.count):
-            if rank == self.index or not self.store.check([f"beat/{rank}"]):
-                continue
+    def _look_at(self, ranks: Iterable[int]) -> list[int]:
+        """Read the signs of life of other ranks, and return those that have given one."""
+        alive = [rank for rank in ranks if rank != self.index and self.store.check([f"beat/{rank}"])]
+        for rank in alive:
             content = self.store.get(f"beat/{rank}")
             if rank not in self._seen or self._seen[rank][0] != content:
                 self._seen[rank] = content, time.monotonic()
-            number, exchanges = map(int, content.split())
-            beats[rank] = number, exchanges
-        return beats
+        return alive
 
 
-def _named(ranks: list[int]) -> str:
+def named(ranks: list[int]) -> str:
+    """Return ranks in words."""
     return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"

@@ -7,9 +7,10 @@ files), the others wait for as long as it shows that it is alive. In a step of t
 """
 
 import functools
-import itertools
+import gc
 import json
 import os
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -20,15 +21,25 @@ import torch
 import torch.distributed as dist
 from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
-from ..core.errors import REPORTED_ELSEWHERE, REPORTED_HERE, InputError, TrainingError
+from ..core.errors import REPORTED_ELSEWHERE, REPORTED_HERE, InputError, TrainingError, shown
 from ..core.interruption import Interrupted, terminations_ignored
+from .meeting import meet
 from .peers import Peers, RankError
 from .shares import Share
 
 VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 """The environment variables that ``torchrun`` sets."""
-TRAININGS = itertools.count()
-"""Numbers the trainings of this process, which share the store of ``torchrun``."""
+CONNECTION_WORDS = (
+    "gloo",
+    "Gloo",
+    "NCCL",
+    "Connection closed",
+    "Connection reset",
+    "Broken pipe",
+    "imed out",
+    "imeout",
+)
+"""Parts of the messages of PyTorch's backends, whose errors have no class of their own."""
 Result = TypeVar("Result")
 
 
@@ -89,18 +100,18 @@ class RanksOfGroup(Ranks):
     """
 
     def __init__(self, environment: dict[str, str], device: str, timeout: float) -> None:
-        numbers = {name: int(environment[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_PORT")}
+        numbers = {name: _integer(name, environment[name]) for name in VARIABLES if name != "MASTER_ADDR"}
         self.index, self.count, self.local_index = (numbers[name] for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
         self.restarts = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
         self.calls = 0
         limit, address = timedelta(seconds=timeout), (environment["MASTER_ADDR"], numbers["MASTER_PORT"])
-        # A training that was started again, or is the second of a process, does not see the keys of the one before.
-        prefix = f"seriatim/{os.environ.get('TORCHELASTIC_RUN_ID')}/{self.restarts}/{next(TRAININGS)}"
         hosts = self.index == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
+        shared = open_store(*address, hosts=hosts)
+        prefix = f"seriatim/{meet(PrefixStore('seriatim', shared), self.index, self.count, timeout)}"
         self.owns_group = not dist.is_initialized()
         if self.owns_group:
             backend = "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo"
-            store = PrefixStore(f"{prefix}/group", open_store(*address, hosts=hosts))
+            store = PrefixStore(f"{prefix}/group", shared)
             dist.init_process_group(backend, store=store, rank=self.index, world_size=self.count, timeout=limit)
         self.group = dist.new_group(backend="gloo", timeout=limit)
         self.peers = Peers(self.index, self.count, address, prefix, timeout)
@@ -117,7 +128,6 @@ class RanksOfGroup(Ranks):
 
     def _all_gather(self, values: torch.Tensor) -> list[torch.Tensor]:
         parts = [torch.empty_like(values) for _ in range(self.count)]
-        self.peers.exchanges += 1
         dist.all_gather(parts, values, group=self.group)
         return parts
 
@@ -150,22 +160,48 @@ class RanksOfGroup(Ranks):
         try:
             yield
         except BaseException as error:
-            reason: BaseException = error
             with terminations_ignored():  # torchrun terminates the other ranks as soon as one has died
-                if isinstance(error, RuntimeError) and not isinstance(error, TrainingError):
-                    reason = self.peers.explain(error)
-                if isinstance(reason, RankError):
-                    reason = InputError(reason) if reason.is_bad_input else RankError(f"{reason}; {self.advice()}")
-                elif not isinstance(reason, RankError | Interrupted):
-                    self.peers.post(reason)
-                reason.add_note(REPORTED_HERE if self.peers.reports() else REPORTED_ELSEWHERE)
+                reason = self._reason(error)
+            traceback.clear_frames(error.__traceback__)  # models that refer to the group keep its connections open
+            gc.collect()
             if reason is error:
                 raise
             raise reason from None
         finally:
             self.peers.close()
-            if self.owns_group:
-                dist.destroy_process_group()
+            dist.destroy_process_group(None if self.owns_group else self.group)
+
+    def _reason(self, error: BaseException) -> BaseException:
+        """Return the error with which this rank stops, with a note that says whether it reports it."""
+        reason = error
+        try:
+            if is_lost_connection(error):
+                reason = self.peers.explain(error)
+            if isinstance(reason, RankError):
+                reason = InputError(reason) if reason.is_bad_input else RankError(f"{reason}; {self.advice()}")
+            elif not isinstance(reason, Interrupted):
+                self.peers.post(reason)
+            reports = self.peers.reports()
+        except RuntimeError:  # the store is gone
+            reason, reports = RankError(f"torchrun has ended; {self.advice()}"), self.leads
+        if reason is error and self.index and isinstance(error, InputError | TrainingError):
+            kind = InputError if isinstance(error, InputError) else TrainingError
+            reason = kind(f"rank {self.index}: {error}")
+        reason.add_note(REPORTED_HERE if reports else REPORTED_ELSEWHERE)
+        return reason
+
+
+def is_lost_connection(error: BaseException) -> bool:
+    """Return whether an error is that of an exchange between ranks, and not of the work of this rank."""
+    if isinstance(error, TrainingError) or not isinstance(error, RuntimeError):
+        return False
+    return isinstance(error, dist.DistError) or any(word in str(error) for word in CONNECTION_WORDS)
+
+
+def _integer(name: str, text: str) -> int:
+    if not text.isdecimal():
+        raise InputError(f"{name}: must be a whole number, got {shown(text)}; start the ranks with torchrun")
+    return int(text)
 
 
 @functools.cache

@@ -134,7 +134,11 @@ def _failure(process: "subprocess.Popen[bytes]", last: Metrics, errors: IO[bytes
 def _environment() -> dict[str, str]:
     """Return an environment in which a process imports this package from the same place."""
     root, path = str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")
-    own = {name: value for name, value in os.environ.items() if name not in VARIABLES}  # the child is no rank
+    own = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in VARIABLES and not name.startswith("TORCHELASTIC")
+    }  # the child is no rank
     if root in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")):
         return own  # on the path as it is; in front, installed packages would hide the standard library
     return {**own, "PYTHONPATH": root if not path else f"{root}{os.pathsep}{path}"}

@@ -1,28 +1,62 @@
-"""Whether a training that torchrun starts again continues the run in its folder."""
+"""Whether a training that torchrun starts again continues the run in its folder.
 
+``torchrun`` starts its ranks again after a failure, and when machines come or go; it counts a restart only in the first
+case, and only on the machine of the failure. Therefore a run records the job that has begun it (``--rdzv-id``).
+"""
+
+import os
+from contextlib import suppress
 from pathlib import Path
+from typing import Literal
 
 from ..config import Config
+from ..storage.atomic_files import remove, write_whole
 from ..training.run_files import has_begun, is_run
 from .identity import read_config
 
+JOB = ".torchrun"
+"""The file of a run with the name of the job that has begun it."""
 CHOSEN = (None, "auto")
 """Values for which a training chooses others."""
+Beginning = Literal["new", "again", "resume"]
+"""Start in an empty folder; start again, as there is no checkpoint; or go on from the last checkpoint."""
 
 
-def continues(config: Config, folder: Path) -> bool:
-    """Return whether a folder holds a run with checkpoints that this configuration has begun.
+def record_job(folder: Path) -> None:
+    """Write the name of the present job into a run, if it has one."""
+    if name := _present_job():
+        write_whole(folder / JOB, name)
+    else:
+        remove(folder / JOB)
 
-    Without this check, a training that failed because its folder holds another run would continue that run when
-    torchrun starts it again.
+
+def how_to_begin(config: Config, folder: Path, *, restarts: int) -> Beginning:
+    """Return how a training begins that torchrun may have started again.
+
+    The run in the folder is continued only if this job has begun it, as far as is known, with this configuration.
     """
-    if not is_run(folder) or not has_begun(folder):
-        return False
+    if not is_run(folder) or not (restarts or _is_of_this_job(folder)):
+        return "new"
     given, saved = (each.model_dump(exclude={"out"}) for each in (config, read_config(folder)))
-    return _agrees(given, saved)
+    if not _agrees(given, saved):
+        return "new"
+    return "resume" if has_begun(folder) else "again"
+
+
+def _present_job() -> str:
+    name = os.environ.get("TORCHELASTIC_RUN_ID", "none")
+    return "" if name == "none" else name
+
+
+def _is_of_this_job(folder: Path) -> bool:
+    name = ""
+    with suppress(OSError, UnicodeDecodeError):
+        name = (folder / JOB).read_text(encoding="utf-8")
+    return bool(name) and name == _present_job()
 
 
 def _agrees(given: object, saved: object) -> bool:
+    """Return whether what is given is what was saved, where the training did not choose it."""
     if isinstance(given, dict) and isinstance(saved, dict):
         return all(_agrees(value, saved.get(name)) for name, value in given.items())
     return given in CHOSEN or given == saved

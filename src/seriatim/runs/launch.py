@@ -30,13 +30,13 @@ from ..training.checkpoints import how_to_continue, saving
 from ..training.estimator import Estimator, Job
 from ..training.hardware import choose_device, choose_precision
 from ..training.optimizers import FORMER_RATE, SGD_RATE
-from ..training.rank_agreement import require_equal, require_sequences
+from ..training.rank_agreement import require_divisible, require_equal
 from ..training.reporting import Record, Reporter, default_reporter
 from ..training.run_files import begin_run, check_out, check_space, has_begun, remove_partial_files
 from ..training.setup import prepare
 from ..training.task import AnyTask, Task
 from ..version import __version__
-from .elastic_restart import continues
+from .elastic_restart import how_to_begin, record_job
 from .identity import identity, read_config
 from .model_card import model_card
 from .run import BASELINE, Run, load
@@ -92,9 +92,10 @@ def train(
     warn_of_ignored(task, overrides or {})
     with _joined(task) as ranks:
         folder = Path(resolved.out or "")
-        if ranks.restarts and ranks.on_leader(lambda: continues(task.config, folder)):
+        beginning = ranks.on_leader(lambda: how_to_begin(task.config, folder, restarts=ranks.restarts))
+        if beginning == "resume":
             return _resume(find(read_config(folder)), folder, ranks, reporter=reporter)
-        return _start(task, ranks, overwrite=overwrite, reporter=reporter)
+        return _start(task, ranks, overwrite=overwrite or beginning == "again", reporter=reporter)
 
 
 @contextmanager
@@ -118,6 +119,7 @@ def _start(task: AnyTask, ranks: Ranks, *, overwrite: bool, reporter: Reporter |
         check_out(task.config.out, overwrite=overwrite)  # another training may have been faster
         with saving(folder):
             begin_run(folder, task.config, job.vocabulary)
+            record_job(folder)
 
     ranks.on_leader(check)
     folder, device = Path(str(task.config.out)), _device(task, ranks)
@@ -128,7 +130,7 @@ def _start(task: AnyTask, ranks: Ranks, *, overwrite: bool, reporter: Reporter |
     check_automatic_weight(task)
     _choose_precision(task, device)
     require_equal(job, ranks)
-    require_sequences(job, ranks)
+    require_divisible(job, ranks)
     needed = task.estimator.space_needed(job.model, job.vocabulary, task.config.training)
     ranks.on_leader(lambda: check_space(folder, needed))
     with _locked(folder, ranks):
@@ -202,7 +204,7 @@ def _resume(task: AnyTask, folder: Path, ranks: Ranks, *, reporter: Reporter | N
         with ranks.one_first(of_machine=True), listening(reporter.reading):
             job = prepare(task, folder, vocabulary)
         require_equal(job, ranks)
-        require_sequences(job, ranks)
+        require_divisible(job, ranks)
         needed = task.estimator.space_needed(job.model, vocabulary, config.training)
         ranks.on_leader(lambda: check_space(folder, needed))
         estimator = _estimator(job, device, reporter, ranks)

@@ -21,6 +21,7 @@ from ..config import Training
 from ..core.errors import InputError, TrainingError
 from ..core.interruption import Interrupted, noted
 from ..core.state import State
+from ..data.idle_batch import IdleBatch
 from ..data.vocabulary import Vocabulary
 from ..distributed.ranks import ONE_RANK, Ranks
 from ..layers.experts import count_experts
@@ -39,7 +40,6 @@ from .checkpoints import (
 )
 from .estimator import OTHER_BYTES, Estimator, Job
 from .hardware import describe_changes, environment
-from .idle_batch import IdleBatch, read_share
 from .metrics_log import MetricsLog
 from .optimizers import (
     MOMENTS,
@@ -87,7 +87,7 @@ class Trainer(Estimator):
         self.model = job.model.to(device)
         self.progress = Progress()
         self.state: State | None = None
-        self.is_idle = False  # whether the carried state is that of an idle batch
+        self.has_rows = True  # whether the carried state is that of this rank's own sequences
         self.log: MetricsLog | None = None  # of the leader
         self.signal: Callable[[], int | None] = lambda: None
         self.signal_number: int | None = None  # of a signal that any rank has received
@@ -117,7 +117,7 @@ class Trainer(Estimator):
             last = last_complete(self.job.folder / "checkpoints")
         state, self.progress = load_checkpoint(last, self.model, like, self.metadata)
         self.start()
-        self.state, self.is_idle = split_carried(state, self.ranks.share)
+        self.state, self.has_rows = split_carried(state, self.ranks.share)
         restore_optimizer(self.model, self.optimizer, load_tensors(last / OPTIMIZER), self.parallel.place)
         if self.average is not None and (last / AVERAGE).exists():
             self.average.restore(load_tensors(last / AVERAGE), self.parallel.place)
@@ -189,6 +189,7 @@ class Trainer(Estimator):
                 self.progress.epoch, self.progress.window = self.progress.epoch + 1, 0
                 self.validate()
                 self.checkpoint()
+                self.agree()
 
     def agree(self) -> None:
         """Take the time of the leader, and the signal that any rank has received, on all ranks."""
@@ -214,7 +215,7 @@ class Trainer(Estimator):
         """Yield this rank's share of the batches of each step in the rest of the epoch."""
         groups = self.job.batches.shuffled(self.config.seed, self.progress.epoch)
         step: list[TaskBatch] = []
-        for batch in read_share(self.job.batches, groups, skip=self.progress.window, share=self.ranks.share):
+        for batch in self.job.batches.read_share(groups, self.ranks.share, skip=self.progress.window):
             step.append(batch)
             if len(step) == self.config.accumulate:
                 yield step
@@ -235,8 +236,11 @@ class Trainer(Estimator):
         self.optimizer.zero_grad(set_to_none=True)
         parts = [self.backward(batch, terms, share, is_last=batch is batches[-1]) for batch in batches]
         norm = clip_gradients(self.model, self.config.clip)
-        problem = self.describe_problem(batches, [loss for loss, _ in parts], norm)
-        loss, auxiliary = self.ranks.gather(np.sum(parts, axis=0)).sum(0).tolist()
+        own_problem = nonfinite_problem(self.model, [loss for loss, _ in parts], norm)
+        severity = 0 if own_problem is None else 1 if math.isfinite(sum(loss for loss, _ in parts)) else 2
+        results = self.ranks.gather([*np.sum(parts, axis=0), severity])
+        loss, auxiliary = results[:, :2].sum(0).tolist()
+        problem = self.describe_problem(batches, own_problem, results[:, 2])
         progress.step += 1
         progress.window += len(batches)
         progress.tokens += tokens
@@ -271,7 +275,7 @@ class Trainer(Estimator):
             The loss in nats, and the auxiliary loss as it is added to the mean over ``terms``.
         """
         start, weight = None if batch.fresh else self.state, 1.0
-        self.is_idle = isinstance(batch, IdleBatch)
+        self.has_rows = not isinstance(batch, IdleBatch) or batch.has_rows
         if isinstance(batch, IdleBatch):
             batch, weight = batch.batch, 0.0
         with self.parallel.accumulating(is_last=is_last):
@@ -281,13 +285,16 @@ class Trainer(Estimator):
             (scale * (loss / terms + auxiliary)).backward()  # type: ignore[no-untyped-call]
         return weight * loss.item(), weight * auxiliary.item()
 
-    def describe_problem(self, batches: Sequence[TaskBatch], losses: Sequence[float], norm: float) -> str:
-        """Return what is NaN or infinite in a step, and in which batches; an empty string if nothing is."""
-        problem = nonfinite_problem(self.model, losses, norm)
-        severity = (
-            0 if problem is None else 2 if len(problem[1]) < len(batches) or not math.isfinite(sum(losses)) else 1
-        )
-        severities = self.ranks.gather([severity])[:, 0]
+    def describe_problem(
+        self, batches: Sequence[TaskBatch], problem: tuple[str, range] | None, severities: np.ndarray
+    ) -> str:
+        """Return what is NaN or infinite in a step, and in which batches; an empty string if nothing is.
+
+        Args:
+            batches: of this rank.
+            problem: the result of `nonfinite_problem` on this rank.
+            severities: of the problem of each rank ``(ranks,)``: 0 if it has none, 2 if its loss is not finite.
+        """
         if not severities.any():
             return ""
         text, indices = problem or ("", range(0))
@@ -307,7 +314,9 @@ class Trainer(Estimator):
         progress.skipped, progress.skipped_in_a_row = progress.skipped + 1, progress.skipped_in_a_row + 1
         if progress.skipped_in_a_row >= MAX_SKIPPED:
             raise TrainingError(f"{reason}, as in the {MAX_SKIPPED - 1} steps before, which were skipped; {advice}")
-        self.state = finite_state(self.state)
+        state = finite_state(self.state)
+        lost = self.ranks.gather([state is None and self.state is not None])
+        self.state = None if lost.any() else state  # on all ranks, as in one process
         self.write({**progress.last, "kind": "skipped", "reason": problem})
         warnings.warn(f"{reason}; the step is skipped", stacklevel=2)
 
@@ -402,7 +411,7 @@ class Trainer(Estimator):
         model, parallel = self.parallel.whole_model(), self.parallel
         moments = parallel.whole(optimizer_tensors(self.model, self.optimizer))
         average = None if self.average is None else parallel.whole(self.average.tensors)
-        state = join_carried(self.state, self.task.carried_state(model), self.ranks, is_idle=self.is_idle)
+        state = join_carried(self.state, self.task.carried_state(model), self.ranks, has_rows=self.has_rows)
         self.ranks.on_leader(lambda: self.write_checkpoint(model, moments, average, state))
         if self.job.valid is None:
             self.save_weights()

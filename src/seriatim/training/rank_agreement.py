@@ -34,10 +34,16 @@ def require_equal(job: Job[AnyTask], ranks: Ranks) -> None:
         raise InputError(f"rank {rank}: {difference}; start every rank with the same command, data and version")
 
 
-def require_sequences(job: Job[AnyTask], ranks: Ranks) -> None:
-    """Raise InputError if every batch has fewer sequences than there are ranks."""
+def require_divisible(job: Job[AnyTask], ranks: Ranks) -> None:
+    """Raise InputError if every batch has fewer sequences than there are ranks, or fsdp cannot divide a parameter."""
     if ranks.count == 1 or not job.task.estimator.divides:
         return
+    scalar = next((name for name, value in job.model.named_parameters() if value.dim() == 0), None)
+    if scalar is not None and job.task.config.training.parallel == "fsdp":
+        raise InputError(
+            f"training.parallel: fsdp cannot divide the parameter {scalar}, which is a scalar; give it the shape (1,), "
+            "or train with data"
+        )
     groups = job.batches.shuffled(job.task.config.training.seed, 0)
     if not any(len(group) >= ranks.count for group in groups):
         largest = max(map(len, groups), default=0)

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
-from ..distributed.shares import WHOLE, Share
+from ..distributed.shares import Share
 from ..evaluation.intervals import supported_digits, written
 
 Figures: TypeAlias = Mapping[str, Any]
@@ -44,11 +44,13 @@ class TaskBatches(Protocol[Batch]):
     def windows(self, groups: Sequence[np.ndarray]) -> int:
         """Return the number of batches that the groups make."""
 
-    def read(self, groups: Sequence[np.ndarray], *, skip: int = 0, share: Share = WHOLE) -> Iterator[Batch]:
-        """Yield the batches, without the first ``skip``.
+    def read(self, groups: Sequence[np.ndarray], *, skip: int = 0) -> Iterator[Batch]:
+        """Yield the batches, without the first ``skip``."""
 
-        Of each batch the ``share`` of its rows is read, or its first row if that is none, so that all shares have
-        equally many batches.
+    def read_share(self, groups: Sequence[np.ndarray], share: Share, *, skip: int = 0) -> Iterator["Batch | TaskBatch"]:
+        """Yield the part of each batch that one of several ranks computes, without the first ``skip``.
+
+        All ranks have equally many batches: if a part is empty, it is an `IdleBatch`.
         """
 
 
