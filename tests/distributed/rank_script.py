@@ -19,6 +19,7 @@ import torch
 import seriatim
 from seriatim.core.interruption import Interrupted
 from seriatim.core.state import map_state
+from seriatim.distributed.sharded_tensors import whole_tensor
 from seriatim.storage.weights import digest
 from seriatim.tasks.language_modelling import LanguageModelling
 from seriatim.training.loop import Trainer
@@ -45,7 +46,7 @@ class Observed(Trainer):
     def backward(self, *arguments, **named) -> tuple[float, float]:
         at_fault = self.progress.step == 6
         if at_fault and self.fault == "hang":
-            time.sleep(3600)
+            time.sleep(15)
         losses = super().backward(*arguments, **named)
         if at_fault and self.fault == "nan":
             self.state = map_state(lambda leaf: leaf * math.nan if leaf.is_floating_point() else leaf, self.state)
@@ -54,7 +55,7 @@ class Observed(Trainer):
 
     def after_step(self) -> None:
         super().after_step()
-        Observed.digest = digest({name: value.detach() for name, value in self.model.named_parameters()})
+        Observed.digest = digest({name: whole_tensor(value).detach() for name, value in self.model.named_parameters()})
 
 
 def run(case: dict) -> None:
