@@ -92,7 +92,8 @@ def train(
     warn_of_ignored(task, overrides or {})
     with _joined(task) as ranks:
         folder = Path(resolved.out or "")
-        beginning = ranks.on_leader(lambda: how_to_begin(task.config, folder, restarts=ranks.restarts))
+        restarts = int(ranks.gather([ranks.restarts]).max())  # each machine counts its own
+        beginning = ranks.on_leader(lambda: how_to_begin(task.config, folder, restarts=restarts))
         if beginning == "resume":
             return _resume(find(read_config(folder)), folder, ranks, reporter=reporter)
         return _start(task, ranks, overwrite=overwrite or beginning == "again", reporter=reporter)
