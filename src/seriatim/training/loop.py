@@ -9,51 +9,40 @@ import shlex
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
 
 from ..config import Training
 from ..core.errors import InputError, TrainingError
 from ..core.interruption import Interrupted, noted
 from ..core.state import State
 from ..data.idle_batch import IdleBatch
-from ..data.vocabulary import Vocabulary
 from ..distributed.ranks import ONE_RANK, Ranks
-from ..layers.experts import count_experts
 from ..layers.origins import CODE
-from ..storage.weights import load_tensors, save_weights, unusable
-from .averaging import WeightAverage
-from .carried_states import join_carried, split_carried
+from ..storage.weights import load_tensors, unusable
+from .carried_states import split_carried
 from .checkpoints import (
     AVERAGE,
-    MAX_CHECKPOINTS,
     OPTIMIZER,
     last_complete,
     load_checkpoint,
-    save_checkpoint,
-    saving,
 )
-from .estimator import OTHER_BYTES, Estimator, Job
-from .hardware import describe_changes, environment
+from .estimator import Job
+from .hardware import describe_changes
 from .metrics_log import MetricsLog
 from .optimizers import (
-    MOMENTS,
-    check_parameters,
     clip_gradients,
     finite_state,
     learning_rate,
     make_optimizer,
     nonfinite_problem,
-    optimizer_tensors,
     restore_optimizer,
 )
 from .parallel import make_parallel
-from .reporting import Record, Reporter
+from .recorded_training import RecordedTraining
+from .reporting import Reporter
 from .task import AnyTask
 from .task_data import TaskBatch
 from .training_state import Progress
@@ -66,7 +55,7 @@ RANK_SEED = 7_919
 """Difference between the seeds of two ranks in one step, so that dropout differs between them."""
 
 
-class Trainer(Estimator):
+class Trainer(RecordedTraining):
     """Trains the model of a job by gradient descent; see `Estimator`."""
 
     resumable = True
@@ -92,13 +81,6 @@ class Trainer(Estimator):
         self.signal: Callable[[], int | None] = lambda: None
         self.signal_number: int | None = None  # of a signal that any rank has received
         self.windows = job.batches.windows(job.batches.shuffled(self.config.seed, 0))
-
-    @classmethod
-    def space_needed(cls, model: nn.Module, vocabulary: Vocabulary, config: Training) -> int:
-        """Return the bytes that a run takes at most: while a further checkpoint and new weights are written."""
-        weights = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
-        checkpoint = weights * (1 + MOMENTS[config.optimizer] + bool(config.average or config.average_after))
-        return (MAX_CHECKPOINTS + 1) * checkpoint + 2 * weights + OTHER_BYTES
 
     def start(self) -> None:
         """Make the optimizer, and divide the work among the ranks; the job's model has its initial parameters."""
@@ -131,20 +113,6 @@ class Trainer(Estimator):
             progress.best_valid, progress.evaluated_at = None, -1
         if changes := describe_changes(progress.environment, self.environment()):
             warnings.warn(f"{self.job.folder}: resumes with {changes}; results will differ by rounding", stacklevel=2)
-
-    def environment(self) -> dict[str, str]:
-        """Return what the last bits of the training depend on; see `seriatim.training.hardware.environment`."""
-        return environment(self.device) | {"ranks": str(self.ranks.count)}
-
-    def make_average(self) -> WeightAverage | None:
-        """Return an average of the weights that begins with the present ones; None if none is taken yet."""
-        if self.progress.averaged_from >= 0:
-            return WeightAverage(self.model, None, first=self.progress.averaged_from)
-        return WeightAverage(self.model, self.config.average) if self.config.average else None
-
-    def data_keys(self) -> tuple[str, str]:
-        """Return the keys of the training data and of the held-out data; the latter is empty if there is none."""
-        return self.job.train.key, "" if self.job.valid is None else self.job.valid.key
 
     def fit(self) -> Progress:
         """Train until the budget is spent or early stopping ends the training.
@@ -333,102 +301,3 @@ class Trainer(Estimator):
             self.validate()
         if progress.step % self.config.checkpoint_every == 0:
             self.checkpoint()
-
-    def write_metrics(self) -> None:
-        """Write a line of `metrics.jsonl` with the mean loss since the last one."""
-        progress = self.progress
-        if progress.loss_terms:
-            mean, speed = progress.loss_sum / progress.loss_terms, progress.tokens / progress.training_seconds
-            timing = {"seconds": progress.seconds, "tokens_per_second": speed}
-            self.write({"kind": "train", "step": progress.step, **progress.last, "loss": mean, **timing})
-            progress.loss_sum, progress.loss_terms = 0.0, 0
-
-    def validate(self) -> None:
-        """Measure the held-out data unless this step did, and save the weights if the configuration keeps them."""
-        progress = self.progress
-        if progress.evaluated_at == progress.step:
-            return
-        progress.evaluated_at = progress.step
-        if self.job.valid is None:
-            self.save_weights()
-            return
-        record: Record = {}  # on the leader
-        with self.averaged():
-            model = self.parallel.whole_model()
-            value, loss = self.ranks.on_leader(lambda: self.measure(model, record))
-        best = progress.record_validation(value, loss, self.config, more_is_better=self.task.more_is_better)
-        keep = best or self.config.keep == "last"
-        self.metrics = {**record} if keep else None
-        if keep:
-            self.save_weights()
-        progress.seconds = time.perf_counter() - self.began
-        place = {"step": progress.step, "epoch": progress.epoch, "seconds": progress.seconds}
-        record = {"kind": "valid", **place, **record}
-        self.write(record)
-        self.report("validation", {**record, "best": best})
-        if progress.begins_averaging(self.config):
-            self.average = self.make_average()
-
-    def measure(self, model: nn.Module, record: Record) -> tuple[float, float]:
-        """Measure the held-out data, add its metrics to ``record``, and return the one that selects, and the loss."""
-        with count_experts(model) as experts:
-            metrics = self.task.validate(model, self.job.valid)
-        value, loss = float(metrics[self.task.selection_metric(self.job.vocabulary)]), float(metrics["loss"])
-        if not (math.isfinite(value) and math.isfinite(loss)):
-            raise TrainingError(
-                f"step {self.progress.step}: the held-out loss is {metrics['loss']}; go on from the last checkpoint "
-                "with a lower training.learning_rate"
-            )
-        record |= metrics
-        if experts:
-            record["experts"] = {name: counts.tolist() for name, counts in experts.items()}
-        return value, loss
-
-    def write(self, record: Record) -> None:
-        """Write a line of `metrics.jsonl`."""
-        if self.log is not None:
-            with saving(self.job.folder):
-                self.log.write(record)
-
-    def averaged(self) -> AbstractContextManager[None]:
-        """Give the model the average of its weights for the duration, if the configuration asks for one."""
-        return nullcontext() if self.average is None else self.average.applied()
-
-    def save_weights(self) -> None:
-        """Write the present weights, or their average, as those of the run."""
-        with self.averaged():
-            model = self.parallel.whole_model()
-            self.ranks.on_leader(lambda: self.write_weights(model))
-
-    def write_weights(self, model: nn.Module) -> None:
-        """Write the weights of a model as those of the run."""
-        check_parameters(model, step=self.progress.step)
-        with saving(self.job.folder):
-            save_weights(model, self.job.folder / "model.safetensors", self.metadata)
-
-    def checkpoint(self) -> None:
-        """Write a checkpoint, and without held-out data also the weights of the run."""
-        model, parallel = self.parallel.whole_model(), self.parallel
-        moments = parallel.whole(optimizer_tensors(self.model, self.optimizer))
-        average = None if self.average is None else parallel.whole(self.average.tensors)
-        state = join_carried(self.state, self.task.carried_state(model), self.ranks, has_rows=self.has_rows)
-        self.ranks.on_leader(lambda: self.write_checkpoint(model, moments, average, state))
-        if self.job.valid is None:
-            self.save_weights()
-
-    def write_checkpoint(
-        self,
-        model: nn.Module,
-        moments: dict[str, Tensor],
-        average: dict[str, Tensor] | None,
-        state: State | None,
-    ) -> None:
-        """Write a checkpoint of the whole training; the tensors are those of all ranks together."""
-        check_parameters(model, step=self.progress.step)
-        train, held_out = self.data_keys()
-        progress = replace(self.progress, data=train, held_out=held_out, environment=self.environment())
-        assert self.log is not None
-        with saving(self.job.folder):
-            self.log.flush()
-            progress.records = self.log.records
-            save_checkpoint(self.job.folder / "checkpoints", model, moments, state, progress, self.metadata, average)
