@@ -9,7 +9,6 @@ The figures are measured on one machine; assumptions about other machines are th
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -26,7 +25,7 @@ from scaling_simulation import Layer, Network, memory_of_rank, simulate_step
 
 import seriatim
 from seriatim.models.ngrams.shard_counting import count_shard
-from seriatim.models.ngrams.shard_merging import merge_shards
+from seriatim.models.ngrams.shard_merging import ShardMerge, merge_shards
 from seriatim.storage.weights import save_tensors
 
 FIGURES = Path(__file__).with_name("scaling_figures.json")
@@ -48,8 +47,8 @@ STORAGE = 2e9
 """Assumed: bytes a second to the shared file system."""
 SERVER = counting_simulation.Machine(cores=32, disk=2e9, network=25e9 / 8)
 """Assumed: a machine for counting, with an NVMe disk and 25 Gbit/s."""
-DIFFERENT = {"windows_per_token": 0.727, "ngrams_per_token": 2.126}
-"""Assumed: as in 17,750,005 tokens of `masc-lm`; 12,906,616 windows and 37,732,163 n-grams (`ngram_shards.py`)."""
+TEXT = {"windows_per_token": 0.727, "ngrams_per_token": 2.126, "window_bytes": 15.7, "ngram_bytes": 21.4}
+"""As in 17,750,005 tokens of `masc-lm`, which have 12,906,616 windows and 37,732,163 n-grams (`ngram_shards.py`)."""
 SMALL = 512
 
 
@@ -152,7 +151,6 @@ def measure_counting() -> dict[str, float]:
             start, stop = count * i // 2, count * (i + 1) // 2
             count_shard(ids, path, order=order, vocabulary_size=size, start=start, stop=stop, threads=1)
         counted = time.process_time() - started
-        written = sum(os.path.getsize(path) for path in shards)
         started = time.process_time()
         merge_shards(shards, str(folder / "merged.shard"))
         merged = time.process_time() - started
@@ -164,15 +162,12 @@ def measure_counting() -> dict[str, float]:
         run = seriatim.train({**config, "out": str(folder / "run")})
         table = run.model.table
         grams = sum(len(level.probability) for level in table.orders)
-        file = (run.path / "model.safetensors").stat().st_size
-        windows = len(table.orders[-1].probability)
+        windows = ShardMerge(shards).totals[0]
         whole = run.summary["tokens"] / run.summary["tokens_per_second"]
     return {
         "counted_per_second": count / counted,
-        "merged_per_second": 2 * windows / merged,
-        "window_bytes": written / (2 * windows),
+        "merged_per_second": windows / merged,
         "smoothed_per_second": grams / whole,
-        "ngram_bytes": file / grams,
     }
 
 
@@ -255,14 +250,17 @@ def check_table(figures: Mapping[str, float]) -> list[str]:
 
 def counting_table(figures: Mapping[str, float], mergers: int) -> list[str]:
     """Return the phases of counting the text."""
-    lines = ["| phase | machines | disk of each | network of each | hours | limited by |", "|---|---|---|---|---|---|"]
+    lines = [
+        "| phase | machines | disk of each | network of each | minutes | limited by |",
+        "|---|---|---|---|---|---|",
+    ]
     total = 0.0
-    for phase in counting_simulation.phases(TOKENS, MACHINES, {**figures, **DIFFERENT}, mergers):
+    for phase in counting_simulation.phases(TOKENS, MACHINES, {**figures, **TEXT}, mergers):
         seconds = phase.seconds(SERVER)
         total += seconds
         sizes = [f"{size / 1e12:.2f} TB" for size in (phase.disk_bytes, phase.network_bytes)]
-        lines.append(row(phase.name, [str(phase.machines), *sizes, f"{seconds / 3600:.1f}", phase.limit(SERVER)]))
-    lines.append(row("all", ["", "", "", f"{total / 3600:.1f}", ""]))
+        lines.append(row(phase.name, [str(phase.machines), *sizes, f"{seconds / 60:,.1f}", phase.limit(SERVER)]))
+    lines.append(row("all", ["", "", "", f"{total / 60:,.1f}", ""]))
     return lines
 
 

@@ -3,7 +3,7 @@
 A case is ``{"config": ..., "resume": FOLDER, "stop_at": STEP, "only": RANK}``: what is trained or resumed, the step at
 which the leader fails, and the rank that ``changes`` of the configuration and a ``fault`` concern: at a step its
 loss is not a number, or it hangs. The error of every rank, or the digest of its parameters at the end, is written to a
-file beside the run.
+file beside the run, under the name ``errors`` if the case has one.
 """
 
 import json
@@ -82,6 +82,7 @@ def main() -> None:
             text = f"{type(error).__name__}: {error} [{'; '.join(getattr(error, '__notes__', []))}]"
             if not case.get("may_fail"):
                 raise
+        out = Path(out).with_name(case["errors"]) if "errors" in case else out
         Path(f"{out}.rank{os.environ['RANK']}").write_text(text or Observed.digest, encoding="utf-8")
 
 

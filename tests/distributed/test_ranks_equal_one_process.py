@@ -12,7 +12,6 @@ from ..promises.test_07_accumulated_equals_together import exact_word_dropout
 from .launched import errors, launch, losses, weights
 
 EXACT = [name for name in OPTIONS if name != "masked"]  # which tokens are masked depends on the batch
-EVERYDAY = ("lstm", "state-space", "attention", "classifier")
 STEPS = 12
 
 
@@ -30,10 +29,14 @@ def configs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict]:
     return configurations(tmp_path_factory.mktemp("data"), sequence_length=16, batch_size=5)
 
 
-def check_equal(configs: dict[str, dict], names: list[str], folder: Path, ranks: int, parallel: str) -> None:
+def check_equal(
+    configs: dict[str, dict], names: list[str], folder: Path, ranks: int, parallel: str | dict[str, str]
+) -> None:
+    """Train on ranks and in one process; ``parallel`` is the same for all, or differs by name."""
     cases = []
     for name in names:
-        several = without_chance(configs[name], folder / f"{name} on ranks", parallel=parallel)
+        kind = parallel if isinstance(parallel, str) else parallel[name]
+        several = without_chance(configs[name], folder / f"{name} on ranks", parallel=kind)
         seriatim.train(without_chance(configs[name], folder / name))
         cases.append({"config": several})
     result = launch(ranks, cases, folder)
@@ -49,12 +52,19 @@ def check_equal(configs: dict[str, dict], names: list[str], folder: Path, ranks:
             )
 
 
-def test_two_ranks_with_the_whole_model(configs, tmp_path: Path) -> None:
-    check_equal(configs, ["lstm", "attention", "classifier"], tmp_path, 2, "data")
+def uneven(folder: Path) -> str:
+    """Lines of which one rank has only short ones, so that it has windows without a token; and a last single line."""
+    path = folder / "uneven.txt"
+    path.write_text("\n".join("abcd " * (10 if i % 3 == 0 else 1) for i in range(31)) + "\n")
+    return str(path)
 
 
-def test_two_ranks_with_parts_of_the_model(configs, tmp_path: Path) -> None:
-    check_equal(configs, ["state-space", "attention"], tmp_path, 2, "fsdp")
+def test_two_ranks(configs, tmp_path: Path) -> None:
+    """With the whole model, with parts of it, and with ranks that have no token in a window."""
+    data = {"train": uneven(tmp_path), "valid": "none", "unit": "line"}
+    jobs = {**configs, "uneven": {**configs["cell"], "data": data, "model": {"layer": "gru"}}}
+    kinds = {"lstm": "data", "state-space": "fsdp", "uneven": "fsdp"}
+    check_equal(jobs, list(kinds), tmp_path, 2, kinds)
 
 
 @pytest.mark.exhaustive
@@ -62,13 +72,6 @@ def test_two_ranks_with_parts_of_the_model(configs, tmp_path: Path) -> None:
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_every_job(configs, tmp_path: Path, ranks: int, parallel: str) -> None:
     check_equal(configs, EXACT, tmp_path, ranks, parallel)
-
-
-def uneven(folder: Path) -> str:
-    """Lines of which one rank has only short ones, so that it has windows without a token; and a last single line."""
-    path = folder / "uneven.txt"
-    path.write_text("\n".join("abcd " * (10 if i % 3 == 0 else 1) for i in range(31)) + "\n")
-    return str(path)
 
 
 @pytest.mark.exhaustive
@@ -80,11 +83,6 @@ def test_every_layer(configs, tmp_path: Path, parallel: str, unit: str) -> None:
     options = {"num_layers": 2, "hidden_size": 16}
     stacks = {name: {**base, "data": data, "model": {"layer": name, **options}} for name in layers}
     check_equal(stacks, layers, tmp_path, 2, parallel)
-
-
-def test_ranks_without_tokens_take_part(configs, tmp_path: Path) -> None:
-    data = {"train": uneven(tmp_path), "valid": "none", "unit": "line"}
-    check_equal({"gru": {**configs["cell"], "data": data}}, ["gru"], tmp_path, 2, "fsdp")
 
 
 @pytest.mark.exhaustive
@@ -109,7 +107,8 @@ def test_faults_of_one_rank(configs, tmp_path: Path) -> None:
     assert "rank 1 did not answer within 3 seconds" in launch(2, [several["hang"]], tmp_path).stderr
 
 
-@pytest.mark.parametrize("parallel", ["data", pytest.param("fsdp", marks=pytest.mark.exhaustive)])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("parallel", ["data", "fsdp"])
 def test_a_broken_training_resumes_with_the_same_bits(configs, tmp_path: Path, parallel: str) -> None:
     """On two ranks; on one rank it resumes with the same losses to rounding."""
     cases: list[dict] = []
@@ -132,23 +131,26 @@ def test_a_broken_training_resumes_with_the_same_bits(configs, tmp_path: Path, p
         assert losses(tmp_path / f"{name} elsewhere") == pytest.approx(losses(tmp_path / f"{name} whole"), rel=1e-4)
 
 
-def test_only_one_rank_reports_and_the_others_stop(configs, tmp_path: Path) -> None:
+def test_one_rank_reports_the_others_stop_and_all_resume(configs, tmp_path: Path) -> None:
     config = without_chance(configs["lstm"], tmp_path / "run")
     different = {"config": {**config, "out": str(tmp_path / "different")}, "may_fail": True}
     cases = [
         {**different, "only": 1, "changes": {"training.learning_rate": 0.5}},
-        {"config": {**config, "out": str(tmp_path / "broken")}, "stop_at": 5, "may_fail": True},
+        {"config": {**config, "out": str(tmp_path / "broken")}, "stop_at": 5, "may_fail": True, "errors": "reason"},
         {"config": {**without_chance(configs["lstm"], tmp_path / "few"), "data": config["data"]}, "may_fail": True},
     ]
     cases[2]["config"]["training"] = {**config["training"], "batch_size": 1}
+    cases += [{"config": {**config, "out": str(tmp_path / "whole")}}, {"resume": str(tmp_path / "broken")}]
     result = launch(2, cases, tmp_path)
     assert result.returncode == 0, result.stderr[-6000:]
     first, second = errors(tmp_path / "different", 2)
     assert "InputError: rank 1: training.learning_rate is 0.5, and 0.3 on rank 0; start every rank" in first
     assert ("[this process" in first) + ("[this process" in second) == 1
     assert "another process" in first + second
-    first, second = errors(tmp_path / "broken", 2)
+    first, second = errors(tmp_path / "reason", 2)
     assert "LookupError: this rank breaks [this process" in first
     assert "RankError: rank 0: LookupError: this rank breaks; step-000000000 is complete, resume" in second
+    whole, resumed = weights(tmp_path / "whole"), weights(tmp_path / "broken")
+    assert all(torch.equal(value, whole[key]) for key, value in resumed.items())
     assert "the largest batch has 1 sequence for 2 ranks; start at most 1, or make" in errors(tmp_path / "few", 2)[0]
     assert not (tmp_path / "few").exists()

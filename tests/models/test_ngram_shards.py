@@ -31,6 +31,7 @@ TEXTS = st.lists(st.integers(0, V - 1), min_size=1, max_size=80).map(lambda ids:
 SMOOTHINGS = st.builds(
     Smoothing,
     st.sampled_from(NAMES),
+    k=st.floats(0.01, 10),
     prune=st.sampled_from([(0,), (0, 1), (0, 0, 1, 2)]),
     closed=st.booleans(),
 )

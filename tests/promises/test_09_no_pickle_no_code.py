@@ -22,6 +22,7 @@ LOADS_CODE = {
     "recurrence/triton_runner.py": {"importlib.util.module_from_spec"},
     "core/allocator.py": {"ctypes.CDLL"},
     "runs/child_process.py": {"subprocess.Popen"},
+    "data/worker_processes.py": {"subprocess.Popen", "pickle"},  # pipes to processes of its own, never a file
     "layers/outside_code.py": {"importlib.import_module", "importlib.util.module_from_spec"},
 }
 """Where programs come from: text generated from a cell's equations, of a class in Python and of sizes that are numbers,
