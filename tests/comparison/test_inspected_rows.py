@@ -19,6 +19,7 @@ def the_cat(run: Path) -> Inspection:
     return seriatim.inspect(run, "the cat")
 
 
+@pytest.mark.exhaustive
 def test_pages_lead_to_each_other(capsys, texts, tmp_path: Path, in_process: None) -> None:
     folder = tmp_path / "out"
     done = seriatim.compare(small(texts, folder), layers=["window", "rnn"], steps=2)

@@ -40,6 +40,7 @@ def figures(found: Comparison) -> dict:
     }
 
 
+@pytest.mark.exhaustive
 def test_two_workers_give_the_rows_of_one(texts, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """Two processes at the same time, and the same one after another in this process."""
     config = {**small(texts, tmp_path / "two"), **FIXED}

@@ -131,6 +131,7 @@ def test_a_broken_training_resumes_with_the_same_bits(configs, tmp_path: Path, p
         assert losses(tmp_path / f"{name} elsewhere") == pytest.approx(losses(tmp_path / f"{name} whole"), rel=1e-4)
 
 
+@pytest.mark.exhaustive
 def test_one_rank_reports_the_others_stop_and_all_resume(configs, tmp_path: Path) -> None:
     config = without_chance(configs["lstm"], tmp_path / "run")
     different = {"config": {**config, "out": str(tmp_path / "different")}, "may_fail": True}

@@ -78,6 +78,7 @@ def test_shards_of_a_killed_training_are_removed(texts: dict[str, str], tmp_path
     assert not left.exists()
 
 
+@pytest.mark.exhaustive
 def test_processes_write_the_same_file(texts: dict[str, str], tmp_path: Path) -> None:
     whole = weights(texts, tmp_path / "whole", word_dropout=0.5)
     assert weights(texts, tmp_path / "two", word_dropout=0.5, workers=2) == whole
@@ -116,6 +117,7 @@ def end(job: ShardJob) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(os.name != "posix", reason="needs signals")
 def test_a_killed_worker_leaves_one_line_and_nothing_behind(
     texts: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
