@@ -11,7 +11,7 @@ import seriatim
 from seriatim.config import Training, resolve
 from seriatim.core.errors import InputError
 from seriatim.storage.weights import load_tensors
-from seriatim.training import loop
+from seriatim.training import recorded_training
 from seriatim.training.adaptive_defaults import MINUTES, default_budget, small_batches, text_dropout
 from seriatim.training.averaging import WeightAverage
 from seriatim.training.checkpoints import checkpoints
@@ -174,7 +174,7 @@ def test_the_recipe_for_words_trains_and_averages_at_the_end(tmp_path: Path, tex
             began.append((decay, first))
             super().__init__(model, decay, first=first)
 
-    monkeypatch.setattr(loop, "WeightAverage", Recorded)
+    monkeypatch.setattr(recorded_training, "WeightAverage", Recorded)
     overrides = {"data.train": texts["train"], "data.valid": texts["valid"]}
     small = {"model.embedding_size": 8, "model.hidden_size": 8, "training.average_after": 1, "training.epochs": 12}
     run = seriatim.train("builtin:awd-lstm", overrides={**overrides, **small, "out": str(tmp_path / "run")})
