@@ -2,7 +2,7 @@
 
 import time
 from abc import ABC, abstractmethod
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
@@ -159,9 +159,8 @@ class OnePassEstimator(Estimator):
             self.metrics = metrics = job.task.validate(self.model, job.valid)
             progress.best_valid = float(metrics[job.task.selection_metric(job.vocabulary)])
             record = {"kind": "valid", "step": 1, "epoch": 1, "seconds": time.perf_counter() - began, **metrics}
-            log = MetricsLog(job.folder, step=0, records=0)
-            log.write(record)
-            log.close()
+            with closing(MetricsLog(job.folder, step=0, records=0)) as log:
+                log.write(record)
             self.report("validation", {**record, "best": True})
         progress.seconds = time.perf_counter() - began
         return progress
