@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from seriatim.comparison import cluster_jobs, cluster_workers
-from seriatim.comparison.cluster_jobs import SESSION, Sight
+from seriatim.comparison.cluster_jobs import SESSION, WorkerView
 from seriatim.comparison.cluster_workers import ClusterWorkers
 from seriatim.comparison.comparison_settings import ComparisonSettings, make_plan
 from seriatim.comparison.plan import check_folder
@@ -28,7 +28,7 @@ SECONDS = 20.0  # until a test that hangs fails
 class MadeUp:
     """A cluster of two threads, whose view of the files can be changed."""
 
-    def __init__(self, executor: Executor, change: Callable[[Sight], Sight]) -> None:
+    def __init__(self, executor: Executor, change: Callable[[WorkerView], WorkerView]) -> None:
         self.executor, self.change, self.count = executor, change, 2
 
     def count_workers(self) -> int:
@@ -43,7 +43,7 @@ class MadeUp:
 
 @contextmanager
 def prepared(
-    texts: dict[str, str], folder: Path, change: Callable[[Sight], Sight] = lambda sight: sight
+    texts: dict[str, str], folder: Path, change: Callable[[WorkerView], WorkerView] = lambda view: view
 ) -> Iterator[tuple[ClusterWorkers, MadeUp]]:
     plan = make_plan({"data": {"train": texts["train"], "valid": texts["valid"]}}, ComparisonSettings(["rnn"]))
     folder.mkdir(exist_ok=True)
@@ -67,8 +67,8 @@ def start(workers: ClusterWorkers, folder: Path, events: list[dict]) -> Future:
 
 
 def test_the_files_of_the_data_are_compared(texts, tmp_path: Path) -> None:
-    seen: list[Sight] = []
-    with prepared(texts, tmp_path / "out", lambda sight: seen.append(sight) or sight):
+    seen: list[WorkerView] = []
+    with prepared(texts, tmp_path / "out", lambda view: seen.append(view) or view):
         assert (tmp_path / "out" / SESSION).is_file()
         assert check_folder(str(tmp_path / "out"), overwrite=False)
     assert not (tmp_path / "out" / SESSION).exists()
@@ -85,9 +85,9 @@ def test_the_files_of_the_data_are_compared(texts, tmp_path: Path) -> None:
     ],
 )
 def test_workers_that_do_not_see_the_files_are_refused(texts, tmp_path: Path, changed: dict, message: str) -> None:
-    def change(sight: Sight) -> Sight:
-        other = {"sizes": {path: 1 + size for path, size in sight.sizes.items()}}
-        return replace(sight, **(other if changed.get("sizes", 0) is None else changed))
+    def change(view: WorkerView) -> WorkerView:
+        other = {"sizes": {path: 1 + size for path, size in view.sizes.items()}}
+        return replace(view, **(other if changed.get("sizes", 0) is None else changed))
 
     with pytest.raises(InputError, match=f"^--cluster: .*{message}"), prepared(texts, tmp_path / "out", change):
         pass
@@ -95,7 +95,7 @@ def test_workers_that_do_not_see_the_files_are_refused(texts, tmp_path: Path, ch
 
 
 def test_workers_without_the_package_are_refused(texts, tmp_path: Path) -> None:
-    def fail(sight: Sight) -> Sight:
+    def fail(view: WorkerView) -> WorkerView:
         raise ModuleNotFoundError("No module named 'seriatim'")
 
     message = "--cluster: a worker cannot run Seriatim .*No module named 'seriatim'.*; install version .* on every"

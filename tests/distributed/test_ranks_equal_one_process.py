@@ -86,6 +86,17 @@ def test_every_layer(configs, tmp_path: Path, parallel: str, unit: str) -> None:
 
 
 @pytest.mark.exhaustive
+def test_ranks_whose_windows_have_different_lengths_can_read_their_own_predictions(configs, tmp_path: Path) -> None:
+    """Each rank calls the layers once for each step, so that parts of a model cannot be gathered layer by layer."""
+    data = {"train": uneven(tmp_path), "valid": "none", "unit": "line"}
+    model = {"layer": "gru", "num_layers": 2, "options": {"scheduled_sampling": 0.5}}
+    config = without_chance({**configs["cell"], "data": data, "model": model}, tmp_path / "run", parallel="fsdp")
+    result = launch(2, [{"config": config}], tmp_path)
+    assert result.returncode == 0, result.stderr[-6000:]
+    assert len(set(errors(tmp_path / "run", 2))) == 1
+
+
+@pytest.mark.exhaustive
 def test_faults_of_one_rank(configs, tmp_path: Path) -> None:
     """A step that is not finite is skipped by all, a rank that hangs is named, and all ranks follow one clock."""
     base = configs["lstm"]

@@ -277,7 +277,8 @@ def test_the_router_learns_from_a_single_expert() -> None:
 
 def test_the_metrics_tell_of_the_balance_and_of_every_experts_tokens(texts, tmp_path) -> None:
     model = {"layer": "transformer", "hidden_size": 16, "options": {"num_experts": 3}}
-    seriatim.train(small_config(texts, tmp_path / "run", model=model))
+    run = seriatim.train(small_config(texts, tmp_path / "run", model=model))
+    assert "experts" not in run.summary["valid"]
     records = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     train, valid = ([record for record in records if record["kind"] == kind] for kind in ("train", "valid"))
     assert all(0.019 < record["auxiliary"] < 0.06 for record in train)  # 0.01 times at least the 2 chosen

@@ -75,7 +75,7 @@ class ClusterSession:
 
 
 @dataclass(frozen=True)
-class Sight:
+class WorkerView:
     """What a worker sees: the name of its machine, the version, the session, and the sizes of the data."""
 
     host: str
@@ -84,9 +84,9 @@ class Sight:
     sizes: dict[str, int]
 
 
-def look(session: ClusterSession) -> Sight:
+def view_from_worker(session: ClusterSession) -> WorkerView:
     """Return what this worker sees of a session."""
-    return Sight(platform.node(), __version__, session.is_open(), session.sizes())
+    return WorkerView(platform.node(), __version__, session.is_open(), session.sizes())
 
 
 def train_here(job: Metrics, run: str, hosts: dict[str, int], session: ClusterSession) -> list[Metrics]:

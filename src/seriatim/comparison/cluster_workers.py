@@ -16,7 +16,7 @@ from ..evaluation.intervals import Metrics
 from ..runs.child_process import Listen, Signalled, Stopped
 from ..storage.atomic_files import write_whole
 from ..version import __version__
-from .cluster_jobs import ClusterSession, Sight, look, train_here
+from .cluster_jobs import ClusterSession, WorkerView, train_here, view_from_worker
 from .dispatch import WorkersLostError
 from .plan import Plan
 from .worker import WorkerJob
@@ -147,28 +147,28 @@ def _session(folder: Path, plan: Plan) -> ClusterSession:
 def _check(cluster: Cluster, session: ClusterSession) -> dict[str, int]:
     """Return the number of workers by machine; refuse a cluster of which a worker does not see what it needs."""
     try:
-        seen: list[Sight] = cluster.on_every_worker(look, session)
+        seen: list[WorkerView] = cluster.on_every_worker(view_from_worker, session)
     except Exception as error:  # of the worker: it cannot import this package, or not read the files
         reason = f"{type(error).__name__}: {first_line(error)}"
         raise InputError(
             f"--cluster: a worker cannot run Seriatim ({reason}); install version {__version__} on every worker"
         ) from None
     sizes = session.sizes()
-    for sight in seen:
-        if sight.version != __version__:
-            versions = f"has Seriatim {sight.version}, and this is {__version__}"
-            raise InputError(f"--cluster: the worker on {sight.host} {versions}; install the same version")
-        if not sight.in_session:
+    for view in seen:
+        if view.version != __version__:
+            versions = f"has Seriatim {view.version}, and this is {__version__}"
+            raise InputError(f"--cluster: the worker on {view.host} {versions}; install the same version")
+        if not view.in_session:
             place = session.path.parent
             raise InputError(
-                f"--cluster: the worker on {sight.host} does not see the folder {place}; give an --out on a file "
+                f"--cluster: the worker on {view.host} does not see the folder {place}; give an --out on a file "
                 "system that all workers share, at the same path"
             )
         for path, size in sizes.items():
-            if sight.sizes.get(path) != size:
-                differs = "sees another file there" if path in sight.sizes else "does not see it"
+            if view.sizes.get(path) != size:
+                differs = "sees another file there" if path in view.sizes else "does not see it"
                 raise InputError(
-                    f"--cluster: {path}: the worker on {sight.host} {differs}; put the data on a file system that all "
+                    f"--cluster: {path}: the worker on {view.host} {differs}; put the data on a file system that all "
                     "workers share, at the same path"
                 )
-    return dict(Counter(sight.host for sight in seen))
+    return dict(Counter(view.host for view in seen))

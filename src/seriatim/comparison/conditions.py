@@ -17,7 +17,7 @@ from ..training.hardware import environment
 SHORT = 0.01
 """Share of a training up to which another one that runs at the same time does not count."""
 MACHINE = ("processor", "device", "threads", "processors")
-"""What is kept of a machine in the results; its name only where there are several machines."""
+"""Fields of a machine that the results record; its name is recorded only if there are several machines."""
 
 
 def describe_machine(device: torch.device, began: float) -> Metrics:

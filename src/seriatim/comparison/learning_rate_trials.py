@@ -46,8 +46,8 @@ class Trials:
 
     def add(self, folder: Path, trial: int, outcome: Metrics) -> None:
         """Take the outcome of a trial; after the last one write the file of the trials, and remove their runs."""
-        kept = {name: value for name, value in outcome.items() if name != "event"}
-        self.results[trial] = {"learning_rate": self.rate(trial), "value": None, **kept}
+        recorded = {name: value for name, value in outcome.items() if name != "event"}
+        self.results[trial] = {"learning_rate": self.rate(trial), "value": None, **recorded}
         if len(self.results) < self.count:
             return
         path = folder / "trials" / f"{self.layer}.json"

@@ -29,17 +29,8 @@ from .shares import Share
 
 VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 """The environment variables that ``torchrun`` sets."""
-CONNECTION_WORDS = (
-    "gloo",
-    "Gloo",
-    "NCCL",
-    "Connection closed",
-    "Connection reset",
-    "Broken pipe",
-    "imed out",
-    "imeout",
-)
-"""Parts of the messages of PyTorch's backends, whose errors have no class of their own."""
+CONNECTION_WORDS = ("gloo", "nccl", "connection closed", "connection reset", "broken pipe", "timed out", "timeout")
+"""Parts of the messages of PyTorch's backends, in lower case; not all of their errors have a class of their own."""
 Result = TypeVar("Result")
 
 
@@ -69,6 +60,10 @@ class Ranks:
 
     def gather_bytes(self, content: bytes) -> list[bytes]:
         """Return some bytes of every rank, in order."""
+        return [content]
+
+    def gather_on_leader(self, content: bytes) -> list[bytes]:
+        """Return some bytes of every rank, in order, on the leader; on the others an empty list."""
         return [content]
 
     def on_leader(self, work: Callable[[], Result]) -> Result:
@@ -122,9 +117,20 @@ class RanksOfGroup(Ranks):
 
     def gather_bytes(self, content: bytes) -> list[bytes]:
         """Return some bytes of every rank, in order."""
-        sizes = self.gather([len(content)])[:, 0].astype(int).tolist()
-        padded = torch.frombuffer(bytearray(content.ljust(max(1, *sizes), b"\0")), dtype=torch.uint8)
+        padded, sizes = self._padded(content)
         return [part[:size].numpy().tobytes() for part, size in zip(self._all_gather(padded), sizes, strict=True)]
+
+    def gather_on_leader(self, content: bytes) -> list[bytes]:
+        """Return some bytes of every rank, in order, on the leader; see `Ranks.gather_on_leader`."""
+        padded, sizes = self._padded(content)
+        parts = [torch.empty_like(padded) for _ in sizes] if self.leads else None
+        dist.gather(padded, parts, group=self.group, group_dst=0)
+        return [part[:size].numpy().tobytes() for part, size in zip(parts or [], sizes, strict=self.leads)]
+
+    def _padded(self, content: bytes) -> tuple[torch.Tensor, list[int]]:
+        """Return some bytes, with zeros after them so that all ranks have equally many, and the sizes without them."""
+        sizes: list[int] = self.gather([len(content)])[:, 0].astype(int).tolist()
+        return torch.frombuffer(bytearray(content.ljust(max(1, *sizes), b"\0")), dtype=torch.uint8), sizes
 
     def _all_gather(self, values: torch.Tensor) -> list[torch.Tensor]:
         parts = [torch.empty_like(values) for _ in range(self.count)]
@@ -195,7 +201,7 @@ def is_lost_connection(error: BaseException) -> bool:
     """Return whether an error is that of an exchange between ranks, and not of the work of this rank."""
     if isinstance(error, TrainingError) or not isinstance(error, RuntimeError):
         return False
-    return isinstance(error, dist.DistError) or any(word in str(error) for word in CONNECTION_WORDS)
+    return isinstance(error, dist.DistError) or any(word in str(error).lower() for word in CONNECTION_WORDS)
 
 
 def _integer(name: str, text: str) -> int:

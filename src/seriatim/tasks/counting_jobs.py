@@ -44,7 +44,7 @@ class Workers(NamedTuple):
 
     @property
     def half_memory(self) -> int | None:
-        """Half of the memory in bytes: one half is for sorting, the other for what is kept."""
+        """Half of the memory in bytes. Sorting may use one half, and the tables of n-grams the other."""
         return None if self.memory is None else int(self.memory * 1e9 / 2)
 
     def part_size(self, processes: int, threads: int) -> int:

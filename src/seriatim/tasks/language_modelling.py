@@ -129,6 +129,11 @@ class LanguageModelling(TextTask[Corpus, Batch, TextModel]):
         size = 0 if train.tokenizer is None else train.tokenizer.vocabulary_size
         return {"model.dropout": text_dropout(len(train.ids), size)}
 
+    @property
+    def trains_by_steps(self) -> bool:
+        """Whether some steps read the model's own predictions, which are known one step later."""
+        return bool(self.task_options.scheduled_sampling)
+
     def loss(
         self, model: TextModel, batch: Batch, state: State | None, *, progress: float = 0.0
     ) -> tuple[Tensor, State]:

@@ -241,6 +241,11 @@ class SequenceToSequence(LabelledTask[Pairs, PairBatch, Translator]):
         """Return batches of pairs of similar length."""
         return Buckets(data.source.lengths + data.target.lengths, self.batch_size, data.batch)
 
+    @property
+    def trains_by_steps(self) -> bool:
+        """Whether some steps read the model's own predictions, which are known one step later."""
+        return bool(self.options.scheduled_sampling)
+
     def loss(
         self, model: Translator, batch: PairBatch, state: State | None, *, progress: float = 0.0
     ) -> tuple[Tensor, None]:

@@ -67,6 +67,11 @@ class Estimator(ABC):
         ranks: Ranks = ONE_RANK,
     ) -> None:
         self.job, self.device, self.reporter, self.metadata, self.ranks = job, device, reporter, metadata, ranks
+        self.prepare()
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Set what `start` and `resume` need; ``progress`` is that of a training that has not begun."""
 
     @classmethod
     @abstractmethod
@@ -121,16 +126,9 @@ class OnePassEstimator(Estimator):
     work_unit = "tokens"
     finished = "counted in one pass, nothing is left to do; count again with --overwrite"
 
-    def __init__(
-        self,
-        job: Job[Any],
-        device: torch.device,
-        reporter: Reporter,
-        metadata: dict[str, str],
-        ranks: Ranks = ONE_RANK,
-    ) -> None:
-        super().__init__(job, device, reporter, metadata, ranks)
-        self.progress = Progress(data=job.train.key)
+    def prepare(self) -> None:
+        """Note the data; see `Estimator.prepare`."""
+        self.progress = Progress(data=self.job.train.key)
 
     @classmethod
     def space_needed(cls, model: nn.Module, vocabulary: Vocabulary, config: Training) -> int:

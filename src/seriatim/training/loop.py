@@ -9,7 +9,6 @@ import shlex
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -19,7 +18,6 @@ from ..core.errors import InputError, TrainingError
 from ..core.interruption import Interrupted, noted
 from ..core.state import State
 from ..data.idle_batch import IdleBatch
-from ..distributed.ranks import ONE_RANK, Ranks
 from ..layers.origins import CODE
 from ..storage.weights import load_tensors, unusable
 from .carried_states import split_carried
@@ -29,7 +27,6 @@ from .checkpoints import (
     last_complete,
     load_checkpoint,
 )
-from .estimator import Job
 from .hardware import describe_changes
 from .metrics_log import MetricsLog
 from .optimizers import (
@@ -42,7 +39,6 @@ from .optimizers import (
 )
 from .parallel import make_parallel
 from .recorded_training import RecordedTraining
-from .reporting import Reporter
 from .task import AnyTask
 from .task_data import TaskBatch
 from .training_state import Progress
@@ -62,18 +58,12 @@ class Trainer(RecordedTraining):
     divides = True
     work_unit = "steps"
 
-    def __init__(
-        self,
-        job: Job[Any],
-        device: torch.device,
-        reporter: Reporter,
-        metadata: dict[str, str],
-        ranks: Ranks = ONE_RANK,
-    ) -> None:
-        super().__init__(job, device, reporter, metadata, ranks)
+    def prepare(self) -> None:
+        """Move the model to its device; see `Estimator.prepare`."""
+        job = self.job
         self.task: AnyTask = job.task
         self.config: Training = job.task.config.training
-        self.model = job.model.to(device)
+        self.model = job.model.to(self.device)
         self.progress = Progress()
         self.state: State | None = None
         self.has_rows = True  # whether the carried state is that of this rank's own sequences

@@ -118,9 +118,8 @@ class FullySharded(Parallel):
         self.replica = copy.deepcopy(loss.model) if ranks.leads else None
         device = next(loss.parameters()).device.type
         mesh = init_device_mesh(device, (ranks.count,))
-        stepwise = loss.task.config.model.options.get("scheduled_sampling")
         for module in reversed(list(loss.modules())):  # inner layers first
-            if isinstance(module, Stack) and not isinstance(module, MemoryStack) and not stepwise:
+            if isinstance(module, Stack) and not isinstance(module, MemoryStack) and not loss.task.trains_by_steps:
                 for layer in module.layers:
                     layer.register_forward_hook(copy_views)
                     fully_shard(layer, mesh=mesh)

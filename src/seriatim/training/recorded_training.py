@@ -15,6 +15,7 @@ from ..config import Training
 from ..core.errors import TrainingError
 from ..core.state import State
 from ..data.vocabulary import Vocabulary
+from ..evaluation.intervals import Metrics
 from ..layers.experts import count_experts
 from ..storage.weights import save_weights
 from .averaging import WeightAverage
@@ -81,36 +82,39 @@ class RecordedTraining(Estimator):
         if self.job.valid is None:
             self.save_weights()
             return
-        record: Record = {}  # on the leader
+        metrics: Metrics = {}  # filled on the leader
+        experts: Record = {}
         with self.averaged():
             model = self.parallel.whole_model()
-            value, loss = self.ranks.on_leader(lambda: self.measure(model, record))
+            value, loss = self.ranks.on_leader(lambda: self.measure(model, metrics, experts))
         best = progress.record_validation(value, loss, self.config, more_is_better=self.task.more_is_better)
         keep = best or self.config.keep == "last"
-        self.metrics = {**record} if keep else None
+        self.metrics = metrics if keep else None
         if keep:
             self.save_weights()
         progress.seconds = time.perf_counter() - self.began
         place = {"step": progress.step, "epoch": progress.epoch, "seconds": progress.seconds}
-        record = {"kind": "valid", **place, **record}
+        record = {"kind": "valid", **place, **metrics, **experts}
         self.write(record)
         self.report("validation", {**record, "best": best})
         if progress.begins_averaging(self.config):
             self.average = self.make_average()
 
-    def measure(self, model: nn.Module, record: Record) -> tuple[float, float]:
-        """Measure the held-out data, add its metrics to ``record``, and return the one that selects, and the loss."""
-        with count_experts(model) as experts:
-            metrics = self.task.validate(model, self.job.valid)
+    def measure(self, model: nn.Module, metrics: Metrics, experts: Record) -> tuple[float, float]:
+        """Measure the held-out data, and return the metric that selects the weights, and the loss.
+
+        The metrics are added to ``metrics``, and how often each expert was chosen to ``experts``.
+        """
+        with count_experts(model) as counts:
+            metrics |= self.task.validate(model, self.job.valid)
         value, loss = float(metrics[self.task.selection_metric(self.job.vocabulary)]), float(metrics["loss"])
         if not (math.isfinite(value) and math.isfinite(loss)):
             raise TrainingError(
                 f"step {self.progress.step}: the held-out loss is {metrics['loss']}; go on from the last checkpoint "
                 "with a lower training.learning_rate"
             )
-        record |= metrics
-        if experts:
-            record["experts"] = {name: counts.tolist() for name, counts in experts.items()}
+        if counts:
+            experts["experts"] = {name: numbers.tolist() for name, numbers in counts.items()}
         return value, loss
 
     def write(self, record: Record) -> None:

@@ -12,9 +12,8 @@ from torch import Tensor, nn
 from ..config import BATCH_SIZE, Config, Fields, Section
 from ..core.errors import InputError
 from ..core.state import State
-from ..data.arguments import check_text
 from ..data.paths import skipped_files
-from ..data.readers import Source, read_items, read_pieces
+from ..data.readers import read_pieces
 from ..data.tokenizers import Tokenizer
 from ..data.vocabulary import Vocabulary
 from ..evaluation.intervals import Measure, Metrics
@@ -22,6 +21,7 @@ from ..models.bounds import no_larger_than
 from ..storage.weights import load_weights
 from .data_parts import DataParts
 from .estimator import Estimator
+from .task_answers import TaskAnswers
 from .task_data import Metric, MetricsTable, TaskBatch, TaskBatches, TaskData
 from .task_view import TaskView
 
@@ -32,7 +32,7 @@ Batch = TypeVar("Batch", bound=TaskBatch)
 Model = TypeVar("Model", bound=nn.Module)
 
 
-class Task(DataParts, ABC, Generic[Data, Batch, Model]):
+class Task(DataParts, TaskAnswers[Model], ABC, Generic[Data, Batch, Model]):
     """One kind of work for sequence models. All its results are functions of the configuration.
 
     The type parameters are what `read` returns, the batches that `loss` takes, and the model.
@@ -212,6 +212,11 @@ class Task(DataParts, ABC, Generic[Data, Batch, Model]):
 
     # Loss and metrics
 
+    @property
+    def trains_by_steps(self) -> bool:
+        """Whether training calls the layer once for each step of a sequence instead of once for all steps."""
+        return False
+
     @abstractmethod
     def loss(
         self, model: Model, batch: Batch, state: State | None, *, progress: float = 0.0
@@ -281,64 +286,6 @@ class Task(DataParts, ABC, Generic[Data, Batch, Model]):
     def best_weight(self, model: Any, baseline: Any, data: Data) -> float:
         """Return the weight of the baseline, chosen on held-out data; by default `usual_weight`."""
         return self.usual_weight
-
-    # Answers
-
-    def items(self, sources: Sequence[Source], file_format: str | None) -> Iterator[object]:
-        """Read the items to answer: the lines of a text, or the texts of JSONL; other formats raise InputError."""
-        self.refuse_format(file_format)
-        return read_items(sources)
-
-    def items_for(self, vocabulary: Vocabulary, sources: Sequence[Source], file_format: str | None) -> Iterator[object]:
-        """Read the items that a model with this vocabulary answers; by default, `items`."""
-        return self.items(sources, file_format)
-
-    def refuse_format(self, file_format: str | None) -> None:
-        """Raise InputError for a format other than plain lines, whose lines would be answered as something else."""
-        if file_format not in (None, "auto", "text", "jsonl"):
-            raise InputError(f"--format {file_format}: {self.config.task} answers lines; give text or jsonl")
-
-    def check_item(self, item: object, name: str) -> None:
-        """Raise InputError for an item from Python that `answer` cannot read: by default, anything but a text.
-
-        The message calls the item ``name``.
-        """
-        check_text(item, name)
-
-    def answer(self, model: Model, vocabulary: Vocabulary, items: Sequence[Any], **settings: object) -> list[Metrics]:
-        """Answer each item, a value that `check_item` accepts, if the task has answers.
-
-        Args:
-            model: of the task.
-            vocabulary: of the model.
-            items: the items.
-            settings: fields of `answer_settings`.
-
-        Returns:
-            For each item ``text``, which the command prints, and details.
-        """
-        raise InputError(f"predict: the task {self.config.task} does not support it; use generate or score")
-
-    # Comparison
-
-    def labelled_items(self, spec: str, split: str) -> Iterator[tuple[str, str]]:
-        """Yield inputs, as `answer` reads them, with the right answers; nothing where answers have no truth."""
-        return iter(())
-
-    def labelled_items_for(self, vocabulary: Vocabulary, spec: str, split: str) -> Iterator[tuple[str, str]]:
-        """Yield the items of `labelled_items` with labels as a model with this vocabulary spells them."""
-        return self.labelled_items(spec, split)
-
-    def labels_of(self, answer: str) -> Sequence[str] | None:
-        """Return the labels in an answer, or in a right answer of `labelled_items`; None if answers are no labels.
-
-        Two answers to one input have equal numbers of labels, which a comparison counts by class.
-        """
-        return None
-
-    def timed_tokens(self, vocabulary: Vocabulary, text: str, answer: Mapping[str, object]) -> int:
-        """Return the number of tokens that the time of an answer is divided by."""
-        return len(vocabulary.tokenizer.encode(text))
 
 
 AnyTask: TypeAlias = Task[Any, Any, Any]

@@ -60,7 +60,7 @@ class SortedText(SortedWindows):
         indices: np.ndarray = self.indices[self._starts(level.n, block) + 1]
         return indices
 
-    def keep(self, level: Level) -> None:
+    def store(self, level: Level) -> None:
         """Store the index of the n-gram that begins at each token in the text."""
 
         def write(block: Block) -> None:
@@ -70,7 +70,7 @@ class SortedText(SortedWindows):
 
         run_for_all(write, level.blocks)
 
-    def keep_nothing(self) -> None:
+    def free_stored(self) -> None:
         """Free the indices."""
         self.indices = np.empty(0, dtype=np.int32)
 

@@ -82,15 +82,15 @@ class SortedWindows(ABC):
 
     @abstractmethod
     def suffixes(self, level: "Level", block: Block) -> np.ndarray:
-        """Return the index of each n-gram of a block, without its first word, among those given to `keep` last."""
+        """Return the index of each n-gram of a block, without its first word, among those given to `store` last."""
 
     @abstractmethod
-    def keep(self, level: "Level") -> None:
+    def store(self, level: "Level") -> None:
         """Store what the next order needs to find its suffixes."""
 
     @abstractmethod
-    def keep_nothing(self) -> None:
-        """Free what `keep` stored."""
+    def free_stored(self) -> None:
+        """Free what `store` stored."""
 
     def is_first(self, n: int, windows: slice) -> np.ndarray:
         """Return which windows are the first window of an n-gram."""
@@ -121,9 +121,9 @@ class SortedWindows(ABC):
         for n in range(2, order + 1):
             level = Level(self, n)
             if n < order:
-                self.keep(level)
+                self.store(level)
             else:
-                self.keep_nothing()
+                self.free_stored()
             yield level
 
 

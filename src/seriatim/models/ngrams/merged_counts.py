@@ -41,8 +41,8 @@ class MergedWindows(SortedWindows):
             array[:end] for array in (self.shared, self.sizes, self.window_counts)
         )
         self.words = [array[:size] for array, size in zip(self.words, ends, strict=True)]
-        self.suffix = self.first_longer = np.empty(0, dtype=np.int32)  # of the order that was given to `keep` last
-        self.contexts_kept = self.vocabulary_size  # the number of n-grams of the order below it
+        self.suffix = self.first_longer = np.empty(0, dtype=np.int32)  # of the order that was given to `store` last
+        self.contexts_stored = self.vocabulary_size  # the number of n-grams of the order below it
         if self.window_counts.sum(dtype=np.int64) != self.tokens:
             raise InputError(f"{merge.shards[0].path}: the counts of the shards do not add up; count all shards again")
 
@@ -78,9 +78,9 @@ class MergedWindows(SortedWindows):
             raise InputError("the shards are not those of a whole text; give all of them")
         return found
 
-    def keep(self, level: Level) -> None:
+    def store(self, level: Level) -> None:
         """Store the suffixes of an order, and the index of the first one of its n-grams that has each context."""
-        first = self.arrays.empty(self.contexts_kept + 1, integer_type(level.size))
+        first = self.arrays.empty(self.contexts_stored + 1, integer_type(level.size))
         first[:] = 0
 
         def count(block: Block) -> None:
@@ -92,10 +92,10 @@ class MergedWindows(SortedWindows):
 
         run_for_all(count, level.blocks)
         np.cumsum(first, out=first)
-        self.suffix, self.first_longer, self.contexts_kept = level.suffix, first, level.size
+        self.suffix, self.first_longer, self.contexts_stored = level.suffix, first, level.size
 
-    def keep_nothing(self) -> None:
-        """Free what was kept."""
+    def free_stored(self) -> None:
+        """Free what `store` stored."""
         self.suffix = self.first_longer = np.empty(0, dtype=np.int32)
 
 

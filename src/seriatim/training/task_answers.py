@@ -1,0 +1,78 @@
+"""What models of a task answer: the items that are answered, the answers, and what a comparison needs of them."""
+
+from abc import ABC
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Generic, TypeVar
+
+from torch import nn
+
+from ..config import Config
+from ..core.errors import InputError
+from ..data.arguments import check_text
+from ..data.readers import Source, read_items
+from ..data.vocabulary import Vocabulary
+from ..evaluation.intervals import Metrics
+
+Model = TypeVar("Model", bound=nn.Module)
+
+
+class TaskAnswers(ABC, Generic[Model]):
+    """The part of a `Task` that answers."""
+
+    config: Config
+
+    def items(self, sources: Sequence[Source], file_format: str | None) -> Iterator[object]:
+        """Read the items to answer: the lines of a text, or the texts of JSONL; other formats raise InputError."""
+        self.refuse_format(file_format)
+        return read_items(sources)
+
+    def items_for(self, vocabulary: Vocabulary, sources: Sequence[Source], file_format: str | None) -> Iterator[object]:
+        """Read the items that a model with this vocabulary answers; by default, `items`."""
+        return self.items(sources, file_format)
+
+    def refuse_format(self, file_format: str | None) -> None:
+        """Raise InputError for a format other than plain lines, whose lines would be answered as something else."""
+        if file_format not in (None, "auto", "text", "jsonl"):
+            raise InputError(f"--format {file_format}: {self.config.task} answers lines; give text or jsonl")
+
+    def check_item(self, item: object, name: str) -> None:
+        """Raise InputError for an item from Python that `answer` cannot read: by default, anything but a text.
+
+        The message calls the item ``name``.
+        """
+        check_text(item, name)
+
+    def answer(self, model: Model, vocabulary: Vocabulary, items: Sequence[Any], **settings: object) -> list[Metrics]:
+        """Answer each item, a value that `check_item` accepts, if the task has answers.
+
+        Args:
+            model: of the task.
+            vocabulary: of the model.
+            items: the items.
+            settings: fields of `answer_settings`.
+
+        Returns:
+            For each item ``text``, which the command prints, and details.
+        """
+        raise InputError(f"predict: the task {self.config.task} does not support it; use generate or score")
+
+    # Comparison
+
+    def labelled_items(self, spec: str, split: str) -> Iterator[tuple[str, str]]:
+        """Yield inputs, as `answer` reads them, with the right answers; nothing where answers have no truth."""
+        return iter(())
+
+    def labelled_items_for(self, vocabulary: Vocabulary, spec: str, split: str) -> Iterator[tuple[str, str]]:
+        """Yield the items of `labelled_items` with labels as a model with this vocabulary spells them."""
+        return self.labelled_items(spec, split)
+
+    def labels_of(self, answer: str) -> Sequence[str] | None:
+        """Return the labels in an answer, or in a right answer of `labelled_items`; None if answers are no labels.
+
+        Two answers to one input have equal numbers of labels, which a comparison counts by class.
+        """
+        return None
+
+    def timed_tokens(self, vocabulary: Vocabulary, text: str, answer: Mapping[str, object]) -> int:
+        """Return the number of tokens that the time of an answer is divided by."""
+        return len(vocabulary.tokenizer.encode(text))
