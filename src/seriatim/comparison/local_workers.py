@@ -70,7 +70,7 @@ def open_workers(workers: int | None, cluster: str | None) -> Iterator[Workers]:
     """
     if cluster is not None:
         if workers is not None:
-            raise InputError("--workers: counts processes of this machine; leave it out with --cluster")
+            raise InputError("--workers: cannot be used with --cluster, whose workers train; leave one of them out")
         with open_cluster_workers(cluster) as remote:
             yield remote
         return
