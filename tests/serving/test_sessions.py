@@ -1,5 +1,7 @@
 """Sessions: a text in parts is the text in one, on the server, in a file, and in another process."""
 
+import asyncio
+import json
 import threading
 import time
 
@@ -8,6 +10,7 @@ import pytest
 import seriatim
 from seriatim.decoding import continuous_batch, sampling
 from seriatim.serving.service_limits import Limits
+from seriatim.serving.text_jobs import TextJob
 
 from ..conftest import small_config
 from .conftest import Served, serving
@@ -90,6 +93,35 @@ def test_two_requests_cannot_use_a_session_at_once(served: Served) -> None:
 @pytest.mark.parametrize("name", ["", "a b", "../x", ".hidden", "x" * 65, "ü"])
 def test_names_are_checked(served: Served, name: str) -> None:
     assert served.error("/v1/completions", model="lm", prompt="the", session=name)[0] == 400
+
+
+def test_a_session_is_free_when_its_answer_is_complete(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client who sends the next request at once finds the new state, however slowly a request is closed."""
+    close = TextJob._close
+
+    async def close_slowly(job: TextJob) -> None:
+        await asyncio.sleep(0.05)
+        await close(job)
+
+    monkeypatch.setattr(TextJob, "_close", close_slowly)
+    session = {"model": "bytes", "session": "at-once"}
+    served.post("/v1/score", **session, input="the").raise_for_status()
+    assert described(served, "at-once")["tokens"] == 3
+    assert served.text(**session, prompt="abc", max_tokens=0) == ""
+    assert described(served, "at-once")["tokens"] == 6
+    fields = {**session, "prompt": "de", "max_tokens": 2, "stream": True, "logit_bias": {str(ord("a")): 100}}
+    with served.http.stream("POST", "/v1/completions", json=fields) as answer:
+        for line in answer.iter_lines():
+            if line.startswith("data: {") and json.loads(line[6:])["choices"][0]["finish_reason"]:
+                break
+        assert described(served, "at-once")["tokens"] == 10
+
+
+def described(served: Served, session: str) -> dict:
+    """What the server says about a session of the model ``bytes`` that no request uses."""
+    answer = served.http.get(f"/v1/sessions/{session}", params={"model": "bytes"}).json()
+    assert not answer["busy"]
+    return answer
 
 
 def test_a_request_for_several_texts_has_no_session(served: Served) -> None:

@@ -53,7 +53,8 @@ class Completions:
                     await _stream(job, answer, fields, receive, send)
                 else:
                     await job.finished(receive)
-                    choices = [answer.choice(i, text) for i, text in enumerate(job.texts)]
+                    await job.close()
+                    choices = [answer.choice(i, text, has_ended=True) for i, text in enumerate(job.texts)]
                     response = JSONResponse({**answer.envelope(choices), "usage": usage(job.texts)})
                     await response(scope, receive, send)
 
@@ -121,9 +122,8 @@ class Completion:
         """Return an object with some choices."""
         return {**self.common, "choices": choices}
 
-    def choice(self, index: int, text: LiveText) -> dict[str, object]:
-        """Return what a text has more than at the last call."""
-        has_ended = text.is_done  # read before the text, which may end in the meantime
+    def choice(self, index: int, text: LiveText, *, has_ended: bool) -> dict[str, object]:
+        """Return what a text has more than at the last call, and the reason if it has ended."""
         piece = text.take()
         return {
             "index": index,
@@ -140,11 +140,14 @@ async def _stream(job: TextJob, answer: Completion, fields: CompletionRequest, r
         while len(ended) < len(job.texts):
             await stream.wait_for(job.signal.changed)
             job.signal.changed.clear()
+            are_done = [text.is_done for text in job.texts]  # read before the texts, which may end in the meantime
+            if all(are_done):
+                await job.close()
             for i, text in enumerate(job.texts):
                 if i in ended:
                     continue
                 job.raise_failure()
-                choice = answer.choice(i, text)
+                choice = answer.choice(i, text, has_ended=are_done[i])
                 if choice["text"] or choice["finish_reason"] or choice["logprobs"] not in (None, NO_SCORES):
                     await stream.send(json.dumps(answer.envelope([choice]), ensure_ascii=False))
                 if choice["finish_reason"]:

@@ -46,6 +46,7 @@ class Scores:
                 await _add_texts(job, inputs, fields.top_logprobs)
                 job.submit()
                 await job.finished(receive)
+                await job.close()
 
                 def build() -> Response:
                     data = [

@@ -26,6 +26,8 @@ LONG_TEXT = 20_000
 class TextJob:
     """The texts of a request, as a context: when it ends, for whatever reason, so do the texts.
 
+    An answer is completed after `close`, so that a client who has it all can continue the session at once.
+
     Args:
         service: the server.
         model: that generates the texts.
@@ -40,6 +42,7 @@ class TextJob:
         self.session: Session | None = None if session is None else model.sessions.open(session)
         self.signal = Signal()
         self._submitted: list[LiveText] = []
+        self._is_closed = False
 
     @property
     def texts(self) -> Sequence[LiveText]:
@@ -55,8 +58,16 @@ class TextJob:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Cancel texts that have not ended, and keep the state of the session."""
-        await asyncio.shield(self._close())
+        await self.close()
+
+    async def close(self) -> None:
+        """Cancel texts that have not ended, and give the session back with its new state; a second call does nothing.
+
+        It is done even if the task that waits for it is cancelled.
+        """
+        if not self._is_closed:
+            self._is_closed = True
+            await asyncio.shield(self._close())
 
     async def encode(self, prompt: str | Sequence[int], param: str) -> list[int]:
         """Return the tokens of a prompt, with the boundary if it begins a text.
