@@ -45,33 +45,32 @@ class Phase:
         return max(times, key=times.__getitem__)
 
 
-def phases(tokens: float, machines: int, figures: Mapping[str, float], mergers: int) -> list[Phase]:
-    """Return the phases of counting a text of so many tokens; ``mergers`` machines merge and smooth.
+def phases(tokens: float, machines: int, figures: Mapping[str, float], smoothers: int) -> list[Phase]:
+    """Return the phases of counting a text of so many tokens; ``smoothers`` machines find suffixes and smooth.
 
     The figures are those of one core of one machine; see `scaling_estimate.measure_counting`. A text as ids has four
-    bytes a token. Windows are written once where they are counted and once where they are merged, and read in between.
+    bytes a token. All machines count, and all merge, each a range of the windows. Windows are written where they are
+    counted, where they are merged, and into the arrays of the machines that smooth, and are read in between.
     """
     each = tokens / machines
-    shard_windows = each * figures["windows_per_token"]
-    windows = tokens * figures["windows_per_token"] / mergers
-    grams = tokens * figures["ngrams_per_token"] / mergers
-    shard_bytes, merged_bytes = shard_windows * figures["window_bytes"], windows * figures["window_bytes"]
-    model_bytes = grams * figures["ngram_bytes"]
+    windows, grams = each * figures["windows_per_token"], tokens * figures["ngrams_per_token"] / smoothers
+    window_bytes, model_bytes = windows * figures["window_bytes"], grams * figures["ngram_bytes"]
+    read_bytes = window_bytes * machines / smoothers
     travels = 1 - 1 / machines
     return [
-        Phase("count shards", machines, each / figures["counted_per_second"], 4 * each + shard_bytes, 0.0),
+        Phase("count shards", machines, each / figures["counted_per_second"], 4 * each + window_bytes, 0.0),
         Phase(
             "send and merge windows",
-            mergers,
+            machines,
             windows / figures["merged_per_second"],
-            2 * merged_bytes,
-            travels * merged_bytes,
+            2 * window_bytes,
+            travels * window_bytes,
         ),
         Phase(
             "find suffixes, smooth, write",
-            mergers,
+            smoothers,
             grams / figures["smoothed_per_second"],
-            merged_bytes + 2 * model_bytes,
-            (travels * model_bytes) if mergers > 1 else 0.0,
+            2 * read_bytes + 2 * model_bytes,
+            travels * (read_bytes if smoothers == 1 else model_bytes),
         ),
     ]

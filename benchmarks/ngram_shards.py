@@ -32,7 +32,8 @@ from seriatim.models.ngrams.counts import count_ngrams
 from seriatim.models.ngrams.merged_counts import count_merged
 from seriatim.models.ngrams.resources import ArrayAllocator
 from seriatim.models.ngrams.shard_counting import count_shard
-from seriatim.models.ngrams.shard_merging import ShardMerge, merge_shards
+from seriatim.models.ngrams.shard_files import Shard
+from seriatim.models.ngrams.shard_merging import merge_shards
 from seriatim.tasks.counting_jobs import ids_file
 
 WAYS = {"two threads": ("2", []), "one thread": ("1", []), "two workers": ("2", ["--model.options.workers", "2"])}
@@ -169,7 +170,8 @@ def main() -> None:
         for number in (2, 8):
             shards = [str(folder / f"{number}-{i}.shard") for i in range(number)]
             counted = in_a_process("count", ids, order, size, shards)
-            windows, size_of_shards = ShardMerge(shards).totals[0], sum(os.path.getsize(path) for path in shards)
+            windows = sum(Shard(Path(path)).totals[0] for path in shards)
+            size_of_shards = sum(os.path.getsize(path) for path in shards)
             print(f"{number} shards: {tokens / counted['seconds'] / 1e6:.2f} million tokens counted a second")
             print(
                 f"{windows:,} windows, {size_of_shards / windows:.1f} bytes each, {size_of_shards / tokens:.1f} a token"
@@ -178,7 +180,7 @@ def main() -> None:
                 found = in_a_process(step, ids, order, size, shards)
                 rates = windows / found["seconds"] / 1e6, size_of_shards / found["seconds"] / 1e9
                 print(f"{rates[0]:.2f} million windows a second, {rates[1]:.3f} GB/s read")
-            print(f"{ShardMerge([folder / 'merged.shard']).totals[0]:,} windows after merging")
+            print(f"{Shard(folder / 'merged.shard').totals[0]:,} windows after merging")
         in_a_process("n-grams of the merged shard", ids, order, size, [])
         in_a_process("n-grams of the merged shard, with little memory", ids, order, size, [])
     growth(arguments.text, order, tokens)

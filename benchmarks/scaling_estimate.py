@@ -25,7 +25,8 @@ from scaling_simulation import Layer, Network, memory_of_rank, simulate_step
 
 import seriatim
 from seriatim.models.ngrams.shard_counting import count_shard
-from seriatim.models.ngrams.shard_merging import ShardMerge, merge_shards
+from seriatim.models.ngrams.shard_files import Shard
+from seriatim.models.ngrams.shard_merging import merge_shards
 from seriatim.storage.weights import save_tensors
 
 FIGURES = Path(__file__).with_name("scaling_figures.json")
@@ -162,7 +163,7 @@ def measure_counting() -> dict[str, float]:
         run = seriatim.train({**config, "out": str(folder / "run")})
         table = run.model.table
         grams = sum(len(level.probability) for level in table.orders)
-        windows = ShardMerge(shards).totals[0]
+        windows = sum(Shard(Path(path)).totals[0] for path in shards)
         whole = run.summary["tokens"] / run.summary["tokens_per_second"]
     return {
         "counted_per_second": count / counted,
@@ -248,14 +249,14 @@ def check_table(figures: Mapping[str, float]) -> list[str]:
     return lines
 
 
-def counting_table(figures: Mapping[str, float], mergers: int) -> list[str]:
+def counting_table(figures: Mapping[str, float], smoothers: int) -> list[str]:
     """Return the phases of counting the text."""
     lines = [
         "| phase | machines | disk of each | network of each | minutes | limited by |",
         "|---|---|---|---|---|---|",
     ]
     total = 0.0
-    for phase in counting_simulation.phases(TOKENS, MACHINES, {**figures, **TEXT}, mergers):
+    for phase in counting_simulation.phases(TOKENS, MACHINES, {**figures, **TEXT}, smoothers):
         seconds = phase.seconds(SERVER)
         total += seconds
         sizes = [f"{size / 1e12:.2f} TB" for size in (phase.disk_bytes, phase.network_bytes)]
@@ -273,8 +274,8 @@ def tables(figures: Mapping[str, float]) -> dict[str, list[str]]:
     return {
         "training": training_tables(figures),
         "check": check_table(figures),
-        "counting on one merging machine": counting_table(figures, 1),
-        "counting on many merging machines": counting_table(figures, MACHINES),
+        "counting, smoothed on one machine": counting_table(figures, 1),
+        "counting, smoothed on all machines": counting_table(figures, MACHINES),
     }
 
 

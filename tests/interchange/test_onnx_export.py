@@ -79,6 +79,7 @@ def test_a_text_is_continued_as_by_the_run(texts, tmp_path, without_torch, kind)
     assert printed.split() == expected.split()
 
 
+@pytest.mark.exhaustive
 def test_words_are_tagged_as_by_the_run(tmp_path, without_torch) -> None:
     data = tmp_path / "tags.conll"
     rows = ("the O", "Cat B-X", "sat O", "", "Dogs B-X", "Cats I-X", "bark42 B-Y", "") * 6

@@ -18,11 +18,14 @@ from seriatim.models.ngrams.merged_counts import count_merged
 from seriatim.models.ngrams.resources import ArrayAllocator
 from seriatim.models.ngrams.shard_counting import count_shard
 from seriatim.models.ngrams.shard_files import MANY, Shard
-from seriatim.models.ngrams.shard_merging import merge_shards
+from seriatim.models.ngrams.shard_merging import divide_merge, merge_shards
+from seriatim.models.ngrams.shard_sequences import open_shards
 from seriatim.models.ngrams.smoothing import Smoothing
 from seriatim.models.ngrams.unseen import Record, seen_pieces, tallied
 from seriatim.storage import atomic_files, weights
 from seriatim.storage.weights import stream_tensors
+
+from ..exhaustive import parameters
 
 pytestmark = pytest.mark.filterwarnings("ignore:too few")
 V = 5
@@ -38,7 +41,7 @@ SMOOTHINGS = st.builds(
 MANY_FILES = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-@pytest.fixture(params=[1, 2, 1 << 13], ids="blocks of {} windows".format)
+@pytest.fixture(params=parameters([1, 2, 1 << 13], everyday=[2]))
 def block_windows(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of different sizes, and ranges of few blocks."""
     monkeypatch.setattr(shard_files, "BLOCK_WINDOWS", request.param)
@@ -77,6 +80,41 @@ def test_any_cuts_give_the_bytes_of_one_pass(
     assert model(count_merged(paths[::-1], arrays=ArrayAllocator(64)), tmp_path / "merged", size, how) == whole
     merge_shards(paths, tmp_path / "all.shard")
     assert model(count_merged([tmp_path / "all.shard"]), tmp_path / "merged", size, how) == whole
+    ranges = merged_apart(paths, tmp_path, parts=data.draw(st.integers(1, 5)))
+    assert model(count_merged(ranges[::-1]), tmp_path / "merged", size, how) == whole
+
+
+def merged_apart(paths: Sequence[Path], folder: Path, parts: int, memory: float | None = None) -> list[Path]:
+    """Merge ranges of the windows one by one, as several machines do."""
+    ranges = []
+    for bounds in divide_merge(paths, parts):
+        ranges.append(folder / f"{len(ranges)}.merged")
+        merge_shards(paths, ranges[-1], bounds=bounds, memory=memory, threads=1)
+    assert len(ranges) <= parts
+    return ranges
+
+
+def test_ranges_of_a_divided_merge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They follow each other, have no window in common, and none may be missing."""
+    monkeypatch.setattr(shard_files, "BLOCK_WINDOWS", 16)
+    monkeypatch.setattr(shard_merging, "BLOCK_WINDOWS", 16)
+    monkeypatch.setattr(shard_merging, "RANGE_BLOCKS", 2)
+    ids = np.random.default_rng(1).integers(0, V, 900).astype(np.uint16)
+    whole = model(count_ngrams(ids, 4, V), tmp_path / "whole", V, Smoothing())
+    paths = shards(ids, range(100, 900, 100), tmp_path, 4)
+    merge_shards(paths, tmp_path / "all.shard")
+    alone = Shard(tmp_path / "all.shard")
+    for memory in (None, 1e-9, 1.0):
+        ranges = merged_apart(paths, tmp_path, 4, memory)
+        assert len(ranges) == 4
+        [together] = open_shards(ranges[::-1])
+        assert (together.totals[0], together.tokens.tolist()) == (alone.totals[0], alone.tokens.tolist())
+        assert model(count_merged(ranges), tmp_path / "merged", V, Smoothing()) == whole
+    for i in range(4):
+        with pytest.raises(InputError, match="do not add up; give all shards"):
+            list(count_merged(ranges[:i] + ranges[i + 1 :]))
+    with pytest.raises(InputError, match="parts: must be at least 1, got 0"):
+        divide_merge(paths, 0)
 
 
 @pytest.mark.parametrize("memory", [1, 10**6, 10**9])

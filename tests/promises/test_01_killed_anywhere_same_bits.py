@@ -26,7 +26,7 @@ def configs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict]:
     return configurations(tmp_path_factory.mktemp("data"), steps=24, checkpoint_every=4, evaluate_every=10)
 
 
-@pytest.mark.parametrize("name", parameters(OPTIONS, everyday=("cell", "attention")))
+@pytest.mark.parametrize("name", parameters(OPTIONS, everyday=("attention",)))
 def test_killed_again_and_again(configs: dict[str, dict], tmp_path: Path, name: str) -> None:
     config, draw, kills = configs[name], random.Random(name), 0
     taken = min(finish(config, tmp_path / whole) for whole in ("whole", "again"))

@@ -16,6 +16,7 @@ from seriatim.recurrence.obstacles import uncompiled
 from seriatim.recurrence.program_runner import Runner
 from seriatim.recurrence.triton_runner import TritonRunner
 
+from ..exhaustive import parameters
 from .own_cells import quickly
 
 _quickly = pytest.fixture(autouse=True, scope="module")(quickly)
@@ -235,7 +236,13 @@ class Constants(Joined):
         return after, after
 
 
-@pytest.mark.parametrize("order", ["h1", "1h", "hc", "0h", "1hx", "xh1", "1xh", "chxc", "x1h", "1", "xc", "h"])
+@pytest.mark.parametrize(
+    "order",
+    parameters(
+        ["h1", "1h", "hc", "0h", "1hx", "xh1", "1xh", "chxc", "x1h", "1", "xc", "h"],
+        everyday=["h1", "0h", "chxc", "1"],
+    ),
+)
 def test_constants_beside_a_state(order: str) -> None:
     torch.manual_seed(0)
     layer = seriatim.Recurrent(Constants(order)).double()

@@ -14,6 +14,10 @@ from seriatim.models.attentional import BahdanauDecoder, LuongDecoder
 from seriatim.recurrence.deferred_gradients import ProductsAfter
 from seriatim.recurrence.obstacles import uncompiled
 
+from ..exhaustive import parameters
+
+NAMES = ("rnn", "gru", "lstm", "lstm-peephole", "mingru", "self-attention")
+
 
 def loop(weight: Tensor, bias: Tensor | None, x: Tensor) -> Tensor:
     h = x[:, 0]
@@ -85,7 +89,7 @@ def test_a_second_derivative_is_refused_and_uncompiled_gives_it() -> None:
     assert torch.autograd.grad(first.sum(), weight)[0].abs().sum() > 0
 
 
-@pytest.mark.parametrize("name", ["rnn", "gru", "lstm", "lstm-peephole", "mingru", "self-attention"])
+@pytest.mark.parametrize("name", parameters(NAMES, everyday=("lstm", "self-attention")))
 @pytest.mark.parametrize("form", [LuongDecoder, BahdanauDecoder])
 def test_decoders_with_attention_have_the_gradients_of_the_plain_loop(
     name: str, form: type[LuongDecoder] | type[BahdanauDecoder]

@@ -17,6 +17,8 @@ from seriatim.recurrence.obstacles import uncompiled
 from seriatim.recurrence.round_weights import round_weights
 from seriatim.recurrence.stepper import Stepper
 
+from ..exhaustive import parameters
+
 NAMES = [name for name in seriatim.layers.names() if name != "prior"]
 BYTES = {"float32": 4, "bfloat16": 2, "int8": 1}
 
@@ -33,7 +35,7 @@ def packed_bytes(model: nn.Module) -> int:
 
 
 @pytest.mark.parametrize("weight_format", ["bfloat16", "int8"])
-@pytest.mark.parametrize("rows", [1, 3, 11])
+@pytest.mark.parametrize("rows", parameters([1, 3, 11], everyday=[1, 11]))
 @pytest.mark.parametrize("name", NAMES)
 @torch.no_grad()
 def test_steps_with_rounded_weights_are_those_of_the_layers(name, rows, weight_format) -> None:

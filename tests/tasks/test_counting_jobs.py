@@ -14,8 +14,9 @@ import seriatim
 from seriatim.cli.main import main
 from seriatim.core.errors import InputError
 from seriatim.distributed.job_results import results_of
+from seriatim.models.ngrams import shard_files, shard_merging
 from seriatim.tasks import counting, counting_jobs
-from seriatim.tasks.counting_jobs import ShardJob, Workers, ids_file, shard_cuts
+from seriatim.tasks.counting_jobs import ShardJob, Workers, ids_file, merge_job, shard_cuts
 
 pytestmark = pytest.mark.filterwarnings("ignore:too few")
 
@@ -53,11 +54,19 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("unit", ["line", "stream"])
 @pytest.mark.parametrize("options", [{}, {"word_dropout": 0.5}, {"prune": [0, 0, 1]}])
 def test_workers_write_the_same_file(
-    texts: dict[str, str], unit: str, options: dict[str, Any], tmp_path: Path, here: None
+    texts: dict[str, str], unit: str, options: dict[str, Any], tmp_path: Path, here: None, monkeypatch
 ) -> None:
+    """On a cluster they also merge, each a range of the windows."""
+    merged = []
+    monkeypatch.setattr(counting_jobs, "SMALLEST", 500)
+    monkeypatch.setattr(counting_jobs, "merge_job", lambda job: (merge_job(job), merged.append(job.bounds)))
     whole = weights(texts, tmp_path / "whole", unit, **options)
     assert weights(texts, tmp_path / "three", unit, workers=3, **options) == whole
+    assert not merged
+    monkeypatch.setattr(shard_merging, "RANGE_BLOCKS", 1)
+    monkeypatch.setattr(shard_files, "BLOCK_WINDOWS", 16)
     assert weights(texts, tmp_path / "cluster", unit, cluster="tcp://host:8786", **options) == whole
+    assert len(merged) == 3
 
 
 @pytest.mark.parametrize("memory", [1e-5, 1e-2])
@@ -66,6 +75,7 @@ def test_workers_with_little_memory_count_the_same(
 ) -> None:
     whole = weights(texts, tmp_path / "whole", memory=memory)
     assert weights(texts, tmp_path / "two", workers=2, memory=memory) == whole
+    assert weights(texts, tmp_path / "cluster", cluster="tcp://host:8786", memory=memory) == whole
 
 
 def test_shards_of_a_killed_training_are_removed(texts: dict[str, str], tmp_path: Path) -> None:

@@ -1,13 +1,15 @@
 """Counting n-grams in this process, or in several on one or many machines.
 
-Several processes count parts of the text, which are merged here. Their jobs get the names of files: of the ids of the
-text, and of the shard to write. On a cluster, all machines see both under the same names.
+Several processes count parts of the text, which are merged here, or on a cluster by its workers, each a range of the
+windows. Their jobs get the names of files: of the ids of the text, and of shards. On a cluster, all machines see them
+under the same names.
 """
 
 import math
 import mmap
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor
 from contextlib import ExitStack, closing, contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -24,6 +26,8 @@ from ..models.ngrams.levels import SMALL, Level, Unigrams
 from ..models.ngrams.merged_counts import count_merged
 from ..models.ngrams.resources import ArrayAllocator
 from ..models.ngrams.shard_counting import count_shard
+from ..models.ngrams.shard_files import Bound
+from ..models.ngrams.shard_merging import divide_merge, merge_shards
 from ..models.ngrams.sorted_windows import PART_SIZE
 from ..storage.atomic_files import PARTIAL, remove
 
@@ -104,6 +108,22 @@ def count_job(job: ShardJob) -> None:
     )
 
 
+class MergeJob(NamedTuple):
+    """What merging a range of the windows of all shards needs."""
+
+    folder: str
+    shards: Sequence[str]  # in the folder
+    path: str
+    bounds: tuple[Bound, Bound]
+    memory: float | None  # in GB
+
+
+def merge_job(job: MergeJob) -> None:
+    """Merge a range, in the process of a worker."""
+    paths = [Path(job.folder, name) for name in job.shards]
+    merge_shards(paths, job.path, memory=job.memory, bounds=job.bounds, threads=1)
+
+
 @contextmanager
 def counted(
     ids: np.ndarray | Iterator[np.ndarray],
@@ -164,7 +184,7 @@ def ids_file(ids: np.ndarray | Iterator[np.ndarray], folder: Path) -> IdsFile:
 
 
 def count_shards(ids: IdsFile, folder: Path, order: int, vocabulary_size: int, workers: Workers) -> list[Path]:
-    """Count all shards of a text, and return their files.
+    """Count all shards of a text, and return their files; the workers of a cluster also merge them.
 
     Raises:
         InputError: the cluster cannot be used.
@@ -184,6 +204,20 @@ def count_shards(ids: IdsFile, folder: Path, order: int, vocabulary_size: int, w
         except InputError as error:  # about the address, which other commands call --cluster
             raise InputError(f"model.options.{str(error).removeprefix('--')}") from None
         results_of([executor.submit(count_job, job) for job in jobs])
+        paths = [Path(job.path) for job in jobs]
+        return merge_on_workers(executor, paths, folder, workers.memory) if workers.cluster else paths
+
+
+def merge_on_workers(executor: Executor, paths: list[Path], folder: Path, memory: float | None) -> list[Path]:
+    """Merge as many ranges of windows as there are shards, remove the shards, and return the files of the ranges."""
+    names = [path.name for path in paths]
+    jobs = [
+        MergeJob(str(folder), names, str(folder / f"{number}.merged"), bounds, memory)
+        for number, bounds in enumerate(divide_merge(paths, len(paths)))
+    ]
+    results_of([executor.submit(merge_job, job) for job in jobs])
+    for path in paths:
+        path.unlink()
     return [Path(job.path) for job in jobs]
 
 

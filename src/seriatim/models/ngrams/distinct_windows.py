@@ -65,6 +65,12 @@ class DistinctWindows(NamedTuple):
         return Columns(self.shared, self.sizes, self.counts, words)
 
 
+def no_windows() -> DistinctWindows:
+    """Return none."""
+    nothing = np.empty(0, dtype=np.int32)
+    return DistinctWindows(*[nothing] * len(DistinctWindows._fields))
+
+
 def distinct(
     text: np.ndarray, windows: Windows, sizes: np.ndarray, counts: np.ndarray | None = None
 ) -> DistinctWindows:

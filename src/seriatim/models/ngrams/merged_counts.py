@@ -28,6 +28,8 @@ class MergedWindows(SortedWindows):
         self.words = [arrays.empty(size, np.int32) for size in words]
         end, ends, last = 0, [0] * order, np.full(order, -1)
         for part in map_in_order(lambda bounds: merge.merged(*bounds), merge.ranges()):
+            if not len(part.starts):
+                continue
             part.shared[0] = np.argmin(part.row(0, order, self.vocabulary_size) == last)
             last = part.row(-1, order, self.vocabulary_size)
             columns = part.columns(order)
@@ -44,7 +46,9 @@ class MergedWindows(SortedWindows):
         self.suffix = self.first_longer = np.empty(0, dtype=np.int32)  # of the order that was given to `store` last
         self.contexts_stored = self.vocabulary_size  # the number of n-grams of the order below it
         if self.window_counts.sum(dtype=np.int64) != self.tokens:
-            raise InputError(f"{merge.shards[0].path}: the counts of the shards do not add up; count all shards again")
+            raise InputError(
+                f"{merge.shards[0].path}: the counts of the shards do not add up; give all shards, or count them again"
+            )
 
     def first_words(self, block: Block) -> np.ndarray:
         """Return the first word of each bigram of a block."""
@@ -128,7 +132,7 @@ def count_merged(
     """Yield the n-grams of all shards for n = 1, …, in the order of the shards, as `counts.count_ngrams` does.
 
     Args:
-        paths: the files that `shard_counting.count_shard` wrote, in any order.
+        paths: the files that `shard_counting.count_shard` or `shard_merging.merge_shards` wrote, in any order.
         arrays: allocates large arrays; None for memory.
         memory: for merging, in bytes; None for no limit.
         folder: for temporary files that merging with little memory needs; None for the usual one.

@@ -4,8 +4,11 @@ A shard is a safetensors file. ``blocks`` holds the encoded blocks, each a whole
 each of them ends, ``first`` the words of its first window, and ``checksums`` its CRC-32, at last that of ``tokens`` and
 ``totals``. ``tokens`` is the count of each token of the part, and ``totals`` the number of windows and of stored words
 at each position. An encoded block begins with the number of its windows and of those that occur `MANY` times or more.
+
+A shard may hold a range of the windows, from ``low`` up to ``high``. The range without ``low`` then has all tokens.
 """
 
+import json
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -25,6 +28,8 @@ BLOCK_WINDOWS = 1 << 13
 MANY = 255
 """Smaller counts are stored in one byte, others in eight."""
 WORD_BYTES = 8
+Bound = list[int] | None
+"""The words of the window at which a range begins, or before which it ends; None for the first or the last of all."""
 
 
 class EncodedBlock(NamedTuple):
@@ -48,9 +53,16 @@ def encoded(windows: DistinctWindows, order: int, vocabulary_size: int) -> list[
 
 
 def write_shard(
-    path: Path, parts: Iterable[list[EncodedBlock]], tokens: np.ndarray, order: int, vocabulary_size: int
+    path: Path,
+    parts: Iterable[list[EncodedBlock]],
+    tokens: np.ndarray,
+    order: int,
+    vocabulary_size: int,
+    bounds: tuple[Bound, Bound] = (None, None),
 ) -> None:
     """Write a shard, completely or not at all. ``tokens`` are the counts of all tokens ``(vocabulary,)``.
+
+    ``bounds`` says which range of the windows it holds.
 
     Raises:
         OSError: the disk is full, or the file cannot be written.
@@ -72,6 +84,7 @@ def write_shard(
         yield "totals", totals
 
     metadata = {"format": FORMAT, "order": str(order), "vocabulary_size": str(vocabulary_size)}
+    metadata |= {name: json.dumps(bound) for name, bound in zip(("low", "high"), bounds, strict=True)}
     stream_tensors(pieces(), path, metadata)
 
 
@@ -88,10 +101,11 @@ class Shard:
             raise InputError(f"{path}: not a shard of n-gram counts; give the files that count_shard wrote")
         try:
             self.order, self.vocabulary_size = int(metadata["order"]), int(metadata["vocabulary_size"])
+            self.low, self.high = (_bound(metadata[name], self.order) for name in ("low", "high"))
             arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
             self.blocks, self.ends, self.first = arrays["blocks"], arrays["ends"], arrays["first"]
             self.checksums, self.tokens, self.totals = arrays["checksums"], arrays["tokens"], arrays["totals"]
-        except (KeyError, ValueError) as error:
+        except (KeyError, ValueError, TypeError) as error:
             raise self.damaged(f"{type(error).__name__}: {error}") from None
         sizes = (self.first.shape, len(self.checksums), len(self.tokens), len(self.totals))
         blocks = len(self.ends)
@@ -126,6 +140,13 @@ def _checksum(*arrays: np.ndarray) -> int:
     for array in arrays:
         checksum = zlib.crc32(np.ascontiguousarray(array).data, checksum)
     return checksum
+
+
+def _bound(text: str, order: int) -> Bound:
+    bound: Bound = json.loads(text)
+    if bound is not None and (len(bound) != order or not all(isinstance(word, int) for word in bound)):
+        raise ValueError(f"{text[:100]!r} is no window")
+    return bound
 
 
 def _word_type(vocabulary_size: int) -> type[np.unsignedinteger]:
