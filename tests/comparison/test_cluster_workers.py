@@ -18,7 +18,7 @@ from seriatim.comparison.comparison_settings import ComparisonSettings, make_pla
 from seriatim.comparison.plan import check_folder
 from seriatim.comparison.worker import WorkerJob
 from seriatim.core.errors import InputError, TrainingError
-from seriatim.distributed import executors
+from seriatim.distributed import clusters
 from seriatim.runs.child_process import Stopped
 from seriatim.storage.lock import locked
 
@@ -225,5 +225,5 @@ def test_a_run_that_another_process_still_writes_is_waited_for(tmp_path: Path, m
 
 def test_dask_that_is_not_installed_is_said(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(InputError, match=r"pip install 'seriatim\[cluster\]'"), executors.open_cluster("tcp://a:1"):
+    with pytest.raises(InputError, match=r"pip install 'seriatim\[cluster\]'"), clusters.open_cluster("tcp://a:1"):
         pass

@@ -10,7 +10,8 @@ import pytest
 import seriatim
 from seriatim.comparison.comparison_progress import ComparisonProgress, ComparisonReporter, PresentTraining
 from seriatim.core.errors import InputError
-from seriatim.distributed.executors import open_cluster, open_executor
+from seriatim.distributed.clusters import open_cluster
+from seriatim.distributed.jobs import open_jobs
 
 from .comparisons import SMALL, small
 
@@ -53,13 +54,13 @@ def test_rows_are_the_same_on_a_cluster_also_where_a_worker_is_killed(cluster, t
         assert not there.failures
         assert [row["metrics"] for row in there.results["rows"]] == [row["metrics"] for row in here.results["rows"]]
         assert {layer for layer, _ in reporter.events} == {"gru", "rnn"}
-        assert {"step", "measuring"} <= {event for _, event in reporter.events}
+        assert {"begin", "validation", "measuring"} <= {event for _, event in reporter.events}
     assert next(iter(cluster.workers.values())).pid != killed
 
 
-def test_executors_on_a_cluster(cluster) -> None:
-    with open_executor(1, cluster.scheduler_address) as executor:
-        assert list(executor.map(abs, [-1, 2])) == [1, 2]
+def test_jobs_on_a_cluster(cluster) -> None:
+    with open_jobs(1, cluster.scheduler_address) as jobs:
+        assert jobs.run(abs, [-1, 2]) == [1, 2]
     with open_cluster(cluster.scheduler_address) as connected:
         assert connected.count_workers() == 2
         assert connected.on_every_worker(abs, -3) == [3, 3]

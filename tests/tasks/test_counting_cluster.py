@@ -10,7 +10,7 @@ import pytest
 import seriatim
 from seriatim.cli.main import main
 from seriatim.core.errors import InputError
-from seriatim.distributed import executors
+from seriatim.distributed import clusters
 from seriatim.tasks import counting_jobs
 
 from .test_counting_jobs import config, weights
@@ -68,7 +68,7 @@ def test_a_killed_worker_of_a_cluster_is_one_line(
     texts: dict[str, str], two_workers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:
     monkeypatch.setattr(counting_jobs, "count_job", lambda job: os._exit(1))
-    assert "a worker ended before its job was done" in line_of_failure(texts, tmp_path, two_workers, capsys)
+    assert "ended before its job was done" in line_of_failure(texts, tmp_path, two_workers, capsys)
 
 
 def test_a_cluster_without_workers_is_refused(texts: dict[str, str], no_workers: str, tmp_path: Path, capsys) -> None:
@@ -80,7 +80,7 @@ def test_a_scheduler_that_does_not_answer_is_refused(
     texts: dict[str, str], tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("distributed")
-    monkeypatch.setattr(executors, "CONNECT_SECONDS", 0.2)
+    monkeypatch.setattr(clusters, "CONNECT_SECONDS", 0.2)
     line = line_of_failure(texts, tmp_path, "tcp://127.0.0.1:1", capsys)
     assert "model.options.cluster: no Dask scheduler answers at tcp://127.0.0.1:1" in line
 

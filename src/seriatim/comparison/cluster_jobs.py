@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..core.errors import InputError
-from ..distributed.executors import tell_cluster, threads_of_worker
+from ..distributed.clusters import tell_cluster, threads_of_worker
 from ..evaluation.intervals import Metrics
 from ..runs.child_process import run_module
 from ..storage.lock import refuse_locked

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from ..core.errors import InputError, TrainingError, first_line
-from ..distributed.executors import Cluster, open_cluster
+from ..distributed.clusters import Cluster, open_cluster
 from ..evaluation.intervals import Metrics
 from ..runs.child_process import Listen, Signalled, Stopped
 from ..storage.atomic_files import write_whole

@@ -102,6 +102,7 @@ def _start(task: AnyTask, ranks: Ranks, *, overwrite: bool, reporter: Reporter |
     def check() -> None:
         folder = check_out(task.config.out, overwrite=overwrite)
         check_weight(task)
+        task.require_resources()
         refuse_locked(folder)
 
     def begin() -> None:

@@ -15,6 +15,7 @@ from ..core.errors import InputError
 from ..data.corpus import Corpus
 from ..data.encoding import BLOCK
 from ..data.vocabulary import Vocabulary
+from ..distributed.clusters import check_address
 from ..evaluation.intervals import Measure, Metrics
 from ..evaluation.perplexity import each_loss, sum_blocks, text_metrics
 from ..layers.declared_options import task_options
@@ -31,7 +32,7 @@ from ..storage.weights import load_tensors, stream_tensors
 from ..training.estimator import OnePassEstimator, Written
 from ..training.task import Task
 from ..training.task_data import MetricsTable
-from .counting_jobs import Workers, counted
+from .counting_jobs import Workers, counted, require_cluster
 from .language_modelling import EvaluationSettings, LanguageModelling, block_measures
 from .ngram_view import NgramView
 from .standalone import read_options, with_defaults
@@ -70,7 +71,8 @@ class Options(Section):
     workers: Annotated[int, Field(ge=1, le=1024, strict=True)] = 1
     """Number of processes that count parts of the text."""
     cluster: Annotated[str, Field(min_length=1)] | None = None
-    """Address of a Dask scheduler whose workers count parts of the text, such as `tcp://host:8786`."""
+    """Address of a Dask scheduler, such as `tcp://host:8786`, whose workers count parts of the text; `workers` is then
+    ignored."""
 
     @field_validator("prune", mode="before")
     @classmethod
@@ -80,6 +82,11 @@ class Options(Section):
         if not whole or numbers[0] != 0 or numbers != sorted(numbers):
             raise ValueError("give a number, or one for each order: 0 for the first, none smaller than the one before")
         return prune
+
+    @field_validator("cluster")
+    @classmethod
+    def _is_address(cls, cluster: str | None) -> str | None:
+        return None if cluster is None else check_address(cluster)
 
     def smoothing_settings(self) -> Smoothing:
         """Return the settings of the smoothing."""
@@ -106,6 +113,11 @@ class Counting(LanguageModelling):
     def with_defaults(cls, config: Config) -> Config:
         """Fill in the defaults: character tokens, all options, and the precision float32."""
         return with_defaults(Options, config, "char")
+
+    def require_resources(self) -> None:
+        """Raise InputError if the cluster that should count cannot be used."""
+        if self.options.cluster is not None:
+            require_cluster(self.options.cluster)
 
     def make_model(self, vocabulary: Vocabulary) -> TextModel:
         """Return a model without parameters, since the size of the tables is not known before counting."""

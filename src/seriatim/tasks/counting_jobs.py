@@ -9,7 +9,6 @@ import math
 import mmap
 import platform
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Executor
 from contextlib import ExitStack, closing, contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -19,8 +18,8 @@ import numpy as np
 import torch
 
 from ..core.errors import InputError
-from ..distributed.executors import open_executor
-from ..distributed.job_results import results_of
+from ..distributed.clusters import open_cluster
+from ..distributed.jobs import Jobs, open_jobs
 from ..models.ngrams.counts import count_ngrams
 from ..models.ngrams.levels import SMALL, Level, Unigrams
 from ..models.ngrams.merged_counts import count_merged
@@ -40,7 +39,7 @@ SMALLEST, LARGEST, USUAL_NUMBER = 1 << 24, 1 << 28, 256
 
 
 class Workers(NamedTuple):
-    """Where shards are counted; see `open_executor`."""
+    """Where shards are counted; see `open_jobs`."""
 
     number: int  # of processes of this machine
     cluster: str | None  # address of a Dask scheduler
@@ -75,10 +74,15 @@ class IdsFile(NamedTuple):
         try:
             return np.memmap(self.path, dtype=self.dtype, mode="r", offset=self.offset, shape=(self.tokens,))
         except FileNotFoundError:
-            raise InputError(
-                f"{self.path}: not there on {platform.node()}; put the run and the cache (SERIATIM_CACHE) on a file "
-                "system that all machines of the cluster share"
-            ) from None
+            raise not_seen(self.path) from None
+
+
+def not_seen(path: str | Path) -> InputError:
+    """Return the error for a file or folder that the machine of a worker does not see."""
+    return InputError(
+        f"{path}: not there on {platform.node()}; put the run and the cache (SERIATIM_CACHE) on a file system that all "
+        "machines of the cluster share"
+    )
 
 
 class ShardJob(NamedTuple):
@@ -95,7 +99,13 @@ class ShardJob(NamedTuple):
 
 
 def count_job(job: ShardJob) -> None:
-    """Count one shard, in the process of a worker."""
+    """Count one shard, in the process of a worker.
+
+    Raises:
+        InputError: this machine does not see the text, or the folder of the run.
+    """
+    if not Path(job.path).parent.is_dir():
+        raise not_seen(Path(job.path).parent)
     count_shard(
         job.ids.open(),
         job.path,
@@ -199,23 +209,36 @@ def count_shards(ids: IdsFile, folder: Path, order: int, vocabulary_size: int, w
         for start, stop in pairwise(cuts)
     ]
     with ExitStack() as stack:
-        try:
-            executor = stack.enter_context(open_executor(min(processes, len(jobs)), workers.cluster))
-        except InputError as error:  # about the address, which other commands call --cluster
-            raise InputError(f"model.options.{str(error).removeprefix('--')}") from None
-        results_of([executor.submit(count_job, job) for job in jobs])
+        with _named_by_option():
+            pool = stack.enter_context(open_jobs(min(processes, len(jobs)), workers.cluster))
+        pool.run(count_job, jobs)
         paths = [Path(job.path) for job in jobs]
-        return merge_on_workers(executor, paths, folder, workers.memory) if workers.cluster else paths
+        return merge_on_workers(pool, paths, folder, workers.memory) if workers.cluster else paths
 
 
-def merge_on_workers(executor: Executor, paths: list[Path], folder: Path, memory: float | None) -> list[Path]:
+def require_cluster(address: str) -> None:
+    """Raise InputError if a cluster does not answer, has no workers, or has another version of this package."""
+    with _named_by_option(), open_cluster(address):
+        pass
+
+
+@contextmanager
+def _named_by_option() -> Iterator[None]:
+    """Name the option in errors about the cluster, which other commands call --cluster."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"model.options.{str(error).removeprefix('--')}") from None
+
+
+def merge_on_workers(pool: Jobs, paths: list[Path], folder: Path, memory: float | None) -> list[Path]:
     """Merge as many ranges of windows as there are shards, remove the shards, and return the files of the ranges."""
     names = [path.name for path in paths]
     jobs = [
         MergeJob(str(folder), names, str(folder / f"{number}.merged"), bounds, memory)
         for number, bounds in enumerate(divide_merge(paths, len(paths)))
     ]
-    results_of([executor.submit(merge_job, job) for job in jobs])
+    pool.run(merge_job, jobs)
     for path in paths:
         path.unlink()
     return [Path(job.path) for job in jobs]

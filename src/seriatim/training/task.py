@@ -81,6 +81,9 @@ class Task(DataParts, TaskAnswers[Model], ABC, Generic[Data, Batch, Model]):
         """Return what inspection and comparison can ask about a model of the task; by default, nothing but words."""
         return TaskView(self.config, model, vocabulary)
 
+    def require_resources(self) -> None:
+        """Raise InputError if a training needs something that is missing, such as other machines."""
+
     @classmethod
     def describe_model(cls) -> dict[str, object]:
         """Return for a model in `seriatim.tasks.STANDALONE` what `seriatim.layers.describe` returns of layers."""
