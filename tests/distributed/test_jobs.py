@@ -13,7 +13,7 @@ import pytest
 
 from seriatim.core.errors import InputError, TrainingError
 from seriatim.distributed import clusters, jobs
-from seriatim.distributed.clusters import Cluster, check_address, open_cluster
+from seriatim.distributed.clusters import Cluster, is_address, open_cluster
 from seriatim.distributed.jobs import Jobs, open_jobs
 
 from ..tasks.test_counting_cluster import cluster_of
@@ -76,13 +76,15 @@ def test_a_cluster_without_workers_ends_the_wait(impatient: None) -> None:
 
 @pytest.mark.parametrize("address", ["tcp://host:8786", "host:1", "127.0.0.1:65535", "tcp://[::1]:8786"])
 def test_addresses(address: str) -> None:
-    assert check_address(address) == address
+    assert is_address(address)
 
 
 @pytest.mark.parametrize("address", ["", "host", "http://host:8786", "tls://host:1", "host:0", "host:65536", "a b:1"])
 def test_what_is_no_address_is_refused_at_once(address: str) -> None:
-    with pytest.raises(ValueError, match="is not the address of a scheduler; write for instance tcp://host:8786"):
-        check_address(address)
+    assert not is_address(address)
+    refused = pytest.raises(InputError, match="is not the address of a scheduler; write for instance tcp://host:8786")
+    with refused, open_cluster(address):
+        pass
 
 
 @pytest.fixture(scope="module")

@@ -70,16 +70,10 @@ def threads_of_worker() -> int:
     return int(get_worker().state.nthreads)
 
 
-def check_address(address: str) -> str:
-    """Return the address of a scheduler.
-
-    Raises:
-        ValueError: it is not one.
-    """
-    found = ADDRESS.fullmatch(address)
-    if found is None or not 0 < int(found[1]) < 1 << 16:
-        raise ValueError(f"{address!r} is not the address of a scheduler; write for instance tcp://host:8786")
-    return address
+def is_address(text: str) -> bool:
+    """Return whether a text can be the address of a scheduler."""
+    found = ADDRESS.fullmatch(text)
+    return found is not None and 0 < int(found[1]) < 1 << 16
 
 
 @contextmanager
@@ -96,10 +90,10 @@ def open_cluster(address: str) -> Iterator[Cluster]:
         raise InputError(
             "--cluster: needs the package distributed; install it: pip install 'seriatim[cluster]'"
         ) from None
-    try:
-        check_address(address)
-    except ValueError as error:
-        raise InputError(f"--cluster: {error}") from None
+    if not is_address(address):
+        raise InputError(
+            f"--cluster: {address!r} is not the address of a scheduler; write for instance tcp://host:8786"
+        )
     with _silent_logs():
         try:
             client = Client(address, timeout=CONNECT_SECONDS, set_as_default=False)  # type: ignore[no-untyped-call]
@@ -141,10 +135,12 @@ def _check_workers(client: "Client", address: str) -> None:
 @contextmanager
 def _silent_logs() -> Iterator[None]:
     """Keep Dask from writing to the console what is said in one line here."""
-    logger = logging.getLogger("distributed")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL + 1)
+    names = [name for name in logging.root.manager.loggerDict if name.partition(".")[0] == "distributed"]
+    loggers = [logger for logger in map(logging.getLogger, names) if not logger.disabled]  # each has its own level
+    for logger in loggers:
+        logger.disabled = True
     try:
         yield
     finally:
-        logger.setLevel(level)
+        for logger in loggers:
+            logger.disabled = False

@@ -15,7 +15,7 @@ from ..core.errors import InputError
 from ..data.corpus import Corpus
 from ..data.encoding import BLOCK
 from ..data.vocabulary import Vocabulary
-from ..distributed.clusters import check_address
+from ..distributed.clusters import is_address
 from ..evaluation.intervals import Measure, Metrics
 from ..evaluation.perplexity import each_loss, sum_blocks, text_metrics
 from ..layers.declared_options import task_options
@@ -86,7 +86,9 @@ class Options(Section):
     @field_validator("cluster")
     @classmethod
     def _is_address(cls, cluster: str | None) -> str | None:
-        return None if cluster is None else check_address(cluster)
+        if cluster is not None and not is_address(cluster):
+            raise ValueError("give the address of a scheduler, such as tcp://host:8786")
+        return cluster
 
     def smoothing_settings(self) -> Smoothing:
         """Return the settings of the smoothing."""

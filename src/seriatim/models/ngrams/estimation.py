@@ -39,7 +39,7 @@ def smoothed(
         values = ", ".join(map(str, DEFAULT_DISCOUNTS if smoothing.name == "kneser-ney" else DEFAULT_DISCOUNTS[:1]))
         listed = ", ".join(map(str, orders)) if len(orders) < 6 else f"{orders[0]} to {orders[-1]}"
         warnings.warn(
-            f"too few n-grams of {listed} words to estimate discounts, or their counts are unlike those of texts; "
+            f"too few n-grams of order {listed} to estimate discounts, or their counts are unlike those of texts; "
             f"{values} used instead",
             stacklevel=2,
         )
