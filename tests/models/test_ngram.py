@@ -252,7 +252,7 @@ def test_weights_of_a_mixture_rise_the_likelihood() -> None:
 
 
 def test_discounts_that_counts_do_not_give_are_said() -> None:
-    with pytest.warns(UserWarning, match="too few n-grams of 1, 2 words .*; 0.5, 1.0, 1.5 used instead"):
+    with pytest.warns(UserWarning, match="too few n-grams of order 1, 2 .*; 0.5, 1.0, 1.5 used instead"):
         model(np.array([1, 2, 0], dtype=np.int32), 2)
 
 

@@ -1,5 +1,7 @@
 """Shards of a text, counted apart and merged, give the model of the whole text to the bit."""
 
+import errno
+import os
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -241,3 +243,24 @@ def test_a_full_disk_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with pytest.raises(OSError, match=r"No space left on device.*a\.shard"):
         count_shard(np.array([1, 2, 0], dtype=np.uint16), tmp_path / "a.shard", order=3, vocabulary_size=V)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="needs the reservation of disk space")
+@pytest.mark.parametrize("space", [0, 100, 3000])
+def test_a_full_disk_of_temporary_files_is_an_error(
+    space: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Writing to a mapped file whose space was not reserved would end the process."""
+    reserved = [0]
+
+    def reserve(file: int, begin: int, size: int) -> None:
+        reserved[0] += size
+        if reserved[0] > space:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    ids = np.random.default_rng(1).integers(0, V, 900).astype(np.uint16)
+    paths = shards(ids, [300], tmp_path, 4)
+    monkeypatch.setattr(os, "posix_fallocate", reserve)
+    for counted in (count_merged(paths, arrays=ArrayAllocator(0)), count_ngrams(ids, 4, V, arrays=ArrayAllocator(0))):
+        with pytest.raises(OSError, match=r"No space left on device: '.* \(TMPDIR\)'"):
+            model(counted, tmp_path / "model", V, Smoothing())

@@ -25,6 +25,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, dies_at: int) -> None:
         self.touches, self.dies_at = 0, dies_at
+        self.paths: list[str] = []  # of each touch, as far as it has one
         for owner, name in (
             *((Path, name) for name in ("mkdir", "rename", "replace", "unlink", "write_text")),
             (os, "fsync"),
@@ -37,6 +38,7 @@ class Clock:
     def counted(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def touch(*arguments: Any, **settings: Any) -> Any:
             self.touches += 1
+            self.paths.append(str(arguments[0]))
             if not self.dead(name):
                 return function(*arguments, **settings)
             if self.touches == self.dies_at and name in ("write_text", "save_file"):

@@ -23,6 +23,8 @@ def whole(path: Path) -> Iterator[Path]:
         temporary.replace(path)
         flush(path.parent)
     except OSError as error:
+        if error.filename is not None and not str(error.filename).startswith(str(temporary)):
+            raise  # about another file
         number = errno.ENOSPC if error.errno is None else error.errno  # NumPy reports a full disk without a number
         raise OSError(number, os.strerror(number or 0), str(path)) from error
     finally:

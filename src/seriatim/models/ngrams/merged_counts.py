@@ -12,7 +12,7 @@ import numpy as np
 
 from ...core.errors import InputError
 from .levels import BOUNDARY, Block, Level, SortedWindows, Unigrams, integer_type, size_type
-from .resources import ArrayAllocator, map_in_order, run_for_all
+from .resources import AppendedArray, ArrayAllocator, map_in_order, run_for_all
 from .shard_merging import ShardMerge, open_merge
 
 
@@ -22,11 +22,11 @@ class MergedWindows(SortedWindows):
     def __init__(self, merge: ShardMerge, arrays: ArrayAllocator) -> None:
         self.arrays, self.vocabulary_size, order = arrays, merge.vocabulary_size, merge.order
         self.tokens, self.sequences = int(merge.token_counts.sum()), 0
-        windows, *words = merge.totals.tolist()  # larger than needed: what is not written takes no space
-        self.sizes, self.shared = arrays.empty(windows, size_type(order)), arrays.empty(windows, size_type(order))
-        self.window_counts = arrays.empty(windows, integer_type(self.tokens))
-        self.words = [arrays.empty(size, np.int32) for size in words]
-        end, ends, last = 0, [0] * order, np.full(order, -1)
+        most, *most_words = merge.totals.tolist()
+        sizes, shared = (AppendedArray(arrays, most, size_type(order)) for _ in range(2))
+        counts = AppendedArray(arrays, most, integer_type(self.tokens))
+        words = [AppendedArray(arrays, size, np.int32) for size in most_words]
+        last = np.full(order, -1)
         for part in map_in_order(lambda bounds: merge.merged(*bounds), merge.ranges()):
             if not len(part.starts):
                 continue
@@ -34,15 +34,11 @@ class MergedWindows(SortedWindows):
             last = part.row(-1, order, self.vocabulary_size)
             columns = part.columns(order)
             self.sequences += int(np.count_nonzero(part.text[part.starts] == BOUNDARY))
-            start, end = end, end + len(part.starts)
-            self.shared[start:end], self.sizes[start:end], self.window_counts[start:end] = columns[:3]
-            for position, new in enumerate(columns.words):
-                start, ends[position] = ends[position], ends[position] + len(new)
-                self.words[position][start : ends[position]] = new
-        self.shared, self.sizes, self.window_counts = (
-            array[:end] for array in (self.shared, self.sizes, self.window_counts)
+            for array, new in zip((shared, sizes, counts, *words), (*columns[:3], *columns.words), strict=True):
+                array.append(new)
+        self.shared, self.sizes, self.window_counts, *self.words = (
+            array.finish() for array in (shared, sizes, counts, *words)
         )
-        self.words = [array[:size] for array, size in zip(self.words, ends, strict=True)]
         self.suffix = self.first_longer = np.empty(0, dtype=np.int32)  # of the order that was given to `store` last
         self.contexts_stored = self.vocabulary_size  # the number of n-grams of the order below it
         if self.window_counts.sum(dtype=np.int64) != self.tokens:
