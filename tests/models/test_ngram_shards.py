@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -264,3 +265,46 @@ def test_a_full_disk_of_temporary_files_is_an_error(
     for counted in (count_merged(paths, arrays=ArrayAllocator(0)), count_ngrams(ids, 4, V, arrays=ArrayAllocator(0))):
         with pytest.raises(OSError, match=r"No space left on device: '.* \(TMPDIR\)'"):
             model(counted, tmp_path / "model", V, Smoothing())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ({"order": 0}, "order: must be 1 to 100, got 0"),
+        ({"order": 101}, "order: must be 1 to 100, got 101"),
+        ({"vocabulary_size": 1 << 31}, "vocabulary_size: must be 1 to 2,147,483,646, got 2,147,483,648"),
+        ({"vocabulary_size": 3}, "ids: 4 is not below vocabulary_size, 3; give a larger one"),
+        ({"part_size": -1}, "part_size: must be 1 to"),
+        ({"start": 3, "stop": 9}, "start, stop: 3 to 9 is no part of a text of 5 tokens"),
+        ({"ids": [1, 2, 0]}, "ids: must be a NumPy array of integers with one dimension"),
+        ({"ids": np.array([1.0, 0.0])}, "ids: must be a NumPy array of integers"),
+        ({"ids": np.array([[1, 0]])}, "ids: must be a NumPy array of integers"),
+        ({"ids": np.array([1, -2, 0])}, "ids: -2 is negative; ids count from 0"),
+    ],
+)
+def test_arguments_out_of_range(arguments: dict, problem: str, tmp_path: Path) -> None:
+    given = {"ids": np.array([1, 2, 3, 4, 0]), "order": 3, "vocabulary_size": V, **arguments}
+    with pytest.raises(InputError, match=re.escape(problem)):
+        count_shard(path=tmp_path / "a.shard", **given)
+    assert not list(tmp_path.iterdir())
+
+
+def test_merges_that_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.shard"
+    count_shard(np.array([1, 2, 0]), path, order=3, vocabulary_size=V)
+    before = path.read_bytes()
+    for memory in (0.0, -1.0, float("nan"), float("inf")):
+        with pytest.raises(InputError, match="memory: must be a number of GB above 0"):
+            merge_shards([path], tmp_path / "all.shard", memory=memory)
+    with pytest.raises(InputError, match="is one of the shards; give another path"):
+        merge_shards([path], str(path))
+    with pytest.raises(InputError, match="given twice; its counts would be doubled"):
+        merge_shards([path, str(tmp_path / "." / "a.shard")], tmp_path / "all.shard")
+    with pytest.raises(InputError, match="one path, not a list of paths"):
+        list(count_merged(str(path)))
+    (tmp_path / "cut.shard").write_bytes(before[:-9])
+    for name in ("cut.shard", "missing.shard"):
+        with pytest.raises(InputError, match=rf"{name}: .*; count this shard again"):
+            list(count_merged([tmp_path / name]))
+    assert path.read_bytes() == before
+    assert not (tmp_path / "all.shard").exists()

@@ -17,6 +17,9 @@ from .resources import map_in_order
 from .shard_files import EncodedBlock, encoded, write_shard
 from .sorted_windows import PART_SIZE, WindowSorter, count_numbers
 
+LONGEST = 100
+"""The highest order."""
+
 
 def count_shard(
     ids: np.ndarray,
@@ -43,16 +46,30 @@ def count_shard(
         threads: the number of threads; None for that of PyTorch.
 
     Raises:
-        InputError: there is no such part, it has 2³¹ tokens or more, or an id is not below the size of the vocabulary.
+        InputError: there is no such part, it has 2³¹ tokens or more, an id is negative or not below the size of the
+            vocabulary, or another argument is out of its range.
         OSError: the disk is full, or the file cannot be written.
     """
+    if not isinstance(ids, np.ndarray) or ids.ndim != 1 or not np.issubdtype(ids.dtype, np.integer):
+        raise InputError("ids: must be a NumPy array of integers with one dimension")
+    for name, value, most in (
+        ("order", order, LONGEST),
+        ("vocabulary_size", vocabulary_size, SMALL - 2),
+        ("part_size", part_size, SMALL),
+    ):
+        if not 0 < value <= most:
+            raise InputError(f"{name}: must be 1 to {most:,}, got {value:,}")
     stop = len(ids) if stop is None else stop
     if not 0 <= start <= stop <= len(ids):
         raise InputError(f"start, stop: {start:,} to {stop:,} is no part of a text of {len(ids):,} tokens")
     if stop - start >= SMALL - order:
         raise InputError(f"start, stop: {stop - start:,} tokens are too many for one shard; give less than 2³¹")
-    if stop > start and (largest := int(ids[start : stop + order].max())) >= vocabulary_size:
-        raise InputError(f"ids: {largest:,} is not below vocabulary_size, {vocabulary_size:,}; give a larger one")
+    if stop > start:
+        part = ids[max(0, start - 1) : stop + order]
+        if (largest := int(part.max())) >= vocabulary_size:
+            raise InputError(f"ids: {largest:,} is not below vocabulary_size, {vocabulary_size:,}; give a larger one")
+        if (smallest := int(part.min())) < 0:
+            raise InputError(f"ids: {smallest:,} is negative; ids count from 0")
     windows = stop - start
     text = np.full(windows + order, vocabulary_size, dtype=np.int32)
     text[0] = ids[start - 1] if start else BOUNDARY

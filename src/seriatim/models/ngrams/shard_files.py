@@ -96,7 +96,11 @@ class Shard:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path, metadata, tensors = path, read_metadata(path), load_tensors(path)
+        try:
+            self.path, metadata, tensors = path, read_metadata(path), load_tensors(path)
+        except InputError as error:
+            reason = str(error).removeprefix(f"{path}: ").partition(";")[0]
+            raise InputError(f"{path}: {reason}; count this shard again") from None
         if metadata.get("format") != FORMAT:
             raise InputError(f"{path}: not a shard of n-gram counts; give the files that count_shard wrote")
         try:

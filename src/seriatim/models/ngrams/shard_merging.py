@@ -164,9 +164,13 @@ def merge_shards(
         threads: the number of threads; None for that of PyTorch.
 
     Raises:
-        InputError: a shard is damaged, or they do not fit together.
+        InputError: a shard is damaged, they do not fit together, or an argument is out of its range.
         OSError: the disk is full, or the file cannot be written.
     """
+    if memory is not None and not 0 < memory < 1e9:
+        raise InputError(f"memory: must be a number of GB above 0, got {memory}")
+    if Path(path).resolve() in [Path(shard).resolve() for shard in paths]:
+        raise InputError(f"{path}: is one of the shards; give another path for the result")
     limit = None if memory is None else int(memory * 1e9)
     with open_merge(paths, limit, Path(path).absolute().parent, bounds, threads) as merge:
         write_merged(merge, Path(path), threads)

@@ -47,8 +47,11 @@ def open_shards(paths: Sequence[str | Path]) -> list[ShardSequence]:
     """
     if not paths:
         raise InputError("no shards to merge; give the files that count_shard wrote")
-    if len(set(paths)) < len(paths):
-        double = next(path for i, path in enumerate(paths) if path in paths[:i])
+    if isinstance(paths, str | Path):
+        raise InputError(f"{paths}: one path, not a list of paths; give [{str(paths)!r}]")
+    files = [Path(path).resolve() for path in paths]
+    if len(set(files)) < len(files):
+        double = next(path for i, path in enumerate(paths) if files[i] in files[:i])
         raise InputError(f"{double}: given twice; its counts would be doubled")
     shards = [Shard(Path(path)) for path in paths]
     first = shards[0]
