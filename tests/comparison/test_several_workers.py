@@ -81,7 +81,7 @@ def test_trials_come_before_their_row_and_the_order_is_that_of_the_layers(
     trials = [("rnn", 1, 1), ("rnn", 1, 2), ("rnn", 1, None), ("gru", 1, 1), ("gru", 1, 2)]
     assert order == [*trials, ("rnn", 2, None)]
     assert {failure["reason"] for failure in found.failures} == {
-        "the training failed with every learning rate that was tried"
+        "the training failed with every learning rate that was tried; the last reason: the loss became NaN"
     }
     assert len(found.failures) == 2
     assert [list(trial) for trial in found.rows[0]["tried"]] == 2 * [["learning_rate", "value"]]

@@ -14,20 +14,23 @@ RATE_FACTOR = 3.0  # the factor between two learning rates that are tried
 
 @dataclass
 class Trials:
-    """The trials of one layer, numbered from 1: which have been started, and what those that ended gave.
+    """The trials of one layer, numbered from 1: which are left to start, and what those that ended gave.
 
     Attributes:
-        seed: of the trainings, the first one.
-        results: what `read_trials` returns, by number; a value of None stands for a training that failed.
+        results: what `read_trials` returns, by number; a failed training has the value None and a ``reason``.
+        waiting: the numbers of the trials that have not been started.
         error: the reason why no trial of this layer can be made, such as a budget that is too small.
     """
 
     plan: Plan
     layer: str
     count: int
-    started: int = 0
     results: dict[int, Metrics] = field(default_factory=dict)
+    waiting: list[int] = field(init=False)
     error: Exception | None = None
+
+    def __post_init__(self) -> None:
+        self.waiting = [number for number in range(1, self.count + 1) if number not in self.results]
 
     @property
     def seed(self) -> int:
@@ -44,8 +47,10 @@ class Trials:
         planned = self.plan.sized[self.layer].learning_rate or 1.0
         return float(planned * RATE_FACTOR ** (trial - (self.count + 1) / 2))
 
-    def add(self, folder: Path, trial: int, outcome: Metrics) -> None:
+    def add(self, folder: Path, trial: int, outcome: Metrics | Exception) -> None:
         """Take the outcome of a trial; after the last one write the file of the trials, and remove their runs."""
+        if isinstance(outcome, Exception):
+            outcome = {"reason": str(outcome)}
         recorded = {name: value for name, value in outcome.items() if name != "event"}
         self.results[trial] = {"learning_rate": self.rate(trial), "value": None, **recorded}
         if len(self.results) < self.count:
@@ -57,15 +62,26 @@ class Trials:
             remove(run)
 
 
-def has_trials(folder: Path, layer: str) -> bool:
-    """Return whether all trials of a layer are finished."""
-    return (folder / "trials" / f"{layer}.json").exists()
+def trials_left(folder: Path, plan: Plan, layer: str, *, repeat_failed: bool) -> Trials | None:
+    """Return the trials of a layer that an earlier process has not made, or None if there are none.
+
+    Failed trials are made again if ``repeat_failed``: the reason may have been the machine, and not the learning rate.
+    """
+    assert plan.tune is not None
+    tried = read_trials(folder, layer)
+    if len(tried) != plan.tune:
+        tried = []
+    kept = {number: trial for number, trial in enumerate(tried, 1) if trial["value"] is not None or not repeat_failed}
+    return None if len(kept) == plan.tune else Trials(plan, layer, plan.tune, kept)
 
 
 def best_rate(folder: Path, plan: Plan, layer: str) -> float:
-    """Return the best of the learning rates that were tried; a TrainingError says that none succeeded."""
-    succeeded = [trial for trial in read_trials(folder, layer) if trial["value"] is not None]
+    """Return the best of the learning rates that were tried; a TrainingError says why none succeeded."""
+    tried = read_trials(folder, layer)
+    succeeded = [trial for trial in tried if trial["value"] is not None]
     if not succeeded:
-        raise TrainingError("the training failed with every learning rate that was tried")
+        reasons = [trial["reason"] for trial in tried if trial.get("reason")]
+        last = f"; the last reason: {reasons[-1]}" if reasons else ""
+        raise TrainingError(f"the training failed with every learning rate that was tried{last}")
     best = max if plan.task(layer).more_is_better else min
     return float(best(succeeded, key=itemgetter("value"))["learning_rate"])

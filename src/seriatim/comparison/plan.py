@@ -228,7 +228,7 @@ def read_row(folder: Path, name: str, plan: Plan) -> Metrics | None:
 
 
 def read_trials(folder: Path, layer: str) -> list[Metrics]:
-    """Return the ``learning_rate`` and ``value`` of each trial of a layer."""
+    """Return the ``learning_rate`` and ``value`` of each trial of a layer; a failed one has no value, but a reason."""
     path, remedy = folder / "trials" / f"{layer}.json", "remove it to try the learning rates again"
     return read_json(path, max_bytes=MAX_BYTES, remedy=remedy) if path.exists() else []
 

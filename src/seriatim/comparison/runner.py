@@ -17,7 +17,7 @@ from ..storage.atomic_files import to_json, write_whole
 from .assemble import assemble
 from .comparison_progress import ComparisonProgress, ComparisonReporter, PresentTraining
 from .dispatch import Workers, WorkersLostError, run_jobs
-from .learning_rate_trials import Trials, best_rate, has_trials
+from .learning_rate_trials import Trials, best_rate, trials_left
 from .plan import REPORT, Plan, is_counted, read_row
 from .results import Results
 from .worker import WorkerJob
@@ -109,9 +109,13 @@ class Runner:
         rows = [(layer, seed) for seed in self.plan.seeds for layer in self.plan.layers]
         self._waiting = [row for row in rows if row not in self.finished]
         for layer in dict.fromkeys(layer for layer, _ in self._waiting):
-            if self.plan.tune and not is_counted(layer) and not has_trials(self.folder, layer):
-                self._trials[layer] = Trials(self.plan, layer, self.plan.tune)
-        trials = sum(trials.count for trials in self._trials.values())
+            if not self.plan.tune or is_counted(layer):
+                continue
+            is_settled = any(name == layer for name, _ in self.finished)  # all seeds have the same learning rate
+            left = trials_left(self.folder, self.plan, layer, repeat_failed=not is_settled)
+            if left is not None:
+                self._trials[layer] = left
+        trials = sum(len(trials.waiting) for trials in self._trials.values())
         at_first = [layer for layer, _ in self._waiting if layer not in self._trials]
         self.workers.share_among(max(len(self._waiting), trials + len(at_first)))
         self.progress.workers = self.workers.limit()
@@ -121,13 +125,10 @@ class Runner:
         for layer, seed in list(self._waiting):
             trials = self._trials.get(layer)
             if trials is not None and not trials.ended:
-                if trials.started < trials.count:
-                    trials.started += 1
-                    share = 0.5 / trials.count
-                    rate = trials.rate(trials.started)
-                    return self._start(
-                        WorkerJob(str(self.folder), layer, trials.seed, share, rate, trials.started), running
-                    )
+                if trials.waiting:
+                    number, share = trials.waiting.pop(0), 0.5 / trials.count
+                    job = WorkerJob(str(self.folder), layer, trials.seed, share, trials.rate(number), number)
+                    return self._start(job, running)
                 continue
             self._waiting.remove((layer, seed))
             job = WorkerJob(str(self.folder), layer, seed)
@@ -187,7 +188,7 @@ class Runner:
         if isinstance(outcome, InputError | WorkersLostError):
             trials.error = outcome
         else:  # a learning rate with which the training fails counts as tried
-            trials.add(self.folder, trial, {} if isinstance(outcome, Exception) else outcome)
+            trials.add(self.folder, trial, outcome)
 
     def _fail(self, layer: str, seed: int, error: Exception) -> None:
         self.failures[layer, seed] = error

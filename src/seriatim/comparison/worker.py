@@ -135,6 +135,8 @@ def work(job: WorkerJob, tell: Tell) -> None:
 def _trained(job: WorkerJob, plan: Plan, tell: Tell) -> tuple[Run, bool]:
     """Return the run, trained to its end, and whether this process trained it."""
     reporter = EventReporter(tell)
+    if job.learning_rate is not None and _has_other_rate(job):
+        remove(job.run)
     if (job.run / "summary.json").exists() and (job.run / "model.safetensors").exists():
         return load(job.run), False
     if (job.run / "config.yaml").exists():
@@ -169,6 +171,12 @@ def _trained(job: WorkerJob, plan: Plan, tell: Tell) -> tuple[Run, bool]:
             del run
             run = run_at(actual, overwrite=True)
     return run, True
+
+
+def _has_other_rate(job: WorkerJob) -> bool:
+    """Return whether an earlier process began the run with another rate, before failed trials were repeated."""
+    path = job.run / "config.yaml"
+    return path.exists() and resolve(path).training.learning_rate != job.learning_rate
 
 
 def settle_budget(budget: Budget, pace: Pace, *, share: float, automatic: Sequence[str]) -> dict[str, int | None]:
