@@ -168,6 +168,28 @@ def test_jobs_stop_where_the_comparison_has_been_stopped_or_started_again(
             future.result(SECONDS)
 
 
+def test_a_job_leaves_a_worker_that_trains_another_row(texts, tmp_path: Path, child: Callable, monkeypatch) -> None:
+    """Of both threads, none waits for the turn, so that the cluster can choose another worker."""
+    child(lambda *_, **__: {"event": "done", "value": 1.5})
+    monkeypatch.setattr(cluster_jobs, "TURN_SECONDS", 0.01)
+    events: list[dict] = []
+    with prepared(texts, tmp_path / "out") as (workers, cluster):
+        with cluster_jobs.TURN:
+            futures = [
+                workers.start(WorkerJob(str(tmp_path / "out"), name, 1), events.append, lambda: None)
+                for name in ("rnn", "gru", "lstm")
+            ]
+            for _ in range(9):
+                assert cluster.executor.submit(abs, -1).result(SECONDS) == 1
+            assert not any(future.done() for future in futures)
+        assert [future.result(SECONDS)["value"] for future in futures] == [1.5, 1.5, 1.5]
+        with cluster_jobs.TURN:
+            waiting = start(workers, tmp_path / "out", events)
+            workers.give_up()
+            with pytest.raises(Stopped):
+                waiting.result(SECONDS)
+
+
 def test_what_happens_to_a_worker_is_one_line(texts, tmp_path: Path, child: Callable) -> None:
     class KilledWorker(Exception):  # noqa: N818
         pass

@@ -58,6 +58,21 @@ def test_rows_are_the_same_on_a_cluster_also_where_a_worker_is_killed(cluster, t
     assert next(iter(cluster.workers.values())).pid != killed
 
 
+@pytest.mark.exhaustive
+def test_a_restarted_worker_trains_beside_one_with_a_free_thread(texts, tmp_path: Path) -> None:
+    """The row of the killed worker does not wait for that of the other one, whose second thread seems to be free."""
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=2, dashboard_address=":0") as cluster:
+        found = seriatim.compare(
+            small(texts, tmp_path / "out"),
+            layers=["gru", "rnn"],
+            minutes=0.6,
+            cluster=cluster.scheduler_address,
+            reporter=Heard(next(iter(cluster.workers.values())).pid),
+        )
+    assert not found.failures
+    assert [run["at_once"] for row in found.rows for run in row["runs"]] == [2, 2]
+
+
 def test_jobs_on_a_cluster(cluster) -> None:
     with open_jobs(1, cluster.scheduler_address) as jobs:
         assert jobs.run(abs, [-1, 2]) == [1, 2]

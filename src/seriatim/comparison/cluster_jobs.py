@@ -18,7 +18,7 @@ from pathlib import Path
 from ..core.errors import InputError
 from ..distributed.clusters import tell_cluster, threads_of_worker
 from ..evaluation.intervals import Metrics
-from ..runs.child_process import run_module
+from ..runs.child_process import Stopped, run_module
 from ..storage.lock import refuse_locked
 from ..version import __version__
 
@@ -30,6 +30,8 @@ TELL_SECONDS = 1.0
 """Seconds between two steps that are told to the comparison."""
 TURN = threading.Lock()
 """Held while this worker trains, so that a worker with several threads trains one row at a time."""
+TURN_SECONDS = 2.0
+"""Seconds to wait for the end of another row, before this one is given back for a worker that has nothing to do."""
 
 
 @dataclass(frozen=True)
@@ -89,12 +91,15 @@ def view_from_worker(session: ClusterSession) -> WorkerView:
     return WorkerView(platform.node(), __version__, session.is_open(), session.sizes())
 
 
-def train_here(job: Metrics, run: str, hosts: dict[str, int], session: ClusterSession) -> list[Metrics]:
+def train_here(job: Metrics, run: str, hosts: dict[str, int], session: ClusterSession) -> list[Metrics] | None:
     """Do the job of a `WorkerJob` in a process of its own; return its warnings, and last its last event.
 
-    It computes with as many threads as the worker has. ``run`` is the folder of the run, and ``hosts`` is the number
-    of workers by machine, of which at most ``job["at_once"]`` train. Errors are those of `run_module`; `Stopped` says
-    that the session has ended.
+    If this worker still trains another row after `TURN_SECONDS`, nothing is done, and None is returned. Waiting for it
+    would look like work to Dask, which leaves such a job where it is while other workers have nothing to do.
+
+    The process computes with as many threads as the worker has. ``run`` is the folder of the run, and ``hosts`` is the
+    number of workers by machine, of which at most ``job["at_once"]`` train. Errors are those of `run_module`; `Stopped`
+    says that the session has ended.
     """
     warned: list[Metrics] = []
     last_told = -math.inf
@@ -110,11 +115,17 @@ def train_here(job: Metrics, run: str, hosts: dict[str, int], session: ClusterSe
     def stopping() -> int | None:
         return None if session.is_open() else signal.SIGTERM
 
-    with TURN:
+    if not TURN.acquire(timeout=TURN_SECONDS):
+        if session.is_open():
+            return None
+        raise Stopped
+    try:
         _wait_for(Path(session.working_folder) / run)
         job["threads"] = threads_of_worker()
         job["at_once"] = min(job["at_once"], hosts.get(platform.node(), 1))
         last = run_module("seriatim.comparison.worker", job, listen, stopping, folder=session.working_folder)
+    finally:
+        TURN.release()
     return [*warned, last]
 
 

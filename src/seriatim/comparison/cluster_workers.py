@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 from ..core.errors import InputError, TrainingError, first_line
@@ -37,7 +38,7 @@ class ClusterWorkers:
         self._session: ClusterSession | None = None
         self._hosts: dict[str, int] = {}
         self._listeners: dict[str, Listen] = {}  # of the trainings that run, by the folders of their runs
-        self._running: set[Future[list[Metrics]]] = set()
+        self._running: set[Future[list[Metrics] | None]] = set()
         self._count, self._counted, self._seen = 0, 0.0, time.monotonic()
 
     @contextmanager
@@ -70,31 +71,42 @@ class ClusterWorkers:
 
     def start(self, job: WorkerJob, listen: Listen, signalled: Signalled) -> Future[Metrics]:
         """Start a training on any worker; its warnings are heard when it has ended, other events now and then."""
-        assert self._session is not None
         given: Future[Metrics] = Future()
         self._listeners[str(job.run)] = listen
+        self._submit(job, given)
+        return given
+
+    def _submit(self, job: WorkerJob, given: Future[Metrics]) -> None:
+        """Let the cluster choose a worker for a job; what becomes of it is the result of ``given``."""
+        assert self._session is not None
         try:
+            if self.lost is not None:
+                raise self.lost
             arguments = asdict(job), str(job.run), self._hosts, self._session
             future = self._cluster.executor.submit(train_here, *arguments)
         except Exception as error:  # the connection is closed
-            given.set_exception(self._explained(error))
-            return given
-        self._running.add(future)
-
-        def ended(future: Future[list[Metrics]]) -> None:
-            self._running.discard(future)
             del self._listeners[str(job.run)]
-            try:
-                *told, last = future.result()
-            except BaseException as error:
-                given.set_exception(self._explained(error))
-                return
-            for event in told:
-                listen(event)
-            given.set_result(last)
+            given.set_exception(self._explained(error))
+            return
+        self._running.add(future)
+        future.add_done_callback(partial(self._ended, job, given))
 
-        future.add_done_callback(ended)
-        return given
+    def _ended(self, job: WorkerJob, given: Future[Metrics], future: Future[list[Metrics] | None]) -> None:
+        self._running.discard(future)
+        try:
+            told = future.result()
+        except BaseException as error:
+            del self._listeners[str(job.run)]
+            given.set_exception(self._explained(error))
+            return
+        if told is None:  # its worker trains another row
+            self._submit(job, given)
+            return
+        listen = self._listeners.pop(str(job.run))
+        *warned, last = told
+        for event in warned:
+            listen(event)
+        given.set_result(last)
 
     def _hear(self, message: object) -> None:
         """Pass on an event of a training, unless it arrives after the end of the training."""
