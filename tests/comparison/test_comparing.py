@@ -14,6 +14,8 @@ import seriatim
 from seriatim.comparison import local_workers, worker
 from seriatim.comparison.comparing import resume
 from seriatim.comparison.comparison_page import report
+from seriatim.comparison.comparison_progress import ComparisonProgress, ComparisonReporter, PresentTraining
+from seriatim.comparison.dispatch import WorkersLostError
 from seriatim.comparison.results import ResultRow
 from seriatim.comparison.worker import WorkerJob
 from seriatim.config import resolve
@@ -185,6 +187,25 @@ def test_a_signal_ends_it_and_it_goes_on(texts, tmp_path: Path, monkeypatch, in_
     found = resume(tmp_path / "a b").results["rows"]
     assert found[0]["metrics"] == first["metrics"]
     assert found[1]["failed"] is None
+
+
+def test_lost_workers_are_told_with_the_command_that_goes_on(texts, tmp_path: Path, monkeypatch, in_process) -> None:
+    lost = WorkersLostError("the connection to the cluster at tcp://there:8786 was lost")
+    begun: list[str] = []
+
+    class Begun(ComparisonReporter):
+        def run(self, progress: ComparisonProgress, training: PresentTraining) -> None:
+            begun.append(training.layer)
+
+    def run(job: WorkerJob, listen: Callable, signalled: Callable) -> dict:
+        monkeypatch.setattr(local_workers.LocalWorkers, "lost", lost)
+        raise lost
+
+    monkeypatch.setattr(local_workers, "run_worker", run)
+    with pytest.raises(TrainingError) as error:
+        seriatim.compare(small(texts, tmp_path / "a b"), layers=["rnn", "gru"], steps=2, reporter=Begun())
+    assert str(error.value) == f"rnn: {lost}; to go on: seriatim compare --resume '{tmp_path / 'a b'}'"
+    assert begun == ["rnn"]
 
 
 def test_a_layer_that_fails_is_a_row(texts, tmp_path: Path, gru_fails: Callable) -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from seriatim.comparison import local_workers
-from seriatim.comparison.dispatch import run_jobs
+from seriatim.comparison.dispatch import WorkersLostError, run_jobs
 from seriatim.comparison.local_workers import LocalWorkers
 from seriatim.comparison.worker import WorkerJob
 from seriatim.core.errors import InputError, TrainingError
@@ -117,6 +117,20 @@ def test_an_exception_here_ends_all_trainings(error: type[BaseException], two_wo
     monkeypatch.setattr(local_workers, "run_worker", until_stopped)
     with pytest.raises(error):
         run_jobs(two_workers, Listed(2, fail), lambda: None)
+
+
+def test_nothing_is_started_once_the_workers_are_lost(two_workers, monkeypatch) -> None:
+    lost = WorkersLostError("the connection to the cluster at tcp://there:8786 was lost")
+
+    def run(job: WorkerJob, listen: Callable, signalled: Callable) -> dict:
+        two_workers.lost = lost
+        raise lost
+
+    monkeypatch.setattr(local_workers, "run_worker", run)
+    schedule = Listed(4)
+    run_jobs(two_workers, schedule, lambda: None)
+    assert schedule.outcomes["layer0"] is lost
+    assert {"layer2", "layer3"} <= {job.layer for job in schedule.left}
 
 
 def test_an_error_of_the_program_is_raised(two_workers, monkeypatch) -> None:

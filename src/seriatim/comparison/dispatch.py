@@ -75,7 +75,7 @@ def run_jobs(workers: Workers, schedule: Schedule, signalled: Signalled) -> None
     try:
         while True:
             waiting = True
-            while signalled() is None and running < workers.limit():
+            while signalled() is None and workers.lost is None and running < workers.limit():
                 if (job := schedule.next_job(running)) is None:
                     waiting = False
                     break

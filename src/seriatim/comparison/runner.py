@@ -95,14 +95,20 @@ class Runner:
         results = assemble(self.folder, self.plan, self.finished, self.failures, seconds)
         write_whole(self.folder / "results.json", to_json(results, indent=1) + "\n")
         if number is not None:
-            command = ["seriatim", "compare", "--resume", str(self.folder), *self.workers.options]
-            go_on = shlex.join([*command, "--allow-code"] if self.plan.code else command)
-            raise Interrupted(f"interrupted; finished rows are kept in {self.folder}", number, go_on=go_on)
+            text = f"interrupted; finished rows are kept in {self.folder}"
+            raise Interrupted(text, number, go_on=self._resume_command())
         if not self.finished:
             (layer, _), error = next(iter(self.failures.items()))
-            raise error if isinstance(error, InputError) else TrainingError(f"{layer}: {error}")
+            if isinstance(error, InputError):
+                raise error
+            go_on = f"; to go on: {self._resume_command()}" if isinstance(error, WorkersLostError) else ""
+            raise TrainingError(f"{layer}: {error}{go_on}")
         self.reporter.end(results)
         return Comparison(self.folder, results)
+
+    def _resume_command(self) -> str:
+        command = ["seriatim", "compare", "--resume", str(self.folder), *self.workers.options]
+        return shlex.join([*command, "--allow-code"] if self.plan.code else command)
 
     def _plan_trainings(self) -> None:
         """List what is to be trained, and share the workers among it."""
