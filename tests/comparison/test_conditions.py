@@ -27,6 +27,7 @@ LAYERS = ("ngram", "rnn", "lstm", "gru")
 def recorded(began: float, ended: float, **machine: object) -> dict[str, Any]:
     """A training that used one processor from one second to another, with another program that used half of one."""
     seconds = ended - began
+    machine = {"trained_from": began, "used": [[began, 0.0], [ended, seconds]], **machine}
     record = {"host": "a", "processor": "EPYC", "device": "cpu", "processors": 2, "threads": 1, **machine}
     load = {"seconds": seconds, "cpu_seconds": seconds, "other_cpu_seconds": 0.5 * seconds}
     return {"machine": {**record, "began": began, "ended": ended}, "load": load}
@@ -125,6 +126,17 @@ def test_speeds_are_only_ranked_under_equal_conditions() -> None:
             row |= {"milliseconds_per_token": milliseconds, "milliseconds_spread": [milliseconds, milliseconds]}
             row["metrics"] |= {"perplexity": 4.0 - milliseconds / 10}
         assert ("needs the least time" in finding(Results(found.values))) == ranked
+
+
+def test_the_start_of_a_process_is_no_other_program() -> None:
+    """The second process starts while the first one trains, and imports for 3 seconds before it trains, too."""
+    first = recorded(-3, 20, trained_from=0, used=[[-3, 0.0], [0, 3.0], [20, 23.0]])
+    second = recorded(7, 30, trained_from=10, used=[[7, 0.0], [10, 3.0], [30, 43.0]])
+    first["load"] |= {"seconds": 20.0, "other_cpu_seconds": 3.0 + 20.0}
+    second["load"] |= {"seconds": 20.0, "other_cpu_seconds": 10.0}
+    found = results(first, second)
+    assert [run["load"]["rows_cpu_seconds"] for run in first_runs(found)] == [23.0, 10.0]
+    assert busy(found) == ""
 
 
 def test_the_trainings_of_the_comparison_are_no_other_programs() -> None:

@@ -48,6 +48,12 @@ def test_two_workers_give_the_rows_of_one(texts, tmp_path: Path, request: pytest
     assert not two.failures
     assert [run["at_once"] for row in two.rows for run in row["runs"]] == [2, 2]
     assert "2 trainings ran at the same time on this machine, with 1 thread each" in two.results["conditions"]
+    for layer in ("window", "convolution"):
+        machine = json.loads((tmp_path / "two" / "rows" / f"{layer}-1.json").read_text())["machine"]
+        (start, nothing), (imported, importing), *_ = machine["used"]
+        assert (start, nothing) == (machine["began"], 0.0), "the process counts from its start"
+        assert imported - start > 0.5
+        assert importing > 0.5
     request.getfixturevalue("in_process")
     one = seriatim.compare({**config, "out": str(tmp_path / "one")}, layers=["window", "convolution"], steps=6)
     assert figures(one) == figures(two)

@@ -123,6 +123,7 @@ def train_here(job: Metrics, run: str, hosts: dict[str, int], session: ClusterSe
         _wait_for(Path(session.working_folder) / run)
         job["threads"] = threads_of_worker()
         job["at_once"] = min(job["at_once"], hosts.get(platform.node(), 1))
+        job["began"] = time.time()
         last = run_module("seriatim.comparison.worker", job, listen, stopping, folder=session.working_folder)
     finally:
         TURN.release()

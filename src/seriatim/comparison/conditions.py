@@ -1,7 +1,8 @@
 """Under which conditions rows were trained: on which machine, and beside how many other trainings of the comparison.
 
-A training records its machine and when it began and ended there. What ran at the same time follows from the times of
-all trainings on a machine, so that it is also known where workers of a cluster share a machine.
+A training records its machine, when its process began and ended there, and how much processor time it used meanwhile:
+for starting, training and measuring. What ran at the same time follows from the times of all trainings on a machine, so
+that it is also known where workers of a cluster share a machine.
 """
 
 import os
@@ -9,6 +10,7 @@ import platform
 import time
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 
 from ..evaluation.intervals import Metrics
@@ -20,17 +22,37 @@ MACHINE = ("processor", "device", "threads", "processors")
 """Fields of a machine that the results record; its name is recorded only if there are several machines."""
 
 
-def describe_machine(device: torch.device, began: float) -> Metrics:
-    """Return the record of this machine for a training that ends now and ``began`` then, in seconds of the clock."""
-    described = environment(device)
+class ProcessTimes:
+    """Moments of this process, each with the processor seconds that it and its children had used by then.
+
+    Attributes:
+        used: pairs of seconds of the clock and processor seconds. The first moment is ``began``, when the parent
+            started the process, because its imports take seconds of processor time; None if that is not known.
+    """
+
+    def __init__(self, began: float | None) -> None:
+        self.used: list[tuple[float, float]] = [] if began is None else [(began, 0.0)]
+        self.note()
+
+    def note(self) -> float:
+        """Note the present moment, and return it in seconds of the clock."""
+        self.used.append((time.time(), sum(os.times()[:4])))
+        return self.used[-1][0]
+
+
+def describe_machine(device: torch.device, times: ProcessTimes, trained_from: float) -> Metrics:
+    """Return the record of this machine for a process that ends now, and whose training began then."""
+    ended, described = times.note(), environment(device)
     return {
         "host": platform.node(),
         "processor": described["processor"],
         "device": described["device"],
         "processors": os.cpu_count() or 1,
         "threads": torch.get_num_threads(),
-        "began": began,
-        "ended": time.time(),
+        "began": times.used[0][0],
+        "trained_from": trained_from,
+        "ended": ended,
+        "used": times.used,
     }
 
 
@@ -41,7 +63,7 @@ def add_conditions(runs: Sequence[Metrics], trials: Sequence[Metrics]) -> None:
     included; and ``beside``, how many others ran there on average. ``load["rows_cpu_seconds"]`` estimates the part of
     the other programs' time that these others took. The records of the trials are removed.
     """
-    recorded = [training for training in (*runs, *trials) if training.get("machine")]
+    recorded = [training for training in (*runs, *trials) if (training.get("machine") or {}).get("used")]
     machines = {id(training): training["machine"] for training in recorded}
     several = len({machine["host"] for machine in machines.values()}) > 1
     for run in runs:
@@ -59,9 +81,8 @@ def add_conditions(runs: Sequence[Metrics], trials: Sequence[Metrics]) -> None:
         run["at_once"] = 1 + _most_at_once(own, spans)
         run["beside"] = sum(_overlap(own, span) for span in spans) / max(own["ended"] - own["began"], 1e-9)
         if run.get("load"):
-            trained = {**own, "ended": own["began"] + run["load"]["seconds"]}
-            used = (_cpu_rate(other) * _overlap(trained, machines[id(other)]) for other in others)
-            run["load"] = {**run["load"], "rows_cpu_seconds": sum(used)}
+            trained = own["trained_from"], own["trained_from"] + run["load"]["seconds"]
+            run["load"] = {**run["load"], "rows_cpu_seconds": sum(_used_between(*trained, span) for span in spans)}
     for run in runs:
         if (own := machines.get(id(run))) is not None:
             names = ("host", *MACHINE) if several else MACHINE
@@ -82,7 +103,7 @@ def _most_at_once(own: Metrics, others: Sequence[Metrics]) -> int:
     return max((sum(other["began"] <= at < other["ended"] for other in others) for at in moments), default=0)
 
 
-def _cpu_rate(training: Metrics) -> float:
-    """Return how many processors a training uses: measured while it trained, else its threads."""
-    load = training.get("load")
-    return float(load["cpu_seconds"] / load["seconds"] if load and load["seconds"] else training["machine"]["threads"])
+def _used_between(began: float, ended: float, machine: Metrics) -> float:
+    """Return the processor seconds that a training used between two moments, evenly between those that it noted."""
+    clock, seconds = zip(*machine["used"], strict=True)
+    return float(np.interp(ended, clock, seconds) - np.interp(began, clock, seconds))

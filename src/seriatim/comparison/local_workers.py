@@ -1,6 +1,7 @@
 """Workers of a comparison on this machine: processes, each of which trains one row at a time."""
 
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -83,4 +84,5 @@ def open_workers(workers: int | None, cluster: str | None) -> Iterator[Workers]:
 
 def run_worker(job: WorkerJob, listen: Listen, signalled: Signalled) -> Metrics:
     """Do a job in a process of its own; see `run_module`."""
-    return run_module("seriatim.comparison.worker", asdict(job), listen, signalled)
+    arguments = {**asdict(job), "began": time.time()}
+    return run_module("seriatim.comparison.worker", arguments, listen, signalled)

@@ -27,7 +27,7 @@ from ..training.hardware import choose_device, choose_precision, peak_memory, re
 from ..training.pace import Pace, pace_of, store_pace
 from ..training.processor_load import Load
 from ..training.reporting import Record, Reporter
-from .conditions import describe_machine
+from .conditions import ProcessTimes, describe_machine
 from .plan import BASELINE, Budget, Plan, check_row, is_counted, read_plan
 from .row import measure
 
@@ -52,6 +52,7 @@ class WorkerJob:
         trial: the number of a trial of a learning rate, which is not measured; None for the training itself.
         threads: number of threads to compute with.
         at_once: how many trainings are expected to run on this machine at the same time, with this one.
+        began: when the process of the training was started, in seconds of the clock; None if that is not known.
         registered: the record of every layer of the user's own that the row is made of.
         search_path: folders in which their modules are found.
     """
@@ -64,6 +65,7 @@ class WorkerJob:
     trial: int | None = None
     threads: int = 1
     at_once: int = 1
+    began: float | None = None
     registered: Sequence[dict[str, str | None]] = ()
     search_path: Sequence[str] = ()
 
@@ -102,18 +104,19 @@ class EventReporter(Reporter):
 
 def work(job: WorkerJob, tell: Tell) -> None:
     """Train, measure and write the row; the last event is ``done``. Data that have changed are refused."""
-    began = time.time()
+    times = ProcessTimes(job.began)
     torch.set_num_threads(job.threads)
     import_origins([Origin.from_record(record, job.comparison) for record in job.registered], job.search_path)
     plan = read_plan(Path(job.comparison))
-    idle, before = resident_memory(), Load.now()
+    idle, before, trained_from = resident_memory(), Load.now(), times.note()
     run, trained_here = _trained(job, plan, tell)
     peak, load = peak_memory(), Load.now().since(before)
+    times.note()
     memory = max(0, peak - idle) if trained_here and peak is not None and idle is not None else None
     conditions = {"load": load._asdict() if trained_here else None}
     device = choose_device(run.config.training.device)
     if job.trial is not None:
-        conditions["machine"] = describe_machine(device, began)
+        conditions["machine"] = describe_machine(device, times, trained_from)
         rate = run.config.training.learning_rate
         tell({"event": "done", "value": run.summary["best_valid"], "learning_rate": rate, **conditions})
         return
@@ -123,7 +126,7 @@ def work(job: WorkerJob, tell: Tell) -> None:
         remove(job.run)  # so that it is trained again once the data are restored
     path = Path(job.comparison) / "rows" / f"{job.name}.json"
     check_row(path, row, plan)
-    row |= {"memory_bytes": memory, **conditions, "machine": describe_machine(device, began)}
+    row |= {"memory_bytes": memory, **conditions, "machine": describe_machine(device, times, trained_from)}
     row |= {"planned_seconds": _planned(job, plan, run), "layer": job.layer, "seed": job.seed}
     path.parent.mkdir(exist_ok=True)
     tensors = {name: torch.tensor(values) for name, values in statistics.items()}  # copies: some arrays are shared
