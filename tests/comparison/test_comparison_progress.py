@@ -1,8 +1,11 @@
 """The progress of several trainings at the same time, and the speed that is measured for them."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
+import seriatim
 from seriatim.cli.comparison_console import ComparisonConsole
 from seriatim.comparison.comparison_progress import ComparisonProgress
 from seriatim.comparison.comparison_settings import ComparisonSettings, make_plan
@@ -35,6 +38,17 @@ def test_one_line_shows_all_trainings(texts, capsys: pytest.CaptureFixture[str])
     gru = "gru (learning rate 2 of 3) starting, gru (learning rate 3 of 3) timing its steps"
     assert line.startswith(f"1 and 2 of 3  rnn 50 %, {gru}  all: ")
     assert progress.share == pytest.approx(0.5 / 3)
+
+
+def test_the_number_of_trainings_at_the_same_time_is_said(
+    texts, tmp_path: Path, capsys: pytest.CaptureFixture[str], in_process: None
+) -> None:
+    for workers, said in ((1, False), (1000, True)):
+        out = tmp_path / str(workers)
+        seriatim.compare(
+            small(texts, out), layers=["rnn", "gru"], steps=1, workers=workers, reporter=ComparisonConsole()
+        )
+        assert ("2 trainings at the same time\n" in capsys.readouterr().err) == said
 
 
 def test_two_workers_need_half_of_the_time(texts) -> None:

@@ -248,6 +248,11 @@ def test_trainings_that_miss_the_budget_are_marked_and_others_are_not() -> None:
         assert cells["lstm"].text.startswith("≠") == missed
         assert not cells["transformer"].text.startswith("≠")
         assert cells["lstm"].note == "1.5 epochs"
+    results = rows(90.0)
+    assert "1.5 to 2.0 min instead of 2.0 min. More" in missed_budgets(results)
+    results.values["tune"] = 3
+    tuned = "instead of 2.0 min, which is half of the budget; trials of learning rates took the other half. More"
+    assert tuned in missed_budgets(results)
 
 
 def test_layers_that_are_no_better_than_the_simplest_answer_are_named() -> None:

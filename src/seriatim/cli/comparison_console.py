@@ -35,6 +35,8 @@ class ComparisonConsole(ProgressLine, ComparisonReporter):
         self.say(f"{layers}, {value:,} {name} each{equal}, measured on {measured}")
         if progress.count > len(plan.layers):
             self.say(f"{len(plan.seeds)} seeds")
+        if progress.workers > 1:
+            self.say(f"{progress.workers} trainings at the same time")
         self.start()
 
     def run(self, progress: ComparisonProgress, training: PresentTraining) -> None:

@@ -43,7 +43,7 @@ class ComparisonProgress:
         count: the number of rows, one for each layer and seed.
         done: the number of rows that are finished or have failed.
         present: the trainings that are running; several if there are several workers.
-        workers: how many run at the same time.
+        workers: how many run at the same time; there may be more workers, with nothing to do.
         best: the best layer so far and its metric.
     """
 

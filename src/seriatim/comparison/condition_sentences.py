@@ -111,9 +111,14 @@ def missed_budgets(results: Results) -> str:
     if not off:
         return ""
     seconds, planned = [run["training_seconds"] for run in trainings], trainings[0]["planned_seconds"]
+    tuned = (
+        ", which is half of the budget; trials of learning rates took the other half"
+        if results.values.get("tune")
+        else ""
+    )
     return (
         f"The number of steps was set before each training, so that it can be repeated; the trainings took "
-        f"{in_time_range(1000 * min(seconds), 1000 * max(seconds))} instead of {in_time(1000 * planned)}. "
+        f"{in_time_range(1000 * min(seconds), 1000 * max(seconds))} instead of {in_time(1000 * planned)}{tuned}. "
         f"More than 3 % off: {listed(off)}."
     )
 

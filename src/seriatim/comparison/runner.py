@@ -123,8 +123,9 @@ class Runner:
                 self._trials[layer] = left
         trials = sum(len(trials.waiting) for trials in self._trials.values())
         at_first = [layer for layer, _ in self._waiting if layer not in self._trials]
-        self.workers.share_among(max(len(self._waiting), trials + len(at_first)))
-        self.progress.workers = self.workers.limit()
+        most = max(len(self._waiting), trials + len(at_first))
+        self.workers.share_among(most)
+        self.progress.workers = max(1, min(self.workers.limit(), most))
 
     def next_job(self, running: int) -> WorkerJob | None:
         """Return the first training in the order of the rows that can start; a row waits for its learning rate."""
