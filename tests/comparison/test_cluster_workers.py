@@ -8,11 +8,12 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from seriatim.comparison import cluster_jobs, cluster_workers
-from seriatim.comparison.cluster_jobs import SESSION, WorkerView
+from seriatim.comparison.cluster_jobs import SESSION, ClusterSession, WorkerView
 from seriatim.comparison.cluster_workers import ClusterWorkers
 from seriatim.comparison.comparison_settings import ComparisonSettings, make_plan
 from seriatim.comparison.plan import check_folder
@@ -239,10 +240,22 @@ def test_a_cluster_without_workers_is_given_up_after_a_while(
 
 
 def test_a_run_that_another_process_still_writes_is_waited_for(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(cluster_jobs, "LOCKED_SECONDS", -1.0)
+    """Half an hour of a clock that each look moves on by a minute; the process may measure for many minutes."""
+    clock, session = [0.0], ClusterSession(str(tmp_path), "out", "key", [])
+
+    def sleep(_: float) -> None:
+        clock[0] += 60.0
+
+    monkeypatch.setattr(cluster_jobs, "time", SimpleNamespace(monotonic=lambda: clock[0], sleep=sleep))
+    (tmp_path / "out").mkdir()
+    session.path.write_text("key")
+    cluster_jobs._wait_for(tmp_path, session)
     with locked(tmp_path), pytest.raises(InputError, match="another process is writing this run"):
-        cluster_jobs._wait_for(tmp_path)
-    cluster_jobs._wait_for(tmp_path)
+        cluster_jobs._wait_for(tmp_path, session)
+    assert clock[0] >= 15 * 60
+    session.path.unlink()
+    with locked(tmp_path), pytest.raises(Stopped):
+        cluster_jobs._wait_for(tmp_path, session)
 
 
 def test_dask_that_is_not_installed_is_said(monkeypatch) -> None:

@@ -65,7 +65,7 @@ def test_a_restarted_worker_trains_beside_one_with_a_free_thread(texts, tmp_path
         found = seriatim.compare(
             small(texts, tmp_path / "out"),
             layers=["gru", "rnn"],
-            minutes=0.6,
+            minutes=0.3,
             cluster=cluster.scheduler_address,
             reporter=Heard(next(iter(cluster.workers.values())).pid),
         )

@@ -24,7 +24,7 @@ from ..version import __version__
 
 SESSION = ".seriatim-cluster"
 """A file in the folder of a comparison while workers of a cluster train for it; it holds the key of the session."""
-LOCKED_SECONDS = 60.0
+LOCKED_SECONDS = 1800.0
 """Seconds to wait for the process of a worker that died, until it stops writing the same run."""
 TELL_SECONDS = 1.0
 """Seconds between two steps that are told to the comparison."""
@@ -120,7 +120,7 @@ def train_here(job: Metrics, run: str, hosts: dict[str, int], session: ClusterSe
             return None
         raise Stopped
     try:
-        _wait_for(Path(session.working_folder) / run)
+        _wait_for(Path(session.working_folder) / run, session)
         job["threads"] = threads_of_worker()
         job["at_once"] = min(job["at_once"], hosts.get(platform.node(), 1))
         job["began"] = time.time()
@@ -130,14 +130,20 @@ def train_here(job: Metrics, run: str, hosts: dict[str, int], session: ClusterSe
     return [*warned, last]
 
 
-def _wait_for(run: Path) -> None:
-    """Wait until no other process writes a run, such as that of a worker that died; it ends when it next reports."""
+def _wait_for(run: Path, session: ClusterSession) -> None:
+    """Wait until no other process writes a run, such as that of a worker that died.
+
+    That process ends when it next reports: several times a second while it trains, but not while it counts n-grams,
+    reads the data of a resumed run or measures on held-out data, which may take many minutes.
+    """
     deadline = time.monotonic() + LOCKED_SECONDS
     while True:
         try:
             refuse_locked(run)
             return
         except InputError:
+            if not session.is_open():
+                raise Stopped from None
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.5)
