@@ -141,6 +141,23 @@ def test_events_are_heard_while_a_training_runs(texts, tmp_path: Path, child: Ca
     assert heard == [{"event": "measuring"}]
 
 
+def test_steps_are_told_now_and_then_however_often_a_training_validates(
+    texts, tmp_path: Path, child: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+
+    def run(module: str, job: dict, listen: Callable, signalled: Callable, *, folder: str) -> dict:
+        for event in ("begin", "step", "step", "validation", "step"):
+            listen({"event": event})
+        return {"event": "done"}
+
+    child(run)
+    monkeypatch.setattr(cluster_jobs, "tell_cluster", lambda topic, message: told.append(message["event"]["event"]))
+    with prepared(texts, tmp_path / "out") as (workers, _):
+        start(workers, tmp_path / "out", []).result(SECONDS)
+    assert told == ["begin", "step", "validation"]
+
+
 def until_stopped(module: str, job: dict, listen: Callable, signalled: Callable, *, folder: str) -> dict:
     deadline = time.monotonic() + SECONDS
     while time.monotonic() < deadline:

@@ -102,14 +102,15 @@ def train_here(job: Metrics, run: str, hosts: dict[str, int], session: ClusterSe
     says that the session has ended.
     """
     warned: list[Metrics] = []
-    last_told = -math.inf
+    last_step = -math.inf
 
     def listen(event: Metrics) -> None:
-        nonlocal last_told
+        nonlocal last_step
+        is_step = event["event"] == "step"
         if event["event"] == "warning":
             warned.append(event)
-        elif event["event"] != "step" or time.monotonic() - last_told > TELL_SECONDS:
-            last_told = time.monotonic()
+        elif not is_step or time.monotonic() - last_step > TELL_SECONDS:
+            last_step = time.monotonic() if is_step else last_step
             tell_cluster(session.key, {"run": run, "event": event})
 
     def stopping() -> int | None:
