@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 TEST_OPTIONS ?= -n 2 --dist worksteal
+# Python stores what it compiles, also where the environment forbids it: the tests start hundreds of processes.
+export PYTHONDONTWRITEBYTECODE =
 # The subjects of the commits after this one are checked.
 COMMITS_SINCE ?= bf00fe82a39847366b1054af663ff59174b9d5ca
 
