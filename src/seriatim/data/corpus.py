@@ -16,7 +16,7 @@ from typing import TypeVar
 import numpy as np
 
 from ..config import Tokenizer as TokenizerConfig
-from ..storage.disk_cache import cached
+from ..storage.disk_cache import cache_folder, cached
 from ..storage.resumable_cache import cached_in_parts
 from .block_encoding import id_type
 from .encoding import BLOCK, PARALLEL_BYTES, measure, name_text, no_text, write_encoded, write_words
@@ -25,7 +25,8 @@ from .reading_progress import ReadingProgress, report
 from .source_content import Content, HashedSources, content_of
 from .text_blocks import Statistics
 from .tokenizer_factory import fit_tokenizer, load_tokenizer
-from .tokenizer_sample import spread_sample
+from .tokenizer_sample import VERSION as SAMPLE_VERSION
+from .tokenizer_sample import Sample, describe_sample, largest_sample
 from .tokenizers import END, Tokenizer
 
 KEY_VERSION = 2
@@ -155,18 +156,27 @@ def fit_corpus_tokenizer(sources: Sequence[Source], config: TokenizerConfig, *, 
             cached(_folder(_corpus_key(tokenizer, unit, content.digest)), lambda path: _move(encoded, path))
             shutil.rmtree(encoded)
         else:
-            tokenizer = _fit(sources, config, unit=unit, content=content)
+            sample = Sample(config, content.bytes)
+            tokenizer = _fit(sources, config, sample, unit=unit, content=content)
+            sample.save(folder)
         (folder / "tokenizer.json").write_text(tokenizer.to_json(), encoding="utf-8")
         fitted.append(tokenizer)
 
     def read(folder: Path) -> Tokenizer:
         return fitted[-1] if fitted else load_tokenizer(folder / "tokenizer.json")
 
-    name = f"tokenizer-{_key(f'{unit} {config.model_dump_json()}', content.digest)}"
-    return _open_cached(name, write, read, sources)
+    return _open_cached(_tokenizer_folder(config, unit, content), write, read, sources)
 
 
-def _fit(sources: Sequence[Source], config: TokenizerConfig, *, unit: str, content: Content) -> Tokenizer:
+def describe_tokenizer_sample(sources: Sequence[Source], config: TokenizerConfig, *, unit: str) -> str:
+    """Say which part of a large text `fit_corpus_tokenizer` learns from; return nothing if that is all."""
+    content = content_of(sources)
+    return describe_sample(cache_folder() / _tokenizer_folder(config, unit, content), config, content.bytes)
+
+
+def _fit(
+    sources: Sequence[Source], config: TokenizerConfig, sample: Sample, *, unit: str, content: Content
+) -> Tokenizer:
     """Learn a tokenizer from a text that is read once."""
     hashed = HashedSources(sources)
     texts = (
@@ -182,9 +192,9 @@ def _fit(sources: Sequence[Source], config: TokenizerConfig, *, unit: str, conte
         if is_large:  # the library that learns subwords does not say how far it is
             report(f"{doing}: all is read", 1.0)
 
-    chosen = spread_sample(_refuse_blank(shown(texts), sources), config, content.bytes)
-    if unit == "line":
-        chosen = (line for text in chosen for line in text.split("\n")[:-1])
+    chosen = sample.choose(_refuse_blank(shown(texts), sources), lambda: hashed.bytes)
+    if unit == "line":  # a part of a sample may end within a line
+        chosen = (line for text in chosen for line in text.removesuffix("\n").split("\n"))
     tokenizer = fit_tokenizer(config, chosen)
     if hashed.bytes:  # else the tokenizer is the same for all texts, and nothing was read
         hashed.require(content)
@@ -229,6 +239,12 @@ def _open_cached(
     except (OSError, ValueError, TypeError):
         shutil.rmtree(folder, ignore_errors=True)
         return read(cached_in_parts(name, write, waiting))
+
+
+def _tokenizer_folder(config: TokenizerConfig, unit: str, content: Content) -> str:
+    """Return the name of the cache folder of a learned tokenizer."""
+    name = f"tokenizer-{_key(f'{unit} {config.model_dump_json()}', content.digest)}"
+    return name if largest_sample(config, content.bytes) == content.bytes else f"{name}-{SAMPLE_VERSION}"
 
 
 def _corpus_key(tokenizer: Tokenizer, unit: str, content: str) -> str:

@@ -11,13 +11,12 @@ import numpy as np
 from ..config import Config, Section, resolve
 from ..core.errors import InputError, shown
 from ..data.builtin import builtin_tokens
-from ..data.corpus import Corpus, count_text, encode_corpus, fit_corpus_tokenizer
+from ..data.corpus import Corpus, count_text, describe_tokenizer_sample, encode_corpus, fit_corpus_tokenizer
 from ..data.encoding import BLOCK
 from ..data.holding_out import end_part, line_part, text_size, usual_share, usual_share_of_text
 from ..data.readers import Source, read_lines, read_pieces, read_whole_lines
 from ..data.repairs import DataWarning, Repairs
-from ..data.source_content import content_of
-from ..data.tokenizer_sample import SAMPLED, describe_sample
+from ..data.tokenizer_sample import SAMPLED
 from ..data.tokenizers import END
 from ..data.vocabulary import Vocabulary
 from ..layers import REGISTRY, options_of, split_names
@@ -116,7 +115,7 @@ class TextTask(Task[Data, Batch, Model]):
     def _describe_sample(self, sources: Sequence[Source]) -> str:
         if self.config.training.init is not None or self.config.tokenizer.kind not in SAMPLED or not sources:
             return ""
-        return describe_sample(self.config.tokenizer, content_of(sources).bytes)
+        return describe_tokenizer_sample(sources, self.config.tokenizer, unit=self.unit)
 
 
 class LayeredTask(Task[Data, Batch, Model]):
