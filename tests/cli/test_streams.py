@@ -52,7 +52,9 @@ def test_a_user_without_a_home_has_a_cache(monkeypatch: pytest.MonkeyPatch, tmp_
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(Path, "home", homeless)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    assert cache.cache_folder().parent == tmp_path
+    monkeypatch.setattr(cache, "_told", set())
+    with pytest.warns(UserWarning, match="because the user has no home folder; set"):
+        assert cache.cache_folder().parent == tmp_path
 
 
 def test_a_compiler_that_cannot_be_read_is_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from typing import TypeVar
 import numpy as np
 
 from ..config import Tokenizer as TokenizerConfig
-from ..storage.disk_cache import cache_folder, cached
+from ..storage.disk_cache import cached, find
 from ..storage.resumable_cache import cached_in_parts
 from .block_encoding import id_type
 from .encoding import BLOCK, PARALLEL_BYTES, measure, name_text, no_text, write_encoded, write_words
@@ -171,7 +171,7 @@ def fit_corpus_tokenizer(sources: Sequence[Source], config: TokenizerConfig, *, 
 def describe_tokenizer_sample(sources: Sequence[Source], config: TokenizerConfig, *, unit: str) -> str:
     """Say which part of a large text `fit_corpus_tokenizer` learns from; return nothing if that is all."""
     content = content_of(sources)
-    return describe_sample(cache_folder() / _tokenizer_folder(config, unit, content), config, content.bytes)
+    return describe_sample(find(_tokenizer_folder(config, unit, content)), config, content.bytes)
 
 
 def _fit(

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from ..core.errors import InputError
 from .atomic_files import PARTIAL, flush, write_whole
 
 DAY = 24 * 60 * 60
@@ -19,18 +20,49 @@ CHECKSUMS = "checksums.json"
 """The file with the CRC-32 of every other file of a cached folder, which detects damage at the speed of memory."""
 LOCKS = "locks"
 BLOCK = 1 << 20  # the number of bytes that are read at once
+_told: set[str] = set()  # the reasons for a temporary folder that the user was told
 
 
-def cache_folder() -> Path:
-    """Return ``$SERIATIM_CACHE``, or the user's cache folder, or a temporary folder if neither can be written."""
-    named = os.environ.get("SERIATIM_CACHE")
+def named_folder() -> Path | None:
+    """Return ``$SERIATIM_CACHE`` or the user's cache folder, which may be missing; None if the user has no home."""
     try:
-        folder = Path(named or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "seriatim")
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            return folder
-    except (OSError, RuntimeError):  # RuntimeError: the user has no home folder
-        return _temporary_folder()
+        named = os.environ.get("SERIATIM_CACHE")
+        return Path(named or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "seriatim")
+    except RuntimeError:
+        return None
+
+
+def cache_folder(*, is_large: bool = False) -> Path:
+    """Return the folder for new entries: that of `named_folder`, or a temporary one with a warning.
+
+    Raises:
+        InputError: the entries are large, and the user named a folder that cannot be written.
+    """
+    folder, reason = named_folder(), "the user has no home folder"
+    if folder is not None:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder):
+                return folder
+        except OSError as error:
+            reason = f"{folder} cannot be written: {error.strerror or error}"
+    if is_large and os.environ.get("SERIATIM_CACHE"):
+        raise InputError(f"SERIATIM_CACHE: {reason}; name a folder with room for the encoded text")
+    temporary = _temporary_folder()
+    if reason not in _told:
+        _told.add(reason)
+        problem = f"the cache is in {temporary}, because {reason}"
+        warnings.warn(f"{problem}; set $SERIATIM_CACHE to a folder that lasts", stacklevel=3)
+    return temporary
+
+
+def find(name: str) -> Path | None:
+    """Return an intact entry of the cache, which may be in a folder that can be read only; None without one."""
+    folder = named_folder()
+    with suppress(OSError):  # the user may not look into the folder
+        if folder is not None and intact(folder / name):
+            return folder / name
+    return None
 
 
 def _temporary_folder() -> Path:
@@ -50,8 +82,11 @@ def cached(name: str, make: Callable[[Path], None]) -> Path:
     """Return the folder ``name`` of the cache; ``make`` fills it if it is missing or damaged, which gives a warning.
 
     The folder is filled under another name, flushed and renamed, so that no reader sees an incomplete folder. Folders
-    that a killed process left incomplete are removed after a day.
+    that a killed process left incomplete are removed after a day. What is made this way is small: if the cache cannot
+    be written, a temporary folder is used.
     """
+    if (existing := find(name)) is not None:
+        return existing
     folder = cache_folder() / name
     if intact(folder):
         return folder

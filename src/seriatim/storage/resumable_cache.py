@@ -12,7 +12,7 @@ from filelock import FileLock, Timeout
 
 from ..core.errors import InputError
 from .atomic_files import PARTIAL
-from .disk_cache import cache_folder, cached, complete, intact, lock_of, remove_old
+from .disk_cache import cache_folder, cached, complete, find, intact, lock_of, remove_old
 
 POLL_SECONDS = 1.0
 """The time between two looks at a folder that another process is making."""
@@ -23,8 +23,13 @@ def cached_in_parts(name: str, make: Callable[[Path], None], waiting: Callable[[
 
     ``waiting`` is called again and again while another process makes the same folder. Where the file system has no
     locks, ``make`` always begins with an empty folder.
+
+    Raises:
+        InputError: the folder is missing, and ``$SERIATIM_CACHE`` cannot be written.
     """
-    folder = cache_folder() / name
+    if (existing := find(name)) is not None:
+        return existing
+    folder = cache_folder(is_large=True) / name
     if intact(folder):
         return folder
     remove_old(folder.parent)

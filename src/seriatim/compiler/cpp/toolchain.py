@@ -15,7 +15,7 @@ import subprocess
 import warnings
 from pathlib import Path
 
-from ...storage.disk_cache import cache_folder, cached
+from ...storage.disk_cache import cached, named_folder
 
 HEADERS = sorted(Path(__file__).parent.glob("*.h"))
 OPTIONS = ("-std=c++17", "-O3", "-fPIC", "-shared", "-w", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math")
@@ -32,7 +32,7 @@ class _FailedError(Exception):
 
 
 _failed: set[str] = set()  # names of programs that could not be compiled and are not tried again in this process
-_unloadable: set[Path] = set()  # folders of caches whose programs the system does not load
+_unloadable: set[Path | None] = set()  # folders of caches whose programs the system does not load
 
 
 def library(text: str) -> ctypes.CDLL | None:
@@ -45,7 +45,7 @@ def library(text: str) -> ctypes.CDLL | None:
         )
         _warn(f"{problem}; install one (such as g++), or set CXX to its path")
         return None
-    name, cache = f"unrolled-{_fingerprint(text, command)}", cache_folder()
+    name, cache = f"unrolled-{_fingerprint(text, command)}", named_folder()
     if name in _failed or cache in _unloadable:
         return None
     reason: object = ""
