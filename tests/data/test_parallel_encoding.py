@@ -73,6 +73,25 @@ def many_files(folder: Path) -> list[Source]:
     return find_sources(str(folder))
 
 
+class Failing:
+    """An open file, whose last part cannot be read while ``broken``."""
+
+    def __init__(self, source: Source, broken: list[bool]) -> None:
+        self.broken, self.is_last, self.opened = broken, source.name.endswith("e.txt"), source.open()
+
+    def __enter__(self) -> "Failing":
+        self.file = self.opened.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.opened.__exit__(*error)
+
+    def read(self, size: int = -1) -> bytes:
+        if self.broken[0] and self.is_last and self.file.tell():
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return self.file.read(size)
+
+
 def files_of(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
@@ -247,6 +266,37 @@ def test_a_full_disk_is_one_line_and_loses_nothing(tmp_path: Path, monkeypatch) 
         assert len(calls) < 2 * 4 + len(corpus.ids) // 300
     assert tokenizer.decode(corpus.ids) == TEXT.replace("\r\n", "\n")
     assert not list((tmp_path / "cache").glob("*.partial"))
+
+
+@pytest.mark.parametrize("learned", [False, True])
+def test_a_file_that_is_unreadable_for_a_moment_loses_nothing(tmp_path: Path, learned: bool, monkeypatch) -> None:
+    monkeypatch.setenv("SERIATIM_CACHE", str(tmp_path / "cache"))
+    in_this_process(monkeypatch)
+    broken, encoded = [False], []
+    sources = [
+        source._replace(open=functools.partial(Failing, source, broken)) for source in many_files(tmp_path / "a")
+    ]
+    encode = block_encoding.encode_block
+    monkeypatch.setattr(block_encoding, "encode_block", lambda *given: (encoded.append(given), encode(*given))[1])
+
+    def read() -> object:
+        config = TokenizerConfig(kind="word")
+        known = fit_corpus_tokenizer(sources, config, unit="stream") if learned else tokenizer_of("char")
+        return encode_corpus(sources, known, unit="stream").ids
+
+    content = content_of(sources)
+    broken[0] = True
+    with monkeypatch.context() as patched, pytest.raises(InputError, match=r"e\.txt: cannot be read \(Input/output"):
+        patched.setattr("seriatim.data.corpus.content_of", lambda _: content)
+        read()
+    before = len(encoded)
+    assert before > 4
+    broken[0] = False
+    read()
+    all_blocks = len(encoded)
+    monkeypatch.setenv("SERIATIM_CACHE", str(tmp_path / "other"))
+    read()
+    assert len(encoded) - all_blocks == all_blocks
 
 
 def test_too_small_a_disk_is_refused_before_it_is_full(tmp_path: Path, monkeypatch) -> None:

@@ -27,6 +27,10 @@ class InputError(ValueError):
         super().__init__(printable(line))
 
 
+class UnreadableError(InputError):
+    """The system could not read a file; another attempt may succeed."""
+
+
 class ProblemsError(InputError):
     """Several problems of the input, each of which is reported on a line of its own; ``problems`` are these lines."""
 

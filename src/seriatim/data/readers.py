@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, TypeVar, cast
 
-from ..core.errors import InputError
+from ..core.errors import InputError, UnreadableError
 from ..storage.safe_files import DuplicateFieldError, is_text, unique_fields
 from .builtin import builtin_format, builtin_text
 from .hub import hub_source
@@ -216,7 +216,8 @@ def string_field(record: dict[str, object], field: str, where: str, *, option: s
 def unreadable(source: Source, error: Exception) -> InputError:
     """Return the error for a file that cannot be opened or decompressed."""
     reason = getattr(error, "strerror", None) or str(error)
-    return InputError(f"{source.name}: cannot be read ({reason}); check the file")
+    is_damaged = isinstance(error, gzip.BadGzipFile) or not isinstance(error, OSError)
+    return (InputError if is_damaged else UnreadableError)(f"{source.name}: cannot be read ({reason}); check the file")
 
 
 def _text_pieces(source: Source) -> Iterator[Piece]:

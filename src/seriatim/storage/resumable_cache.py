@@ -10,7 +10,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from ..core.errors import InputError
+from ..core.errors import InputError, UnreadableError
 from .atomic_files import PARTIAL
 from .disk_cache import cache_folder, cached, complete, find, intact, lock_of, remove_old
 
@@ -49,8 +49,9 @@ def cached_in_parts(name: str, make: Callable[[Path], None], waiting: Callable[[
         partial.mkdir(exist_ok=True)
         try:
             complete(folder, partial, make)
-        except InputError:  # another attempt would fail, too
-            shutil.rmtree(partial, ignore_errors=True)
+        except InputError as error:
+            if not isinstance(error, UnreadableError):  # another attempt would fail, too
+                shutil.rmtree(partial, ignore_errors=True)
             raise
         shutil.rmtree(partial, ignore_errors=True)  # only if another process has written the same content
     finally:
