@@ -28,7 +28,9 @@ from seriatim.data.text_blocks import Block
 from seriatim.data.tokenizer_factory import fit_tokenizer
 from seriatim.data.tokenizers import Tokenizer
 from seriatim.data.worker_processes import map_in_processes
-from seriatim.storage.journal import JournaledFiles
+from seriatim.storage import disk_cache
+from seriatim.storage.disk_cache import SCRATCH
+from seriatim.storage.journal import JOURNAL, JournaledFiles
 
 KINDS = ["byte", "char", "word", "bpe", "unigram"]
 UNITS = ["stream", "line"]
@@ -93,7 +95,7 @@ class Failing:
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.suffix != SCRATCH}
 
 
 def written(folder: Path, sources: list[Source], tokenizer: Tokenizer | TokenizerConfig, unit: str) -> dict[str, bytes]:
@@ -189,7 +191,7 @@ def test_what_a_killed_process_wrote_is_used(tmp_path: Path, unit: str, learned:
     assert len(encoded) - resumed == resumed + 5
 
 
-@pytest.mark.parametrize("damage", ["ids.bin", "journal.jsonl"])
+@pytest.mark.parametrize("damage", ["ids.bin", JOURNAL])
 @pytest.mark.parametrize("how", ["cut", "changed", "removed"])
 def test_damaged_parts_are_encoded_again(tmp_path: Path, damage: str, how: str, monkeypatch) -> None:
     in_this_process(monkeypatch)
@@ -268,6 +270,39 @@ def test_a_full_disk_is_one_line_and_loses_nothing(tmp_path: Path, monkeypatch) 
     assert not list((tmp_path / "cache").glob("*.partial"))
 
 
+@pytest.mark.parametrize("place", ["seal", "flush", "_remove_scratch"])
+@pytest.mark.parametrize("learned", [False, True])
+@pytest.mark.parametrize("unit", UNITS)
+def test_what_was_killed_after_the_last_block_is_not_encoded_again(
+    tmp_path: Path, unit: str, learned: bool, place: str, monkeypatch
+) -> None:
+    monkeypatch.setenv("SERIATIM_CACHE", str(tmp_path / "cache"))
+    in_this_process(monkeypatch)
+    sources, encoded = many_files(tmp_path / "texts"), []
+    encode = block_encoding.encode_block
+    monkeypatch.setattr(block_encoding, "encode_block", lambda *given: (encoded.append(given), encode(*given))[1])
+
+    def read() -> dict[str, bytes]:
+        config = TokenizerConfig(kind="word")
+        tokenizer = fit_corpus_tokenizer(sources, config, unit=unit) if learned else tokenizer_of("char")
+        return files_of(Path(encode_corpus(sources, tokenizer, unit=unit).ids.filename).parent)
+
+    def die(path: Path) -> None:
+        if (path if path.is_dir() else path.parent).joinpath("ids.bin").exists():
+            raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(disk_cache, place, die)
+        with pytest.raises(Killed):
+            read()
+    blocks, at_the_end = len(encoded), place == "_remove_scratch"
+    files = read()
+    assert len(encoded) == blocks or (learned and at_the_end)  # the tokenizer was not written yet
+    assert not [*(tmp_path / "cache").rglob(f"*{SCRATCH}"), *(tmp_path / "cache").glob("*.partial")]
+    monkeypatch.setenv("SERIATIM_CACHE", str(tmp_path / "other"))
+    assert read() == files
+
+
 @pytest.mark.parametrize("learned", [False, True])
 def test_a_file_that_is_unreadable_for_a_moment_loses_nothing(tmp_path: Path, learned: bool, monkeypatch) -> None:
     monkeypatch.setenv("SERIATIM_CACHE", str(tmp_path / "cache"))
@@ -286,9 +321,10 @@ def test_a_file_that_is_unreadable_for_a_moment_loses_nothing(tmp_path: Path, le
 
     content = content_of(sources)
     broken[0] = True
-    with monkeypatch.context() as patched, pytest.raises(InputError, match=r"e\.txt: cannot be read \(Input/output"):
+    with monkeypatch.context() as patched:
         patched.setattr("seriatim.data.corpus.content_of", lambda _: content)
-        read()
+        with pytest.raises(InputError, match=r"e\.txt: cannot be read \(Input/output"):
+            read()
     before = len(encoded)
     assert before > 4
     broken[0] = False

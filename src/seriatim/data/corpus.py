@@ -16,7 +16,7 @@ from typing import TypeVar
 import numpy as np
 
 from ..config import Tokenizer as TokenizerConfig
-from ..storage.disk_cache import cached, find
+from ..storage.disk_cache import complete, find, intact
 from ..storage.resumable_cache import cached_in_parts
 from .block_encoding import id_type
 from .encoding import BLOCK, PARALLEL_BYTES, measure, name_text, no_text, write_encoded, write_words
@@ -153,8 +153,10 @@ def fit_corpus_tokenizer(sources: Sequence[Source], config: TokenizerConfig, *, 
             encoded = folder / "encoded"
             encoded.mkdir(exist_ok=True)
             tokenizer = write_words(encoded, sources, config, unit=unit, content=content)
-            cached(_folder(_corpus_key(tokenizer, unit, content.digest)), lambda path: _move(encoded, path))
-            shutil.rmtree(encoded)
+            corpus = folder.parent / _folder(_corpus_key(tokenizer, unit, content.digest))
+            if not intact(corpus):
+                complete(corpus, encoded, lambda _: None)
+            shutil.rmtree(encoded, ignore_errors=True)  # only if the corpus was there
         else:
             sample = Sample(config, content.bytes)
             tokenizer = _fit(sources, config, sample, unit=unit, content=content)
@@ -258,11 +260,6 @@ def _folder(key: str) -> str:
 
 def _key(settings: str, content: str) -> str:
     return hashlib.blake2b(f"{KEY_VERSION} {settings} {content}".encode(), digest_size=16).hexdigest()
-
-
-def _move(folder: Path, target: Path) -> None:
-    for file in folder.iterdir():
-        file.rename(target / file.name)
 
 
 def _refuse_blank(texts: Iterable[str], sources: Sequence[Source]) -> Iterator[str]:

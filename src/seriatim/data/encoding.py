@@ -16,7 +16,8 @@ import numpy as np
 
 from ..config import Tokenizer as TokenizerConfig
 from ..core.errors import InputError, TrainingError
-from ..storage.journal import JOURNAL, JournaledFiles
+from ..storage.disk_cache import SCRATCH
+from ..storage.journal import JournaledFiles
 from . import text_blocks
 from .block_encoding import BlockEncoder, EncodedBlock, WordNumberer, id_type
 from .pipes import PIECE_BYTES
@@ -30,6 +31,7 @@ from .worker_processes import map_in_processes, processors
 
 BLOCK = 1 << 20  # the number of token ids that are processed together
 PARALLEL_BYTES = 32_000_000  # the size of a text from which on it is encoded in several processes
+NUMBERS, WORDS = f"numbers{SCRATCH}", f"words{SCRATCH}"  # the numbers of the words of a text, and the words
 VERSION = 1  # increased whenever the blocks change, so that a text which was begun before is begun again
 
 
@@ -37,6 +39,8 @@ def write_encoded(
     folder: Path, sources: Sequence[Source], tokenizer: Tokenizer, *, unit: str, content: Content | None = None
 ) -> None:
     """Write ``ids.bin`` (see `id_type`), ``statistics.json``, and for unit ``line`` the ends of lines, ``ends.bin``.
+
+    What serves to continue, were the process killed, stays in files that end in `SCRATCH`.
 
     Args:
         folder: the folder to write, which may hold what a killed process wrote of the same text.
@@ -70,12 +74,12 @@ def write_words(
 
     The arguments and errors are those of `write_encoded`.
     """
-    names = ("numbers.bin", "words.txt", *(("ends.bin",) if unit == "line" else ()))
+    names = (NUMBERS, WORDS, *(("ends.bin",) if unit == "line" else ()))
     numberer = WordNumberer(config, unit)
     with _opened(folder, names) as files:
         word_numbers = WordNumbers(config)
         if files.parts:
-            known = (folder / "words.txt").read_bytes().decode().split("\n")[:-1]
+            known = (folder / WORDS).read_bytes().decode().split("\n")[:-1]
             deque(word_numbers.ids(known), maxlen=0)
 
         def contents(encoded: EncodedBlock, before: int) -> dict[str, bytes]:
@@ -85,10 +89,10 @@ def write_words(
             new = "".join(f"{word}\n" for word in word_numbers.numbered(count))
             ends = (before + encoded.sizes.cumsum()).astype(np.int64)
             written = numbers[encoded.ids].tobytes()
-            return {"numbers.bin": written, "words.txt": new.encode(), "ends.bin": ends.tobytes()}
+            return {NUMBERS: written, WORDS: new.encode(), "ends.bin": ends.tobytes()}
 
         ending = _write_blocks(files, sources, numberer, contents, unit=unit, content=content, copies=2)
-    statistics, _ = _finish(folder / "numbers.bin", files, ending, word_numbers, sources, unit=unit)
+    statistics, _ = _finish(folder / NUMBERS, files, ending, word_numbers, sources, unit=unit)
     if not statistics.words:
         raise no_text(sources)
     counts = np.zeros(len(word_numbers), dtype=np.int64)
@@ -102,14 +106,12 @@ def write_words(
     statistics.unknown_tokens = int(counts[tokens == tokenizer.unknown_id].sum())
     statistics.spelling_nats = tokenizer.spelling.nats(symbols)
     _save(folder, statistics)
-    for name in ("numbers.bin", "words.txt"):
-        (folder / name).unlink()
     return tokenizer
 
 
 def _numbers(folder: Path) -> Iterator[np.ndarray]:
     """Iterate over the numbers of the words of a text, many at a time."""
-    with (folder / "numbers.bin").open("rb") as file:
+    with (folder / NUMBERS).open("rb") as file:
         while len(block := np.fromfile(file, dtype=np.int32, count=BLOCK)):
             yield block
 
@@ -285,4 +287,3 @@ def _finish(
 def _save(folder: Path, statistics: Statistics) -> None:
     """Write the counts of a text, which is then complete."""
     (folder / "statistics.json").write_text(json.dumps(vars(statistics)))
-    (folder / JOURNAL).unlink()

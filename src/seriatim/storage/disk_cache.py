@@ -18,6 +18,8 @@ from .atomic_files import PARTIAL, flush, write_whole
 DAY = 24 * 60 * 60
 CHECKSUMS = "checksums.json"
 """The file with the CRC-32 of every other file of a cached folder, which detects damage at the speed of memory."""
+SCRATCH = ".scratch"
+"""The ending of files that serve to continue a folder, and are removed as soon as it is an entry of the cache."""
 LOCKS = "locks"
 BLOCK = 1 << 20  # the number of bytes that are read at once
 _told: set[str] = set()  # the reasons for a temporary folder that the user was told
@@ -105,6 +107,7 @@ def intact(folder: Path) -> bool:
         return False
     damaged = damage(folder)
     if damaged is None:
+        _remove_scratch(folder)  # of a process that was killed just before it did this
         return True
     if damaged != CHECKSUMS:  # folders of earlier versions have no checksums
         warnings.warn(f"{folder / damaged}: damaged; this entry of the cache is built again", stacklevel=4)
@@ -121,7 +124,7 @@ def complete(folder: Path, partial: Path, make: Callable[[Path], None]) -> None:
     try:
         make(partial)
         seal(partial)
-        for path in (*partial.iterdir(), partial):
+        for path in (*(path for path in partial.iterdir() if path.suffix != SCRATCH), partial):
             flush(path)
         try:
             partial.rename(folder)
@@ -129,6 +132,7 @@ def complete(folder: Path, partial: Path, make: Callable[[Path], None]) -> None:
         except OSError:
             if not folder.is_dir():  # else another process has written the same content
                 raise
+        _remove_scratch(folder)  # only now: until here, a killed process is continued
     except OSError as error:
         if error.errno is not None and error.filename is None:
             error.filename = f"{folder.parent} (the cache; set $SERIATIM_CACHE to move it)"
@@ -171,9 +175,15 @@ def damage(folder: Path) -> str | None:
     return None
 
 
+def _remove_scratch(folder: Path) -> None:
+    for path in folder.glob(f"*{SCRATCH}"):
+        with suppress(OSError):  # the folder may be one that can only be read
+            path.unlink()
+
+
 def _files(folder: Path) -> list[str]:
-    """Return the files of a folder except the checksums, by their paths within the folder."""
-    files = (path for path in folder.rglob("*") if path.is_file() and path.name != CHECKSUMS)
+    """Return the files of a folder that last, except the checksums, by their paths within the folder."""
+    files = (path for path in folder.rglob("*") if path.is_file() and path.suffix != SCRATCH and path.name != CHECKSUMS)
     return sorted(path.relative_to(folder).as_posix() for path in files)
 
 

@@ -12,7 +12,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
 
-JOURNAL = "journal.jsonl"
+from .disk_cache import SCRATCH
+
+JOURNAL = f"journal{SCRATCH}"
 
 
 class JournaledFiles:
