@@ -11,7 +11,7 @@ from seriatim.cli.main import main
 def test_reading_is_shown(tmp_path: Path, quiet: bool, monkeypatch, capsys) -> None:
     monkeypatch.setenv("SERIATIM_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("seriatim.data.encoding.PARALLEL_BYTES", 1)
-    monkeypatch.setattr("seriatim.data.encoding.processors", lambda: 1)
+    monkeypatch.setattr("seriatim.data.encoding.worker_count", lambda: 1)
     monkeypatch.setattr("seriatim.data.reading_progress.SECONDS", 0.0)
     (tmp_path / "a.txt").write_text("one two three\n" * 100)
     command = ["train", "lm", "--data", str(tmp_path / "a.txt"), "--valid", "none", "--out", str(tmp_path / "run")]

@@ -6,6 +6,10 @@ import gc
 import itertools
 import json
 import os
+import pickle
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +21,7 @@ from hypothesis import strategies as st
 
 from seriatim.config import Tokenizer as TokenizerConfig
 from seriatim.core.errors import InputError, TrainingError
-from seriatim.data import block_encoding
+from seriatim.data import block_encoding, worker_processes
 from seriatim.data.block_encoding import EncodedBlock, WordNumberer
 from seriatim.data.corpus import encode_corpus, fit_corpus_tokenizer
 from seriatim.data.encoding import write_encoded, write_words
@@ -27,7 +31,7 @@ from seriatim.data.source_content import content_of
 from seriatim.data.text_blocks import Block
 from seriatim.data.tokenizer_factory import fit_tokenizer
 from seriatim.data.tokenizers import Tokenizer
-from seriatim.data.worker_processes import map_in_processes
+from seriatim.data.worker_processes import MAX_WORKERS, START, ended_early, map_in_processes, worker_count
 from seriatim.storage import disk_cache
 from seriatim.storage.disk_cache import SCRATCH
 from seriatim.storage.journal import JOURNAL, JournaledFiles
@@ -48,11 +52,11 @@ def set_sizes(monkeypatch: pytest.MonkeyPatch, *, piece: int, block: int, parall
     monkeypatch.setattr("seriatim.data.text_blocks.MIN_CHARACTERS", piece)
     monkeypatch.setattr("seriatim.data.text_blocks.BLOCK_CHARACTERS", block)
     monkeypatch.setattr("seriatim.data.encoding.PARALLEL_BYTES", parallel)
-    monkeypatch.setattr("seriatim.data.encoding.processors", lambda: 2)
+    monkeypatch.setattr("seriatim.data.encoding.worker_count", lambda: 2)
 
 
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("seriatim.data.encoding.processors", lambda: 1)
+    monkeypatch.setattr("seriatim.data.encoding.worker_count", lambda: 1)
 
 
 @functools.cache
@@ -144,7 +148,7 @@ def test_several_processes_write_the_same_bytes(tmp_path: Path, kind: str, unit:
     learning = [config] if kind == "word" else []
     found = []
     for processes in (2, 1):
-        monkeypatch.setattr("seriatim.data.encoding.processors", lambda processes=processes: processes)
+        monkeypatch.setattr("seriatim.data.encoding.worker_count", lambda processes=processes: processes)
         for tokenizer in (tokenizer_of(kind, lowercase=True), *learning):
             name = f"{processes}-{type(tokenizer).__name__}"
             found.append(written(tmp_path / name, sources, tokenizer, unit))
@@ -350,7 +354,7 @@ def test_errors_name_the_line_as_one_process_does(tmp_path: Path, bad: bytes, mo
     path.write_bytes(path.read_bytes() + b"line\n" * 100 + b"before " + bad + b"\nafter\n")
     messages = []
     for processes in (2, 1):
-        monkeypatch.setattr("seriatim.data.encoding.processors", lambda processes=processes: processes)
+        monkeypatch.setattr("seriatim.data.encoding.worker_count", lambda processes=processes: processes)
         with pytest.raises(InputError) as error:
             written(tmp_path / str(processes), sources, tokenizer_of("char"), "stream")
         messages.append(str(error.value))
@@ -392,6 +396,34 @@ def test_a_listener_that_cannot_write_does_not_stop_the_reading(tmp_path: Path, 
 def test_a_process_that_ends_is_reported_in_one_line() -> None:
     with pytest.raises(TrainingError, match=r"ended early \(exit code 3\)"):
         list(map_in_processes(os._exit, [3, 3, 3], 2))
+
+
+@pytest.mark.parametrize(("number", "advice"), [(signal.SIGTERM, False), (signal.SIGKILL, True)])
+def test_a_signal_is_named_and_memory_only_where_it_may_be_the_reason(number: signal.Signals, advice: bool) -> None:
+    message = ended_early(-number)
+    assert f"was ended by {number.name}; run again to continue" in message
+    assert ("memory" in message) == advice
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(
+    "content", [b"", pickle.dumps(abs)[:-3], pickle.dumps(abs) + pickle.dumps("a" * 70_000)[:9000]]
+)
+def test_a_process_whose_input_ends_anywhere_is_silent(content: bytes) -> None:
+    done = subprocess.run([sys.executable, "-c", START], input=content, capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+@pytest.mark.parametrize(
+    ("limit", "count"), [("max 100000", 8), ("350000 100000", 3), ("50000 100000", 1), ("9900000 100000", 8), ("?", 8)]
+)
+def test_the_limit_of_a_container_is_respected(tmp_path: Path, limit: str, count: int, monkeypatch) -> None:
+    (tmp_path / "cpu.max").write_text(f"{limit}\n")
+    monkeypatch.setattr(worker_processes, "CPU_LIMIT", tmp_path / "cpu.max")
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: range(8), raising=False)
+    assert worker_count() == count
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: range(200))
+    assert worker_count() == (MAX_WORKERS if count == 8 else count)
 
 
 def test_results_are_in_order_and_errors_are_raised() -> None:

@@ -23,7 +23,7 @@ from seriatim.data import encoding, text_blocks
 from seriatim.data.corpus import encode_corpus
 from seriatim.data.readers import find_sources
 from seriatim.data.tokenizer_factory import ByteTokenizer
-encoding.PARALLEL_BYTES, encoding.processors, text_blocks.BLOCK_CHARACTERS = 1, lambda: 2, 1 << 20
+encoding.PARALLEL_BYTES, encoding.worker_count, text_blocks.BLOCK_CHARACTERS = 1, lambda: 2, 1 << 20
 encode_corpus(find_sources(sys.argv[1]), ByteTokenizer(), unit="line")
 """
 
@@ -47,9 +47,11 @@ def is_running(process: int) -> bool:
 def test_the_next_process_goes_on(tmp_path: Path, number: signal.Signals, monkeypatch) -> None:
     text, cache = tmp_path / "a.txt", tmp_path / "cache"
     text.write_text("".join(f"line {i}\n" for i in range(3_000_000)))
-    process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, str(text)], env={**os.environ, "SERIATIM_CACHE": str(cache)}
-    )
+    errors = tmp_path / "errors"
+    with errors.open("wb") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, str(text)], env={**os.environ, "SERIATIM_CACHE": str(cache)}, stderr=file
+        )
     deadline, lines, workers = time.monotonic() + 60, 0, set()
     while lines < 6 and process.poll() is None and time.monotonic() < deadline:
         lines = sum(path.read_bytes().count(b"\n") for path in cache.glob(f"corpus-*.partial/{JOURNAL}"))
@@ -61,6 +63,7 @@ def test_the_next_process_goes_on(tmp_path: Path, number: signal.Signals, monkey
     while any(map(is_running, workers)) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert not any(map(is_running, workers))
+    assert errors.read_text() == "", "the processes end silently"
     monkeypatch.setenv("SERIATIM_CACHE", str(cache))
     monkeypatch.setattr("seriatim.data.text_blocks.BLOCK_CHARACTERS", 1 << 20)
     encoded, tokenizer, sources = [], fit_tokenizer(TokenizerConfig(kind="byte"), []), find_sources(str(text))

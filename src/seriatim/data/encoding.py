@@ -27,7 +27,7 @@ from .source_content import Content, HashedSources
 from .text_blocks import Block, Statistics, cut_blocks, last_of, measure_block
 from .tokenizers import BOUNDARY, Spelling, Tokenizer
 from .word_tokenizer import WordNumbers
-from .worker_processes import map_in_processes, processors
+from .worker_processes import map_in_processes, worker_count
 
 BLOCK = 1 << 20  # the number of token ids that are processed together
 PARALLEL_BYTES = 32_000_000  # the size of a text from which on it is encoded in several processes
@@ -238,7 +238,7 @@ def _write_missing(
             rest = (other._replace(is_first=False) for other in itertools.chain([block], blocks))
             if total:
                 _check_space(files, total / totals.bytes, copies)
-            for encoded in map_in_processes(encode, rest, processors() if total else 1):
+            for encoded in map_in_processes(encode, rest, worker_count() if total else 1):
                 append(encoded)
             break
         append(encode(block))  # in this process, to know whether a token comes before the next

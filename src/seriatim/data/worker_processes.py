@@ -8,12 +8,14 @@ process that started them is killed, because their pipe ends.
 import os
 import pickle
 import queue
+import signal
 import subprocess
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 from typing import TypeVar, cast
 
 from ..core.errors import TrainingError
@@ -21,16 +23,29 @@ from ..core.errors import TrainingError
 START = "from seriatim.data.worker_processes import serve; serve()"
 WAITING = 2
 """Items that wait for a process, besides those that are being processed."""
+MAX_WORKERS = 16
+"""More processes do not help: one process reads the text and cuts it for them, and each needs memory."""
+CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def processors() -> int:
-    """Return how many processors this process may use."""
+def worker_count() -> int:
+    """Return how many processes encode a text: one for each processor that may be used, at most `MAX_WORKERS`."""
     try:
-        return len(os.sched_getaffinity(0))
+        processors = len(os.sched_getaffinity(0))
     except AttributeError:  # not on every system
-        return os.cpu_count() or 1
+        processors = os.cpu_count() or 1
+    return max(1, min(processors, _quota(), MAX_WORKERS))
+
+
+def _quota() -> int:
+    """Return how many processors the limit of a container amounts to (Linux, cgroup version 2)."""
+    try:
+        time_allowed, period = CPU_LIMIT.read_text(encoding="ascii").split()
+        return MAX_WORKERS if time_allowed == "max" else int(time_allowed) // int(period)
+    except (OSError, ValueError, ZeroDivisionError):
+        return MAX_WORKERS
 
 
 def map_in_processes(function: Callable[[Item], Result], items: Iterable[Item], workers: int) -> Iterator[Result]:
@@ -90,8 +105,19 @@ def serve() -> None:
                 answer = (False, error)
             pickle.dump(answer, answers, protocol=pickle.HIGHEST_PROTOCOL)
             answers.flush()
-    except (EOFError, BrokenPipeError):
+    except (EOFError, pickle.UnpicklingError, BrokenPipeError):  # the other process ended, perhaps within an item
         os._exit(0)
+
+
+def ended_early(code: int) -> str:
+    """Return the message for a process that ended, with an exit code as `subprocess.Popen.wait` returns it."""
+    how = f"ended early (exit code {code})"
+    if code < 0:
+        known = {number.value: number.name for number in signal.Signals}
+        how = f"was ended by {known.get(-code, f'signal {-code}')}"
+    # The system ends a process that needs too much memory with this signal.
+    advice = ", with more memory free" if code == -getattr(signal, "SIGKILL", 9) else ""
+    return f"a process that encodes the text {how}; run again to continue{advice}"
 
 
 class _Process:
@@ -119,9 +145,7 @@ class _Process:
             self._process.stdin.flush()
             done, result = pickle.load(self._process.stdout)
         except (OSError, EOFError, pickle.UnpicklingError):
-            code = self._process.wait()
-            problem = "a process that encodes the text ended early"
-            raise TrainingError(f"{problem} (exit code {code}); run again to continue, with more memory free") from None
+            raise TrainingError(ended_early(self._process.wait())) from None
         if not done:
             raise result
         return result
