@@ -14,6 +14,7 @@ from seriatim.data.batching import Batches
 from seriatim.data.corpus import Corpus, encode_corpus, fit_corpus_tokenizer
 from seriatim.data.encoding import write_encoded, write_words
 from seriatim.data.readers import find_sources, read_pieces
+from seriatim.data.reading_progress import listening
 from seriatim.data.text_blocks import Statistics
 from seriatim.data.tokenizer_factory import fit_tokenizer
 from seriatim.data.tokenizers import END, Spelling
@@ -251,3 +252,21 @@ def test_words_that_tabs_part_are_not_cut(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr("seriatim.data.readers.PIECE_BYTES", 64)
     (tmp_path / "a.txt").write_text("\t".join(f"word{i}" for i in range(100)))
     assert encode(tmp_path / "a.txt", "word", "stream")[0].statistics.tokens == 101
+
+
+@pytest.mark.parametrize("unit", ["stream", "line"])
+def test_progress_is_shown_while_the_lines_of_a_large_text_are_compared(tmp_path: Path, unit: str, monkeypatch) -> None:
+    monkeypatch.setattr("seriatim.data.reading_progress.SECONDS", 0.0)
+    monkeypatch.setattr("seriatim.data.readers.PIECE_BYTES", 64)
+    (tmp_path / "a.txt").write_text("one two é\n" * 100)
+    sources, tokenizer = find_sources(str(tmp_path / "a.txt")), fit_tokenizer(TokenizerConfig(kind="byte"), [])
+    corpus, reports = encode_corpus(sources, tokenizer, unit=unit), []
+    with listening(lambda *report: reports.append(report)):
+        corpus.row_digests()
+        assert not reports
+        monkeypatch.setattr("seriatim.data.corpus.PARALLEL_BYTES", 1)
+        corpus.row_digests()
+    shares = [share for _, share in reports]
+    assert shares == sorted(shares)
+    assert len(shares) > 5
+    assert shares[-1] == 1

@@ -105,7 +105,6 @@ def test_a_pipe_goes_by_its_own_name(tmp_path: Path) -> None:
         (b"\xe2\x82", "a.txt", "not UTF-8"),
         (b'{"text": "a"}\n{"txt": 1}\n', "a.jsonl", r"a\.jsonl:2: no string field"),
         (b'{"text": "a"}\n{"text": 1\n', "a.jsonl", r"a\.jsonl:2: not JSON"),
-        (b'{"text": "a"}\n\n{"text": "b"}\n', "a.jsonl", r"a\.jsonl:2: an empty line"),
         (b'{"text": "\\ud800"}\n', "a.jsonl", r"a\.jsonl:1: half of a surrogate"),
         (b'{"text": "a\\u0000"}\n', "a.jsonl", r"a\.jsonl:1: a NUL"),
         (b"[" * 100_000, "a.jsonl", r"a\.jsonl:1: not JSON"),

@@ -10,6 +10,7 @@ import pytest
 from seriatim.core.errors import InputError
 from seriatim.data.holding_out import end_part, line_part
 from seriatim.data.readers import Source, find_sources
+from seriatim.data.reading_progress import listening
 from seriatim.data.source_content import Content, content_of
 
 
@@ -107,3 +108,20 @@ def test_a_file_that_changes_while_it_is_read_is_refused(text: Path) -> None:
     with pytest.raises(InputError, match=r"a\.txt: changed while it was read"):
         content_of([source._replace(open=changing)])
     assert isinstance(content_of([source]), Content)
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
+def test_progress_is_shown_while_a_large_text_is_hashed(tmp_path: Path, name: str, monkeypatch) -> None:
+    monkeypatch.setattr("seriatim.data.reading_progress.SECONDS", 0.0)
+    monkeypatch.setattr("seriatim.data.source_content.BLOCK", 10)
+    content, reports = b"one two\n" * 10, []
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)
+    sources = find_sources(str(tmp_path / name))
+    with listening(lambda *report: reports.append(report)):
+        content_of(sources)
+        assert not reports, "a small text is read at once"
+        monkeypatch.setattr("seriatim.data.source_content.LARGE_BYTES", 1)
+        content_of(sources)
+    assert len(reports) == 8
+    assert reports[-1][1] == (0 if name.endswith("gz") else 1)
+    assert all(f"{name}: 0.0" in text and text.endswith("MB/s") for text, _ in reports)

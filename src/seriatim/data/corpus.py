@@ -9,7 +9,7 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,10 +19,11 @@ from ..config import Tokenizer as TokenizerConfig
 from ..storage.disk_cache import complete, find, intact
 from ..storage.resumable_cache import cached_in_parts
 from .block_encoding import id_type
-from .encoding import BLOCK, PARALLEL_BYTES, measure, name_text, no_text, write_encoded, write_words
-from .readers import Source, read_lines, read_pieces, read_whole_lines
+from .encoding import BLOCK, PARALLEL_BYTES, measure, no_text, write_encoded, write_words
+from .readers import Source, read_pieces, read_whole_lines
 from .reading_progress import ReadingProgress, report
-from .source_content import Content, HashedSources, content_of
+from .repairs import Repairs
+from .source_content import Content, HashedSources, content_of, name_text
 from .text_blocks import Statistics
 from .tokenizer_factory import fit_tokenizer, load_tokenizer
 from .tokenizer_sample import VERSION as SAMPLE_VERSION
@@ -48,6 +49,7 @@ class Corpus:
     key: str = ""  # equal exactly for the same text, tokenizer and unit
     tokenizer: Tokenizer | None = None  # the tokenizer that encoded the text, if it is known
     sources: Sequence[Source] = ()  # the files of the text, if it was read from files
+    repairs: Repairs = field(default_factory=Repairs)  # the repairs made while it was read; the caller sets them
 
     @property
     def begin(self) -> int:
@@ -83,12 +85,21 @@ class Corpus:
 
     def row_digest_blocks(self) -> Iterator[np.ndarray]:
         """Iterate over the numbers that `row_digests` returns, many at a time."""
-        lines = read_lines(self.sources)
-        if self.ends is None:
-            lines = (line for line in lines if len(line) >= LONG_LINE)
-        digests = map(hash, lines)
+        shortest = LONG_LINE if self.ends is None else 0
+        digests = (hash(line) for line in self._lines() if len(line) >= shortest)
         while len(block := np.fromiter(itertools.islice(digests, BLOCK), dtype=np.int64)):
             yield block
+
+    def _lines(self) -> Iterator[str]:
+        """Read the text line by line, and report how much is read of a large one."""
+        size, total, done = self.statistics.bytes, max(1, self.statistics.characters), 0
+        progress = ReadingProgress(
+            f"comparing the lines of {name_text(self.sources)}", size if size >= PARALLEL_BYTES else 0
+        )
+        for lines in read_whole_lines(self.sources):
+            yield from lines.split("\n")[:-1]
+            done += len(lines)
+            progress.update(size * min(done, total) // total)
 
     def lengths(self, rows: int) -> np.ndarray:
         """Return the number of tokens of each sequence of `spans`, int32 if that suffices."""

@@ -23,14 +23,14 @@ from .block_encoding import BlockEncoder, EncodedBlock, WordNumberer, id_type
 from .pipes import PIECE_BYTES
 from .readers import Source
 from .reading_progress import ReadingProgress
-from .source_content import Content, HashedSources
+from .source_content import LARGE_BYTES, Content, HashedSources, name_text
 from .text_blocks import Block, Statistics, cut_blocks, last_of, measure_block
 from .tokenizers import BOUNDARY, Spelling, Tokenizer
 from .word_tokenizer import WordNumbers
 from .worker_processes import map_in_processes, worker_count
 
 BLOCK = 1 << 20  # the number of token ids that are processed together
-PARALLEL_BYTES = 32_000_000  # the size of a text from which on it is encoded in several processes
+PARALLEL_BYTES = LARGE_BYTES  # the size of a text from which on it is encoded in several processes
 NUMBERS, WORDS = f"numbers{SCRATCH}", f"words{SCRATCH}"  # the numbers of the words of a text, and the words
 VERSION = 1  # increased whenever the blocks change, so that a text which was begun before is begun again
 
@@ -134,11 +134,6 @@ def no_text(sources: Sequence[Source]) -> InputError:
     """Return the error for an empty text."""
     names = ", ".join(source.name for source in sources[:3])
     return InputError(f"{names}: empty, no text to read; check the file")
-
-
-def name_text(sources: Sequence[Source]) -> str:
-    """Return a short name of a text."""
-    return sources[0].name + (f" and {len(sources) - 1:,} more" if len(sources) > 1 else "")
 
 
 @dataclass

@@ -78,6 +78,8 @@ def line_part(source: Source, share: float, *, held_out: bool) -> Source:
     def lines(file: Iterable[bytes]) -> Iterator[bytes]:
         for line in file:
             content = line.rstrip(b"\r\n").removeprefix(MARK)
+            if is_jsonl and not content.strip():  # belongs to neither part; `find_blank_lines` counts it
+                continue
             if is_jsonl:
                 content = _text_of(content)
             if (_digest(content) < bound) == held_out:

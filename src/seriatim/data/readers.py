@@ -85,14 +85,15 @@ def standard_input(file_format: str = "text") -> Source:
 
 
 def read_pieces(sources: Iterable[Source]) -> Iterator[Piece]:
-    """Read the documents piece by piece.
+    """Read the documents piece by piece. Blank lines of JSONL are left out; `find_blank_lines` counts them.
 
     Raises:
         InputError: bytes that are not UTF-8 text, or a line that is not a JSON object with a field ``text``.
     """
+    repairs = Repairs()
     for source in sources:
         if source.format == "jsonl":
-            for number, record in read_objects(source):
+            for number, record in read_objects(source, repairs):
                 yield Piece(string_field(record, "text", f"{source.name}:{number}"), True)
         else:
             yield from _text_pieces(source)
@@ -170,8 +171,7 @@ def read_objects(source: Source, repairs: Repairs | None = None) -> Iterator[tup
     for number, line in numbered_lines(source):
         where = f"{source.name}:{number}"
         if not line.strip():
-            problem, remedy = "an empty line", "every line of JSONL holds one object, delete it"
-            repairs.add("blank lines", source.name, number, problem=problem, reading="left out", remedy=remedy)
+            add_blank_line(repairs, source.name, number)
             continue
         try:
             record = DECODER.decode(line)
@@ -183,6 +183,12 @@ def read_objects(source: Source, repairs: Repairs | None = None) -> Iterator[tup
         if not isinstance(record, dict):
             raise InputError(f"{where}: not an object; write {{...}} with a field for each value")
         yield number, record
+
+
+def add_blank_line(repairs: Repairs, file: str, number: int, count: int = 1) -> None:
+    """Record a blank line of a JSONL file, or the first of several."""
+    problem, remedy = "an empty line", "every line of JSONL holds one object, delete it"
+    repairs.add("blank lines", file, number, problem=problem, reading="left out", remedy=remedy, count=count)
 
 
 def object_fields(line: str) -> list[str]:

@@ -45,10 +45,10 @@ class ReadingProgress:
 
     Args:
         doing: what is done with which text, in words.
-        total: the number of bytes of the text; 0 reports nothing.
+        total: the number of bytes of the text; None if it is not known; 0 reports nothing.
     """
 
-    def __init__(self, doing: str, total: int) -> None:
+    def __init__(self, doing: str, total: int | None) -> None:
         self.doing, self.total, self.before = doing, total, 0
         self.started = self.reported = time.monotonic()
 
@@ -59,9 +59,9 @@ class ReadingProgress:
     def update(self, done: int) -> None:
         """Report the number of bytes that are done, unless the last report is very recent."""
         now = time.monotonic()
-        if self.total and now - self.reported >= SECONDS:
+        if self.total != 0 and now - self.reported >= SECONDS:
             self.reported = now
             speed = max(0, done - self.before) / max(now - self.started, 1e-9) / 1e6
-            unit, size = ("GB", 1e9) if self.total >= 1e9 else ("MB", 1e6)
-            amount = f"{done / size:,.1f} of {self.total / size:,.1f} {unit}"
-            report(f"{self.doing}: {amount}, {speed:,.0f} MB/s", min(1.0, done / self.total))
+            unit, size = ("GB", 1e9) if (self.total or done) >= 1e9 else ("MB", 1e6)
+            whole, share = ("", 0.0) if self.total is None else (f" of {self.total / size:,.1f}", done / self.total)
+            report(f"{self.doing}: {done / size:,.1f}{whole} {unit}, {speed:,.0f} MB/s", min(1.0, share))

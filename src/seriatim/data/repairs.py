@@ -33,12 +33,16 @@ class Repairs:
         self.strict = strict
         self._repairs: dict[tuple[str, str], Repair] = {}
 
-    def add(self, kind: str, file: str, line: int, *, problem: str, reading: str, remedy: str) -> None:
-        """Record one repair: what is wrong, how it was read and what to do; raise InputError if ``strict``."""
+    def add(self, kind: str, file: str, line: int, *, problem: str, reading: str, remedy: str, count: int = 1) -> None:
+        """Record a repair, or ``count`` from ``line`` on: what is wrong, how it was read and what to do.
+
+        Raises:
+            InputError: repairs are refused.
+        """
         if self.strict:
             raise InputError(f"{file}:{line}: {problem}; {remedy}")
         repair = self._repairs.setdefault((file, kind), Repair(kind, file, line, 0, f"{problem}; {reading}"))
-        repair.count += 1
+        repair.count += count
 
     def __iter__(self) -> Iterator[Repair]:
         """Iterate over the repairs in the order of their first occurrence."""

@@ -8,19 +8,23 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, NamedTuple, cast
+from typing import BinaryIO, NamedTuple, TypeVar, cast
 
 from ..core.errors import InputError
 from ..storage.disk_cache import cached
-from .readers import UNREADABLE, Source, unreadable
+from .readers import UNREADABLE, Source, is_compressed, unreadable
+from .reading_progress import ReadingProgress
 
 BLOCK = 1 << 20  # the number of bytes that are read at once
+LARGE_BYTES = 32_000_000  # the size of a text from which on the progress of reading it is shown
+COMPRESSION = 4  # about how much smaller compressed text is
 RACY_SECONDS = 2.0
 """A file that was modified less than this time ago may be modified again without a new time of modification."""
 VERSION = 1
+Facts = TypeVar("Facts")
 
 
 class Content(NamedTuple):
@@ -77,6 +81,11 @@ class _Hashed:
         return block
 
 
+def name_text(sources: Sequence[Source]) -> str:
+    """Return a short name of a text."""
+    return sources[0].name + (f" and {len(sources) - 1:,} more" if len(sources) > 1 else "") if sources else "no file"
+
+
 def changed(sources: Sequence[Source]) -> InputError:
     """Return the error for a text that changed while it was read."""
     names = ", ".join(source.name for source in sources[:3])
@@ -90,24 +99,52 @@ def content_of(sources: Sequence[Source]) -> Content:
     Raises:
         InputError: the text cannot be read.
     """
+    return Content(*remembered("content", sources, lambda: _read_content(sources)))
+
+
+def remembered(kind: str, sources: Sequence[Source], read: Callable[[], Facts]) -> Facts:
+    """Return what ``read`` returns for a text; files that did not change since an earlier call are not read again.
+
+    A change that leaves the size and the times of a file as they are, as through a memory map, is not noticed.
+
+    Args:
+        kind: names what is read.
+        sources: the text.
+        read: reads it, and returns what JSON can hold; a tuple may become a list.
+
+    Raises:
+        InputError: the text cannot be read.
+    """
     before = _states(sources)
     if before is None:
-        return _read_content(sources)
+        return read()
     newest = max((state.changed_ns for state in before), default=0)
     if time.time_ns() - newest < RACY_SECONDS * 1e9:  # also if the clock of another machine is ahead
-        return _read_content(sources)
+        return read()
     identity = json.dumps(
         [VERSION, [source.format for source in sources], [source.origin for source in sources], before]
     )
-    name = f"content-{hashlib.blake2b(identity.encode(), digest_size=16).hexdigest()}"
+    name = f"{kind}-{hashlib.blake2b(identity.encode(), digest_size=16).hexdigest()}"
 
     def write(folder: Path) -> None:
-        content = _read_content(sources)
+        facts = read()
         if _states(sources) != before:
             raise changed(sources)
-        (folder / "content.json").write_text(json.dumps(content))
+        (folder / f"{kind}.json").write_text(json.dumps(facts))
 
-    return Content(*json.loads((cached(name, write) / "content.json").read_text()))
+    known: Facts = json.loads((cached(name, write) / f"{kind}.json").read_text())
+    return known
+
+
+def expected_size(sources: Sequence[Source]) -> int | None:
+    """Return how many bytes will be read, for `ReadingProgress`: 0 for a small text, None if a large one is unknown."""
+    states = _states(sources) or []
+    size = sum(state.size for state in states)
+    paths = [Path(source.origin[0]) for source in sources if source.origin]
+    if size < (LARGE_BYTES / COMPRESSION if any(map(is_compressed, paths)) else LARGE_BYTES):
+        return 0
+    is_known = not any(map(is_compressed, paths)) and all(len(source.origin) == 1 for source in sources)
+    return size if is_known else None
 
 
 class _State(NamedTuple):
@@ -135,11 +172,12 @@ def _states(sources: Sequence[Source]) -> list[_State] | None:
 
 def _read_content(sources: Sequence[Source]) -> Content:
     hashed = HashedSources(sources)
+    progress = ReadingProgress(f"looking for changes of {name_text(sources)}", expected_size(sources))
     for source, reader in zip(sources, hashed.sources, strict=True):
         try:
             with reader.open() as file:
                 while file.read(BLOCK):
-                    pass
+                    progress.update(hashed.bytes)
         except UNREADABLE as error:
             raise unreadable(source, error) from None
     return hashed.content

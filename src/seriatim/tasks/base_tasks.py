@@ -10,6 +10,7 @@ import numpy as np
 
 from ..config import Config, Section, resolve
 from ..core.errors import InputError, shown
+from ..data.blank_lines import find_blank_lines
 from ..data.builtin import builtin_tokens
 from ..data.corpus import Corpus, count_text, describe_tokenizer_sample, encode_corpus, fit_corpus_tokenizer
 from ..data.encoding import BLOCK
@@ -87,9 +88,12 @@ class TextTask(Task[Data, Batch, Model]):
         return Vocabulary({"tokenizer": fit_corpus_tokenizer(sources, self.config.tokenizer, unit=self.unit)})
 
     def read_corpus(self, spec: str, split: str, vocabulary: Vocabulary, *, file_format: str | None = None) -> Corpus:
-        """Read and encode a text, which must have a known token; see `Task.read`."""
+        """Read and encode a text, which must have a known token; see `Task.read`. Warn of repairs."""
+        repairs = self.find_repairs(spec, split, file_format)
         sources, tokenizer = self.sources(spec, split, file_format), vocabulary.tokenizer
         corpus = encode_corpus(sources, tokenizer, unit=self.unit)
+        corpus.repairs = repairs
+        repairs.warn()
         if not corpus.statistics.unknown_tokens:
             return corpus
         blocks = (corpus.ids[start : start + BLOCK] for start in range(0, len(corpus.ids), BLOCK))
@@ -100,10 +104,27 @@ class TextTask(Task[Data, Batch, Model]):
             )
         return corpus
 
+    def find_repairs(self, spec: str, split: str, file_format: str | None = None) -> Repairs:
+        """Return the repairs that a text needs; none of a held-out share, whose file the training part has, too.
+
+        Raises:
+            InputError: the text needs a repair, and ``data.strict`` refuses them.
+        """
+        part, repairs = self.part(spec, split), Repairs(strict=self.config.data.strict)
+        if not part.held_out:
+            find_blank_lines(super().sources(part.spec, part.split, file_format), repairs)
+        return repairs
+
+    def skim(self, spec: str, split: str) -> None:
+        """Read the text and discard it; see `Task.skim`."""
+        super().skim(spec, split)
+        self.find_repairs(spec, split)
+
     def count(self, spec: str, split: str, vocabulary: Vocabulary) -> dict[str, object]:
-        """Return the statistics of a text."""
+        """Return the statistics of a text, and its repairs."""
         sources = self.sources(spec, split)
         counts = count_text(sources, vocabulary.tokenizer, unit=self.unit)
+        counts |= self.find_repairs(spec, split).lines()
         if split == "train" and (sample := self._describe_sample(sources)):
             counts["tokenizer_sample"] = sample
         return counts

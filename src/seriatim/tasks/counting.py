@@ -178,7 +178,7 @@ class Counting(LanguageModelling):
         each = lookups.losses if counts is model else each_loss(model, data, window=window)
         losses, sizes = sum_blocks(data, [(np.arange(len(each)), each)])
         impossible = int(np.count_nonzero(np.isinf(each)))
-        metrics = text_metrics(losses, sizes, data.statistics)
+        metrics = text_metrics(losses, sizes, data.statistics) | data.repairs.facts()
         metrics |= sparsity(lookups, counts.seen, counts.vocabulary_size, impossible)
         return metrics, block_measures(losses, sizes)
 

@@ -157,7 +157,7 @@ class LanguageModelling(TextTask[Corpus, Batch, TextModel]):
     def examine(self, model: TextModel, data: Corpus, **settings: object) -> tuple[Metrics, dict[str, Measure]]:
         """Compute both results in one pass."""
         losses, sizes = block_losses(model, data, read_settings(EvaluationSettings, settings).window)
-        return text_metrics(losses, sizes, data.statistics), block_measures(losses, sizes)
+        return text_metrics(losses, sizes, data.statistics) | data.repairs.facts(), block_measures(losses, sizes)
 
     def baseline(self, train: Corpus, valid: Corpus, vocabulary: Vocabulary) -> Metrics:
         """Compute the metrics of a unigram model."""

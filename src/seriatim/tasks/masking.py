@@ -144,7 +144,8 @@ class Masking(
         As many tokens are masked at once as in training; ``exact`` masks each alone, which takes a pass for each.
         """
         with evaluating(model):
-            return evaluate_masked_language_model(model, data, every=self.spacing(settings))
+            metrics = evaluate_masked_language_model(model, data, every=self.spacing(settings))
+        return metrics | data.corpus.repairs.facts()
 
     def measures(self, model: MaskedLanguageModel, data: Windows, **settings: object) -> dict[str, Measure]:
         """Compute the contributions of lines, or of blocks of a running text."""
