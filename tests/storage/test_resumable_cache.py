@@ -1,13 +1,14 @@
 """Folders of the cache that are made in parts: by one process at a time, and continued after it was killed."""
 
 import os
+import shutil
 import threading
 import time
 from pathlib import Path
 
 import pytest
 
-from seriatim.core.errors import InputError
+from seriatim.core.errors import InputError, TrainingError
 from seriatim.storage.disk_cache import DAY, cached
 from seriatim.storage.journal import JournaledFiles
 from seriatim.storage.resumable_cache import cached_in_parts
@@ -49,6 +50,35 @@ def test_what_failed_for_its_input_is_removed(cache: Path) -> None:
     with pytest.raises(InputError, match="a bad line"):
         cached_in_parts("name", refuse)
     assert not list(cache.glob("name*"))
+
+
+@pytest.mark.parametrize("make_folder", [cached, cached_in_parts])
+def test_a_cache_that_is_removed_while_it_is_used_is_named(cache: Path, make_folder) -> None:
+    def make(folder: Path) -> None:
+        shutil.rmtree(cache)
+        (folder / "file").write_text("")
+
+    with pytest.raises(TrainingError, match=r"cache: the cache was removed while it was used; run again"):
+        make_folder("name", make)
+    assert make_folder("name", lambda folder: None) == cache / "name"
+
+
+def test_an_error_within_a_cache_that_is_there_is_not_that_of_its_removal() -> None:
+    with pytest.raises(FileNotFoundError, match="missing"):
+        cached_in_parts("name", lambda folder: (folder / "missing").read_text() and None)
+
+
+@pytest.mark.parametrize("parts", [0, 1])
+def test_an_interrupted_user_is_told_whether_the_next_run_continues(parts: int) -> None:
+    def make(folder: Path) -> None:
+        (folder / "inner").mkdir()
+        for _ in range(parts):
+            JournaledFiles(folder / "inner", (), []).__exit__(None, None, None)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as error:
+        cached_in_parts("name", make)
+    assert ("the same command continues" in str(error.value)) == bool(parts)
 
 
 def test_of_two_that_make_a_folder_one_waits(monkeypatch) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from ..core.errors import InputError
+from ..core.errors import InputError, TrainingError
 from .atomic_files import PARTIAL, flush, write_whole
 
 DAY = 24 * 60 * 60
@@ -120,6 +120,7 @@ def complete(folder: Path, partial: Path, make: Callable[[Path], None]) -> None:
 
     Raises:
         OSError: the cache cannot be written; its file name is that of the cache.
+        TrainingError: the cache was removed meanwhile.
     """
     try:
         make(partial)
@@ -134,6 +135,8 @@ def complete(folder: Path, partial: Path, make: Callable[[Path], None]) -> None:
                 raise
         _remove_scratch(folder)  # only now: until here, a killed process is continued
     except OSError as error:
+        if isinstance(error, FileNotFoundError) and not partial.is_dir() and not folder.is_dir():
+            raise TrainingError(f"{folder.parent}: the cache was removed while it was used; run again") from None
         if error.errno is not None and error.filename is None:
             error.filename = f"{folder.parent} (the cache; set $SERIATIM_CACHE to move it)"
         raise

@@ -12,7 +12,7 @@ from filelock import FileLock, Timeout
 
 from ..core.errors import InputError, UnreadableError
 from .atomic_files import PARTIAL
-from .disk_cache import cache_folder, cached, complete, find, intact, lock_of, remove_old
+from .disk_cache import SCRATCH, cache_folder, cached, complete, find, intact, lock_of, remove_old
 
 POLL_SECONDS = 1.0
 """The time between two looks at a folder that another process is making."""
@@ -52,6 +52,10 @@ def cached_in_parts(name: str, make: Callable[[Path], None], waiting: Callable[[
         except InputError as error:
             if not isinstance(error, UnreadableError):  # another attempt would fail, too
                 shutil.rmtree(partial, ignore_errors=True)
+            raise
+        except KeyboardInterrupt as error:
+            if not error.args and any(path.suffix == SCRATCH for path in partial.rglob("*")):
+                error.args = ("interrupted; what is done is kept, and the same command continues from there",)
             raise
         shutil.rmtree(partial, ignore_errors=True)  # only if another process has written the same content
     finally:
