@@ -3,6 +3,7 @@
 import gzip
 import io
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -196,6 +197,16 @@ def test_the_end_of_a_file_is_cut_where_a_line_begins(lines: list[bytes], ended:
         place += len(line)
     assert rest == expected
     assert rest + end == content
+
+
+def test_the_end_of_a_file_is_found_without_reading_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("seriatim.data.holding_out.PIECE_BYTES", 10)
+    file, reads = io.BytesIO(b"one two\n" * 100), []
+    counted = SimpleNamespace(
+        read=lambda size: reads.append(size) or file.read(size), seek=file.seek, seekable=lambda: True
+    )
+    assert b"".join(cut_at(counted, at=780, end=True)) == b"one two\n" * 2
+    assert len(reads) <= 4
 
 
 @given(st.integers(10**6, 10**12))

@@ -130,7 +130,8 @@ def _text_of(line: bytes) -> bytes:
 
 def cut_at(file: BinaryIO, *, at: int, end: bool) -> Iterator[bytes]:
     """Yield the lines that begin before the byte ``at``, or the lines from there on."""
-    place, is_cut = 0, False
+    place = file.seek(max(0, at - 1)) if end and file.seekable() else 0
+    is_cut = False
     while block := file.read(PIECE_BYTES):
         cut = 0 if is_cut else len(block)
         if not is_cut and place + len(block) >= at and (found := block.find(b"\n", max(0, at - 1 - place))) >= 0:

@@ -1,7 +1,8 @@
 """Text from plain files, folders, globs, pipes, gzip, JSONL, built-in corpora and the hub.
 
 Text is UTF-8. A byte-order mark is dropped and CRLF becomes LF; nothing else is changed. What cannot be read is refused
-by file and line. Files are read in pieces, so that neither a file nor a line has to fit in memory.
+by file and line. Files are read in pieces and need not fit in memory, nor need a line of running text. A line in unit
+``line`` and an object of JSONL are read as a whole.
 """
 
 import functools
