@@ -11,7 +11,7 @@ from seriatim.core.errors import InputError
 from seriatim.data.holding_out import end_part, line_part
 from seriatim.data.readers import Source, find_sources
 from seriatim.data.reading_progress import listening
-from seriatim.data.source_content import Content, content_of
+from seriatim.data.source_content import Content, content_of, expected_size
 
 
 @pytest.fixture
@@ -125,3 +125,10 @@ def test_progress_is_shown_while_a_large_text_is_hashed(tmp_path: Path, name: st
     assert len(reports) == 8
     assert reports[-1][1] == (0 if name.endswith("gz") else 1)
     assert all(f"{name}: 0.0" in text and text.endswith("MB/s") for text, _ in reports)
+
+
+@pytest.mark.parametrize("held_out", [False, True])
+def test_the_size_of_a_text_is_expected_without_its_held_out_part(text: Path, held_out: bool, monkeypatch) -> None:
+    monkeypatch.setattr("seriatim.data.source_content.LARGE_BYTES", 1)
+    sources = end_part(find_sources(str(text)), 0.1, held_out=held_out)
+    assert expected_size(sources) == (None if held_out else 80)
