@@ -91,8 +91,11 @@ class DataParallel(Parallel):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # modules have constants only, which need no broadcast
             # Experts may receive no token. Also, buckets stay as they are, so that a resumed training adds up in the
-            # same order as one that was not interrupted.
-            self.module = DistributedDataParallel(loss, broadcast_buffers=False, find_unused_parameters=True)
+            # same order as one that was not interrupted. Gradients lie in the buckets, so that a step which is not
+            # accumulated holds them once.
+            self.module = DistributedDataParallel(
+                loss, broadcast_buffers=False, find_unused_parameters=True, gradient_as_bucket_view=True
+            )
 
     def __call__(self, batch: TaskBatch, state: State | None, progress: float) -> Computed:
         """Compute the loss of a batch; see `TaskLoss.forward`."""
