@@ -1,36 +1,46 @@
 """The simulation of counting n-grams on many machines behind `docs/scaling.md`.
 
 Every phase moves data through the processors, the disk and the network of each machine at the same time, as pipelines
-do; the slowest of the three determines its time.
+do; the slowest of the three determines its time. The processors divide a share of the work (Amdahl's law). The disk
+moves every array once in each direction; scattered reads of arrays that do not fit into memory are not counted.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+ID_BYTES = 4
+
 
 @dataclass(frozen=True)
 class Machine:
-    """One machine: its cores, and bytes a second of its disk and of its network."""
+    """One machine: its cores, its memory in bytes, and bytes a second of its disk and of its network."""
 
     cores: int
+    memory: float
     disk: float
     network: float
 
 
 @dataclass(frozen=True)
 class Phase:
-    """A phase: the machines that do it, and what each moves: seconds of one core, and bytes of the disk and network."""
+    """A phase: the machines that do it, and what each does.
+
+    It takes seconds of one core, of which ``parallel`` is the share that cores divide, moves bytes of the disk and
+    network, and occupies ``space`` bytes of the disk, the files that the phase before left included.
+    """
 
     name: str
     machines: int
     core_seconds: float
+    parallel: float
     disk_bytes: float
     network_bytes: float
+    space: float
 
     def times(self, machine: Machine) -> dict[str, float]:
         """Return the seconds that each resource of a machine is busy."""
         return {
-            "processors": self.core_seconds / machine.cores,
+            "processors": self.core_seconds * (1 - self.parallel + self.parallel / machine.cores),
             "disk": self.disk_bytes / machine.disk,
             "network": self.network_bytes / machine.network,
         }
@@ -48,29 +58,42 @@ class Phase:
 def phases(tokens: float, machines: int, figures: Mapping[str, float], smoothers: int) -> list[Phase]:
     """Return the phases of counting a text of so many tokens; ``smoothers`` machines find suffixes and smooth.
 
-    The figures are those of one core of one machine; see `scaling_estimate.measure_counting`. A text as ids has four
-    bytes a token. All machines count, and all merge, each a range of the windows. Windows are written where they are
-    counted, where they are merged, and into the arrays of the machines that smooth, and are read in between.
+    The figures are those of `counting_measurement.measure_counting`. All machines encode and count their own part of
+    the text, and all merge, each a range of the windows. Windows are written where they are counted and where they are
+    merged, and are read in between. The machines that smooth hold the merged windows, the arrays and the model.
     """
     each = tokens / machines
-    windows, grams = each * figures["windows_per_token"], tokens * figures["ngrams_per_token"] / smoothers
-    window_bytes, model_bytes = windows * figures["window_bytes"], grams * figures["ngram_bytes"]
-    read_bytes = window_bytes * machines / smoothers
+    text, ids = each * figures["counted_bytes"], each * ID_BYTES
+    shard_windows = each * figures["shard_windows"]
+    shard_bytes = shard_windows * figures["shard_window_bytes"]
+    merged_bytes = each * figures["windows"] * figures["window_bytes"]
+    grams, read_bytes = tokens * figures["ngrams"] / smoothers, merged_bytes * machines / smoothers
+    arrays, model_bytes = grams * figures["all_array_bytes"], grams * figures["model_bytes"]
     travels = 1 - 1 / machines
+
+    def phase(name: str, step: str, number: int, work: float, disk: float, network: float, space: float) -> Phase:
+        seconds = work / figures[f"{step}_per_second"]
+        return Phase(name, number, seconds, figures[f"{step}_parallel"], disk, network, space)
+
     return [
-        Phase("count shards", machines, each / figures["counted_per_second"], 4 * each + window_bytes, 0.0),
-        Phase(
+        phase("encode the text", "encoded", machines, each, text + ids, 0.0, text + ids),
+        phase("count shards", "counted", machines, each, ids + shard_bytes, 0.0, ids + shard_bytes),
+        phase(
             "send and merge windows",
+            "merged",
             machines,
-            windows / figures["merged_per_second"],
-            2 * window_bytes,
-            travels * window_bytes,
+            shard_windows,
+            shard_bytes + merged_bytes,
+            travels * shard_bytes,
+            shard_bytes + merged_bytes,
         ),
-        Phase(
+        phase(
             "find suffixes, smooth, write",
+            "smoothed",
             smoothers,
-            grams / figures["smoothed_per_second"],
-            2 * read_bytes + 2 * model_bytes,
+            grams,
+            read_bytes + 2 * arrays + model_bytes,
             travels * (read_bytes if smoothers == 1 else model_bytes),
+            read_bytes + grams * figures["array_bytes"] + model_bytes,
         ),
     ]

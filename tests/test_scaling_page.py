@@ -32,15 +32,51 @@ def test_the_tables_of_the_page_are_computed(benchmarks) -> None:
 
 
 def test_a_step_takes_at_least_its_computation_and_its_communication(benchmarks) -> None:
-    from scaling_simulation import Layer, Network, simulate_step
+    from scaling_simulation import Layer, Model, Network, simulate_step
 
-    layers = [Layer(1e6 * (i + 1), 0.01) for i in range(4)]
+    model = Model([Layer(1e6 * (i + 1), 0.01) for i in range(4)], Layer(2e6, 0.02))
     for ranks in (1, 2, 8):
         for bandwidth in (1e6, 1e9, 1e15):
             for parallel in ("data", "fsdp"):
-                step = simulate_step(layers, ranks, Network(bandwidth, 0.0), parallel)
-                alone = max(step.compute_seconds, step.network_seconds)
-                assert alone <= step.seconds * (1 + 1e-9)
-                assert step.seconds <= (step.compute_seconds + step.network_seconds) * (1 + 1e-9)
-                if ranks == 1 or bandwidth == 1e15:
-                    assert step.seconds == pytest.approx(step.compute_seconds, rel=1e-3)
+                for micro_batches in (1, 3):
+                    step = simulate_step(model, ranks, Network(bandwidth, 0.0), parallel, micro_batches)
+                    alone = max(step.compute_seconds, step.network_seconds)
+                    assert step.compute_seconds == pytest.approx(3 * micro_batches * model.forward_seconds)
+                    assert step.network_seconds == pytest.approx(step.network_bytes / bandwidth)
+                    assert alone <= step.seconds * (1 + 1e-9)
+                    assert step.seconds <= (step.compute_seconds + step.network_seconds) * (1 + 1e-9)
+                    if ranks == 1 or bandwidth == 1e15:
+                        assert step.seconds == pytest.approx(step.compute_seconds, rel=1e-3)
+
+
+def test_the_next_layer_is_gathered_while_one_computes_backward(benchmarks) -> None:
+    """Four layers: a gather and a scatter take 1 s, forward 1 s, backward 2 s. Only the first and the last wait."""
+    from scaling_simulation import PARAMETER_BYTES, Layer, Model, Network, simulate_step
+
+    network = Network(PARAMETER_BYTES / 2, 0.0)  # a layer of one parameter takes a second between two ranks
+    layers = [Layer(1.0, 1.0)] * 4
+    assert simulate_step(Model(layers), 2, network, "fsdp").seconds == 14.0
+    assert simulate_step(Model(layers), 2, network, "fsdp", micro_batches=2).seconds == 27.0  # 13 without scatters
+    assert simulate_step(Model(layers), 2, network, "data").seconds == 20.0  # one bucket, after the computation
+    # The root is gathered first and scattered last, once each; it computes 3 s.
+    assert simulate_step(Model(layers, Layer(1.0, 1.0)), 2, network, "fsdp").seconds == 20.0
+
+
+def test_memory_that_accumulation_needs(benchmarks) -> None:
+    from scaling_simulation import Layer, Model, memory_of_rank
+
+    model = Model([Layer(1e6, 1.0)] * 4)
+    for parallel, shards in (("data", 1), ("fsdp", 8)):
+        one, two = (memory_of_rank(model, 8, parallel, number, 0.0) for number in (1, 2))
+        assert one["parameters, gradients, Adam"] == 4 * 4 * 4e6 / shards
+        assert sum(two.values()) - sum(one.values()) == 4 * 4e6  # whole gradients, also with parts of parameters
+
+
+def test_processors_divide_a_share_of_the_work(benchmarks) -> None:
+    from counting_measurement import parallel_share
+    from counting_simulation import Machine, Phase
+
+    machine = Machine(cores=4, memory=1.0, disk=1.0, network=1.0)
+    phase = Phase("count", 1, 100.0, parallel_share(10.0, 6.0), 30.0, 0.0, 0.0)
+    assert phase.times(machine)["processors"] == pytest.approx(40.0)  # 20 s of one core, 80 s of four
+    assert phase.limit(machine) == "processors"
