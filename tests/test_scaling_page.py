@@ -73,10 +73,26 @@ def test_memory_that_accumulation_needs(benchmarks) -> None:
 
 
 def test_processors_divide_a_share_of_the_work(benchmarks) -> None:
-    from counting_measurement import parallel_share
     from counting_simulation import Machine, Phase
 
     machine = Machine(cores=4, memory=1.0, disk=1.0, network=1.0)
-    phase = Phase("count", 1, 100.0, parallel_share(10.0, 6.0), 30.0, 0.0, 0.0)
+    phase = Phase("count", 1, 100.0, 0.8, 30.0, 0.0, 0.0)
     assert phase.times(machine)["processors"] == pytest.approx(40.0)  # 20 s of one core, 80 s of four
     assert phase.limit(machine) == "processors"
+
+
+def test_the_share_of_threads_is_measured(benchmarks) -> None:
+    from counting_measurement import measured_work
+
+    from seriatim.models.ngrams.resources import map_in_order
+
+    def busy(number: int) -> int:
+        return sum(range(number))
+
+    for function, expected in (
+        (lambda threads: list(map_in_order(busy, [10**6] * 6, threads)), 1.0),
+        (lambda threads: busy(6 * 10**6), 0.0),
+    ):
+        seconds, share = measured_work(function)
+        assert seconds > 0
+        assert share == pytest.approx(expected, abs=0.2)
