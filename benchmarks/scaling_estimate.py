@@ -77,7 +77,7 @@ def training_tables(figures: Mapping[str, float]) -> list[str]:
     }
     totals = {kind: sum(parts.values()) for kind, parts in sizes.items()}
     activations = 2 * STEP_TOKENS / GPUS * LAYERS * WIDTH * figures["activation_bytes"] / MEMORY_RATE
-    checkpoint = 3 * 4 * parameters
+    rate, checkpoint = PEAK * REACHED * figures["share_of_product"], 3 * 4 * parameters
     wait = checkpoint / min(STORAGE, figures["checkpoint_rate"])
     between = FAILURE_HOURS / GPUS
     hours = {kind: step.seconds * steps / 3600 for kind, step in found.items()}
@@ -93,7 +93,7 @@ def training_tables(figures: Mapping[str, float]) -> list[str]:
         ),
         (
             f"products a second: {figures['share_of_product']:.0%} (measured) of {REACHED:.0%} (assumed) of the peak",
-            [f"{PEAK * REACHED * figures['share_of_product'] / 1e12:.0f} · 10¹²"] * 2,
+            [f"{REACHED * figures['share_of_product']:.0%}, {rate / 1e12:.0f} · 10¹²"] * 2,
         ),
         ("computation alone, a step", [f"{found[kind].compute_seconds:.2f} s" for kind in KINDS]),
         ("of which writing and reading activations once, at least", [f"{activations:.2f} s"] * 2),
