@@ -14,8 +14,12 @@ from seriatim.cli.main import main
 from seriatim.interchange.runs import import_run
 from seriatim.interchange.torch_import import TorchOptions
 
+from ..recurrence.own_cells import quickly
 from .checkpoints import byte_level, sentence_pieces
 from .torch_modules import EXAMPLE, ROWS, WORDS, Module, write
+
+_quickly = pytest.fixture(autouse=True, scope="module")(quickly)
+
 
 CHARACTERS = ["\n", " ", "a", "b", "c", "."]
 LINES = "the cat sat .\nthe mat sat on the cat .\n\na dog sat .\n"

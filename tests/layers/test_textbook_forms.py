@@ -13,6 +13,11 @@ from seriatim.models.encoder_decoder import EncoderDecoder
 from seriatim.models.translator import Options, settled, translator
 from seriatim.recurrence import uncompiled
 
+from ..recurrence.own_cells import quickly
+
+_quickly = pytest.fixture(autouse=True, scope="module")(quickly)
+
+
 D = 6
 WITHOUT = [name for name in seriatim.layers.names() if "bias" in seriatim.layers.options_of(name)]
 KEPT = {"mamba": {"dt_proj.bias"}}

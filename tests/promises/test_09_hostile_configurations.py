@@ -78,7 +78,7 @@ SIZES = {
     "cache": {"layer": "ngram", "options": {"cache": 0.5, "cache_size": 2**31 - 1}},
 }
 """What a run's configuration asks for; the weights beside it are those of a small model."""
-TYPICAL = ("lstm", "transformer", "mamba", "s4", "mlstm", "convolution")
+TYPICAL = ("lstm", "transformer", "mamba")
 EVERYDAY = {name: size for name, size in SIZES.items() if "," not in name or name.partition(", ")[2] in TYPICAL}
 """Of the sizes that every layer can have, those of a few."""
 

@@ -15,6 +15,10 @@ from seriatim.recurrence.deferred_gradients import ProductsAfter
 from seriatim.recurrence.obstacles import uncompiled
 
 from ..exhaustive import parameters
+from .own_cells import quickly
+
+_quickly = pytest.fixture(autouse=True, scope="module")(quickly)
+
 
 NAMES = ("rnn", "gru", "lstm", "lstm-peephole", "mingru", "self-attention")
 

@@ -15,6 +15,10 @@ from seriatim.recurrence.zoneout import Zoneout
 
 from ..exhaustive import parameters
 from ..layers.recurrences import CELLS, FUSED, D, H, N, build, sequence
+from .own_cells import quickly
+
+_quickly = pytest.fixture(autouse=True, scope="module")(quickly)
+
 
 NAMES = parameters([*FUSED, *CELLS], everyday=[*FUSED, "mgu", "lstm-peephole"])
 """Every cell; those with the same operations as others are left to the exhaustive tests."""
