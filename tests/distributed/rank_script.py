@@ -24,6 +24,7 @@ from seriatim.storage.weights import digest
 from seriatim.tasks.language_modelling import LanguageModelling
 from seriatim.training.loop import Trainer
 from seriatim.training.reporting import Reporter
+from seriatim.training.training_state import Progress
 
 
 class Failing(Reporter):
@@ -53,9 +54,10 @@ class Observed(Trainer):
             return math.nan, losses[1]
         return losses
 
-    def after_step(self) -> None:
-        super().after_step()
+    def fit(self) -> Progress:
+        progress = super().fit()
         Observed.digest = digest({name: whole_tensor(value).detach() for name, value in self.model.named_parameters()})
+        return progress
 
 
 def run(case: dict) -> None:

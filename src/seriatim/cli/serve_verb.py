@@ -89,8 +89,9 @@ def _serve(service: "Service", rules: "AccessRules", listening: socket.socket, o
     if hosts_for(options.host) is None and rules.key is None:
         print(f"seriatim: {options.host}: others can connect without a key; set {KEY_VARIABLE}", file=sys.stderr)
     service.start()
-    print(printable(f"serving {', '.join(service.models)} at {address}"), flush=True)
-    serve_app(application, [listening], ServerSettings(shutdown_seconds=options.shutdown_seconds))
+    line = printable(f"serving {', '.join(service.models)} at {address}")
+    settings = ServerSettings(shutdown_seconds=options.shutdown_seconds)
+    serve_app(application, [listening], settings, when_ready=lambda: print(line, flush=True))
     if not service.stop(0.0):  # Python cannot end while a thread computes
         sys.stdout.flush()
         sys.stderr.flush()

@@ -4,7 +4,7 @@ import asyncio
 import errno
 import logging
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from types import FrameType
@@ -101,22 +101,33 @@ def connection_limit(wanted: int) -> int:
     return wanted if limit == resource.RLIM_INFINITY else max(1, min(wanted, limit - SPARE_FILES))
 
 
-def serve_app(app: ASGIApp, sockets: Sequence[socket.socket], settings: ServerSettings | None = None) -> bool:
+def serve_app(
+    app: ASGIApp,
+    sockets: Sequence[socket.socket],
+    settings: ServerSettings | None = None,
+    when_ready: Callable[[], None] | None = None,
+) -> bool:
     """Serve an ASGI application until SIGTERM or SIGINT, and close the sockets.
 
     The first signal stops accepting, closes idle connections, and lets running requests finish for
     ``shutdown_seconds``; their handlers then see that their clients are disconnected, and are cancelled one second
-    later. A second signal ends them at once. Signals are handled in the main thread only.
+    later. A second signal ends them at once. Signals are handled in the main thread only. ``when_ready`` is called when
+    connections are accepted and signals are handled.
 
     Returns:
         True if every request finished in time.
     """
-    return asyncio.run(serve_async(app, sockets, settings))
+    return asyncio.run(serve_async(app, sockets, settings, when_ready))
 
 
-async def serve_async(app: ASGIApp, sockets: Sequence[socket.socket], settings: ServerSettings | None = None) -> bool:
+async def serve_async(
+    app: ASGIApp,
+    sockets: Sequence[socket.socket],
+    settings: ServerSettings | None = None,
+    when_ready: Callable[[], None] | None = None,
+) -> bool:
     """Serve an ASGI application as `serve_app` does, in the running event loop."""
-    server = LimitedServer(app, settings or ServerSettings())
+    server = LimitedServer(app, settings or ServerSettings(), when_ready)
     await server.serve(list(sockets))
     return server.graceful
 
@@ -124,8 +135,8 @@ async def serve_async(app: ASGIApp, sockets: Sequence[socket.socket], settings: 
 class LimitedServer(uvicorn.Server):
     """Uvicorn's server with the limits of ``settings``; ``should_exit`` begins the shutdown from another thread."""
 
-    def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
-        self.settings = settings
+    def __init__(self, app: ASGIApp, settings: ServerSettings, when_ready: Callable[[], None] | None = None) -> None:
+        self.settings, self.when_ready = settings, when_ready
         self.graceful = True
         self.limits = ConnectionLimits(
             connection_limit(settings.max_connections),
@@ -163,6 +174,8 @@ class LimitedServer(uvicorn.Server):
         await super().startup(sockets)
         for listener in sockets or []:
             listener.listen(BACKLOG)  # asyncio uses one number for its batches and for the system's queue
+        if self.when_ready is not None:
+            self.when_ready()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Begin the shutdown, or end it at the second signal.
