@@ -79,7 +79,6 @@ def test_the_files_of_the_data_are_compared(texts, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"version": "0.0.1"}, r"has Seriatim 0\.0\.1, and this is .*; install the same version"),
         ({"in_session": False}, "does not see the folder .*out; give an --out on a file system that all workers share"),
         ({"sizes": {}}, r"train\.txt: the worker on .* does not see it; put the data on a file system"),
         ({"sizes": None}, r"train\.txt: the worker on .* sees another file there; put the data on a file system"),

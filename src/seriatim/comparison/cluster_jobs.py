@@ -20,7 +20,6 @@ from ..distributed.clusters import tell_cluster, threads_of_worker
 from ..evaluation.intervals import Metrics
 from ..runs.child_process import Stopped, run_module
 from ..storage.lock import refuse_locked
-from ..version import __version__
 
 SESSION = ".seriatim-cluster"
 """A file in the folder of a comparison while workers of a cluster train for it; it holds the key of the session."""
@@ -78,17 +77,16 @@ class ClusterSession:
 
 @dataclass(frozen=True)
 class WorkerView:
-    """What a worker sees: the name of its machine, the version, the session, and the sizes of the data."""
+    """What a worker sees: the name of its machine, the session, and the sizes of the data."""
 
     host: str
-    version: str
     in_session: bool
     sizes: dict[str, int]
 
 
 def view_from_worker(session: ClusterSession) -> WorkerView:
     """Return what this worker sees of a session."""
-    return WorkerView(platform.node(), __version__, session.is_open(), session.sizes())
+    return WorkerView(platform.node(), session.is_open(), session.sizes())
 
 
 def train_here(job: Metrics, run: str, hosts: dict[str, int], session: ClusterSession) -> list[Metrics] | None:

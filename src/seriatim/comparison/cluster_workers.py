@@ -167,9 +167,6 @@ def _check(cluster: Cluster, session: ClusterSession) -> dict[str, int]:
         ) from None
     sizes = session.sizes()
     for view in seen:
-        if view.version != __version__:
-            versions = f"has Seriatim {view.version}, and this is {__version__}"
-            raise InputError(f"--cluster: the worker on {view.host} {versions}; install the same version")
         if not view.in_session:
             place = session.path.parent
             raise InputError(
