@@ -254,7 +254,7 @@ def test_a_row_of_other_data_is_not_written(texts, tmp_path: Path, monkeypatch, 
     assert resume(tmp_path / "a").results["rows"][1]["failed"] is None
 
 
-@pytest.mark.parametrize("task", ["classify", "seq2seq", "tag"])
+@pytest.mark.parametrize("task", parameters(["classify", "seq2seq", "tag"], everyday=["tag"]))
 def test_other_tasks(task: str, tmp_path: Path, in_process: None) -> None:
     path = tmp_path / ("data.conll" if task == "tag" else "data.tsv")
     header, lines = ("label\ttext\n" if task == "classify" else ""), LINES[task].removeprefix("label\ttext\n")
@@ -272,6 +272,7 @@ def test_other_tasks(task: str, tmp_path: Path, in_process: None) -> None:
     assert found.rows[1]["difference"]["to"] == found.rows[0]["layer"]
 
 
+@pytest.mark.exhaustive
 def test_a_sweep_of_widths(texts, tmp_path: Path, in_process: None) -> None:
     """Each layer at each width is a row; the page shows the metric against the bytes of the state."""
     config = small(texts, tmp_path / "a") | {

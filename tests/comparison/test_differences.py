@@ -19,6 +19,7 @@ from seriatim.comparison.results import Results
 from seriatim.evaluation.token_losses import UNKNOWN, TokenLosses, cut_evenly, places_in_lines
 from seriatim.storage.weights import load_tensors
 
+from ..exhaustive import parameters
 from ..report.test_page import HOSTILE, check_page
 from .comparisons import LINES, SMALL, made_up, small
 from .test_comparison_page import without_plots
@@ -136,7 +137,7 @@ def test_of_many_classes_some_are_shown_and_the_others_counted() -> None:
     assert choose_shown(list(range(100)), [90, 80], np.ones(100))[-2:] == [80, 90]
 
 
-@pytest.mark.parametrize("task", ["classify", "seq2seq", "tag"])
+@pytest.mark.parametrize("task", parameters(["classify", "seq2seq", "tag"], everyday=["classify"]))
 def test_answers_of_a_comparison_are_measured_and_shown(task: str, tmp_path: Path, in_process: None) -> None:
     path = tmp_path / ("data.conll" if task == "tag" else "data.tsv")
     path.write_text(LINES[task])

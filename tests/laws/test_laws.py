@@ -8,6 +8,7 @@ from seriatim.core.state import join_states, select_state
 from seriatim.testing import check_law, check_quickly
 
 from ..exhaustive import parameters
+from ..recurrence.own_cells import quickly_everyday
 from .eight_laws import (
     BATCH,
     CAUSAL,
@@ -20,6 +21,8 @@ from .eight_laws import (
     example,
     initial,
 )
+
+_quickly = pytest.fixture(autouse=True)(quickly_everyday)
 
 TIMES = parameters([1, 7, 33, 63], everyday=[33])
 """Lengths of sequences; a convolution reaches 31 steps back."""

@@ -19,6 +19,7 @@ from ..conftest import randn
 from ..exhaustive import parameters
 from ..laws import test_laws
 from ..laws.eight_laws import BATCH, HIDDEN_SIZE, INPUT_SIZE, MEMORY_SIZE, Decay, example, initial
+from ..recurrence.own_cells import quickly_everyday
 
 
 def recurrence(width: int, name: str = "gru", **options) -> SequenceLayer:
@@ -83,6 +84,9 @@ EVERYDAY = (
     "bahdanau",
     "bahdanau-growing",
 )
+
+
+_quickly = pytest.fixture(autouse=True)(quickly_everyday)
 
 
 @pytest.mark.parametrize("name", parameters(DECODERS, everyday=EVERYDAY))

@@ -14,6 +14,7 @@ import seriatim
 from seriatim.cli.main import main
 
 from ..conftest import sentences
+from ..exhaustive import parameters
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* learned positions")
 PLAIN = ["the cat sees the sea .", "", " ", "\t", "the\tcat ", "  it  ", "zebra quagga", "x" * 300, "- -"]
@@ -124,7 +125,9 @@ def answers_of(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> list
     return out.split("\n")[:-1]
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize(
+    "name", parameters(TASKS, everyday=("classify", "tag", "seq2seq", "seq2seq at once learned", "mlm", "mlm pieces"))
+)
 def test_every_line_has_its_own_answer(name: str, trained, alone, tmp_path: Path, capsys, monkeypatch) -> None:
     """From a file with either line end and none at the last, from standard input, and as JSON."""
     run, expected = trained(name), alone(name)

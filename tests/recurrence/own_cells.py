@@ -193,6 +193,14 @@ def agree(
     close(found[1], expected[1], tolerance)
 
 
+def quickly_everyday(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A fixture that compiles as for use only in exhaustive tests."""
+    if request.node.get_closest_marker("exhaustive") is None:
+        yield from quickly()
+    else:
+        yield
+
+
 def quickly() -> Iterator[None]:
     """A fixture for files in which it matters what is compiled, and not how fast it runs."""
     with pytest.MonkeyPatch.context() as patch:
