@@ -1,16 +1,17 @@
 """Measure the counting of n-grams on one machine, for `docs/scaling.md`: one text, through the path of a cluster.
 
 The text is made on the spot: words of six digits that are drawn independently from Zipf's law, in lines of 19. It is
-encoded, counted in shards, merged in ranges, and smoothed from the merged ranges, each with one thread and with two in
-turn. Indices have 64 bits, as they have for 2³¹ n-grams or more.
+encoded, counted in shards, merged in ranges, and smoothed from the merged ranges. Each step is timed on one core and on
+two in turn: two processes, as on a cluster, or for smoothing two threads. Indices have 64 bits, as they have for 2³¹
+n-grams or more.
 """
 
-import os
 import shutil
 import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from unittest import mock
 
@@ -23,18 +24,20 @@ from seriatim.data.encoding import write_encoded
 from seriatim.data.readers import find_sources, read_pieces
 from seriatim.data.source_content import content_of
 from seriatim.data.tokenizer_factory import fit_tokenizer
+from seriatim.distributed.jobs import Jobs, open_jobs
 from seriatim.models.ngrams import levels
 from seriatim.models.ngrams.estimation import smoothed
 from seriatim.models.ngrams.merged_counts import count_merged
 from seriatim.models.ngrams.resources import ArrayAllocator
-from seriatim.models.ngrams.shard_counting import count_shard
 from seriatim.models.ngrams.shard_files import Shard
-from seriatim.models.ngrams.shard_merging import divide_merge, merge_shards
+from seriatim.models.ngrams.shard_merging import divide_merge
 from seriatim.models.ngrams.smoothing import Smoothing
+from seriatim.models.ngrams.sorted_windows import PART_SIZE
 from seriatim.storage.weights import stream_tensors
+from seriatim.tasks.counting_jobs import IdsFile, MergeJob, ShardJob, count_job, merge_job
 
 WORDS, EXPONENT, LINE = 1_000_000, 1.2, 19
-ORDER, PARTS, REPEATS = 5, 2, 2
+ORDER, PARTS, REPEATS = 5, 2, 3
 
 
 class MeasuredArrays(ArrayAllocator):
@@ -56,13 +59,18 @@ def make_text(path: Path, words: int) -> None:
     path.write_text("".join(" ".join(f"{word:06}" for word in line) + "\n" for line in drawn.reshape(-1, LINE)))
 
 
-def measure_counting(words: int = 5_000_000) -> dict[str, float]:
-    """Return what a thread does in a second, the parallel share of each step, and sizes for each token and n-gram."""
-    with tempfile.TemporaryDirectory() as name, mock.patch.object(levels, "SMALL", 1):
-        return _measure(Path(name), words)
+def measure_counting(words: int = 20_000_000) -> dict[str, float]:
+    """Return what a core does in a second, the parallel share of each step, and sizes for each token and n-gram."""
+    with (
+        tempfile.TemporaryDirectory() as name,
+        mock.patch.object(levels, "SMALL", 1),
+        open_jobs(PARTS) as pool,
+    ):
+        pool.run(time.sleep, [1.0] * PARTS)  # both processes have started
+        return _measure(Path(name), words, pool)
 
 
-def _measure(folder: Path, words: int) -> dict[str, float]:
+def _measure(folder: Path, words: int, pool: Jobs) -> dict[str, float]:
     path = folder / "text.txt"
     make_text(path, words)
     sources = find_sources(str(path))
@@ -71,35 +79,41 @@ def _measure(folder: Path, words: int) -> dict[str, float]:
     )
     content = content_of(sources)
 
-    def encode(threads: int) -> None:  # if the content is known, in as many processes as there are processors
-        out = folder / f"encoded-{threads}"
+    def encode(cores: int) -> None:  # if the content is known, in as many processes as there are processors
+        out = folder / f"encoded-{cores}"
         shutil.rmtree(out, ignore_errors=True)
         out.mkdir()
-        write_encoded(out, sources, tokenizer, unit="line", content=content if threads > 1 else None)
+        write_encoded(out, sources, tokenizer, unit="line", content=content if cores > 1 else None)
 
     measured = {"encoded": measured_work(encode)}
     kind = np.uint16 if tokenizer.vocabulary_size <= 1 << 16 else np.uint32
-    ids, size = np.fromfile(folder / "encoded-1" / "ids.bin", dtype=kind), tokenizer.vocabulary_size
-    tokens = len(ids)
-    shards = [folder / f"{i}.shard" for i in range(PARTS)]
+    path_of_ids, size = folder / "encoded-1" / "ids.bin", tokenizer.vocabulary_size
+    tokens = path_of_ids.stat().st_size // np.dtype(kind).itemsize
+    ids = IdsFile(str(path_of_ids), np.dtype(kind).str, 0, tokens)
+    shards, ranges = ([folder / f"{i}.{name}" for i in range(PARTS)] for name in ("shard", "merged"))
     cuts = [tokens * i // PARTS for i in range(PARTS + 1)]
+    counts = [
+        ShardJob(ids, start, stop, str(shard), ORDER, size, PART_SIZE, threads=1)
+        for (start, stop), shard in zip(pairwise(cuts), shards, strict=True)
+    ]
 
-    def count(threads: int) -> None:
-        for i, shard in enumerate(shards):
-            place = {"start": cuts[i], "stop": cuts[i + 1], "threads": threads}
-            count_shard(ids, shard, order=ORDER, vocabulary_size=size, **place)
+    def do(function: Callable, jobs: list, cores: int) -> None:
+        if cores > 1:
+            pool.run(function, jobs)
+        else:
+            for job in jobs:
+                function(job)
 
-    measured["counted"] = measured_work(count)
-    ranges = [folder / f"{i}.merged" for i in range(PARTS)]
-
-    def merge(threads: int) -> None:
-        for merged, bounds in zip(ranges, divide_merge(shards, PARTS), strict=True):
-            merge_shards(shards, merged, bounds=bounds, threads=threads)
-
-    measured["merged"] = measured_work(merge)
+    measured["counted"] = measured_work(lambda cores: do(count_job, counts, cores))
+    names = [shard.name for shard in shards]
+    merges = [
+        MergeJob(str(folder), names, str(merged), bounds, memory=None)
+        for merged, bounds in zip(ranges, divide_merge(shards, PARTS), strict=True)
+    ]
+    measured["merged"] = measured_work(lambda cores: do(merge_job, merges, cores))
     arrays, model, grams = MeasuredArrays(), folder / "model.safetensors", 0
 
-    def smooth(threads: int) -> None:
+    def smooth(_: int) -> None:
         nonlocal arrays, grams
         arrays, grams = MeasuredArrays(), 0
         pieces = smoothed(count_merged(ranges, arrays=arrays), size, Smoothing(), arrays=arrays)
@@ -133,22 +147,14 @@ def _measure(folder: Path, words: int) -> dict[str, float]:
 
 
 def measured_work(work: Callable[[int], None]) -> tuple[float, float]:
-    """Return the seconds of the processor with one thread, and the share of those with two that the threads divide.
-
-    The calling thread does the rest, and processes that are started divide their part as well. Seconds of the processor
-    hardly depend on other work of the machine; that threads wait for each other is not in them.
-    """
-    seconds: list[float] = []
-    shares: list[float] = []
+    """Return the seconds on one core, and the share of them that two cores divide (Amdahl's law)."""
+    seconds: dict[int, list[float]] = {1: [], 2: []}
     for _ in range(REPEATS):
-        for threads in (1, 2):
-            torch.set_num_threads(threads)
-            before, own = sum(os.times()[:4]), time.thread_time()
-            work(threads)
-            total, rest = sum(os.times()[:4]) - before, time.thread_time() - own
-            if threads == 1:
-                seconds.append(total)
-            else:
-                shares.append(1 - rest / total)
+        for cores, found in seconds.items():
+            torch.set_num_threads(cores)
+            started = time.perf_counter()
+            work(cores)
+            found.append(time.perf_counter() - started)
     torch.set_num_threads(1)
-    return min(seconds), statistics.median(shares)
+    one, two = (statistics.median(found) for found in seconds.values())
+    return one, min(1.0, max(0.0, 2 * (1 - two / one)))

@@ -36,7 +36,7 @@ def measured_counting_table(figures: Mapping[str, float]) -> list[str]:
         keys = [key, second[key]] if key in second else [key]
         listed.append((name, [", ".join(form.format(figures[each]) for each in keys)]))
     title = f"Measured with {figures['counted_tokens'] / 1e6:.1f} million tokens:"
-    heads = ["step", "one core, a second", "share that threads divide"]
+    heads = ["step", "one core, a second", "share that two cores divide"]
     return [title, "", *table(heads, rows), "", *table(["size", "measured"], listed)]
 
 
