@@ -3,6 +3,7 @@
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -81,18 +82,14 @@ def test_processors_divide_a_share_of_the_work(benchmarks) -> None:
     assert phase.limit(machine) == "processors"
 
 
-def test_the_share_of_threads_is_measured(benchmarks) -> None:
-    from counting_measurement import measured_work
+@pytest.mark.parametrize("share", [0.0, 0.25, 1.0])
+def test_the_share_that_two_cores_divide_is_that_of_amdahl(benchmarks, monkeypatch, share: float) -> None:
+    import counting_measurement
 
-    from seriatim.models.ngrams.resources import map_in_order
+    clock = [0.0]
 
-    def busy(number: int) -> int:
-        return sum(range(number))
+    def work(cores: int) -> None:
+        clock[0] += 8 * (1 - share + share / cores)
 
-    for function, expected in (
-        (lambda threads: list(map_in_order(busy, [10**6] * 6, threads)), 1.0),
-        (lambda threads: busy(6 * 10**6), 0.0),
-    ):
-        seconds, share = measured_work(function)
-        assert seconds > 0
-        assert share == pytest.approx(expected, abs=0.2)
+    monkeypatch.setattr(counting_measurement, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    assert counting_measurement.measured_work(work) == pytest.approx((8, share))
