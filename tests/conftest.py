@@ -36,6 +36,7 @@ def _quiet_machine(tmp_path_factory: pytest.TempPathFactory):
         base = tmp_path_factory.getbasetemp()
         shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base  # what one worker compiles serves all
         patch.setenv("SERIATIM_CACHE", str(shared / "cache"))
+        patch.setattr(os, "fsync", lambda descriptor: None)  # no test cuts the power; tests/promises waits for the disk
         yield
 
 
@@ -117,7 +118,7 @@ def small_config(texts: dict[str, str], out: Path | str, **sections) -> dict:
         "data": {"train": texts["train"], "valid": texts["valid"]},
         "tokenizer": {"kind": "char"},
         "model": {"layer": "gru", "embedding_size": 16, "hidden_size": 24},
-        "training": {"steps": 30, "batch_size": 8, "sequence_length": 16, "learning_rate": 0.01},
+        "training": {"steps": 30, "batch_size": 8, "sequence_length": 16, "learning_rate": 0.01, "baseline": "none"},
         "out": str(out),
     }
     for name, section in sections.items():

@@ -92,7 +92,7 @@ def test_both_parts_of_a_text_make_the_whole(tmp_path: Path, compressed: bool) -
 
 def test_words_of_the_held_out_part_are_unknown_and_resuming_reads_the_same_parts(tmp_path: Path) -> None:
     config = {"task": "classify", "data": {"train": str(labelled(tmp_path, 200))}, "model": SIZES}
-    run = seriatim.train({**config, "training": {"steps": 2}, "out": str(tmp_path / "run")})
+    run = seriatim.train({**config, "training": {"baseline": "none", "steps": 2}, "out": str(tmp_path / "run")})
     assert resolve(run.path / "config.yaml").data.valid == "10%"
     assert run.summary["valid"]["unknown_tokens"] > 0
     task = find(resolve(run.path / "config.yaml"))
@@ -100,7 +100,7 @@ def test_words_of_the_held_out_part_are_unknown_and_resuming_reads_the_same_part
     assert len(train) + len(held) == 200
     assert not set(train) & set(held)
     assert "10% of" in (run.path / "README.md").read_text()
-    whole = seriatim.train({**config, "training": {"steps": 4}, "out": str(tmp_path / "whole")})
+    whole = seriatim.train({**config, "training": {"baseline": "none", "steps": 4}, "out": str(tmp_path / "whole")})
     resumed = seriatim.resume(run.path, overrides={"training.steps": 4})
     first, second = (load_tensors(one.path / "model.safetensors") for one in (whole, resumed))
     assert first.keys() == second.keys()
@@ -108,7 +108,7 @@ def test_words_of_the_held_out_part_are_unknown_and_resuming_reads_the_same_part
 
 def test_nothing_is_held_out_if_the_user_says_so(tmp_path: Path) -> None:
     config = {"task": "classify", "data": {"train": str(labelled(tmp_path, 200)), "valid": "none"}, "model": SIZES}
-    run = seriatim.train({**config, "training": {"steps": 1}, "out": str(tmp_path / "run")})
+    run = seriatim.train({**config, "training": {"baseline": "none", "steps": 1}, "out": str(tmp_path / "run")})
     assert "valid" not in run.summary
     assert run.evaluate(config["data"]["train"])["texts"] == 200
 
@@ -118,7 +118,9 @@ def test_a_text_is_held_out_in_part(tmp_path: Path, unit: str) -> None:
     path = tmp_path / "text.txt"
     path.write_text("".join(f"the line number {i} of a long text\n" for i in range(2000)))
     config = {"data": {"train": str(path), "unit": unit}, "model": SIZES, "tokenizer": {"kind": "word"}}
-    summary = seriatim.train({**config, "training": {"steps": 1}, "out": str(tmp_path / "run")}).summary
+    summary = seriatim.train(
+        {**config, "training": {"baseline": "none", "steps": 1}, "out": str(tmp_path / "run")}
+    ).summary
     assert summary["valid"]["lines"] == pytest.approx(200, rel=0.25)
     assert summary["valid"]["unknown_tokens"] > 0
 

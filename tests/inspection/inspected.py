@@ -63,7 +63,7 @@ def make_runs(folder: Path) -> dict[str, seriatim.Run]:
                 "data": {"train": train, "test": test, **({"unit": "line"} if name == "lm-lines" else {})},
                 "tokenizer": {"kind": KINDS.get(name, "word")},
                 "model": model,
-                "training": {"steps": 5, "batch_size": 8, "sequence_length": 16, "baseline_weight": 0},
+                "training": {"steps": 5, "batch_size": 8, "sequence_length": 16, "baseline": "none"},
                 "out": str(folder / name),
             }
             found[name] = seriatim.train(config)

@@ -87,7 +87,7 @@ def translator(folder: Path, layer: str, options: dict) -> seriatim.Run:
             "data": {"train": str(path)},
             "tokenizer": {"kind": "char"},
             "model": {"layer": layer, "embedding_size": 8, "hidden_size": 8, "options": options},
-            "training": {"steps": 2},
+            "training": {"baseline": "none", "steps": 2},
             "out": str(folder / "run"),
         }
     )
@@ -126,7 +126,7 @@ def test_texts_are_cut_to_the_number_of_learned_positions(tmp_path: Path) -> Non
             "task": "classify",
             "data": {"train": str(path)},
             "model": {**model, "options": {"position": "learned", "max_length": 3}},
-            "training": {"steps": 1},
+            "training": {"baseline": "none", "steps": 1},
             "out": str(tmp_path / "run"),
         }
     )

@@ -9,6 +9,7 @@ import torch
 from seriatim.inspection import flow_section
 from seriatim.inspection.gradient_flow import LayerFlow, gradient_flow_figure, leaves_frame
 from seriatim.inspection.gradient_trend import Trend, reach, trend
+from seriatim.inspection.jacobians import JacobianProduct
 from seriatim.inspection.subject import prepare
 from seriatim.recurrence.obstacles import uncompiled
 
@@ -71,18 +72,15 @@ def test_a_curve_that_leaves_the_frame_is_named() -> None:
     assert "leaves the frame" not in flow_section._caption(endless)
 
 
-def theory(factor: float, fit: float, growth: float) -> str:
-    measured = Trend(factor, factor - 0.01, factor + 0.01, fit, 200, 16)
-    layer = LayerFlow("layer 1: rnn", [1.0] * 40, [1.0] * 40, measured, measured, None, None, growth, 0.5)
-    return " ".join(flow_section._theory(layer))
-
-
-def test_the_theory_is_compared_only_with_a_rate_that_is_stated() -> None:
-    assert "the measured factor" not in theory(0.9, 0.05, 0.95), "no straight line fits"
-    assert "is smaller; the theory is an estimate from means, not a bound" in theory(0.9, 0.99, 0.95)
-    assert "is larger; the theory is an estimate from means, not a bound" in theory(0.9, 0.99, 0.85)
-    assert "contains it" in theory(0.9, 0.99, 0.9)
-    assert not list(flow_section._theory(LayerFlow("layer 1: gru", [1.0] * 40, [1.0] * 40)))
+def test_the_measured_rate_stands_beside_the_spectral_radius_only_where_it_is_stated() -> None:
+    product = JacobianProduct([1, 2], [1.0, 0.9], 1)
+    for fit, is_stated in ((0.99, True), (0.05, False)):  # no straight line fits the second
+        measured = Trend(0.9, 0.89, 0.91, fit, 200, 16)
+        layer = LayerFlow("a", [1.0] * 40, [1.0] * 40, measured, measured, None, None, product, product, 1.774, 1.2)
+        said = " ".join(flow_section._jacobians(layer))
+        assert "1.77" in said
+        assert ("(0.890 to 0.910)" in said) is is_stated
+    assert not list(flow_section._jacobians(LayerFlow("layer 1: gru", [1.0] * 40, [1.0] * 40)))
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,7 @@ def test_both_directions_are_in_the_order_of_the_text(tmp_path: Path) -> None:
         "task": "classify",
         "data": {"train": str(path)},
         "model": {"layer": "mingru", "embedding_size": 8, "hidden_size": 8},
-        "training": {"steps": 2},
+        "training": {"baseline": "none", "steps": 2},
         "out": str(tmp_path / "run"),
     }
     run = seriatim.train(config)

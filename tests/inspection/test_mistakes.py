@@ -121,7 +121,12 @@ def test_held_out_data_are_named_with_their_file(tmp_path: Path) -> None:
     path = tmp_path / "labelled.tsv"
     path.write_text("label\ttext\n" + "".join(f"{'ab'[i % 2]}\ttext {i} {'ab'[i % 2]}\n" for i in range(100)))
     model = {"layer": "rnn", "embedding_size": 4, "hidden_size": 4}
-    config = {"task": "classify", "data": {"train": str(path)}, "model": model, "training": {"steps": 1}}
+    config = {
+        "task": "classify",
+        "data": {"train": str(path)},
+        "model": model,
+        "training": {"baseline": "none", "steps": 1},
+    }
     run = seriatim.train({**config, "out": str(tmp_path / "run")})
     content = mistakes_section(prepare(run, "text 1", beam=1, data=None, file_format=None))
     (summary,) = content.summary

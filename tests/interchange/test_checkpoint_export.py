@@ -58,7 +58,7 @@ def test_runs_of_our_own_go_out_and_come_back(texts, tmp_path, kind: str, capsys
                 "layer": layer, "embedding_size": 16, "hidden_size": 16, "output_bias": False, **model,
                 "options": options,
             },
-            "training": {"steps": 5, "batch_size": 8},
+            "training": {"baseline": "none", "steps": 5, "batch_size": 8},
             "out": str(tmp_path / "run"),
         }
     )  # fmt: skip
@@ -94,7 +94,7 @@ def test_what_no_checkpoint_holds_is_not_exported(made, tmp_path, capsys, texts)
                 "task": "lm",
                 "data": {"train": texts["train"], "unit": "line"},
                 "model": {**sizes, **model},
-                "training": {"steps": 1},
+                "training": {"baseline": "none", "steps": 1},
                 "out": str(out),
             }
         )

@@ -26,7 +26,7 @@ def trained(texts, out, task: str = "lm", **model: object) -> seriatim.Run:
     sizes = {"embedding_size": 12, "hidden_size": 12, **model}
     return seriatim.train(
         {"task": task, "data": {"train": texts["train"], "unit": "line"}, "model": sizes,
-         "training": {"steps": 3, "batch_size": 8}, "out": str(out)}
+         "training": {"baseline": "none", "steps": 3, "batch_size": 8}, "out": str(out)}
     )  # fmt: skip
 
 

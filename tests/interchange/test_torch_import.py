@@ -127,7 +127,7 @@ def test_an_export_comes_back(tmp_path: Path, texts, layer: str) -> None:
     run = seriatim.train(
         {"task": "lm", "data": {"train": texts["train"], "unit": "line"}, "tokenizer": {"kind": "bpe"},
          "model": {"layer": layer, "embedding_size": 6, "hidden_size": 6, "num_layers": 2, "options": options},
-         "training": {"steps": 2, "batch_size": 8}, "out": str(tmp_path / "run")}
+         "training": {"baseline": "none", "steps": 2, "batch_size": 8}, "out": str(tmp_path / "run")}
     )  # fmt: skip
     state = str(tmp_path / "state.safetensors")
     assert main(["export", str(run.path), "--format", "torch", "--out", state]) == 0

@@ -101,7 +101,7 @@ def test_a_tagger_reads_unknown_words_by_their_features(tmp_path) -> None:
             "task": "tag",
             "data": {"train": write("train.conll", "abcdef"), "valid": write("valid.conll", "ghijkl")},
             "model": {"layer": "rnn", "embedding_size": 8, "hidden_size": 8, "options": options},
-            "training": {"steps": 60, "batch_size": 8, "precision": "float32"},
+            "training": {"baseline": "none", "steps": 60, "batch_size": 8, "precision": "float32"},
             "out": str(tmp_path / "run"),
         }
     )

@@ -64,6 +64,7 @@ def _whole(folder: Path, options: dict[str, Any], training: dict[str, Any]) -> d
             "sequence_length": 16,
             "precision": "float32",
             "learning_rate": 0.01,
+            "baseline": "none",
             **options.get("training", {}),
             **training,
         },

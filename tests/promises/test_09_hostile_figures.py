@@ -253,7 +253,13 @@ def test_the_figures_of_each_class_fit_a_summary(tmp_path: Path) -> None:
     (tmp_path / "data.tsv").write_text("label\ttext\nx\ta b\ny\tc d\n" * 4)
     data = {"train": str(tmp_path / "data.tsv"), "valid": str(tmp_path / "data.tsv")}
     model = {"layer": "rnn", "embedding_size": 4, "hidden_size": 4}
-    config = {"task": "classify", "data": data, "model": model, "training": {"steps": 1}, "out": str(tmp_path / "run")}
+    config = {
+        "task": "classify",
+        "data": data,
+        "model": model,
+        "training": {"baseline": "none", "steps": 1},
+        "out": str(tmp_path / "run"),
+    }
     run = seriatim.train(config)
     assert isinstance(run.summary["valid"]["classes"], dict)
     assert seriatim.load(run.path).summary == run.summary

@@ -88,7 +88,13 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], seriati
                 "data": {"train": files[data], **({"unit": "line"} if task == "mlm" else {})},
                 "tokenizer": {"kind": kind, "vocabulary_size": 300 if kind == "bpe" else None},
                 "model": base | model | {"options": {**model.get("options", {}), **options}},
-                "training": {"steps": 5, "batch_size": 16, "sequence_length": 20, "learning_rate": 0.03},
+                "training": {
+                    "steps": 5,
+                    "batch_size": 16,
+                    "sequence_length": 20,
+                    "learning_rate": 0.03,
+                    "baseline": "none",
+                },
                 "out": str(folder / name.replace(" ", "-")),
             }
             runs[name] = seriatim.train(settings)

@@ -48,7 +48,7 @@ def train(folder: Path, name: str, unit: str, kind: str) -> seriatim.Run:
         "data": {"train": str(text), "unit": unit},
         "tokenizer": {"kind": kind, "vocabulary_size": 300 if kind == "bpe" else None},
         "model": {**sizes, **FAMILIES[name]},
-        "training": {"steps": 1, "batch_size": 4, "sequence_length": 8},
+        "training": {"steps": 1, "batch_size": 4, "sequence_length": 8, "baseline": "none"},
         "out": str(folder / f"{name}-{unit}"),
     }
     with compiling(False):

@@ -38,6 +38,6 @@ def config(folder: Path, out: str, suffix: str = "conll", **options) -> dict:
             "dropout": 0.1,
             "options": {"character_size": 8, "filters": 16, **options},
         },
-        "training": {"epochs": 5, "batch_size": 8, "learning_rate": 0.02, "schedule": "constant"},
+        "training": {"epochs": 5, "batch_size": 8, "learning_rate": 0.02, "schedule": "constant", "baseline": "none"},
         "out": str(folder / out),
     }

@@ -38,7 +38,7 @@ def config(folder: Path, out: str, **options) -> dict:
         "task": "classify",
         "data": {"train": str(folder / "train.tsv"), "valid": str(folder / "valid.tsv")},
         "model": {"layer": "gru", "embedding_size": 12, "hidden_size": 10, "options": options},
-        "training": {"epochs": 6, "batch_size": 16, "learning_rate": 0.02, "schedule": "constant"},
+        "training": {"epochs": 6, "batch_size": 16, "learning_rate": 0.02, "schedule": "constant", "baseline": "none"},
         "out": str(folder / out),
     }
 

@@ -167,5 +167,5 @@ def test_a_run_with_chosen_options_answers_as_it_was_evaluated(tmp_path: Path) -
     task(tmp_path / "train.tsv")
     small = {"embedding_size": 8, "hidden_size": 8}
     settings = {"task": "seq2seq", "data": {"train": str(tmp_path / "train.tsv")}, "model": small}
-    run = seriatim.train({**settings, "training": {"epochs": 1}, "out": str(tmp_path / "run")})
+    run = seriatim.train({**settings, "training": {"baseline": "none", "epochs": 1}, "out": str(tmp_path / "run")})
     assert list(seriatim.load(tmp_path / "run").predict(INFLECTION[0])) == list(run.predict(INFLECTION[0]))

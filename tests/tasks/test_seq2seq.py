@@ -39,7 +39,7 @@ def config(folder: Path, out: str, model: dict | None = None, **options) -> dict
             "options": options,
             **(model or {}),
         },
-        "training": {"epochs": 6, "batch_size": 16, "learning_rate": 0.01, "schedule": "constant"},
+        "training": {"epochs": 6, "batch_size": 16, "learning_rate": 0.01, "schedule": "constant", "baseline": "none"},
         "out": str(folder / out),
     }
 

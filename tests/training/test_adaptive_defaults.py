@@ -95,7 +95,7 @@ def test_a_training_without_a_budget_ends_and_can_be_repeated(tmp_path: Path) ->
         "task": "classify",
         "data": {"train": str(data), "valid": str(data)},
         "model": {"layer": "rnn", "embedding_size": 4, "hidden_size": 4},
-        "training": {"patience": 3},
+        "training": {"baseline": "none", "patience": 3},
     }
     run = seriatim.train({**config, "out": str(tmp_path / "run")})
     assert "3 validations in a row" in run.summary["ended"]

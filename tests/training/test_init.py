@@ -46,7 +46,7 @@ def classifier(folder: Path, init: str | None, out: str = "none", **sections: An
         "task": "classify",
         "data": {"train": str(folder / "few.tsv")},
         "model": {**SIZES, **({"bidirectional": False} if init == "lm" else {})},
-        "training": {"steps": 1, "batch_size": 8, "init": init and str(folder / init)},
+        "training": {"baseline": "none", "steps": 1, "batch_size": 8, "init": init and str(folder / init)},
         "out": str(folder / out),
     }
     return {**settings, **{name: {**settings.get(name, {}), **section} for name, section in sections.items()}}

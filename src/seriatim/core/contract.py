@@ -257,11 +257,10 @@ class RecurrentCell(Stateful):
         """Return a kernel such as cuDNN's, which runs on GPUs and where the equations cannot be compiled, or None."""
         return None
 
-    def expected_growth(self, inputs: Tensor, outputs_before: Tensor) -> float | None:
-        """Return the factor by which a step back multiplies the norm of a gradient, if a theory of the cell says so.
+    def recurrent_matrix(self) -> Tensor | None:
+        """Return the matrix U ``(n, n)`` of a cell h_t = g(W x_t + U h_{t−1} + b); None for other cells.
 
-        ``inputs`` ``(n, input_size)`` are inputs of single steps, ``outputs_before`` ``(n, output_size)`` the outputs
-        of the steps before them. By default None.
+        The page of `inspect` names its spectral radius, the textbook's criterion for a vanishing gradient.
         """
         return None
 

@@ -50,7 +50,7 @@ def flow_section(subject: Subject) -> Content:
         raise InputError("this model has no layers, so that there is no gradient")
     items, name = _measured(subject)
     result = gradient_flow(subject.run, items)
-    if not result.layers or (result.lags < MIN_LAGS and name == GIVEN):
+    if not result.layers:
         if name != GIVEN:
             raise InputError(f"all texts of {name} are too short")
         raise InputError(
@@ -147,28 +147,29 @@ def _caption(layer: LayerFlow) -> str:
     ]
     if ends:
         sentences.append(f"Norms below 1/{1 / SMALLEST:,.0f} of that at k = 1 are not drawn: {' and '.join(ends)}.")
-    return " ".join([*sentences, *_theory(layer)])
+    return " ".join([*sentences, *_jacobians(layer)])
 
 
-def _theory(layer: LayerFlow) -> Iterator[str]:
-    """Yield sentences on the theory of a layer, if there is one, and on what was measured."""
-    after, before, measured = layer.trained_growth, layer.fresh_growth, layer.trained_trend
-    if after is None or before is None:
-        return
-    yield (
-        "The thin lines are the theory of this network: one more step back multiplies the norm by the largest "
-        "singular value of the recurrent matrix times the mean derivative of the activation over these windows, which "
-        f"is {after:.3g} after training and {before:.3g} before."
-    )
-    if measured is None or measured.kind is None:
-        return
-    factor, low, high = _factors(measured)
-    figure = f"the measured factor after training, ×{factor} ({low} to {high}),"
-    if measured.high < after or measured.low > after:
-        which = "smaller" if measured.high < after else "larger"
-        yield f"By contrast, {figure} is {which}; the theory is an estimate from means, not a bound."
-    else:
-        yield f"The interval of {figure} contains it."
+def _jacobians(layer: LayerFlow) -> Iterator[str]:
+    """Yield sentences on the product of the layer's Jacobians and on its recurrent matrix, where they are known."""
+    if layer.trained_product is not None:
+        windows = layer.trained_product.windows
+        along = f"{windows} of these windows (means)" if windows > 1 else "one of these windows"
+        yield (
+            "The thin lines are the largest singular value of the exact product of the layer's own Jacobians "
+            f"∂h_t/∂h_{{t−1}} along {along}, times the norm at k = 1. A gradient that flows only through this state "
+            "is at most so large."
+        )
+    if layer.trained_radius is not None and layer.fresh_radius is not None:
+        sentence = (
+            f"The spectral radius of the recurrent matrix is {layer.trained_radius:.3g} after training and "
+            f"{layer.fresh_radius:.3g} before"
+        )
+        measured = layer.trained_trend
+        if measured is not None and measured.kind is not None:
+            factor, low, high = _factors(measured)
+            sentence += f"; the measured factor after training is {factor} ({low} to {high})"
+        yield f"{sentence}."
 
 
 def _phrases(norms: Sequence[float], trend: Trend | None) -> list[str]:

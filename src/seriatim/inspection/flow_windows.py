@@ -29,7 +29,8 @@ def equal_windows(view: TaskView[nn.Module], items: Sequence[object], *, length:
 
     A running text is cut into stretches that do not overlap. Of single texts, those that are long enough are used, with
     their last tokens; of a source with its target, the first tokens of both. The length is the largest one for which
-    there are ``count`` windows; if that is too short to measure anything, the largest one for a few windows.
+    there are ``count`` windows; if that is too short for a statement, the largest one for a few windows; and if that
+    is too short as well, the largest one for a few texts, or for one: a short text is not cut.
     """
     sequences = [example for item in items for example in view.read(item) if example.inputs]
     positions = learned_positions(view.model)
@@ -54,9 +55,11 @@ def _size(example: Example) -> int:
 
 def _width(sizes: np.ndarray, length: int, count: int, *, windowed: bool) -> int:
     """Return the length of the windows; 0 if there are no two tokens in any text."""
+    longest = min(length, int(sizes.max(initial=0)))
     for windows, least in ((count, MIN_LAGS + 1), (MIN_WINDOWS, MIN_LAGS + 1), (MIN_WINDOWS, 2), (1, 2)):
-        for width in range(min(length, int(sizes.max(initial=0))), least - 1, -1):
-            if (sizes // width if windowed else sizes >= width).sum() >= windows:
+        for width in range(longest, least - 1, -1):
+            is_cut = windowed and least > 2
+            if (sizes // width if is_cut else sizes >= width).sum() >= windows:
                 return width
     return 0
 

@@ -34,9 +34,9 @@ from ..report.theme import new_figure, plain
 from ..runs.run import Run
 from ..training.task_view import TaskView
 from ..training.view_types import Example
-from .flow_theory import expected_growths
 from .flow_windows import equal_windows
 from .gradient_trend import SHARE, Trend, band, lag_below, reach, trend
+from .jacobians import JacobianProduct, jacobian_products, spectral_radii
 from .leaves import leaves
 from .recording import Steps, unrolled
 from .subject import view_of
@@ -54,8 +54,8 @@ class LayerFlow:
     """The norms of one layer from lag 1 on, as means over windows, after training and before it (fresh).
 
     The trends are the rates at which they change; None if the windows are too few or too short. The bands are 95 %
-    intervals of the means, as lists of lower and upper bounds; empty for a single window. The growths are what theory
-    expects one step back to multiply the norms by, where there is a theory; see `RecurrentCell.expected_growth`.
+    intervals of the means, as lists of lower and upper bounds; None for a single window. The products are those of
+    the Jacobians of the layer's own state, and the radii the spectral radii of its recurrent matrix; see `jacobians`.
     """
 
     name: str
@@ -65,8 +65,10 @@ class LayerFlow:
     fresh_trend: Trend | None = None
     trained_band: tuple[list[float], list[float]] | None = None
     fresh_band: tuple[list[float], list[float]] | None = None
-    trained_growth: float | None = None
-    fresh_growth: float | None = None
+    trained_product: JacobianProduct | None = None
+    fresh_product: JacobianProduct | None = None
+    trained_radius: float | None = None
+    fresh_radius: float | None = None
 
     @property
     def reach(self) -> tuple[int | None, int | None]:
@@ -109,7 +111,8 @@ def gradient_flow(run: Run, texts: object, *, lags: int = LAGS, max_windows: int
         return GradientFlow([], 0, 0)
     before = fresh_view(run)
     trained, fresh = (_norms(each, found.examples, lags) for each in (view, before))
-    growths, fresh_growths = (expected_growths(each, _batches(found.examples, BATCH)) for each in (view, before))
+    products, fresh_products = (jacobian_products(each, found.examples) for each in (view, before))
+    radii, fresh_radii = (spectral_radii(each.model) for each in (view, before))
     layers = [
         LayerFlow(
             name,
@@ -119,8 +122,10 @@ def gradient_flow(run: Run, texts: object, *, lags: int = LAGS, max_windows: int
             trend(fresh[name]),
             band(rows),
             band(fresh[name]),
-            growths.get(name),
-            fresh_growths.get(name),
+            products.get(name),
+            fresh_products.get(name),
+            radii.get(name),
+            fresh_radii.get(name),
         )
         for name, rows in trained.items()
         if rows
@@ -221,35 +226,35 @@ def gradient_flow_figure(
 ) -> Figure:
     """Draw norms against lags, with a logarithmic axis for the norms: dashed before training, solid after it.
 
-    Shaded bands are 95 % intervals of the means. Thin black lines, dotted after training, are the theory of the layer,
-    which starts at the norm at lag 1; see `LayerFlow`.
+    Shaded bands are 95 % intervals of the means. Thin black lines, dotted after training, are the norm at lag 1 times
+    that of the exact product of the layer's Jacobians; see `jacobians`.
     If ``relative``, shares of the norm at lag 1 are drawn, to compare layers, and a line marks `SHARE`.
     A single layer has the colour of its ``architecture``, if one is named.
     """
     figure, [[axes]] = new_figure()
     axes.set_yscale("log")
     colours = itertools.cycle([layer_style(architecture)["color"]] if architecture else COLOURS)
-    theories = list[tuple[list[float], str, str]]()
+    products = list[tuple[JacobianProduct, float, str, str]]()
     for layer, colour in zip(layers, colours, strict=False):
         prefix = f"{layer.name}, " if len(layers) > 1 else ""
         curves = (
-            (layer.trained, layer.trained_band, layer.trained_growth, "after training", "-"),
-            (layer.fresh, layer.fresh_band, layer.fresh_growth, "before", "--"),
+            (layer.trained, layer.trained_band, layer.trained_product, "after training", "-"),
+            (layer.fresh, layer.fresh_band, layer.fresh_product, "before", "--"),
         )
-        for norms, intervals, growth, when, dashes in curves:
+        for norms, intervals, product, when, dashes in curves:
             lags, start = np.arange(1, len(norms) + 1), norms[0] or 1.0 if relative else 1.0
             axes.plot(lags, _positive(norms) / start, dashes, color=colour, label=plain(prefix + when))
             if intervals is not None:
                 low, high = (_positive(bounds) / start for bounds in intervals)
                 axes.fill_between(lags, low, high, color=colour, alpha=0.18, linewidth=0)
-            if growth is not None:
-                with np.errstate(over="ignore", under="ignore"):
-                    line = (norms[0] / start * growth ** (lags - 1.0)).tolist()
-                theories.append((line, f"{prefix}theory, {when}", ":" if when == "after training" else "-."))
+            if product is not None:
+                dashes = ":" if when == "after training" else "-."
+                products.append((product, norms[0] / start, f"{prefix}product of Jacobians, {when}", dashes))
     limits = _drawn_range(axes)
-    for line, label, dashes in theories:
-        axes.plot(range(1, len(line) + 1), _positive(line), dashes, color=INK, linewidth=1.0, label=plain(label))
-    axes.set_ylim(limits)  # a theory may leave the range of what was measured
+    for product, scale, label, dashes in products:
+        values = _positive(product.norms) * scale
+        axes.plot(product.lags, values, dashes, color=INK, linewidth=1.0, label=plain(label))
+    axes.set_ylim(limits)  # a product may leave the range of what was measured
     if relative:
         axes.axhline(SHARE, color=SOFT, linewidth=0.8, linestyle=":")
     name = "norm as a share of that at k = 1" if relative else "norm of ∂loss/∂h, k steps back"

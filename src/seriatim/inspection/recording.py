@@ -32,7 +32,7 @@ Changed = tuple[Arguments, dict[str, object]]
 
 @dataclass
 class Steps(Generic[Record]):
-    """The steps of one leaf: the state before the first and after each, and what ``watch`` returned for each.
+    """The steps of one leaf: the state before the first and after each, and what was ``fed`` and recorded at each.
 
     A part of a state that a step does not change is the same tensor. If rows differ in length, the longest comes first,
     and rows that have ended are missing. A leaf that is not causal has inputs ``(batch, time, input_size)`` instead.
@@ -42,6 +42,7 @@ class Steps(Generic[Record]):
     before: State | None = None
     states: list[State] = field(default_factory=list)
     recorded: list[Record] = field(default_factory=list)
+    fed: list[Tensor] = field(default_factory=list)
     inputs: Tensor | None = None
 
 
@@ -166,6 +167,7 @@ class _Unroller(Generic[Record]):
             self.stepping = False
         after = map_state(lambda new, old: new if new is old else _separate(new), after, state)
         self.steps.before = state if self.steps.before is None else self.steps.before
+        self.steps.fed.append(inputs)
         self.steps.states.append(after)
         self.steps.recorded.append(record)
         return outputs, after

@@ -46,16 +46,9 @@ class RNN(TorchCell):
         hidden = self.g(self.w(inputs) + self.u(state))
         return hidden, hidden
 
-    def expected_growth(self, inputs: Tensor, outputs_before: Tensor) -> float:
-        """Return σ_max(U) · mean |g′(a)|, with the mean over the units and the given steps.
-
-        ∂h_t/∂h_{t−1} = diag(g′(a_t)) U with a_t = W x_t + U h_{t−1} + b. Its norm is at most σ_max(U) · max |g′(a_t)|
-        (R. Pascanu, T. Mikolov and Y. Bengio, "On the difficulty of training recurrent neural networks", ICML 2013).
-        """
-        with torch.enable_grad():
-            before = (self.w(inputs) + self.u(outputs_before)).detach().double().requires_grad_()
-            (slopes,) = torch.autograd.grad(self.g(before).sum(), before)
-        return float(torch.linalg.matrix_norm(self.weight_hh_l0.detach().double(), 2) * slopes.abs().mean())
+    def recurrent_matrix(self) -> Tensor:
+        """Return U."""
+        return self.weight_hh_l0
 
     def kernels(self) -> Kernels | None:
         """Return the kernels for `tanh` or `relu`; None for other activations."""
