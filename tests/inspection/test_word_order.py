@@ -21,7 +21,7 @@ from seriatim.inspection.embeddings import (
 )
 from seriatim.inspection.inspection import inspect
 from seriatim.inspection.subject import prepare
-from seriatim.inspection.word_order import SAME, OrderEffect, order_effect
+from seriatim.inspection.word_order import SAME, OrderEffect, _sentence, order_effect
 from seriatim.layers.path_lengths import direct_paths, joined_paths
 from seriatim.models import LanguageModel
 from seriatim.recurrence.obstacles import uncompiled
@@ -49,6 +49,26 @@ def effect_of(inspected, layer: str, monkeypatch: pytest.MonkeyPatch, **options)
     model = LanguageModel(seriatim.layer(layer, 8, 8, **options), run.tokenizer.vocabulary_size).eval()
     monkeypatch.setattr(run, "model", model)
     return order_effect(run, f"{SENTENCE} {SENTENCE}", permutations=4)
+
+
+def test_saturated_attention_is_the_reason_that_earlier_tokens_have_no_effect(
+    inspected, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The score of bare self-attention is x·x: with long vectors, a token attends to its equals alone."""
+    run, text = inspected["lm-words"], f"{SENTENCE} {SENTENCE}"
+    torch.manual_seed(0)
+    model = LanguageModel(seriatim.layer("self-attention", 8, 8), run.tokenizer.vocabulary_size).eval()
+    monkeypatch.setattr(run, "model", model)
+    spread = order_effect(run, text, permutations=4)
+    model.embedding.weight.data.mul_(30)
+    saturated = order_effect(run, text, permutations=4)
+    assert spread.on_itself < 0.95
+    assert spread.without > 1e-3
+    assert saturated.on_itself == pytest.approx(1)
+    assert saturated.without <= SAME
+    assert "softmax" in _sentence(saturated, "the prediction")
+    assert "softmax" not in _sentence(spread, "the prediction")
+    assert effect_of(inspected, "gru", monkeypatch).on_itself is None
 
 
 @pytest.mark.parametrize("name", LAYERS)

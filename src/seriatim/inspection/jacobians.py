@@ -111,7 +111,11 @@ def _times_jacobian(product: Tensor, steps: Steps[None], t: int, row: int, sizes
         _, after = steps.leaf.layer.step(steps.fed[t][row : row + 1].expand(copies, -1), given)
     outputs = [leaf for leaf in state_leaves(after) if leaf.is_floating_point()]
     inputs = [leaf for leaf in state_leaves(given) if leaf.is_floating_point()]
-    ways = [(leaf, part) for leaf, part in zip(outputs, product.split(sizes, dim=1), strict=True) if leaf.requires_grad]
+    ways = [
+        (leaf, part)
+        for leaf, part in zip(outputs, torch.split(product, sizes, dim=1), strict=True)
+        if leaf.requires_grad
+    ]
     if not ways:  # the new state does not depend on the old one
         return torch.zeros_like(product)
     cotangents = [part.reshape(leaf.shape) for leaf, part in ways]

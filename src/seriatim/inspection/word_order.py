@@ -8,7 +8,7 @@ float64, so that rounding does not look like a change.
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -23,7 +23,8 @@ from ..recurrence.obstacles import uncompiled
 from ..report.page import Cell, Part, Prose, Samples, Table
 from ..runs.run import Run
 from ..training.view_types import Example
-from .leaves import BACKWARDS, DECODER, leaves, roots
+from .attention_maps import recorded_attention
+from .leaves import BACKWARDS, DECODER, Leaf, leaves, roots
 from .recording import recorded_results
 from .subject import Content, Subject, view_of
 
@@ -74,6 +75,8 @@ class OrderEffect:
         layers: one for each layer that reads the text, bottom first; none for n-grams.
         path: operations along time from the first token to the last through all layers; None for no path.
         total: number of tokens of the whole text.
+        on_itself: smallest weight, over layers and heads, with which the last token attends to itself and to equal
+            tokens; None if no layer attends.
     """
 
     tokens: tuple[str, ...]
@@ -84,6 +87,7 @@ class OrderEffect:
     layers: list[LayerChange]
     path: int | None
     total: int
+    on_itself: float | None = None
 
     @property
     def change(self) -> Mean:
@@ -127,6 +131,8 @@ def order_effect(
         with recorded_results(readers, lambda result: result[0].detach().cpu()) as recorded:
             shares = torch.cat([view.predictions(batch).double().cpu() for batch in batches])
         alone = view.predictions([example.part([size - 1])]).double().cpu()[0]
+        with recorded_attention(model) as attention:
+            view.predictions([example])
     first, others, layers = shares[0], shares[1:], list[LayerChange]()
     for layer, parts in recorded.items():
         leaf, outputs = readers[layer], torch.cat(parts)
@@ -142,7 +148,16 @@ def order_effect(
         layers,
         _path(tops[0])[0] if tops else None,
         total,
+        _on_itself(example, attention),
     )
+
+
+def _on_itself(example: Example, attention: Mapping[Leaf, Tensor]) -> float | None:
+    """Return the smallest weight of the last token on itself and on equal tokens, over layers and heads."""
+    tokens: list[int | str] = list(example.words or example.inputs)
+    equal = torch.tensor([token == tokens[-1] for token in tokens])
+    last = [weights[0, :, -1, -len(tokens) :] for leaf, weights in attention.items() if not leaf.decodes]
+    return min((float(weights[:, equal].sum(1).min()) for weights in last), default=None)
 
 
 def _orders(example: Example, count: int, seed: int) -> list[np.ndarray]:
@@ -213,7 +228,13 @@ def order_section(subject: Subject) -> Content:
 
 def _sentence(effect: OrderEffect, prediction: str) -> str:
     if effect.invariant and effect.without <= SAME:
-        return f"The tokens before the last have no effect on {prediction}, whatever their order."
+        sentence = f"The tokens before the last have no effect on {prediction}, whatever their order"
+        if effect.on_itself is None or effect.on_itself < 1 - SAME:
+            return f"{sentence}."
+        return (
+            f"{sentence}: the softmax of the attention is saturated. The score of the last token with itself is so "
+            "much larger than those with other tokens that it attends to itself alone."
+        )
     if effect.invariant:
         return (
             f"The order of the tokens before the last has no effect on {prediction}: the model treats them as a set. "
