@@ -1,14 +1,28 @@
-"""Tensors of which every rank has a part (`torch.distributed.tensor.DTensor`), and ordinary ones alike."""
+"""Tensors of which every rank has a part (`torch.distributed.tensor.DTensor`), and ordinary ones alike.
+
+The import of that module takes a third of the time in which a command starts, so that only a training on ranks does it.
+"""
+
+import sys
+from typing import TYPE_CHECKING, TypeGuard
 
 from torch import Tensor
-from torch.distributed.tensor import DTensor
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
+
+
+def is_sharded(value: Tensor) -> "TypeGuard[DTensor]":
+    """Return whether this rank has only a part of a tensor."""
+    module = sys.modules.get("torch.distributed.tensor")  # without which there are no such tensors
+    return module is not None and isinstance(value, module.DTensor)
 
 
 def local_part(value: Tensor) -> Tensor:
     """Return the part of a tensor that this rank has."""
-    return value.to_local() if isinstance(value, DTensor) else value
+    return value.to_local() if is_sharded(value) else value
 
 
 def whole_tensor(value: Tensor) -> Tensor:
     """Return a tensor in one piece; every rank calls this."""
-    return value.full_tensor() if isinstance(value, DTensor) else value
+    return value.full_tensor() if is_sharded(value) else value

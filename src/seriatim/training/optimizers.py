@@ -5,13 +5,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 
 from ..config import Config, Training
 from ..core.contract import Stateful
 from ..core.errors import InputError, TrainingError
 from ..core.state import State, state_leaves
-from ..distributed.sharded_tensors import local_part, whole_tensor
+from ..distributed.sharded_tensors import is_sharded, local_part, whole_tensor
 from ..layers import find, split_names
 from ..storage.parameter_names import with_present_names
 from ..storage.weights import is_finite
@@ -44,7 +43,7 @@ def make_optimizer(model: nn.Module, config: Training) -> torch.optim.Optimizer:
     rate = config.learning_rate
     assert rate is not None  # the default is filled in
     if config.optimizer == "sgd":
-        is_whole = not any(isinstance(parameter, DTensor) for parameter in matrices + others)
+        is_whole = not any(is_sharded(parameter) for parameter in matrices + others)
         return torch.optim.SGD(groups, lr=rate, fused=is_whole)  # PyTorch cannot fuse it for parts of parameters
     kind = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam
     return kind(groups, lr=rate, fused=True)

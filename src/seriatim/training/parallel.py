@@ -14,16 +14,12 @@ from contextlib import contextmanager, nullcontext
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import DTensor, distribute_tensor
-from torch.nn.parallel import DistributedDataParallel
 
 from ..config import Training
 from ..core.auxiliary_losses import collect
 from ..core.state import OutputsAndState, State, map_state
 from ..distributed.ranks import Ranks
-from ..distributed.sharded_tensors import whole_tensor
+from ..distributed.sharded_tensors import is_sharded, whole_tensor
 from ..layers.stack import MemoryStack, Stack
 from .task import AnyTask
 from .task_data import TaskBatch
@@ -87,6 +83,8 @@ class DataParallel(Parallel):
     """Every rank has the whole model."""
 
     def __init__(self, loss: TaskLoss) -> None:
+        from torch.nn.parallel import DistributedDataParallel  # slow to import
+
         super().__init__(loss)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # modules have constants only, which need no broadcast
@@ -117,6 +115,9 @@ class FullySharded(Parallel):
     """
 
     def __init__(self, loss: TaskLoss, ranks: Ranks) -> None:
+        from torch.distributed.device_mesh import init_device_mesh  # slow to import
+        from torch.distributed.fsdp import fully_shard
+
         super().__init__(loss)
         self.replica = copy.deepcopy(loss.model) if ranks.leads else None
         device = next(loss.parameters()).device.type
@@ -162,6 +163,8 @@ class FullySharded(Parallel):
 
     def place(self, name: str, value: Tensor) -> Tensor:
         """Return the part of this rank; see `Parallel.place`."""
+        from torch.distributed.tensor import DTensor, distribute_tensor  # slow to import
+
         parameter = self.loss.model.get_parameter(name)
         assert isinstance(parameter, DTensor)
         if value.shape != parameter.shape:  # the number of steps
@@ -171,7 +174,7 @@ class FullySharded(Parallel):
 
 def copy_views(layer: nn.Module, _: object, results: OutputsAndState) -> OutputsAndState:
     """Return the results of a layer, and copies of those that share the memory of a parameter, which is freed."""
-    gathered = (parameter for parameter in layer.parameters() if not isinstance(parameter, DTensor))
+    gathered = (parameter for parameter in layer.parameters() if not is_sharded(parameter))
     freed = {parameter.untyped_storage().data_ptr() for parameter in gathered}
     return map_state(lambda leaf: leaf.clone() if leaf.untyped_storage().data_ptr() in freed else leaf, results)
 
