@@ -156,14 +156,14 @@ def _jacobians(layer: LayerFlow) -> Iterator[str]:
         windows = layer.trained_product.windows
         along = f"{windows} of these windows (means)" if windows > 1 else "one of these windows"
         yield (
-            "The thin lines are the largest singular value of the exact product of the layer's own Jacobians "
-            f"∂h_t/∂h_{{t−1}} along {along}, times the norm at k = 1. A gradient that flows only through this state "
-            "is at most so large."
+            "The thin lines are the largest singular value of the exact product of the layer's own Jacobians, each of "
+            f"a state with respect to the one before, along {along}, times the norm at k = 1. A gradient that flows "
+            "through this state alone cannot be larger."
         )
     if layer.trained_radius is not None and layer.fresh_radius is not None:
         sentence = (
             f"The spectral radius of the recurrent matrix is {layer.trained_radius:.3g} after training and "
-            f"{layer.fresh_radius:.3g} before"
+            f"{layer.fresh_radius:.3g} before it"
         )
         measured = layer.trained_trend
         if measured is not None and measured.kind is not None:

@@ -47,6 +47,8 @@ BATCH, GROWING_BATCH = 16, 2
 """Windows differentiated at once; fewer if states grow, since the states of all steps are held until then."""
 SMALLEST = 1e-9
 """Share of the norm at lag 1 below which norms are not drawn."""
+WIDENED = 1e4
+"""Largest factor by which the range of norms is widened for products of Jacobians, which can be much larger."""
 
 
 @dataclass(frozen=True)
@@ -250,11 +252,13 @@ def gradient_flow_figure(
             if product is not None:
                 dashes = ":" if when == "after training" else "-."
                 products.append((product, norms[0] / start, f"{prefix}product of Jacobians, {when}", dashes))
-    limits = _drawn_range(axes)
+    low, high = _drawn_range(axes)
+    widest = 1.0
     for product, scale, label, dashes in products:
         values = _positive(product.norms) * scale
         axes.plot(product.lags, values, dashes, color=INK, linewidth=1.0, label=plain(label))
-    axes.set_ylim(limits)  # a product may leave the range of what was measured
+        widest = max([widest, *(values[np.isfinite(values)] / high)])
+    axes.set_ylim(low, high * min(widest * 1.5 if widest > 1 else 1, WIDENED))
     if relative:
         axes.axhline(SHARE, color=SOFT, linewidth=0.8, linestyle=":")
     name = "norm as a share of that at k = 1" if relative else "norm of ∂loss/∂h, k steps back"
