@@ -49,6 +49,15 @@ def test_attributes() -> None:
     assert sum(map(len, by_kind)) == len(set(used.tolist()))
 
 
+def test_any_character_can_be_a_word() -> None:
+    """Also NUL, of which a word of control characters consists, and characters that Unicode does not assign."""
+    words = [count * chr(point) for point in (*range(0x300), *range(0x300, 0x110000, 999)) for count in (1, 3)]
+    keys = find_attributes(words)
+    for i in range(0, len(words), 53):
+        assert np.array_equal(find_attributes([words[i]])[0], keys[i])
+    assert len(np.unique(keys[:, 0])) == len(words)  # as they are written
+
+
 class _Quadratic:
     """‖A w − t‖² / 2, whose minimum is known."""
 

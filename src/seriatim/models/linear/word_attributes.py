@@ -89,4 +89,4 @@ def _class(character: str) -> str:
 
 @functools.lru_cache(maxsize=1 << 14)
 def _without_repetitions(shape: str) -> str:
-    return "".join(now for before, now in zip(f"\0{shape}", shape, strict=False) if now != before)
+    return "".join(now for before, now in zip(["", *shape], shape, strict=False) if now != before)
