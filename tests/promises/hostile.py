@@ -1,7 +1,12 @@
-"""Well-formed files of every kind, and what can happen to them: bytes and lines flipped, lost, doubled, put in."""
+"""Well-formed files of every kind, and what can happen to them: bytes and lines flipped, lost, doubled, put in.
+
+Also what can stand in the place of a file: a pipe, a folder, a device, links, and content without an end or a meaning.
+"""
 
 import json
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from hypothesis import strategies as st
@@ -163,3 +168,36 @@ def pairs_of_texts(draw: st.DrawFn, kind: str) -> bytes:
     pairs = draw(st.lists(st.tuples(LINE, LINE), min_size=1, max_size=4))
     lines = [json.dumps({"source": s, "target": t}) if kind == "jsonl" else f"{s}\t{t}" for s, t in pairs]
     return encoded(lines, draw(ENDS))
+
+
+LARGE = 200 << 20
+
+
+def _pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def _large(path: Path) -> None:
+    with path.open("wb") as file:
+        file.write(b'{"a": [')
+        file.truncate(LARGE)
+
+
+PLACED: dict[str, Callable[[Path], object]] = {
+    "a pipe": _pipe,
+    "a folder": Path.mkdir,
+    "zeros without end": lambda path: path.symlink_to("/dev/zero"),
+    "a link to a pipe": lambda path: (_pipe(path.with_name("pipe")), path.symlink_to("pipe")),
+    "a link to a folder": lambda path: path.symlink_to("/tmp"),
+    "a link to itself": lambda path: path.symlink_to(path),
+    "a link to nothing": lambda path: path.symlink_to("nothing"),
+    "a link elsewhere": lambda path: path.symlink_to("/etc/passwd"),
+    "a large file": _large,
+    "deep lists": lambda path: path.write_text("[" * 100_000),
+    "deep objects": lambda path: path.write_text('{"kind":' * 100_000),
+    "a number": lambda path: path.write_text("1" * 10_000),
+    "null": lambda path: path.write_text("null"),
+    "other bytes": lambda path: path.write_bytes(bytes(range(256))),
+}
+"""What stands where a file should."""
+NOT_REGULAR = ("a pipe", "a folder", "zeros without end", "a link to a pipe", "a link to a folder")

@@ -1,9 +1,7 @@
 """A folder that is no run, however it is made, is refused in one line, within the memory of a good one."""
 
 import json
-import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,46 +14,16 @@ from seriatim.training.metrics_log import MetricsLog
 
 from ..conftest import small_config
 from . import saved
+from .hostile import NOT_REGULAR, PLACED
 from .judge import refuse
 
 FILES = ("config.yaml", "tokenizer.json", "labels.json", "target.json", "summary.json", "model.safetensors")
 KEPT = ("manifest.json", "progress.json", "model.safetensors", "optimizer.safetensors", "state.safetensors")
-LARGE = 200 << 20
 
 
 @pytest.fixture(scope="module")
 def run(texts, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return seriatim.train(small_config(texts, tmp_path_factory.mktemp("good") / "run", training={"steps": 2})).path
-
-
-def _pipe(path: Path) -> None:
-    os.mkfifo(path)
-
-
-def _large(path: Path) -> None:
-    with path.open("wb") as file:
-        file.write(b'{"a": [')
-        file.truncate(LARGE)
-
-
-PLACED: dict[str, Callable[[Path], object]] = {
-    "a pipe": _pipe,
-    "a folder": Path.mkdir,
-    "zeros without end": lambda path: path.symlink_to("/dev/zero"),
-    "a link to a pipe": lambda path: (_pipe(path.with_name("pipe")), path.symlink_to("pipe")),
-    "a link to a folder": lambda path: path.symlink_to("/tmp"),
-    "a link to itself": lambda path: path.symlink_to(path),
-    "a link to nothing": lambda path: path.symlink_to("nothing"),
-    "a link elsewhere": lambda path: path.symlink_to("/etc/passwd"),
-    "a large file": _large,
-    "deep lists": lambda path: path.write_text("[" * 100_000),
-    "deep objects": lambda path: path.write_text('{"kind":' * 100_000),
-    "a number": lambda path: path.write_text("1" * 10_000),
-    "null": lambda path: path.write_text("null"),
-    "other bytes": lambda path: path.write_bytes(bytes(range(256))),
-}
-"""What stands where a file should."""
-NOT_REGULAR = ("a pipe", "a folder", "zeros without end", "a link to a pipe", "a link to a folder")
 
 
 def test_what_is_no_file_of_a_run_is_named(run, tmp_path: Path) -> None:

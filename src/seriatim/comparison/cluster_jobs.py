@@ -20,6 +20,7 @@ from ..distributed.clusters import tell_cluster, threads_of_worker
 from ..evaluation.intervals import Metrics
 from ..runs.child_process import Stopped, run_module
 from ..storage.lock import refuse_locked
+from ..storage.safe_files import open_regular
 
 SESSION = ".seriatim-cluster"
 """A file in the folder of a comparison while workers of a cluster train for it; it holds the key of the session."""
@@ -58,8 +59,9 @@ class ClusterSession:
         The file is opened each time, because network file systems check then, and not later, whether it still exists.
         """
         try:
-            return self.path.read_text(encoding="utf-8") == self.key
-        except FileNotFoundError:
+            with open(open_regular(self.path), encoding="utf-8") as file:
+                return file.read(len(self.key) + 1) == self.key
+        except (FileNotFoundError, ValueError):  # ValueError: not a file, or not text
             return False
         except OSError:  # of the network, which may recover
             return True

@@ -1,6 +1,5 @@
 """A row of a comparison: everything that is measured of one trained run, and samples of what it writes or answers."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import islice
@@ -14,6 +13,7 @@ from ..data.tokenizers import END
 from ..evaluation.intervals import Metrics
 from ..inspection.cost import costs, evenly
 from ..runs.run import Run
+from ..training.metrics_log import read_metrics
 from ..training.task_data import TaskData
 from ..version import __version__
 from .distances import distances
@@ -127,8 +127,7 @@ def _curves(run: Run, keys: Sequence[str]) -> Metrics:
     Where there are more than `POINTS` losses, neighbours are averaged. Tokens and seconds of training before a
     validation are interpolated.
     """
-    path, multiplied = run.path / "metrics.jsonl", multiplied_parameters(run.model)
-    records = list(map(json.loads, path.read_text(encoding="utf-8").splitlines())) if path.exists() else []
+    records, multiplied = read_metrics(run.path), multiplied_parameters(run.model)
     trained = [record for record in records if record.get("kind") == "train"]
     steps, tokens, seconds = zip((0, 0, 0.0), *map(_time, trained), strict=True)
     losses = [record for record in trained if record["loss"] is not None]

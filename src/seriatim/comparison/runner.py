@@ -1,6 +1,5 @@
 """Run a plan: train its rows, one after another or several at a time, tell the progress, and keep what is finished."""
 
-import json
 import shlex
 import sys
 import time
@@ -14,11 +13,12 @@ from ..evaluation.intervals import Metrics
 from ..report.notebook_display import framed
 from ..runs.child_process import Stopped
 from ..storage.atomic_files import to_json, write_whole
+from ..storage.safe_files import read_json
 from .assemble import assemble
 from .comparison_progress import ComparisonProgress, ComparisonReporter, PresentTraining
 from .dispatch import Workers, WorkersLostError, run_jobs
 from .learning_rate_trials import Trials, best_rate, trials_left
-from .plan import REPORT, Plan, is_counted, read_row
+from .plan import MAX_BYTES, REPORT, Plan, is_counted, read_row
 from .results import Results
 from .worker import WorkerJob
 
@@ -81,7 +81,8 @@ class Runner:
         """Train what is not trained yet, and write the results; errors are those of `seriatim.compare`."""
         started, before = time.perf_counter(), 0.0
         with suppress(OSError, ValueError, KeyError, TypeError):
-            before = float(json.loads((self.folder / "results.json").read_text(encoding="utf-8"))["seconds"])
+            results = read_json(self.folder / "results.json", max_bytes=MAX_BYTES, remedy="remove it")
+            before = float(results["seconds"])
         write_whole(self.folder / "comparison.yaml", self.plan.to_yaml())
         self._plan_trainings()
         self.reporter.begin(self.plan, self.progress)

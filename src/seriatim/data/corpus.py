@@ -5,7 +5,6 @@ A text need not fit in memory: it is encoded piece by piece, and training reads 
 
 import hashlib
 import itertools
-import json
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,7 +15,7 @@ from typing import TypeVar
 import numpy as np
 
 from ..config import Tokenizer as TokenizerConfig
-from ..storage.disk_cache import complete, find, intact
+from ..storage.disk_cache import complete, find, intact, make_folder, read_entry, read_facts
 from ..storage.resumable_cache import cached_in_parts
 from .block_encoding import id_type
 from .encoding import BLOCK, PARALLEL_BYTES, measure, no_text, write_encoded, write_words
@@ -134,7 +133,7 @@ def encode_corpus(sources: Sequence[Source], tokenizer: Tokenizer, *, unit: str)
     """
 
     def read(folder: Path) -> Corpus:
-        statistics = Statistics(**json.loads((folder / "statistics.json").read_text()))
+        statistics = Statistics(**read_facts(folder / "statistics.json"))
         ids = np.memmap(folder / "ids.bin", dtype=id_type(tokenizer), mode="r")
         ends = np.memmap(folder / "ends.bin", dtype=np.int64, mode="r") if unit == "line" else None
         if len(ids) != statistics.tokens or (ends is not None and len(ends) != statistics.documents):
@@ -162,7 +161,7 @@ def fit_corpus_tokenizer(sources: Sequence[Source], config: TokenizerConfig, *, 
     def write(folder: Path) -> None:
         if config.kind == "word":  # the text is read once for the tokenizer and the encoded text
             encoded = folder / "encoded"
-            encoded.mkdir(exist_ok=True)
+            make_folder(encoded)
             tokenizer = write_words(encoded, sources, config, unit=unit, content=content)
             corpus = folder.parent / _folder(_corpus_key(tokenizer, unit, content.digest))
             if not intact(corpus):
@@ -246,12 +245,7 @@ def _open_cached(
     def waiting() -> None:
         report(f"waiting for another process that reads {name_text(sources)}", 0.0)
 
-    folder = cached_in_parts(name, write, waiting)
-    try:
-        return read(folder)
-    except (OSError, ValueError, TypeError):
-        shutil.rmtree(folder, ignore_errors=True)
-        return read(cached_in_parts(name, write, waiting))
+    return read_entry(lambda: cached_in_parts(name, write, waiting), read)
 
 
 def _tokenizer_folder(config: TokenizerConfig, unit: str, content: Content) -> str:

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import BinaryIO, NamedTuple, TypeVar, cast
 
 from ..core.errors import InputError
-from ..storage.disk_cache import cached
+from ..storage.disk_cache import cached, read_entry, read_facts
 from .readers import UNREADABLE, Source, is_compressed, unreadable
 from .reading_progress import ReadingProgress
 
@@ -132,7 +132,7 @@ def remembered(kind: str, sources: Sequence[Source], read: Callable[[], Facts]) 
             raise changed(sources)
         (folder / f"{kind}.json").write_text(json.dumps(facts))
 
-    known: Facts = json.loads((cached(name, write) / f"{kind}.json").read_text())
+    known: Facts = read_entry(lambda: cached(name, write), lambda folder: read_facts(folder / f"{kind}.json"))
     return known
 
 

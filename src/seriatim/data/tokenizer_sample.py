@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ..config import Tokenizer as TokenizerConfig
 from ..core.errors import InputError
+from ..storage.disk_cache import read_facts
 
 SAMPLED = ("bpe", "unigram")
 """The kinds of tokenizers that are learned from a part of a large text."""
@@ -92,7 +93,7 @@ def describe_sample(folder: Path | None, config: TokenizerConfig, total: int) ->
     if bound == total:
         return ""
     try:
-        sizes = {} if folder is None else json.loads((folder / FILE).read_text())
+        sizes = {} if folder is None else read_facts(folder / FILE)
         taken, read = in_words(sizes["taken"]), in_words(sizes["read"])
     except (OSError, ValueError, KeyError, TypeError):
         taken, read = f"at most {in_words(bound)}", in_words(total)

@@ -1,5 +1,6 @@
 """Reads the vocabulary of a state dictionary of `torch.nn`, and says which of its rows is which token here."""
 
+import json
 import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -100,7 +101,7 @@ def _from_library(path: Path, content: Fields, size: int, end: str | None) -> So
 
     try:
         before, normalizer = content.get("pre_tokenizer") or {}, (content.get("normalizer") or {}).get("type")
-        ids = tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8")).get_vocab()
+        ids = tokenizers.Tokenizer.from_str(json.dumps(content)).get_vocab()
         if content["model"].get("type") == "WordLevel" and normalizer in (None, "Lowercase"):
             by_character = before.get("type") == "Split" and before["pattern"] == {"Regex": CHARACTER}
             if by_character or before.get("type") == "WhitespaceSplit":

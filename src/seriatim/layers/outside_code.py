@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from ..core.contract import Architecture
 from ..core.errors import InputError, nearest
+from ..storage.safe_files import open_regular
 from .registry import is_architecture, place_of
 
 PREFIX = "seriatim_code_"
@@ -135,9 +136,11 @@ def attribute(module: ModuleType, qualname: str) -> object | None:
 def digest_of(path: str | Path) -> str:
     """Return the SHA-256 digest of a file, in hexadecimal, or raise InputError if it cannot be read."""
     try:
-        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}); restore the file") from None
+        with open(open_regular(Path(path)), "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"{path}: cannot be read ({reason}); restore the file") from None
 
 
 def refuse_while_importing(call: str) -> None:

@@ -4,7 +4,11 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
+from ..core.errors import InputError
+from ..storage.safe_files import read_text
+
 HEIGHT = 700  # height of a page in a notebook, in pixels
+MAX_BYTES = 1 << 28  # size of a page
 
 
 def framed(path: Path, lines: Sequence[str] = ()) -> str:
@@ -15,8 +19,8 @@ def framed(path: Path, lines: Sequence[str] = ()) -> str:
         lines: the main results, which are shown instead if the page cannot be read.
     """
     try:
-        page = path.read_text(encoding="utf-8")
-    except OSError:
+        page = read_text(path, max_bytes=MAX_BYTES, remedy="write it again")
+    except InputError:
         items = "".join(f"<li>{escape(line)}</li>" for line in lines)
         return f"<p>{escape(str(path))} cannot be read.</p><ul>{items}</ul>"
     return (

@@ -5,17 +5,19 @@ case, and only on the machine of the failure. Therefore a run records the job th
 """
 
 import os
-from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
 from ..config import Config
+from ..core.errors import InputError
 from ..storage.atomic_files import remove, write_whole
+from ..storage.safe_files import read_text
 from ..training.run_files import has_begun, is_run
 from .identity import read_config
 
 JOB = ".torchrun"
 """The file of a run with the name of the job that has begun it."""
+MAX_NAME_BYTES = 1 << 16
 CHOSEN = (None, "auto")
 """Values for which a training chooses others."""
 Beginning = Literal["new", "again", "resume"]
@@ -49,9 +51,10 @@ def _present_job() -> str:
 
 
 def _is_of_this_job(folder: Path) -> bool:
-    name = ""
-    with suppress(OSError, UnicodeDecodeError):
-        name = (folder / JOB).read_text(encoding="utf-8")
+    try:
+        name = read_text(folder / JOB, max_bytes=MAX_NAME_BYTES, remedy="remove it")
+    except InputError:  # usually there is none
+        return False
     return bool(name) and name == _present_job()
 
 

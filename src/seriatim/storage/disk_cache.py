@@ -11,9 +11,11 @@ import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any, TypeVar
 
 from ..core.errors import InputError, TrainingError
-from .atomic_files import PARTIAL, flush, write_whole
+from .atomic_files import PARTIAL, flush, remove, write_whole
+from .safe_files import open_regular, read_json
 
 DAY = 24 * 60 * 60
 CHECKSUMS = "checksums.json"
@@ -22,7 +24,9 @@ SCRATCH = ".scratch"
 """The ending of files that serve to continue a folder, and are removed as soon as it is an entry of the cache."""
 LOCKS = "locks"
 BLOCK = 1 << 20  # the number of bytes that are read at once
+MAX_JSON_BYTES = 1 << 26  # the size of a JSON file of the cache
 _told: set[str] = set()  # the reasons for a temporary folder that the user was told
+Value = TypeVar("Value")
 
 
 def named_folder() -> Path | None:
@@ -101,18 +105,53 @@ def cached(name: str, make: Callable[[Path], None]) -> Path:
     return folder
 
 
+def read_entry(find_or_make: Callable[[], Path], read: Callable[[Path], Value]) -> Value:
+    """Return what ``read`` makes of a folder of the cache; one that it cannot read is made again, with a warning.
+
+    Args:
+        find_or_make: returns the folder, as `cached` does.
+        read: reads it; OSError, ValueError, TypeError and KeyError mean that it cannot.
+    """
+    folder = find_or_make()
+    try:
+        return read(folder)
+    except (OSError, ValueError, TypeError, KeyError):
+        _discard(folder, folder)
+        return read(find_or_make())
+
+
+def read_facts(path: Path) -> Any:
+    """Return the value of a JSON file of the cache; raise InputError if it cannot be read."""
+    return read_json(path, max_bytes=MAX_JSON_BYTES, remedy="remove this folder of the cache")
+
+
 def intact(folder: Path) -> bool:
-    """Return whether a folder of the cache exists; a damaged one is removed with a warning."""
-    if not folder.is_dir():
-        return False
-    damaged = damage(folder)
-    if damaged is None:
-        _remove_scratch(folder)  # of a process that was killed just before it did this
-        return True
-    if damaged != CHECKSUMS:  # folders of earlier versions have no checksums
-        warnings.warn(f"{folder / damaged}: damaged; this entry of the cache is built again", stacklevel=4)
-    shutil.rmtree(folder, ignore_errors=True)
+    """Return whether a folder of the cache exists. What is damaged, or no folder at all, is removed with a warning."""
+    if folder.is_dir():
+        damaged = damage(folder)
+        if damaged is None:
+            _remove_scratch(folder)  # of a process that was killed just before it did this
+            return True
+        is_told = os.path.lexists(folder / CHECKSUMS)  # folders of earlier versions have no checksums
+        _discard(folder, folder / damaged if is_told else None)
+    elif os.path.lexists(folder):
+        _discard(folder, folder)
     return False
+
+
+def _discard(folder: Path, damaged: Path | None) -> None:
+    """Remove an entry of the cache, and say so if a damaged file is given."""
+    if damaged is not None:
+        warnings.warn(f"{damaged}: damaged; this entry of the cache is built again", stacklevel=5)
+    with suppress(OSError):  # another process may be removing it
+        remove(folder)
+
+
+def make_folder(path: Path) -> None:
+    """Create a folder of the cache if it is missing; a file, a link or a pipe of this name is removed."""
+    if path.is_symlink() or not path.is_dir():
+        path.unlink(missing_ok=True)
+    path.mkdir(exist_ok=True)
 
 
 def complete(folder: Path, partial: Path, make: Callable[[Path], None]) -> None:
@@ -146,15 +185,16 @@ def remove_old(cache: Path) -> None:
     """Remove the folders that killed processes left incomplete a day ago or earlier."""
     for old in cache.glob(f"*{PARTIAL}"):
         with suppress(OSError):  # another process may be renaming it
-            latest = max(path.stat().st_mtime for path in (old, *old.rglob("*")))
+            inside = () if old.is_symlink() else old.rglob("*")
+            latest = max(path.lstat().st_mtime for path in (old, *inside))
             if time.time() - latest > DAY:
-                shutil.rmtree(old)
+                remove(old)
 
 
 def lock_of(partial: Path) -> Path:
     """Return the lock of an incomplete folder of the cache; it is an empty file that is never removed."""
     folder = partial.parent / LOCKS
-    folder.mkdir(exist_ok=True)
+    make_folder(folder)
     return folder / partial.name
 
 
@@ -164,16 +204,21 @@ def seal(folder: Path) -> None:
 
 
 def damage(folder: Path) -> str | None:
-    """Return the first file of a folder that is missing, unknown or changed; None if there is none."""
+    """Return the first file of a folder that is missing, unknown or changed; None if there is none.
+
+    Only regular files below the folder are opened, whatever the list of checksums names.
+    """
     try:
-        expected: dict[str, int] = dict(json.loads((folder / CHECKSUMS).read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
+        expected, found = read_facts(folder / CHECKSUMS), set(_files(folder))
+    except (InputError, OSError):
         return CHECKSUMS
-    for name in sorted({*expected, *_files(folder)}):
+    if not isinstance(expected, dict):
+        return CHECKSUMS
+    for name in sorted(expected.keys() | found):
         try:
-            if _checksum(folder / name) != expected.get(name):
+            if name not in found or _checksum(folder / name) != expected.get(name):
                 return name
-        except OSError:
+        except (OSError, ValueError):
             return name
     return None
 
@@ -185,14 +230,15 @@ def _remove_scratch(folder: Path) -> None:
 
 
 def _files(folder: Path) -> list[str]:
-    """Return the files of a folder that last, except the checksums, by their paths within the folder."""
-    files = (path for path in folder.rglob("*") if path.is_file() and path.suffix != SCRATCH and path.name != CHECKSUMS)
-    return sorted(path.relative_to(folder).as_posix() for path in files)
+    """Return what lasts in a folder, except folders and the checksums, by the paths within the folder."""
+    files = (path for path in folder.rglob("*") if not stat.S_ISDIR(path.lstat().st_mode))
+    lasting = (path for path in files if path.suffix != SCRATCH and path.name != CHECKSUMS)
+    return sorted(path.relative_to(folder).as_posix() for path in lasting)
 
 
 def _checksum(path: Path) -> int:
     checksum = 0
-    with path.open("rb") as file:
+    with open(open_regular(path), "rb") as file:
         while block := file.read(BLOCK):
             checksum = zlib.crc32(block, checksum)
     return checksum

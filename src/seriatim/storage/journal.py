@@ -1,10 +1,12 @@
 """Files that grow part by part, with a journal of the parts: what a killed process wrote whole is used again.
 
 Every part is appended to the files first and to the journal afterwards, with its sizes and checksums. A part that is
-not in the journal, or that differs from its checksums, is cut off when the files are opened again.
+not in the journal, or that differs from its checksums, is cut off when the files are opened again. So is everything
+after a line of the journal that differs from its own checksum.
 """
 
 import json
+import os
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
@@ -13,8 +15,10 @@ from types import TracebackType
 from typing import BinaryIO
 
 from .disk_cache import SCRATCH
+from .safe_files import open_regular
 
 JOURNAL = f"journal{SCRATCH}"
+MAX_LINE = 1 << 20  # the number of bytes of a line of the journal
 
 
 class JournaledFiles:
@@ -64,8 +68,8 @@ class JournaledFiles:
         sizes = {name: self.sizes[name] + len(contents[name]) for name in self.names}
         for name in self.names:
             self._write(name, contents[name])
-        entry = {"part": part, "sizes": sizes, "checksums": checksums, "facts": facts}
-        self._write(JOURNAL, json.dumps(entry).encode() + b"\n")
+        entry = json.dumps({"part": part, "sizes": sizes, "checksums": checksums, "facts": facts}).encode()
+        self._write(JOURNAL, b"%08x %s\n" % (zlib.crc32(entry), entry))
         self.parts.append(part)
         self.facts, self.sizes = facts, sizes
 
@@ -84,25 +88,27 @@ class JournaledFiles:
     def _read_whole_parts(self) -> int:
         """Read the journal up to the first part that is missing or damaged, and return the bytes of these lines."""
         try:
-            first, *lines = (self.folder / JOURNAL).read_bytes().splitlines(keepends=True)
-            if first.decode() != f"{self._first_line}\n":
-                return 0
             with ExitStack() as stack:
-                files = {name: stack.enter_context((self.folder / name).open("rb")) for name in self.names}
-                return len(first) + sum(map(len, self._whole_lines(lines, files)))
-        except (OSError, ValueError):  # a missing or empty file
+                journal, *files = (
+                    stack.enter_context(open(open_regular(self.folder / name), "rb")) for name in (JOURNAL, *self.names)
+                )
+                if (first := journal.readline(MAX_LINE)) != f"{self._first_line}\n".encode():
+                    return 0
+                lines = iter(lambda: journal.readline(MAX_LINE), b"")
+                return len(first) + sum(map(len, self._whole_lines(lines, dict(zip(self.names, files, strict=True)))))
+        except (OSError, ValueError, TypeError, KeyError, RecursionError):  # a missing file, or one of another program
             return 0
 
-    def _whole_lines(self, lines: list[bytes], files: Mapping[str, BinaryIO]) -> Iterator[bytes]:
+    def _whole_lines(self, lines: Iterator[bytes], files: Mapping[str, BinaryIO]) -> Iterator[bytes]:
         for line in lines:
-            try:
-                entry = json.loads(line)
-                sizes, checksums = entry["sizes"], entry["checksums"]
-            except (ValueError, KeyError, TypeError):  # the last line may be incomplete
+            checksum, _, text = line.removesuffix(b"\n").partition(b" ")
+            if not line.endswith(b"\n") or checksum != b"%08x" % zlib.crc32(text):
                 return
+            entry = json.loads(text)
+            sizes, checksums = entry["sizes"], entry["checksums"]
             for name, file in files.items():
                 added = sizes[name] - self.sizes[name]
-                content = file.read(added)
+                content = file.read(added) if sizes[name] <= os.fstat(file.fileno()).st_size else b""
                 if len(content) < added or zlib.crc32(content) != checksums[name]:
                     return
             self.parts.append(entry["part"])

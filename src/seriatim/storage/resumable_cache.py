@@ -5,6 +5,7 @@ at a time.
 """
 
 import shutil
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from filelock import FileLock, Timeout
 
 from ..core.errors import InputError, UnreadableError
 from .atomic_files import PARTIAL
-from .disk_cache import SCRATCH, cache_folder, cached, complete, find, intact, lock_of, remove_old
+from .disk_cache import SCRATCH, cache_folder, cached, complete, find, intact, lock_of, make_folder, remove_old
 
 POLL_SECONDS = 1.0
 """The time between two looks at a folder that another process is making."""
@@ -33,8 +34,8 @@ def cached_in_parts(name: str, make: Callable[[Path], None], waiting: Callable[[
     if intact(folder):
         return folder
     remove_old(folder.parent)
-    lock = FileLock(lock_of(folder.parent / f"{name}{PARTIAL}"), timeout=POLL_SECONDS)
     try:
+        lock = FileLock(lock_of(folder.parent / f"{name}{PARTIAL}"), timeout=POLL_SECONDS)
         while not lock.is_locked:
             try:
                 lock.acquire()
@@ -46,7 +47,7 @@ def cached_in_parts(name: str, make: Callable[[Path], None], waiting: Callable[[
         if intact(folder):  # another process has made it
             return folder
         partial = folder.with_name(f"{name}{PARTIAL}")
-        partial.mkdir(exist_ok=True)
+        _begin_or_continue(partial)
         try:
             complete(folder, partial, make)
         except InputError as error:
@@ -61,3 +62,12 @@ def cached_in_parts(name: str, make: Callable[[Path], None], waiting: Callable[[
     finally:
         lock.release()
     return folder
+
+
+def _begin_or_continue(partial: Path) -> None:
+    """Create a folder, or remove from it what this program did not write: links, pipes and devices."""
+    make_folder(partial)
+    for path in partial.rglob("*"):
+        mode = path.lstat().st_mode
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+            path.unlink()

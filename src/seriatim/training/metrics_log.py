@@ -85,7 +85,37 @@ class MetricsLog:
 
 def _is_before(line: str, step: int) -> bool:
     """Return whether a line is a complete record of this step or an earlier one."""
+    record = _record(line)
+    return record is not None and record["step"] <= step
+
+
+def _record(line: str) -> Record | None:
+    """Return the record of a line; None for a line that is incomplete or damaged."""
     try:
-        return line.endswith("\n") and json.loads(line)["step"] <= step
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return False
+        record = json.loads(line) if line.endswith("\n") else None
+    except (ValueError, RecursionError):
+        return None
+    return record if isinstance(record, dict) and isinstance(record.get("step"), int) else None
+
+
+def read_metrics(folder: Path) -> list[Record]:
+    """Return the records of a run's `metrics.jsonl`; none if there is no such file.
+
+    Raises:
+        InputError: the file cannot be read, or a line is damaged.
+    """
+    path, remedy = folder / "metrics.jsonl", "restore it, or remove the run to train it again"
+    records: list[Record] = []
+    try:
+        with open(open_regular(path), encoding="utf-8") as file:
+            for number, line in enumerate(iter(lambda: file.readline(MAX_CHARACTERS), ""), start=1):
+                if (record := _record(line)) is None:
+                    raise InputError(f"{path}:{number}: damaged; {remedy}")
+                records.append(record)
+    except FileNotFoundError:
+        return []
+    except InputError:
+        raise
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error}); {remedy}") from None
+    return records

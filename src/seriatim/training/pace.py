@@ -18,7 +18,7 @@ from ..config import Config
 from ..core.allocator import freed_memory_kept
 from ..data.corpus import Corpus
 from ..storage.atomic_files import write_whole
-from ..storage.disk_cache import cache_folder, cached, seal
+from ..storage.disk_cache import cache_folder, cached, read_entry, read_facts, seal
 from .estimator import Job
 from .hardware import environment
 from .loop import Trainer
@@ -62,7 +62,7 @@ def pace_of(task: AnyTask, device: torch.device, seconds: float | None, *, at_on
     def write(folder: Path) -> None:
         (folder / "pace.json").write_text(json.dumps(asdict(_measure(job, device, seconds))), encoding="utf-8")
 
-    return Pace(**json.loads((cached(name, write) / "pace.json").read_text(encoding="utf-8"))), name
+    return read_entry(lambda: cached(name, write), lambda folder: Pace(**read_facts(folder / "pace.json"))), name
 
 
 def store_pace(name: str, pace: Pace) -> None:

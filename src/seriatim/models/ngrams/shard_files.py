@@ -109,7 +109,7 @@ class Shard:
             arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
             self.blocks, self.ends, self.first = arrays["blocks"], arrays["ends"], arrays["first"]
             self.checksums, self.tokens, self.totals = arrays["checksums"], arrays["tokens"], arrays["totals"]
-        except (KeyError, ValueError, TypeError) as error:
+        except (KeyError, ValueError, TypeError, RecursionError) as error:
             raise self.damaged(f"{type(error).__name__}: {error}") from None
         sizes = (self.first.shape, len(self.checksums), len(self.tokens), len(self.totals))
         blocks = len(self.ends)
