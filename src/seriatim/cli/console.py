@@ -5,7 +5,7 @@ import math
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import IO, TYPE_CHECKING, Any, TextIO, cast
 
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TextColumn
@@ -15,7 +15,7 @@ from ..core.errors import printable
 from ..evaluation.intervals import Metrics, Paired, written
 from ..training.reporting import LineReporter, Record
 from ..training.task import AnyTask
-from .streams import ProgressStream
+from .streams import Messages
 
 if TYPE_CHECKING:
     from ..runs.weight_rounding import Cost
@@ -37,7 +37,8 @@ class ProgressLine:
     """
 
     def __init__(self, *, quiet: bool = False, bar_width: int | None = 40) -> None:
-        stream = cast(IO[str], ProgressStream(sys.stderr or io.StringIO()))  # None if it was closed at the start
+        stderr = cast(TextIO, sys.stderr or io.StringIO())  # None if it was closed at the start
+        stream = cast(IO[str], Messages(stderr, escapes=False))
         self._console = Console(file=stream, highlight=False, markup=False, emoji=False, quiet=quiet)
         self.quiet, self._bar_width = quiet, bar_width
         self._bar: Progress | None = None
@@ -230,5 +231,7 @@ def table_of(*headings: str, left: Sequence[int] = (0,)) -> Table:
 
 def show(table: Table) -> None:
     """Print a table on standard output."""
+    text = io.StringIO()  # at a closed pipe, rich would end the process
     width = None if sys.stdout.isatty() else 200
-    Console(file=sys.stdout, width=width, highlight=False, markup=False, emoji=False).print(table)
+    Console(file=text, width=width, highlight=False, markup=False, emoji=False).print(table)
+    print(text.getvalue(), end="")

@@ -26,7 +26,7 @@ from .other_verbs import add_docs, add_export, add_import, add_layers
 from .serve_verb import add_serve
 from .shared_options import Parser, Verb
 from .short_forms import parse_fields, split, unknown
-from .streams import mute, open_standard_streams
+from .streams import OutputClosedError, standard_streams
 from .surprisal_verb import add_surprisal
 from .training_verbs import add_check, add_compare, add_train
 
@@ -48,14 +48,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit code: 0; 1 for a failure; 2 for bad input or usage; 129, 130 and 143 after SIGHUP, SIGINT and SIGTERM.
     """
-    open_standard_streams()
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    debug = "--debug" in given
     warnings.formatwarning = lambda message, *_: f"seriatim: {printable(' '.join(str(message).splitlines()))}\n"
+    with standard_streams():
+        return _main(list(sys.argv[1:] if arguments is None else arguments))
+
+
+def _main(given: list[str]) -> int:
+    """Run one verb with standard streams that can be used."""
+    debug = "--debug" in given
     try:
-        return _run([argument for argument in given if argument != "--debug"])
-    except BrokenPipeError:
-        mute(sys.stdout)
+        code = _run([argument for argument in given if argument != "--debug"])
+        sys.stdout.flush()  # while an error can be reported
+        return code
+    except OutputClosedError:
         return 0
     except KeyboardInterrupt as error:
         hint = f"; go on with: {error.go_on}" if hasattr(error, "go_on") else ""
@@ -66,11 +71,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if debug:
             raise
         return _explain(error)
-    finally:
-        try:  # while a failure can still be ignored; at exit it would change the exit code
-            sys.stderr.flush()
-        except (OSError, ValueError):
-            mute(sys.stderr)
 
 
 def build_parser() -> tuple[Parser, Mapping[str, Parser]]:
@@ -148,6 +148,5 @@ def _fail(message: str, code: int, error: BaseException) -> int:
     _tell_torchrun(message)
     if is_reported_elsewhere(error):
         return code
-    with contextlib.suppress(OSError):  # if nobody reads messages, the exit code still reports the failure
-        print(f"seriatim: error: {printable(' '.join(message.splitlines()))}", file=sys.stderr)
+    print(f"seriatim: error: {printable(' '.join(message.splitlines()))}", file=sys.stderr)
     return code

@@ -48,6 +48,10 @@ class Parser(argparse.ArgumentParser):
             self.epilog = "\n".join(["tasks:", *tasks, "", FIELDS_HELP])
         return super().format_help()
 
+    def _print_message(self, message: str, file: object = None) -> None:
+        """Write the help or the version; argparse would ignore an error of the system."""
+        write_out([message])
+
     def flags(self) -> list[str]:
         """Return the options as ``--name``."""
         return [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]

@@ -4,10 +4,14 @@ import contextlib
 import io
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NoReturn, TextIO, cast
 
-from ..core.errors import InputError
+from ..core.errors import InputError, visible
+
+
+class OutputClosedError(Exception):
+    """Whoever read standard output has closed it, as ``head`` does when it has seen enough."""
 
 
 def mute(stream: TextIO) -> None:
@@ -18,11 +22,14 @@ def mute(stream: TextIO) -> None:
         os.close(null)
 
 
-def open_standard_streams() -> None:
-    """Make standard output UTF-8 whatever the locale is, and replace streams that were closed at the start.
+@contextlib.contextmanager
+def standard_streams() -> Iterator[None]:
+    """Give a command usable standard streams, whatever its surroundings are; afterwards those of Python are back.
 
-    Python represents a stream that was closed (``<&-``, ``>&-``) by None. Its replacement raises an error when it is
-    used; if standard error is closed, messages are discarded.
+    Standard output is UTF-8 whatever the locale is, its errors are named, and those of standard error are ignored. A
+    terminal is shown control characters instead of obeying them. Python represents a stream that was closed at the
+    start (``<&-``, ``>&-``) by None. Its replacement raises an error when it is used; if standard error is closed,
+    messages are discarded.
     """
     if sys.stdin is None:
         _occupy(0)
@@ -35,6 +42,17 @@ def open_standard_streams() -> None:
     if sys.stderr is None:
         _occupy(2)
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (open until the process ends)
+    before = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = cast(TextIO, Output(sys.stdout)), cast(TextIO, Messages(sys.stderr))
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
+        for stream in before:
+            try:  # while a failure can still be ignored; at exit it would change the exit code
+                stream.flush()
+            except (OSError, ValueError):
+                mute(stream)
 
 
 def _occupy(descriptor: int) -> None:
@@ -73,21 +91,53 @@ class _Closed:
         return False
 
 
-class ProgressStream:
-    """A stream for messages whose loss must not end a job: after the first failure they are discarded silently."""
+class _Stream:
+    """A stream in the place of another one, whose other attributes it has."""
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._failed = False
+    def __init__(self, stream: TextIO, *, escapes: bool = True) -> None:
+        self._stream: TextIO = stream._stream if isinstance(stream, _Stream) else stream
+        with contextlib.suppress(ValueError):  # it was closed
+            escapes = escapes and self._stream.isatty()
+        self._escapes = escapes
 
     def write(self, text: str) -> int:
-        """Write some text, unless writing failed before."""
-        self._attempt(self._stream.write, text)
+        """Write some text; a terminal is shown control characters as escapes."""
+        self._attempt(self._stream.write, visible(text) if self._escapes else text)
         return len(text)
 
     def flush(self) -> None:
-        """Flush the stream, unless writing failed before."""
+        """Flush the stream."""
         self._attempt(self._stream.flush)
+
+    def _attempt(self, method: Callable[..., object], *arguments: object) -> None:
+        raise NotImplementedError
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._stream, name)
+
+
+class Output(_Stream):
+    """Standard output: an error of the system names it, and a closed pipe is an error of its own."""
+
+    def _attempt(self, method: Callable[..., object], *arguments: object) -> None:
+        try:
+            method(*arguments)
+        except BrokenPipeError:
+            raise OutputClosedError from None
+        except OSError as error:
+            error.filename = "standard output"
+            raise
+
+
+class Messages(_Stream):
+    """A stream for messages, whose loss must not end a job: after the first failure they are discarded silently.
+
+    ``escapes`` is False for a progress bar, which gives orders to the terminal.
+    """
+
+    def __init__(self, stream: TextIO, *, escapes: bool = True) -> None:
+        super().__init__(stream, escapes=escapes)
+        self._failed = False
 
     def _attempt(self, method: Callable[..., object], *arguments: object) -> None:
         if not self._failed:
@@ -96,6 +146,3 @@ class ProgressStream:
             except (OSError, ValueError):  # ValueError: the stream is closed
                 self._failed = True
                 mute(self._stream)
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._stream, name)

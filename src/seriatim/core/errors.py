@@ -2,6 +2,7 @@
 
 import difflib
 import os
+import re
 from collections.abc import Iterable
 
 SHOWN, LISTED = 60, 1000
@@ -12,6 +13,8 @@ LONGEST = 2000
 """The number of characters of a message; the middle of a longer one is left out."""
 REPORTED_HERE, REPORTED_ELSEWHERE = "this process reports the error", "another process reports the error"
 """Notes of an error that stops several processes, of which one reports it."""
+OBEYED = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""What a terminal obeys instead of showing it: control characters but line ends and tabs, and orders of direction."""
 
 
 class InputError(ValueError):
@@ -75,6 +78,11 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
+
+
+def visible(text: str) -> str:
+    """Return lines of text for a terminal: what it would obey is escaped as in Python and JSON, all else is kept."""
+    return OBEYED.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def shown(value: object) -> str:
