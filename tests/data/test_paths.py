@@ -1,6 +1,8 @@
 """Which files a name stands for, and what a run's own configuration may name."""
 
 import os
+import resource
+import shutil
 import threading
 from pathlib import Path
 
@@ -67,12 +69,69 @@ def test_a_device_without_an_end_is_refused(device: str) -> None:
 
 def test_an_endless_pipe_stops_before_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipes, "SPARE_BYTES", 1 << 62)
-    os.mkfifo(tmp_path / "pipe")
-    writer = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=(b"text\n",))
+    monkeypatch.setattr(pipes, "SPARE_SHARE", 1)
+    with pytest.raises(InputError, match="copy of more than 5 bytes does not fit"):
+        copied(tmp_path / "pipe", b"text\n")
+
+
+def copied(pipe: Path, content: bytes) -> bytes:
+    """What is read of a pipe."""
+    pipes.spool.cache_clear()
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_bytes, args=(content,))
     writer.start()
-    with pytest.raises(InputError, match="free space"):
-        find_sources(str(tmp_path / "pipe"))
-    writer.join()
+    try:
+        (source,) = find_sources(str(pipe))
+        with source.open() as file:
+            return file.read()
+    finally:
+        writer.join()
+        pipe.unlink()
+
+
+def with_free_space(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk with so many free bytes, which are filled by the copies."""
+
+    def usage(folder: str) -> tuple[int, int, int]:
+        return Usage(0, 0, size - sum(path.stat().st_size for path in Path(folder).iterdir()))
+
+    Usage = type(shutil.disk_usage("/"))  # noqa: N806
+    monkeypatch.setattr("shutil.disk_usage", usage)
+
+
+def test_a_pipe_may_fill_a_small_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Up to a hundredth; 256 MB are left free on a large disk only."""
+    with_free_space(12_000, monkeypatch)
+    assert copied(tmp_path / "pipe", b"x" * 11_000) == b"x" * 11_000
+    with pytest.raises(InputError, match=r"pipe: a copy of more than 11,990 bytes .* 12,000 bytes were free"):
+        copied(tmp_path / "pipe", b"x" * 11_990)
+
+
+def test_standard_input_that_is_a_file_is_measured_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_free_space(12_000, monkeypatch)
+    (tmp_path / "a.txt").write_bytes(b"x" * 12_001)
+    for skipped in (0, 1):
+        pipes.spool.cache_clear()
+        with (tmp_path / "a.txt").open() as file:
+            file.buffer.read(skipped)
+            monkeypatch.setattr("sys.stdin", file)
+            if skipped:
+                assert pipes.spool("-").stat().st_size == 12_000
+            else:
+                with pytest.raises(InputError, match="-: a copy of 12,001 bytes does not fit"):
+                    pipes.spool("-")
+    pipes.spool.cache_clear()
+
+
+def test_a_copy_that_the_system_ends_is_named(tmp_path: Path) -> None:
+    """By a quota, or because something else fills the disk; here by a limit of the process."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (3, before[1]))
+    try:
+        with pytest.raises(InputError, match="a copy of more than 5 bytes does not fit"):
+            copied(tmp_path / "pipe", b"text\n")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.mark.parametrize(

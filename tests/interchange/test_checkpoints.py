@@ -220,8 +220,8 @@ def test_damaged_folders(made, tmp_path, capsys, monkeypatch: pytest.MonkeyPatch
     refused(lambda copy: (copy / "tokenizer.json").write_text("[1]"), "not a tokenizer")
     refused(lambda copy: (copy / "config.json").write_text("{"), "config.json")
     refused(lambda copy: (copy / "config.json").unlink(), "no config.json")
-    monkeypatch.setattr(imported_run, "SPARE_BYTES", 1 << 60)
-    refused(lambda copy: None, "GB are free; make room")
+    monkeypatch.setattr(imported_run, "parameter_shapes", lambda *_: {"weight": (1 << 60,)})
+    refused(lambda copy: None, "MB are free; make room")
     monkeypatch.undo()
     refused(not_finite, "holds NaN or infinity")
     run, existing = made("gpt2")[2], tmp_path / "existing"

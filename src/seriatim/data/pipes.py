@@ -12,12 +12,14 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import BinaryIO, TypeVar, cast
 
 from ..core.errors import InputError
+from ..storage.atomic_files import write_all
 
 PIECE_BYTES = 1 << 20
-SPARE_BYTES = 1 << 28  # the free disk space that a copy of a pipe must leave
+SPARE_BYTES, SPARE_SHARE = 1 << 28, 100
+"""A copy of a pipe, which may have no end, leaves so much of the disk free, or this part of what is free now."""
 
 Item = TypeVar("Item")
 _folders: list[tempfile.TemporaryDirectory[str]] = []  # the folders of the copies, which are deleted at exit
@@ -27,14 +29,23 @@ _folders: list[tempfile.TemporaryDirectory[str]] = []  # the folders of the copi
 def spool(spec: str) -> Path:
     """Copy standard input (``-``) or a pipe to a file; raise InputError for a device, or if the disk is too small."""
     folder = tempfile.TemporaryDirectory(prefix="seriatim-")
-    path = Path(folder.name) / "text"
+    path, free = Path(folder.name) / "text", shutil.disk_usage(folder.name).free
     try:
-        with path.open("wb") as file, nullcontext(sys.stdin.buffer) if spec == "-" else _open_pipe(spec) as pipe:
-            _refuse_device(spec, pipe)
-            while block := pipe.read(PIECE_BYTES):
-                if shutil.disk_usage(folder.name).free < SPARE_BYTES:
-                    raise InputError(f"{spec}: larger than the free space in {folder.name}; give a file")
-                file.write(block)
+        with (
+            open(path, "wb", buffering=0) as file,
+            nullcontext(sys.stdin.buffer) if spec == "-" else _open_pipe(spec) as pipe,
+        ):
+            size, spare, copied = _size_of(spec, pipe), min(SPARE_BYTES, free // SPARE_SHARE), 0
+            if size is not None and size > free:
+                raise _too_large(spec, f"{size:,}", free)
+            while block := _read(spec, pipe):
+                copied += len(block)
+                if size is None and shutil.disk_usage(folder.name).free < len(block) + spare:
+                    raise _too_large(spec, f"more than {copied:,}", free)
+                try:
+                    write_all(cast(BinaryIO, file), block)
+                except OSError as error:  # a quota, or a disk that something else fills
+                    raise _too_large(spec, f"more than {copied:,}", free) from error
     except BaseException:
         folder.cleanup()
         raise
@@ -52,16 +63,33 @@ def _open_pipe(spec: str) -> BinaryIO:
         raise InputError(f"{spec}: cannot be read ({error.strerror}); check the file") from None
 
 
-def _refuse_device(spec: str, pipe: BinaryIO) -> None:
-    """Raise InputError for a character device, which may have no end; terminals and the null device are allowed."""
+def _read(spec: str, pipe: BinaryIO) -> bytes:
+    try:
+        return pipe.read(PIECE_BYTES)
+    except OSError as error:
+        raise InputError(f"{spec}: cannot be read ({error.strerror}); check the file") from None
+
+
+def _too_large(spec: str, size: str, free: int) -> InputError:
+    problem = f"a copy of {size} bytes does not fit into {tempfile.gettempdir()}, where {free:,} bytes were free"
+    return InputError(f"{spec}: {problem}; give a file by its name, or set TMPDIR to a folder with more free space")
+
+
+def _size_of(spec: str, pipe: BinaryIO) -> int | None:
+    """Return how many bytes follow where standard input is a file; None for a pipe, whose size is not known.
+
+    Raises:
+        InputError: a character device, which may have no end; terminals and the null device are allowed.
+    """
     try:
         status = os.fstat(pipe.fileno())
     except OSError:  # standard input may be an object in memory
-        return
-    if not stat.S_ISCHR(status.st_mode) or os.isatty(pipe.fileno()):
-        return
-    if status.st_rdev != os.stat(os.devnull).st_rdev:
+        return None
+    if stat.S_ISREG(status.st_mode):
+        return max(0, status.st_size - pipe.tell())
+    if stat.S_ISCHR(status.st_mode) and not os.isatty(pipe.fileno()) and status.st_rdev != os.stat(os.devnull).st_rdev:
         raise InputError(f"{spec}: a device without an end, not a text; give a file or a pipe")
+    return None
 
 
 def live_input() -> AbstractContextManager[BinaryIO]:

@@ -18,9 +18,6 @@ from ..storage.weights import stream_tensors
 from ..training.run_files import begin_run, check_out, nearest_existing
 from ..training.task import AnyTask
 
-SPARE_BYTES = 1 << 28
-"""Free disk space that an import leaves."""
-
 
 def parameter_shapes(task: AnyTask, vocabulary: Vocabulary) -> dict[str, tuple[int, ...]]:
     """Return the shapes of the parameters of a model by name, without its memory."""
@@ -46,8 +43,8 @@ def write_run(
     needed = sum(4 * math.prod(shape) for shape in parameter_shapes(task, vocabulary).values())
     parent = nearest_existing(folder.absolute().parent)
     free = shutil.disk_usage(parent).free
-    if free < needed + SPARE_BYTES:
-        raise InputError(f"{folder}: needs {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free; make room")
+    if free < needed:
+        raise InputError(f"{folder}: needs {needed / 1e6:,.1f} MB, and {free / 1e6:,.1f} MB are free; make room")
     with tempfile.TemporaryDirectory(prefix=".seriatim-import-", dir=parent) as aside:
         weights = Path(aside) / "model.safetensors"  # complete before anything in the folder changes
         stream_tensors(parameters, weights, identity(task.config, vocabulary))

@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 PARTIAL = ".partial"  # the suffix of files that are not complete
 
@@ -46,6 +47,13 @@ def write_whole(path: Path, text: str) -> None:
     """Write UTF-8 text, completely or not at all."""
     with whole(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def write_all(file: BinaryIO, content: bytes) -> None:
+    """Write to a file without a buffer, into which one call may write a part only if the disk is nearly full."""
+    rest = memoryview(content)
+    while rest:
+        rest = rest[file.write(rest) or 0 :]
 
 
 def remove(path: Path) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
 
+from .atomic_files import write_all
 from .disk_cache import SCRATCH
 from .safe_files import open_regular
 
@@ -45,7 +46,7 @@ class JournaledFiles:
         for name, size in {**self.sizes, JOURNAL: whole_bytes}.items():
             self._files[name].truncate(size)
         if not whole_bytes:
-            self._write(JOURNAL, f"{self._first_line}\n".encode())
+            write_all(self._files[JOURNAL], f"{self._first_line}\n".encode())
 
     def __enter__(self) -> "JournaledFiles":
         return self
@@ -67,9 +68,9 @@ class JournaledFiles:
         checksums = {name: zlib.crc32(contents[name]) for name in self.names}
         sizes = {name: self.sizes[name] + len(contents[name]) for name in self.names}
         for name in self.names:
-            self._write(name, contents[name])
+            write_all(self._files[name], contents[name])
         entry = json.dumps({"part": part, "sizes": sizes, "checksums": checksums, "facts": facts}).encode()
-        self._write(JOURNAL, b"%08x %s\n" % (zlib.crc32(entry), entry))
+        write_all(self._files[JOURNAL], b"%08x %s\n" % (zlib.crc32(entry), entry))
         self.parts.append(part)
         self.facts, self.sizes = facts, sizes
 
@@ -77,13 +78,8 @@ class JournaledFiles:
         """Remove all parts."""
         for file in self._files.values():
             file.truncate(0)
-        self._write(JOURNAL, f"{self._first_line}\n".encode())
+        write_all(self._files[JOURNAL], f"{self._first_line}\n".encode())
         self.parts, self.facts, self.sizes = [], "", dict.fromkeys(self.names, 0)
-
-    def _write(self, name: str, content: bytes) -> None:
-        rest = memoryview(content)
-        while rest:  # a write to a disk that is nearly full may write a part only
-            rest = rest[self._files[name].write(rest) or 0 :]
 
     def _read_whole_parts(self) -> int:
         """Read the journal up to the first part that is missing or damaged, and return the bytes of these lines."""
