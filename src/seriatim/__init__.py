@@ -69,6 +69,8 @@ __all__ = ["__version__", *_SUBMODULES, *_MODULES]
 
 
 def __getattr__(name: str) -> object:
+    if name in __all__ and name != "InputError":  # which a program needs to catch the error
+        importlib.import_module(".core.errors", __name__).require_current_folder()
     if name in _MODULES:
         return getattr(importlib.import_module(f".{_MODULES[name]}", __name__), name)
     if name in _SUBMODULES:

@@ -13,11 +13,13 @@ from pathlib import Path
 import pytest
 import torch
 
+import seriatim
 from seriatim.cli.console import show, table_of
 from seriatim.cli.main import main
 from seriatim.compiler.cpp import toolchain as compiler
 from seriatim.core.random_masks import dropout_mask
 from seriatim.recurrence.obstacles import uncompiled
+from seriatim.runs.child_process import run_module
 from seriatim.storage import disk_cache as cache
 
 from ..golden.answers import GOLDEN
@@ -244,3 +246,25 @@ def test_a_table_is_plain_text_on_a_terminal(monkeypatch) -> None:
         table.add_row("\x1b[31mred", "1")
         show(table)
         assert "\x1b" not in received()
+
+
+def test_a_current_folder_that_was_deleted_is_named(tmp_path: Path, monkeypatch, capsys) -> None:
+    """Before PyTorch is imported, which ends the process there."""
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    for arguments in ([], ["layers"], ["train", "--help"], ["docs"], PRINTING["predict"]):
+        assert code_of(arguments) == 2
+        assert capsys.readouterr().err.startswith("seriatim: error: the current folder was deleted; ")
+    for name in ("load", "Recurrent"):
+        with pytest.raises(seriatim.InputError, match="the current folder was deleted"):
+            getattr(seriatim, name)
+    with pytest.raises(seriatim.InputError, match="the current folder was deleted"):
+        run_module("seriatim.comparison.worker", {}, lambda _: None, lambda: None)
+    assert "load" in dir(seriatim)
+
+
+def test_the_command_in_a_deleted_folder(tmp_path: Path) -> None:
+    command = f"cd {tmp_path}; rmdir {tmp_path}; exec {sys.executable} -m seriatim train --help"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.count("\n"), done.stdout) == (2, 1, "")

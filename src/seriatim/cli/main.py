@@ -18,6 +18,7 @@ from ..core.errors import (
     known_reason,
     nearest,
     printable,
+    require_current_folder,
 )
 from ..version import __version__
 from .answering_verbs import add_evaluate, add_inspect, add_predict
@@ -85,6 +86,7 @@ def build_parser() -> tuple[Parser, Mapping[str, Parser]]:
 
 
 def _run(arguments: list[str]) -> int:
+    require_current_folder()
     parser, verbs = build_parser()
     flags: dict[str | None, list[str]] = {name: verb_parser.flags() for name, verb_parser in verbs.items()}
     flags[None] = parser.flags()

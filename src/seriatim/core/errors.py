@@ -112,6 +112,14 @@ def require_known(kind: str, word: str, known: Iterable[str]) -> str:
     return word
 
 
+def require_current_folder() -> None:
+    """Raise InputError if the current folder was deleted, where PyTorch may end the process when it is imported."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise InputError("the current folder was deleted; change to one that exists, for instance: cd ~") from None
+
+
 def closest(word: str, known: list[str]) -> str | None:
     """Return the known word that is most similar, or None. Very many and very long words are not compared."""
     candidates = [candidate for candidate in known[:LOOKED_AT] if max(len(candidate), len(word)) <= SHOWN]

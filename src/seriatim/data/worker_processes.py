@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar, cast
 
-from ..core.errors import TrainingError
+from ..core.errors import TrainingError, require_current_folder
 
 START = "from seriatim.data.worker_processes import serve; serve()"
 WAITING = 2
@@ -63,6 +63,7 @@ def map_in_processes(function: Callable[[Item], Result], items: Iterable[Item], 
     if workers == 1:
         yield from map(function, items)
         return
+    require_current_folder()
     started: list[_Process] = []
     idle: queue.SimpleQueue[_Process] = queue.SimpleQueue()
 

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
-from ..core.errors import InputError, TrainingError, first_line, known_reason
+from ..core.errors import InputError, TrainingError, first_line, known_reason, require_current_folder
 from ..distributed.ranks import VARIABLES
 from ..evaluation.intervals import Metrics
 from ..storage.atomic_files import to_json
@@ -57,6 +57,8 @@ def run_module(
         Stopped: a signal came, and the process has stopped.
         InputError, TrainingError: the work failed; the reason is one line.
     """
+    if folder is None:
+        require_current_folder()
     with tempfile.TemporaryDirectory(prefix="seriatim-") as own, tempfile.TemporaryFile() as errors:
         path = Path(own) / "work.json"
         path.write_text(json.dumps(arguments), encoding="utf-8")
