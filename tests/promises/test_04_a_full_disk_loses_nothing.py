@@ -16,6 +16,8 @@ from seriatim.training.checkpoints import checkpoints, damage
 from seriatim.training.loop import Trainer
 
 from ..conftest import small_config
+from ..exhaustive import parameters
+from ..golden.answers import GOLDEN
 from .death import FullDisk
 from .kills import PROCESSES, outcome
 
@@ -71,6 +73,28 @@ def test_files_that_may_not_grow(texts, tmp_path: Path) -> None:
     assert checkpoints(out / "checkpoints")[-1].name == "step-000000002.1"
     seriatim.resume(out, overrides={"training.steps": 6})
     assert outcome(out)["last/model.safetensors"] == outcome(tmp_path / "whole")["last/model.safetensors"]
+
+
+WRITING = {
+    "torch": ["export", str(GOLDEN / "lm-lstm"), "--format", "torch"],
+    "transformers": ["export", str(GOLDEN / "lm-imported"), "--format", "transformers"],
+    "onnx": ["export", str(GOLDEN / "lm-rnn"), "--format", "onnx"],
+    "surprisal": ["surprisal", str(GOLDEN / "lm-ngram"), str(GOLDEN / "data" / "text.txt")],
+    "inspect": ["inspect", str(GOLDEN / "lm-ngram"), "--text", "the cat"],
+}
+
+
+@pytest.mark.parametrize("name", parameters(WRITING, everyday=("torch", "transformers", "surprisal")))
+@pytest.mark.parametrize("limit", [10, pytest.param(1000, marks=pytest.mark.exhaustive)])
+def test_what_cannot_be_written_is_named_and_leaves_nothing(name: str, limit: int, tmp_path: Path, capsys) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+    try:
+        assert main([*WRITING[name], "--out", str(tmp_path / "out")]) == 1
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert capsys.readouterr().err.startswith(f"seriatim: error: {tmp_path / 'out'}: File too large; ")
+    assert not list(tmp_path.iterdir())
 
 
 def test_room_is_asked_for_before_anything_is_written(texts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-from safetensors.torch import save_file
 from torch import Tensor
 
 from ..config import Fields
@@ -13,6 +12,7 @@ from ..models.language_model import LanguageModel
 from ..models.masked_language_model import MaskedLanguageModel
 from ..runs.run import Run
 from ..storage.atomic_files import write_whole
+from ..storage.weights import write_safetensors
 from .checkpoint_import import token_rows
 from .checkpoint_reader import CONFIG, TOKENIZER, TOKENIZER_CONFIG, WEIGHTS
 from .families.known_families import FAMILIES, family_for
@@ -59,7 +59,7 @@ def export_checkpoint(run: Run, out: str) -> None:
 
 
 def _write(folder: Path, fields: Fields, tensors: dict[str, Tensor], run: Run) -> None:
-    save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
+    write_safetensors(tensors, folder / WEIGHTS, {"format": "pt"})
     names = special_tokens(run.tokenizer)
     length = fields.get("n_positions", fields.get("max_position_embeddings", MAX_LENGTH))
     settings = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from ..core.errors import InputError
 
+PREFIX = ".seriatim-export-"
+
 
 def check_new(out: str) -> Path:
     """Return the path of a folder that does not exist yet; raise InputError if it exists or cannot be written."""
@@ -20,9 +22,15 @@ def check_new(out: str) -> Path:
 
 @contextmanager
 def new_folder(folder: Path) -> Iterator[Path]:
-    """Yield an empty folder to write to, which gets the name ``folder`` when it is complete."""
-    with tempfile.TemporaryDirectory(prefix=".seriatim-export-", dir=folder.resolve().parent) as temporary:
-        aside = Path(temporary) / "export"
-        aside.mkdir()
-        yield aside
-        aside.rename(folder)
+    """Yield an empty folder to write to, which gets the name ``folder`` when it is complete; errors name ``folder``."""
+    parent = folder.resolve().parent
+    try:
+        with tempfile.TemporaryDirectory(prefix=PREFIX, dir=parent) as temporary:
+            aside = Path(temporary) / "export"
+            aside.mkdir()
+            yield aside
+            aside.rename(folder)
+    except OSError as error:
+        if str(error.filename).startswith(str(parent / PREFIX)):
+            error.filename = str(folder)
+        raise

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from ..core.contract import SequenceLayer
@@ -11,6 +10,7 @@ from ..layers import to_torch
 from ..models.base_models import NeuralModel
 from ..runs.run import Run
 from ..storage.atomic_files import whole
+from ..storage.weights import write_safetensors
 from ..training.run_files import Kind, check_file
 
 MARK = "seriatim export of torch"
@@ -31,7 +31,7 @@ def export_torch(run: Run, out: str) -> None:
     if not isinstance(run.model, NeuralModel) or run.answering is not run.model:
         raise InputError(f"{run.path}: has no parameters of a single network; give a run of a neural layer")
     with whole(path) as aside:
-        save_file(torch_state(run.model), aside, metadata=_facts(run))
+        write_safetensors(torch_state(run.model), aside, _facts(run))
 
 
 def _facts(run: Run) -> dict[str, str]:

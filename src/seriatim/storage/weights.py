@@ -122,15 +122,20 @@ def save_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str
     """
     tensors = {name: value.cpu().contiguous() for name, value in tensors.items()}
     with whole(path) as temporary:
-        temporary.touch()
-        mode = temporary.stat().st_mode
-        try:
-            save_file(tensors, temporary, {**(metadata or {}), DIGEST: digest(tensors)})
-        except SafetensorError as error:  # the error number is only in its message
-            number = re.search(r"\(os error (\d+)\)", str(error))
-            raise (OSError(int(number[1]), os.strerror(int(number[1])), str(path)) if number else error) from None
-        temporary.chmod(mode)  # the library lets only the user read the file
+        write_safetensors(tensors, temporary, {**(metadata or {}), DIGEST: digest(tensors)})
         _sort_metadata(temporary)
+
+
+def write_safetensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str]) -> None:
+    """Write a safetensors file; an error of the system is an OSError, and others may read the file as any new file."""
+    path.touch()
+    mode = path.stat().st_mode
+    try:
+        save_file(tensors, path, metadata)
+    except SafetensorError as error:  # the error number is only in its message
+        number = re.search(r"\(os error (\d+)\)", str(error))
+        raise (OSError(int(number[1]), os.strerror(int(number[1])), str(path)) if number else error) from None
+    path.chmod(mode)  # the library lets only the user read the file
 
 
 def _sort_metadata(path: Path) -> None:
