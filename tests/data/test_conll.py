@@ -87,9 +87,9 @@ def conllu_line(choose: random.Random, place: str) -> str:
 
 
 def generated_conllu(choose: random.Random) -> list[str]:
-    lines = ["# x = y\tz", "#"][: choose.randrange(3)]
-    for i in range(1, choose.randrange(2, 6)):
-        if choose.random() < 0.3:
+    lines, count = ["# x = y\tz", "#"][: choose.randrange(3)], choose.randrange(1, 5)
+    for i in range(1, count + 1):
+        if choose.random() < 0.3 and i < count:
             lines.append(conllu_line(choose, f"{i}-{i + 1}"))
         lines.append(conllu_line(choose, str(i)))
         if choose.random() < 0.3:
@@ -98,11 +98,11 @@ def generated_conllu(choose: random.Random) -> list[str]:
 
 
 def generated_columns(choose: random.Random, count: int, gap: str) -> list[str]:
-    """Words and tags that hold anything but what is between columns."""
-    return [
-        gap.join(choose.choice(["a", "é\u00a0b", "#", "1", "O", "\u2028"]) for _ in range(count))
-        for _ in range(choose.randrange(1, 5))
-    ]
+    """Words and tags that hold anything but what is between columns; no sentence looks like a comment."""
+    fields = ["a", "é\u00a0b", "#", "1", "O", "\u2028"]
+    lines = [[choose.choice(fields) for _ in range(count)] for _ in range(choose.randrange(1, 5))]
+    lines[0][0] = lines[0][0].replace("#", "#" if gap == "\t" else "#tag")
+    return [gap.join(line) for line in lines]
 
 
 @pytest.mark.parametrize("kind", ["conllu", "tabs", "spaces"])
@@ -205,10 +205,10 @@ def test_conllu_that_is_wrong_is_named(tmp_path: Path, text: str, message: str) 
         ("a\tO\nb\t\n", "a.conll:2: an empty tag"),
         ("-DOCSTART- -X- O\n", "a.conll: no sentences"),
         ("a\tO\nb\tI-PER\n", "a.conll:2: I-PER begins a chunk, where BIO has B-PER.*iob1"),
-        ("a\tI-PER\n", "a.conll:1: I-PER begins a chunk"),
+        ("a\tI-PER\nb\tO\n", "a.conll:1: I-PER begins a chunk"),
         ("a\tB-LOC\nb\tI-PER\n", "a.conll:2: I-PER begins a chunk"),
         ("a\tB-PER\n\nb\tI-PER\n", "a.conll:3: I-PER begins a chunk"),
-        ("-DOCSTART-\nz\tN\n\na\tO\nb\tI-\n", "a.conll:5: I- names no type"),
+        ("-DOCSTART-\nz\tB-N\n\na\tO\nb\tI-\n", "a.conll:5: I- names no type"),
         ("a\tO\nb\tB-\n", "a.conll:2: B- names no type"),
     ],
 )

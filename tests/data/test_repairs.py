@@ -122,6 +122,8 @@ def test_strict_refuses_what_needs_a_repair(files: dict[str, Path], tmp_path: Pa
 
 
 REGULAR = "Ann\tB-PER\nLee\tI-PER\nsaw\tO\n\nBob\tB-PER\nand\tO\nRome\tB-LOC\n"
+MORE = "\nAda\tB-PER\nEve\tI-PER\n" * 5 + "\nOslo\tB-LOC\nat\tO\n" * 4
+"""So that a defect in `REGULAR` is one of many tags."""
 DEFECTS = {
     "trailing blanks and tabs": ("Lee\tI-PER\n", "Lee\tI-PER\t \n", 2, "irregular columns"),
     "a blank after a tag": ("Lee\tI-PER\n", "Lee\tI-PER \n", 2, "irregular columns"),
@@ -138,9 +140,15 @@ DEFECTS = {
     "a chunk of one word in IOBES": ("Rome\tB-LOC", "Rome\tS-LOC", 7, "tag of another scheme"),
     "a chunk of two words in BILOU": ("Lee\tI-PER", "Lee\tL-PER", 2, "tag of another scheme"),
     "a chunk in IOB1": ("Bob\tB-PER", "Bob\tI-PER", 5, "stray I- tag"),
+    "a tag that marks no chunk": ("and\tO", "and\tPER", 6, "tag that marks no chunk"),
+    "a tag without a type": ("saw\tO", "saw\tB", 3, "tag that marks no chunk"),
+    "a comment": ("\nBob", "\n# sent_id = 2\nBob", 5, "comments"),
+    "a comment with the columns of the file": ("Ann\t", "# a\tb\nAnn\t", 1, "comments"),
+    "comments that end with a blank line": ("Ann\t", "# newdoc\n\n#text\nAnn\t", 1, "comments"),
+    "a comment at the end": ("LOC\n", "LOC\n\n# the end\n", 9, "comments"),
 }
 NO_DEFECTS = {
-    "no final line end": (REGULAR[:-4], REGULAR[:-5]),
+    "no final line end": (REGULAR, REGULAR[:-1]),
     "several blank lines": ("\n\n", "\n\n \n\n"),
     "Windows line ends": ("\n", "\r\n"),
     "a byte-order mark": ("Ann", "\ufeffAnn"),
@@ -158,11 +166,12 @@ def read_both(folder: Path, text: str, **options) -> tuple[list[tuple[list[str],
 @pytest.mark.parametrize("defect", DEFECTS)
 def test_a_defect_with_one_meaning_is_repaired_and_named(tmp_path: Path, defect: str) -> None:
     clean, damaged, line, kind = DEFECTS[defect]
-    expected, nothing = read_both(tmp_path, REGULAR)
+    more = "" if "at the end" in defect else MORE
+    expected, nothing = read_both(tmp_path, REGULAR + more)
     assert not list(nothing)
     assert clean in REGULAR
     for labels in (None, ["B-LOC", "B-PER", "I-PER", "O"]):
-        found, repairs = read_both(tmp_path, REGULAR.replace(clean, damaged), labels=labels)
+        found, repairs = read_both(tmp_path, REGULAR.replace(clean, damaged) + more, labels=labels)
         assert found == expected
         assert {each.kind: each.line for each in repairs} == {kind: line}
     with pytest.raises(InputError, match=rf"a\.conll:{line}: .*; "):
@@ -189,7 +198,7 @@ def test_a_line_with_more_than_one_meaning_is_refused(tmp_path: Path, line: str)
 
 
 def test_strict_names_the_first_sentence_that_needs_a_repair(tmp_path: Path) -> None:
-    (tmp_path / "a.conll").write_text("a\tO\nb\to\n\nc\tO\t\n")
+    (tmp_path / "a.conll").write_text("a\tO\nb\to\n\nc\tO\t\n" + "d\tO\n" * 9)
     with pytest.raises(InputError, match=r"a\.conll:2: the tag 'o' is another spelling of 'O'; write 'O'"):
         list(read_sentences(find_sources(str(tmp_path / "a.conll"))))
 
@@ -200,20 +209,21 @@ def test_a_file_without_tags_is_refused(tmp_path: Path) -> None:
 
 
 def test_columns_of_conllu_are_repaired_but_not_the_case_of_language_specific_tags(tmp_path: Path) -> None:
-    regular = "# text = a b c\n" + "".join(f"{i}\t{w}\t_\tNOUN\tN\t_\t0\tx\t_\t_\n" for i, w in enumerate("abc", 1))
+    words = "abcdefghijkl"
+    regular = "# text = a b c\n" + "".join(f"{i}\t{w}\t_\tNOUN\tN\t_\t0\tx\t_\t_\n" for i, w in enumerate(words, 1))
     path = tmp_path / "a.conllu"
     damaged = regular.replace("1\ta\t", "1  a  ").replace("1  a  _\tNOUN\tN\t_\t0\tx\t_\t_", "1  a _ NOUN N _ 0 x _ _")
     damaged = damaged.replace("2\tb\t_\tNOUN", "2\tb\t_\tnoun").replace("N\t_\t0\tx\t_\t_\n3", "n\t_\t0\tx\t_\t_\t\n3")
     path.write_text(damaged)
     repairs = Repairs()
     (found,) = read_sentences(find_sources(str(path)), repairs=repairs)
-    assert (found.words, found.tags) == (["a", "b", "c"], ["NOUN"] * 3)
+    assert (found.words, found.tags) == (list(words), ["NOUN"] * len(words))
     assert {each.kind: (each.line, each.count) for each in repairs} == {
         "irregular columns": (2, 2),
         "spelling of a tag": (3, 1),
     }
     (found,) = read_sentences(find_sources(str(path)), repairs=Repairs(), column="xpos")
-    assert found.tags == ["N", "n", "N"]
+    assert found.tags == ["N", "n", *["N"] * (len(words) - 2)]
 
 
 def test_scores_of_mixed_schemes_are_those_of_conlleval(files: dict[str, Path], tmp_path: Path) -> None:

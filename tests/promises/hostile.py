@@ -110,7 +110,7 @@ def conllu(draw: st.DrawFn) -> bytes:
     for words in draw(st.lists(st.lists(WORD, min_size=1, max_size=4), min_size=1, max_size=3)):
         lines += draw(st.sampled_from([[], ["# text = x"]]))
         for i, word in enumerate(words, 1):
-            lines += draw(st.sampled_from([[], [f"{i}-{i + 1}\tab" + "\t_" * 8]]))
+            lines += draw(st.sampled_from([[], [f"{i}-{i + 1}\tab" + "\t_" * 8]])) if i < len(words) else []
             lines.append(f"{i}\t{word}\t_\t{draw(st.sampled_from(['NOUN', 'VERB']))}\t_\tA=b\t0\tx\t_\t_")
         lines += draw(st.sampled_from([[""], [f"{len(words)}.1\tc" + "\t_" * 8, ""]]))
     return encoded(lines, draw(ENDS))
@@ -122,7 +122,7 @@ def columns(draw: st.DrawFn) -> bytes:
     gap = draw(st.sampled_from(["\t", " "]))
     lines = draw(st.sampled_from([[], ["-DOCSTART- -X- O", ""]]))
     for words in draw(st.lists(st.lists(WORD, min_size=1, max_size=4), min_size=1, max_size=3)):
-        words = [word for word in words if word != "-DOCSTART-"] or ["a"]
+        words = [word for word in words if word not in ("-DOCSTART-", "#")] or ["a"]
         tags = draw(st.sampled_from([["O"], ["B-PER", "I-PER", "I-PER", "I-PER"], ["B-X", "O", "B-PER", "O"]]))
         lines += [gap.join([word, "x", tags[i % len(tags)]]) for i, word in enumerate(words)] + [""]
     return encoded(lines, draw(ENDS))

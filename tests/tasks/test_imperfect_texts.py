@@ -16,6 +16,8 @@ from seriatim.data.tables import read_labelled, with_spellings
 from seriatim.tasks import find
 
 REGULAR = "label\ttext\nGood\tfine film\nbad\tdull film\nGood\ta joy\nbad\ta bore\nGood\tgreat\n"
+MORE = "Good\tsuperb\nbad\tpoor\n" * 9
+"""So that another spelling of a label in `REGULAR` is a slip."""
 DEFECTS = {
     "another case": ("Good\ta joy", "good\ta joy", 4, "spelling of a label"),
     "a blank around a label": ("Good\ta joy", " Good \ta joy", 4, "spelling of a label"),
@@ -51,9 +53,10 @@ def trained(folder: Path, content: str, **data: str) -> seriatim.Run:
 def test_a_defect_with_one_meaning_is_repaired_and_named(tmp_path: Path, defect: str, suffix: str) -> None:
     clean, damaged, line, kind = DEFECTS[defect]
     path, separator = tmp_path / f"a.{suffix}", "\t" if suffix == "tsv" else ","
-    expected, nothing = rows(path, REGULAR.replace("\t", separator))
+    regular = REGULAR + MORE
+    expected, nothing = rows(path, regular.replace("\t", separator))
     assert not list(nothing)
-    content = REGULAR.replace(clean, damaged).replace("\t", separator)
+    content = regular.replace(clean, damaged).replace("\t", separator)
     for labels in (None, ["Good", "bad"]):
         found, repairs = rows(path, content, labels)
         assert found == expected
@@ -80,7 +83,9 @@ def test_a_row_that_lacks_something_or_has_more_is_refused(tmp_path: Path, row: 
 
 def test_every_verb_reads_the_same_file_alike(tmp_path: Path, capsys) -> None:
     path = tmp_path / "odd.tsv"
-    path.write_text("LABEL\ttext\t\nGood\tfine\t\n\nGood\ta joy\nbad\tdull\ngood \tgreat\nBAD\ta bore\nbad\tso so\n")
+    path.write_text(
+        "LABEL\ttext\t\nGood\tfine\t\n\nGood\ta joy\nbad\tdull\ngood \tgreat\nBAD\ta bore\nbad\tso so\n" + MORE
+    )
     arguments = ["--data", str(path), "--layer", "window", "--embedding_size", "4", "--hidden_size", "4"]
     arguments += ["--steps", "2", "--out", str(tmp_path / "run"), "--quiet"]
     with pytest.warns(UserWarning, match=r"odd\.tsv:") as warned:
@@ -98,13 +103,13 @@ def test_every_verb_reads_the_same_file_alike(tmp_path: Path, capsys) -> None:
     assert {repair["kind"]: (repair["line"], repair["count"]) for repair in found["repairs"]} == {
         "spelling of the header": (1, 1),
         "blank lines": (3, 1),
-        "trailing separators": (4, 5),
+        "trailing separators": (4, 23),
         "spelling of a label": (6, 2),
     }
-    assert (found["texts"], found["unseen_labels"]) == (6, 0)
+    assert (found["texts"], found["unseen_labels"]) == (24, 0)
     with pytest.warns(UserWarning, match=r"odd\.tsv:"):
         assert main(["predict", str(run.path), str(path)]) == 0
-    assert capsys.readouterr().out.count("\n") == 6
+    assert capsys.readouterr().out.count("\n") == 24
     with pytest.warns(UserWarning, match=r"odd\.tsv:"):
         assert main(["check", "classify", "--data", str(path)]) == 0
     assert "spelling of a label 2 (first: odd.tsv:6)" in capsys.readouterr().out

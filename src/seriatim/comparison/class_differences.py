@@ -5,10 +5,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from ..data.tag_sets import marks_chunks
 from ..evaluation.class_counts import ClassCounts, count_chunks, count_labels, exchange_test, f1, holm
 from ..evaluation.error_analysis import MAX_CONFUSIONS
 from ..evaluation.intervals import SIGNIFICANT, Measure, Metrics, with_intervals
-from ..evaluation.label_metrics import marks_chunks
+from ..evaluation.label_metrics import TYPELESS
 from ..inspection.mistakes import MAX_LABELS
 from .item_answers import ItemAnswers
 
@@ -59,7 +60,7 @@ def compare_classes(answers: Mapping[str, ItemAnswers], *, tags: bool) -> Metric
         },
         "rows": [
             {
-                "name": names[i],
+                "name": (names[i] or TYPELESS) if chunks else names[i],
                 "support": int(support[i]),
                 "f1": {layer: figures[layer][i] for layer in counts},
                 "p_values": {other: p_values[i, other] for other in others if (i, other) in p_values},
@@ -109,7 +110,7 @@ def confusions(answers: Mapping[str, ItemAnswers]) -> dict[str, Metrics]:
 
 
 def _mark_chunks(answers: ItemAnswers) -> bool:
-    return marks_chunks(answers.names[label] for label in np.unique(answers.truth).tolist())
+    return marks_chunks(answers.names[label] for label in answers.truth.tolist())
 
 
 def _with_intervals(counts: ClassCounts, classes: Sequence[int]) -> dict[int, list[float | None]]:

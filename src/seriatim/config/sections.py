@@ -28,7 +28,9 @@ class Data(Section):
 
     ``unit`` is ``stream`` (one running text) or ``line`` (every line is a sequence), for language models. ``text`` and
     ``label`` name the columns or fields of labelled texts; ``column`` names the column of the tags of a CoNLL file.
-    ``strict`` refuses data that needs a repair.
+    ``strict`` refuses data that needs a repair. With ``spellings: exact``, labels and tags that differ in letter case
+    are never one label. ``alternatives`` says whether the targets of pairs with equal sources are alternatives, of
+    which the best counts, or whether each pair counts.
     """
 
     model_config = ConfigDict(coerce_numbers_to_str=True)  # ``column: 3`` in a YAML file names a column
@@ -42,6 +44,8 @@ class Data(Section):
     label: str = "label"
     column: str | None = None
     strict: bool = False
+    spellings: Literal["auto", "exact"] = "auto"
+    alternatives: bool = True
 
 
 class Tokenizer(Section):

@@ -1,19 +1,24 @@
 """Sentences in columns: one word on each line, its tag in one of the columns, blank lines between sentences.
 
 Tags of chunks are read as the training data tag most of them (see `tag_sets`), usually in BIO. An ``I-X`` that
-continues nothing is read as ``B-X``, as in conlleval and seqeval. Such a conversion, another spelling of a tag, and
-columns that are separated irregularly are recorded as repairs.
+continues nothing is read as ``B-X``, as in conlleval and seqeval; a tag that marks no chunk among tags that do is read
+as ``O``. Such readings, another spelling of a tag, comments where the format has none, and columns that are separated
+irregularly are recorded as repairs.
 """
 
 import functools
 import itertools
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from ..core.errors import InputError, nearest, shown
 from .conll_lines import (
     BLANKS,
+    CASE_SENSITIVE,
+    COMMENT,
     CONLLU,
     DOCUMENT,
     FIELD,
@@ -27,13 +32,15 @@ from .conll_lines import (
 from .paths import plain_name
 from .pipes import live_input
 from .readers import TAGGED_SUFFIXES, Source, object_fields, read_items, read_lines
-from .repairs import Repairs
+from .repairs import DataWarning, Repairs
 from .spellings import stripped
-from .tag_sets import SCHEMES, TYPELESS, TagSet
+from .tag_sets import SCHEMES, TagSet
 
 UNTAGGED_FORMATS = ("auto", "conllu", "conll", "text", "jsonl")
 LOOKED_AT, WARNED_AFTER = 1000, 20
 """Lines by which columns between spaces are told from a text, and after which a warning says what a text may be."""
+UNTAGGED = 10
+"""Lines are in columns between spaces if at most one of so many has no tag of the model."""
 
 
 class Sentence(NamedTuple):
@@ -61,46 +68,64 @@ def read_sentences(
     scheme: str = "bio",
     labelled: bool = True,
     labels: Sequence[str] | None = None,
+    exact: bool = False,
     repairs: Repairs | None = None,
 ) -> Iterator[Sentence]:
-    """Read sentences one by one, from the sources of `find_sources`.
+    """Read sentences one by one, from the sources of `find_sources`; with tags, the sources are read twice.
 
     Args:
         sources: the files.
         file_format: ``conllu``, ``conll``, or ``auto`` to choose by the name or else by the first line with a word.
         column: the column of the tags: in CoNLL-U its name (default ``upos``), else its number (default the last).
-        scheme: ``iob1`` if the chunks are tagged in IOB1, whose conversion is then no repair; else ``bio``. Tags of
-            CoNLL-U are not chunks.
+        scheme: ``iob1`` if the chunks are tagged in IOB1, whose conversion is then no repair; else ``bio``.
         labelled: whether tags are required. If not, they are ignored, and the last column may be missing.
-        labels: the tags of a model, which decide how tags are spelled and in which scheme; if None, the sources decide,
-            which are then read twice.
+        labels: the tags of a model, which decide how tags are spelled and in which scheme; if None, the sources decide.
+        exact: whether tags are spelled as they are in the file, even if they differ in letter case only.
         repairs: records the repairs; if None, data that needs a repair is refused.
 
     Raises:
         InputError: a line does not fit the format, a chunk has no type, or a file holds no sentences.
+
+    Warns:
+        DataWarning: most tags mark no chunks, but the tags of the model do.
     """
     sources, repairs = list(sources), repairs or Repairs(strict=True)
     if scheme not in ("bio", "iob1"):
         raise InputError(f"unknown scheme {scheme!r}; {nearest(scheme, ['bio', 'iob1'])}")
 
-    def files(repairs: Repairs) -> Iterator[tuple[LineFormat, Iterator[Sentence]]]:
-        return (_parse(read_lines([one]), one.name, file_format, column, labelled, repairs) for one in sources)
+    def parsed(repairs: Repairs, is_tag: Callable[[str], bool]) -> Iterator[Sentence]:
+        options = file_format, column, labelled, is_tag, repairs
+        return itertools.chain.from_iterable(_parse(read_lines([one]), one.name, *options) for one in sources)
 
     if not labelled:
-        for _, sentences in files(repairs):
-            yield from sentences
+        yield from parsed(repairs, TagSet.known(labels or ()).has)
         return
-    tag_set = TagSet.known(labels or ())
-    if labels is None:
-        first_reading = itertools.chain.from_iterable(found for _, found in files(Repairs()))
-        try:
-            tag_set = TagSet.learned(sentence.tags for sentence in first_reading)
-        except InputError:
-            if not repairs.strict:
-                raise  # if strict, the second reading may name an earlier line
-    for line_format, sentences in files(repairs):
-        sentences = _spelled(sentences, line_format, tag_set, repairs)
-        yield from _converted(sentences, tag_set, scheme, repairs) if line_format.marks_chunks else sentences
+    counts, tag_set = Counter[str](), TagSet.known(labels or (), exact=exact or column in CASE_SENSITIVE)
+    odd = ""  # the place of the first tag that marks no chunk, where those of the model do
+
+    def tags_of(sentences: Iterable[Sentence]) -> Iterator[list[str]]:
+        nonlocal odd
+        for sentence in sentences:
+            new = [tag for tag in dict.fromkeys(sentence.tags) if tag not in counts and tag_set.is_odd(tag)]
+            odd = odd or (sentence.place(sentence.tags.index(new[0])) if new else "")
+            counts.update(sentence.tags)
+            yield sentence.tags
+
+    try:
+        first_reading = tags_of(parsed(Repairs(), lambda tag: False))
+        if labels is None:
+            tag_set = TagSet.learned(first_reading, exact=exact or column in CASE_SENSITIVE)
+        for _ in first_reading:
+            pass
+    except InputError:
+        if not repairs.strict:
+            raise  # if strict, the second reading may name an earlier line
+    if odd and not tag_set.fits(counts):
+        tag_set = replace(tag_set, style="")
+        problem = "most tags mark no chunks as those of the model do, so that no chunks are counted"
+        warnings.warn(f"{odd}: {problem}; check the column of the tags", DataWarning, stacklevel=2)
+    sentences = parsed(repairs, counts.__contains__)
+    yield from _converted(_spelled(sentences, tag_set, repairs), tag_set, scheme, repairs)
 
 
 def read_untagged(
@@ -114,9 +139,9 @@ def read_untagged(
     """Read what a tagger is to tag: sentences in columns, or lines of text with spaces between the words.
 
     With ``file_format`` None or ``auto`` a file is in columns if its name ends in ``.conllu`` or ``.conll``, if its
-    first line of content has a tab or begins with ``-DOCSTART-``, or if every line has the same number of columns
-    between spaces and a tag of the model in the column of the tags; standard input is not, as it is answered line by
-    line. Other arguments are those of `read_sentences`.
+    first line of content has a tab or begins with ``-DOCSTART-``, or if all lines have the same number of columns
+    between spaces and nearly all (see `UNTAGGED`) a tag of the model in the column of the tags; standard input is not,
+    as it is answered line by line. Other arguments are those of `read_sentences`.
 
     Warns:
         UserWarning: most lines of a text have a tag of the model in the column of the tags.
@@ -127,6 +152,7 @@ def read_untagged(
     requested, repairs = file_format or "auto", repairs or Repairs(strict=True)
     if requested not in UNTAGGED_FORMATS:
         raise InputError(f"format {requested!r}: sentences are not read from it; give conllu, conll or text")
+    tags = TagSet.known(labels)
     for source in sources:
         name = plain_name(source.name)
         named = next((suffix[1:] for suffix in TAGGED_SUFFIXES if name.endswith(suffix)), "")
@@ -140,16 +166,27 @@ def read_untagged(
                 if "text" in object_fields(first):
                     hint = "looks like JSONL, but is read as text; use --format jsonl for JSONL"
                     warnings.warn(f"{source.name}:1: {hint}", stacklevel=2)
-                tags = TagSet.known(labels)
                 sample = [] if source.open is live_input else list(itertools.islice(lines, LOOKED_AT))
                 lines = itertools.chain(sample, lines)
-                words = [line for line in sample if line.strip(BLANKS) and not line.startswith(DOCUMENT)]
-                alike = len({len(separated(line)) for line in words}) == 1
-                if len(words) < 2 or not alike or not all(_is_tagged(line, column, tags) for line in words):
+                if not _in_columns(sample, column, tags):
                     yield from _suspected(lines, source.name, column, tags)
                     continue
-        _, sentences = _parse(lines, source.name, named or requested, column, False, repairs)
-        yield from sentences
+        yield from _parse(lines, source.name, named or requested, column, False, tags.has, repairs)
+
+
+def _in_columns(lines: Iterable[str], column: str | None, tags: TagSet) -> bool:
+    """Return whether all lines but comments have equally many columns between spaces, and nearly all of them a tag."""
+    sizes, tagged, begins = set[int](), list[bool](), True
+    for line in lines:
+        is_content, is_tagged = (
+            bool(line.strip(BLANKS)) and not line.startswith(DOCUMENT),
+            _is_tagged(line, column, tags),
+        )
+        if is_content and (is_tagged or not begins or not line.startswith(COMMENT)):
+            sizes.add(len(separated(line)))
+            tagged.append(is_tagged)
+        begins = not is_content or (begins and line.startswith(COMMENT))
+    return len(tagged) > 1 and len(sizes) == 1 and UNTAGGED * tagged.count(False) <= len(tagged)
 
 
 def _is_tagged(line: str, column: str | None, tags: TagSet) -> bool:
@@ -190,28 +227,48 @@ def write(sentence: Sentence, tags: Sequence[str]) -> str:
 
 
 def _parse(
-    lines: Iterator[str], name: str, file_format: str, column: str | None, labelled: bool, repairs: Repairs
-) -> tuple[LineFormat, Iterator[Sentence]]:
-    """Return the format of a file called ``name`` and its sentences; the arguments are those of `read_sentences`."""
+    lines: Iterator[str],
+    name: str,
+    file_format: str,
+    column: str | None,
+    labelled: bool,
+    is_tag: Callable[[str], bool],
+    repairs: Repairs,
+) -> Iterator[Sentence]:
+    """Yield the sentences of a file called ``name``.
+
+    ``is_tag`` says what is known as a tag; the other arguments are those of `read_sentences`.
+    """
     if file_format not in (known := ["auto", "conllu", "conll"]):
         raise InputError(f"unknown format {file_format!r}; {nearest(file_format, known)}")
+    first, lines = _first_content(lines, skip_documents=True)
     if file_format == "auto":
-        first, lines = _first_content(lines)
         fields = first.split()
         is_conllu = len(fields) == len(CONLLU) and ID.fullmatch(fields[0])
         file_format = "conllu" if is_conllu or plain_name(name).endswith(".conllu") else "conll"
-    line_format = ConlluFormat(column, labelled) if file_format == "conllu" else ColumnsFormat(column, labelled)
-    return line_format, _sentences(lines, name, line_format, repairs)
+    line_format: LineFormat
+    if file_format == "conllu":
+        line_format = ConlluFormat(column, labelled)
+    else:
+        line_format = ColumnsFormat(column, labelled, first, is_tag)
+    yield from _sentences(lines, name, line_format, labelled, repairs)
 
 
-def _first_content(lines: Iterator[str]) -> tuple[str, Iterator[str]]:
-    """Return the first line that is neither blank nor a comment, and an iterator over all lines."""
-    read: list[str] = []
+def _first_content(lines: Iterator[str], *, skip_documents: bool = False) -> tuple[str, Iterator[str]]:
+    """Return the first line that is neither blank nor a comment, and an iterator over all lines.
+
+    If every line of content begins with ``#``, it is the first of those that are most like a word.
+    """
+    read, likely = list[str](), ""
     for line in lines:
         read.append(line)
-        if line.strip(BLANKS) and not line.startswith("#"):
+        if not line.strip(BLANKS) or (skip_documents and line.startswith(DOCUMENT)):
+            continue
+        if not line.startswith(COMMENT):
             return line, itertools.chain(read, lines)
-    return "", iter(read)
+        if not likely or (likely.startswith(f"{COMMENT} ") and not line.startswith(f"{COMMENT} ")):
+            likely = line
+    return likely, iter(read)
 
 
 def _with_tag(line: str, column: int, tag: str) -> str:
@@ -226,30 +283,63 @@ def _with_tag(line: str, column: int, tag: str) -> str:
     return line + ("" if line.endswith(" ") else " " if len(places) > 1 else "\t") + tag
 
 
-def _sentences(lines: Iterable[str], name: str, line_format: LineFormat, repairs: Repairs) -> Iterator[Sentence]:
-    """Split a file before the first line of content after each separator."""
-    sentence = Sentence([], [], [], [], 0, name, 1)
-    first_line = 0  # of the content of the sentence; 0: none yet
+def _sentences(
+    lines: Iterable[str], name: str, line_format: LineFormat, labelled: bool, repairs: Repairs
+) -> Iterator[Sentence]:
+    """Split a file before the first line of content after each separator.
+
+    Comments after the last sentence, unless tags are required, make a sentence without words.
+    """
+    sentence, found = Sentence([], [], [], [], 0, name, 1), False
     complete = False
+    unended = 0  # the number of the first line of content since the last separator; 0: none yet
     for number, line in enumerate(lines, start=1):
         if line_format.separates(line) or _looks_blank(line, line_format, name, number, repairs):
-            _refuse_wordless(sentence, first_line)
-            complete = bool(sentence.rows)
+            _end(sentence, unended, line_format, repairs)
+            complete, unended = bool(sentence.rows), 0
         else:
             if complete:
                 yield sentence._replace(column=line_format.column)
-                sentence, first_line, complete = Sentence([], [], [], [], 0, name, number), 0, False
-            first_line = first_line or number
-            line, word_and_tag = _read_line(line, line_format, name, number, repairs)
-            if word_and_tag:
-                sentence.rows.append(len(sentence.lines))
-                sentence.words.append(word_and_tag[0])
-                sentence.tags.append(word_and_tag[1])
+                sentence, complete, found = Sentence([], [], [], [], 0, name, number), False, True
+            unended = unended or number
+            if line_format.is_comment(line, begins=not sentence.rows):
+                _note_comment(line_format, name, number, repairs)
+            else:
+                line, word_and_tag = _read_line(line, line_format, name, number, repairs)
+                if word_and_tag:
+                    sentence.rows.append(len(sentence.lines))
+                    sentence.words.append(word_and_tag[0])
+                    sentence.tags.append(word_and_tag[1])
         sentence.lines.append(line)
-    _refuse_wordless(sentence, first_line)
-    if not sentence.rows:
+    _end(sentence, unended, line_format, repairs)
+    if not sentence.rows and not found:
         raise InputError(f"{name}: no sentences; give a file with one word on each line and blank lines between them")
-    yield sentence._replace(column=line_format.column)
+    if sentence.rows or not labelled:
+        yield sentence._replace(column=line_format.column)
+
+
+def _end(sentence: Sentence, first_line: int, line_format: LineFormat, repairs: Repairs) -> None:
+    """End a sentence at a separator: refuse missing words; comments without a word belong to the next sentence.
+
+    ``first_line`` is the number of its first line since the separator before; 0 if there is none.
+    """
+    if missing := line_format.end():
+        word_id, needed = missing
+        row = next(i for i, line in enumerate(sentence.lines) if line.startswith(f"{word_id}\t"))
+        raise InputError(
+            f"{sentence.name}:{sentence.number + row}: {word_id} without the word {needed}; add it, or delete this line"
+        )
+    if first_line and not sentence.rows and line_format.has_comments:
+        problem, remedy = "comments without a word", "delete them, or the blank line after them"
+        reading = "read as comments of the next sentence"
+        repairs.add(problem, sentence.name, first_line, problem=problem, reading=reading, remedy=remedy)
+
+
+def _note_comment(line_format: LineFormat, name: str, number: int, repairs: Repairs) -> None:
+    """Record a comment, unless the format has comments."""
+    if not line_format.has_comments:
+        problem, reading = "a line that begins with # and is no word", "kept as a comment, which columns do not have"
+        repairs.add("comments", name, number, problem=problem, reading=reading, remedy="delete it")
 
 
 def _looks_blank(line: str, line_format: LineFormat, name: str, number: int, repairs: Repairs) -> bool:
@@ -258,7 +348,6 @@ def _looks_blank(line: str, line_format: LineFormat, name: str, number: int, rep
         return False
     problem, remedy = "a blank line that holds non-breaking or zero-width blanks", "delete them"
     repairs.add("invisible blanks", name, number, problem=problem, reading="read as a blank line", remedy=remedy)
-    line_format.separates("")
     return True
 
 
@@ -290,29 +379,24 @@ def _read_line(
     return line, (word, tag)
 
 
-def _refuse_wordless(sentence: Sentence, first_line: int) -> None:
-    if first_line and not sentence.rows:
-        raise InputError(
-            f"{sentence.name}:{first_line}: comments without a word; delete them, or the blank line after them"
-        )
-
-
-def _spelled(
-    sentences: Iterable[Sentence], line_format: LineFormat, tag_set: TagSet, repairs: Repairs
-) -> Iterator[Sentence]:
-    """Replace each tag by the spelling that stands for it; in CoNLL-U, types of chunks are not looked for."""
-    spelling = functools.cache(tag_set.spelled if line_format.marks_chunks else tag_set.names)
+def _spelled(sentences: Iterable[Sentence], tag_set: TagSet, repairs: Repairs) -> Iterator[Sentence]:
+    """Replace each tag by the spelling that stands for it, and one that marks no chunk among others that do by O."""
+    spelling = functools.cache(tag_set.spelled)
     for sentence in sentences:
-        tags = sentence.tags if line_format.tells_case_apart else [spelling(tag) for tag in sentence.tags]
-        for i, (before, after) in enumerate(zip(sentence.tags, tags, strict=True) if tags != sentence.tags else ()):
-            if before != after:
-                repairs.add(
-                    "spelling of a tag",
-                    *(sentence.name, sentence.number + sentence.rows[i]),
-                    problem=f"the tag {shown(before)} is another spelling of {shown(after)}",
-                    reading=f"read as {shown(after)}",
-                    remedy=f"write {shown(after)}",
-                )
+        tags = [spelling(tag) for tag in sentence.tags]
+        if tags == sentence.tags:
+            yield sentence
+            continue
+        for row, before, after in zip(sentence.rows, sentence.tags, tags, strict=True):
+            if before == after:
+                continue
+            kind, problem = "spelling of a tag", f"the tag {shown(before)} is another spelling of {shown(after)}"
+            remedy = f"write {shown(after)}"
+            if tag_set.is_odd(before):
+                kind, problem = "tag that marks no chunk", f"the tag {shown(before)} marks no chunk, as other tags do"
+                remedy = "correct it, or write O"
+            where = sentence.name, sentence.number + row
+            repairs.add(kind, *where, problem=problem, reading=f"read as {shown(after)}", remedy=remedy)
         yield sentence._replace(tags=tags)
 
 
@@ -320,7 +404,7 @@ def _converted(sentences: Iterable[Sentence], tag_set: TagSet, scheme: str, repa
     """Convert all chunks to the scheme of the tag set; ``scheme`` is that of the file."""
     for sentence in sentences:
         for i, tag in enumerate(sentence.tags):
-            if tag in TYPELESS and tag_set.chunks:
+            if tag_set.lacks_type(tag):
                 raise InputError(f"{sentence.place(i)}: {tag} names no type; write {tag}X, where X is the type")
         tags = tag_set.converted(sentence.tags) if any(tag != "O" for tag in sentence.tags) else sentence.tags
         if tags == sentence.tags:

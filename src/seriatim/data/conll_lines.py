@@ -1,11 +1,12 @@
 """The two column formats of CoNLL files: how one line becomes a word and its tag.
 
 CoNLL-U (https://universaldependencies.org/format.html) has ten columns between tabs; ids such as ``1-2`` and ``8.1``
-are not words. In the columns of CoNLL-2003, between tabs or spaces, the word is first; ``-DOCSTART-`` begins a
-document.
+are not words, and lines that begin with ``#`` are comments. In the columns of CoNLL-2003, between tabs or spaces, the
+word is first; ``-DOCSTART-`` begins a document. That format has no comments, but real files have them.
 """
 
 import re
+from collections.abc import Callable
 
 from ..core.errors import InputError, nearest, shown
 from .spellings import BLANKS as ALL_BLANKS
@@ -19,6 +20,7 @@ NEVER_MISSING = ("upos", "xpos", "deprel")
 MISSING = "_"
 DOCUMENT = "-DOCSTART-"
 BLANKS = " \t"
+COMMENT = "#"
 ID = re.compile(r"[0-9]+([-.][0-9]+)?")
 COLUMN_NUMBER = re.compile("[2-9]|[1-9][0-9]{1,3}")
 FIELD = re.compile("[^ ]+")
@@ -33,25 +35,31 @@ class BadLineError(Exception):
 class ConlluFormat:
     """The lines of a CoNLL-U file; the column is given by its name, ``upos`` if None."""
 
-    marks_chunks = False
+    has_comments = True
 
     def __init__(self, column: str | None, labelled: bool) -> None:
         name = column or "upos"
         if name not in TAG_COLUMNS:
             raise InputError(f"column {name!r}: CoNLL-U has no such tag column; {nearest(name, list(TAG_COLUMNS))}")
         self.column, self.labelled, self.next_id = CONLLU.index(name), labelled, 1
-        self.tells_case_apart = name in CASE_SENSITIVE
+        self.needed, self.needed_by = 0, ""  # the last word that a range or an empty node names, and its id
 
     def separates(self, line: str) -> bool:
         """Return whether a line is blank."""
-        is_blank = not line.strip(BLANKS)
-        self.next_id = 1 if is_blank else self.next_id
-        return is_blank
+        return not line.strip(BLANKS)
+
+    def is_comment(self, line: str, *, begins: bool) -> bool:
+        """Return whether a line is a comment."""
+        return line.startswith(COMMENT)
+
+    def end(self) -> tuple[str, int] | None:
+        """End a sentence; return the id of a range or an empty node and the word that it names, if that is missing."""
+        missing = (self.needed_by, self.needed) if self.needed >= self.next_id else None
+        self.next_id, self.needed, self.needed_by = 1, 0, ""
+        return missing
 
     def read(self, line: str) -> tuple[str, str] | None:
-        """Return the word and its tag, or None for comments, multiword tokens and empty nodes."""
-        if line.startswith("#"):
-            return None
+        """Return the word and its tag, or None for multiword tokens and empty nodes."""
         fields = line.split("\t")
         if len(fields) != len(CONLLU):
             spaces = len(fields) < len(CONLLU) <= len(line.split())
@@ -62,6 +70,7 @@ class ConlluFormat:
             remedy = "ids count up from 1, or look like 1-2 or 8.1"
             raise BadLineError(f"{shown(word_id)} is not the id of a word; {remedy}")
         if not word_id.isdigit():
+            self._note_needed(word_id)
             return None
         if word_id != str(self.next_id):
             remedy = "put a blank line between sentences" if word_id == "1" else "number the words 1, 2, 3, ..."
@@ -85,21 +94,32 @@ class ConlluFormat:
         """Return whether a line holds nothing that is seen."""
         return not line.strip(ALL_BLANKS)
 
+    def _note_needed(self, word_id: str) -> None:
+        """Note that a range such as ``2-3`` needs the word 3, and an empty node such as ``8.1`` the word 8."""
+        first, hyphen, last = word_id.partition("-")
+        named = (last if hyphen else word_id.partition(".")[0])[: SHOWN_DIGITS + 1]
+        if hyphen and (int(first[: SHOWN_DIGITS + 1]) > int(named) or not int(first)):
+            raise BadLineError(f"{word_id[:SHOWN_DIGITS]} is no range of words; write the first and the last one")
+        if int(named) > self.needed:
+            self.needed, self.needed_by = int(named), word_id
+
 
 class ColumnsFormat:
     """The lines of a file in the columns of CoNLL-2003; the column is given by its number from 2, the last if None.
 
-    The column may be missing unless tags are required.
+    The column may be missing unless tags are required. The columns of the file are those of ``first``, a line that is
+    no comment. ``is_tag`` says of the content of the column of the tags whether it is a known tag.
     """
 
-    marks_chunks, tells_case_apart = True, False
+    has_comments = False
 
-    def __init__(self, column: str | None, labelled: bool) -> None:
+    def __init__(self, column: str | None, labelled: bool, first: str, is_tag: Callable[[str], bool]) -> None:
         if column is not None and not COLUMN_NUMBER.fullmatch(column):
             raise InputError(f"column {column!r}: the columns have no names; give the number of a column, from 2")
-        self.requested, self.labelled = column, labelled
+        self.requested, self.labelled, self.first, self.is_tag = column, labelled, first, is_tag
         self.column, self.count, self.tabs = 0, 0, False
         self.ends_empty = False  # whether the last column is empty, for the tags that are to come
+        self.seen: set[str] = set()  # what the column of the tags holds
 
     def separates(self, line: str) -> bool:
         """Return whether a line is blank or begins a document."""
@@ -107,15 +127,33 @@ class ColumnsFormat:
             return line[len(DOCUMENT) : len(DOCUMENT) + 1] in ("", *BLANKS)
         return not line.strip(BLANKS)
 
+    def is_comment(self, line: str, *, begins: bool) -> bool:
+        """Return whether a line is a comment: it begins with ``#`` before the first word of a sentence, and is no word.
+
+        A line with the columns of the file is a word (``#tag O``), and so is one with a known tag, if a blank follows
+        the ``#`` (``# O``, but not ``# newdoc``) or its columns are separated irregularly.
+        """
+        if not begins or not line.startswith(COMMENT):
+            return False
+        try:
+            regular = self._fields(line)
+        except BadLineError:  # of the first word, which is still to come
+            return True
+        if len(regular) == self.count and not line.startswith(f"{COMMENT} "):
+            return False
+        fields = separated(line)
+        if len(fields) != self.count or self.column >= self.count:
+            return True
+        return fields[self.column] not in self.seen and not self.is_tag(fields[self.column])
+
+    def end(self) -> None:
+        """End a sentence."""
+
     def read(self, line: str) -> tuple[str, str]:
         """Return the word and its tag; ``_`` stands for a missing tag."""
-        if not self.count:
-            self._read_layout(line)
-        fields = line.split("\t") if self.tabs else line.split(" ")
-        if not fields[0]:
+        fields = self._fields(line)
+        if line.startswith("\t" if self.tabs else " "):
             raise BadLineError("an empty word; write it into the first column")
-        if not self.tabs:
-            fields = [field for field in fields if field]
         if len(fields) != self.count or (not self.tabs and "\t" in line):
             separator = "tabs" if self.tabs else "spaces"
             problem = f"{len(fields)} columns between {separator}, but the first word of the file has {self.count}"
@@ -123,6 +161,7 @@ class ColumnsFormat:
                 problem = "a tab, but the columns of the first word of the file are between spaces"
             raise BadLineError(f"{problem}; give every line the same columns")
         tag = fields[self.column] if self.column < self.count else MISSING
+        self.seen.add(tag)
         _check_tag(tag, self.labelled)
         if not tag and self.labelled:
             raise BadLineError("an empty tag; write one, such as O")
@@ -143,6 +182,12 @@ class ColumnsFormat:
         """Return whether a line holds nothing that is seen; in a single column, that may be a word."""
         return not line.strip(ALL_BLANKS) and (self.labelled or self.count > 1)
 
+    def _fields(self, line: str) -> list[str]:
+        """Return the columns of a line as the first word of the file separates them."""
+        if not self.count:
+            self._read_layout(self.first)
+        return line.split("\t") if self.tabs else FIELD.findall(line)
+
     def _read_layout(self, line: str) -> None:
         """Set the separator and the number of columns from the first word of a file."""
         line = line.rstrip(ALL_BLANKS) if self.labelled else line
@@ -154,6 +199,8 @@ class ColumnsFormat:
             problem = f"{columns}, but the tags are expected in column {column + 1}"
             raise BadLineError(f"{problem}; write them there, or choose another column")
         self.tabs, self.count, self.column, self.ends_empty = tabs, count, column, line.endswith("\t")
+        if not line.startswith(COMMENT):
+            self.seen.update(separated(line)[column : column + 1])
 
 
 LineFormat = ConlluFormat | ColumnsFormat

@@ -1,7 +1,11 @@
-"""Spellings of labels and tags that mean the same: they differ in letter case, or in blanks at their ends, only."""
+"""Spellings of labels and tags that mean the same: they differ in blanks at their ends, or by a slip in letter case."""
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from itertools import zip_longest
+
+OFTEN, SHARE = 5, 10
+"""Two spellings are two labels if the rarer one has `OFTEN` rows, or more than one of `SHARE` rows of both."""
 
 BLANKS = " \t\u00a0\u2007\u202f\u3000\u200b\u2060\ufeff"
 """Blanks that can stand at the ends of a field without being seen: non-breaking, wide and zero-width ones, too."""
@@ -21,17 +25,22 @@ class Spellings:
     """Maps each spelling of a label to the one that stands for it; other labels are unchanged.
 
     Args:
-        best: the spelling that stands for a label, by the `folded` label.
-        exact: labels that are never changed.
+        labels: those that stand for their other spellings, and are never changed.
+        exact: whether no label is changed.
     """
 
-    def __init__(self, best: Mapping[str, str], exact: Collection[str] = ()) -> None:
-        self.exact, self._best = frozenset(exact), best
-        self._known: dict[str, str] = {label: label for label in exact}  # answers given before
+    def __init__(self, labels: Iterable[str], *, exact: bool = False) -> None:
+        self.exact = frozenset(labels)
+        self._known: dict[str, str] = {label: label for label in self.exact}  # answers given before
+        self._alike: dict[str, list[str]] = defaultdict(list)  # labels by what their spellings have in common
+        for label in () if exact else sorted(self.exact):
+            self._alike[folded(label)].append(label)
 
     @classmethod
     def learned(cls, counts: Mapping[str, int]) -> "Spellings":
-        """Let the most frequent spelling stand for the others, or the first in sorted order of equally frequent ones.
+        """Let the most frequent spelling stand for the others, but for those that are too frequent to be slips.
+
+        Those differ in letter case and have `OFTEN` rows, or more than one of `SHARE` rows of both.
 
         Args:
             counts: how often each spelling occurs in the training data.
@@ -39,19 +48,22 @@ class Spellings:
         groups: dict[str, Counter[str]] = defaultdict(Counter)
         for label in sorted(counts):
             groups[folded(label)][stripped(label)] += counts[label]
-        return cls({key: group.most_common(1)[0][0] for key, group in groups.items()})
-
-    @classmethod
-    def known(cls, labels: Iterable[str]) -> "Spellings":
-        """Let the labels of a vocabulary stand for their other spellings, unless several differ in spelling only."""
-        labels = list(labels)
-        groups: dict[str, list[str]] = defaultdict(list)
-        for label in labels:
-            groups[folded(label)].append(label)
-        return cls({key: group[0] for key, group in groups.items() if len(group) == 1}, labels)
+        kept = list[str]()
+        for group in groups.values():
+            _, most = group.most_common(1)[0]
+            kept += (label for label, count in group.items() if count >= OFTEN or SHARE * count > count + most)
+        return cls(kept)
 
     def __call__(self, label: str) -> str:
-        """Return the spelling that stands for a label."""
+        """Return the label for which a spelling stands: the most similar one, and itself if there are several."""
         if label not in self._known:
-            self._known[label] = self._best.get(folded(label), label)
+            alike = self._alike.get(folded(label), [])
+            differing = [_differing(stripped(label), other) for other in alike]
+            nearest = [other for other, count in zip(alike, differing, strict=True) if count == min(differing)]
+            self._known[label] = nearest[0] if len(nearest) == 1 else label
         return self._known[label]
+
+
+def _differing(first: str, second: str) -> int:
+    """Return in how many characters two spellings differ."""
+    return sum(a != b for a, b in zip_longest(first, second))

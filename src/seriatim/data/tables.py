@@ -82,17 +82,22 @@ def read_labelled(
 
 
 def with_spellings(
-    read: Callable[[Repairs], Iterator[Labelled]], labels: Sequence[str] | None, repairs: Repairs
+    read: Callable[[Repairs], Iterator[Labelled]],
+    labels: Sequence[str] | None,
+    repairs: Repairs,
+    *,
+    exact: bool = False,
 ) -> Iterator[Labelled]:
-    """Read rows whose labels are spelled alike: labels that differ in case or surrounding blanks only are one label.
+    """Read rows whose labels are spelled alike; see `Spellings` for which labels are one label.
 
     Args:
         read: reads the rows, as often as it is called.
         labels: the labels of a model; if None, the most frequent spelling stands for the others.
         repairs: records the labels that are spelled otherwise.
+        exact: whether labels are spelled as they are in the file.
     """
-    spellings = Spellings.known(labels or ())
-    if labels is None:
+    spellings = Spellings(labels or (), exact=exact)
+    if labels is None and not exact:
         try:
             spellings = Spellings.learned(Counter(row.label for row in read(Repairs())))
         except InputError:

@@ -11,7 +11,7 @@ and a type; a tag without a hyphen has an empty type. Between two neighbouring t
 
 Therefore ``I-PER`` after ``O`` starts a chunk, and so does ``I-LOC`` after ``I-PER``. The last token counts as followed
 by ``O``. ``S`` (a chunk of one token), and a new chunk at ``B`` after ``E``, a bracket or ``.``, are not in its first
-version; they follow later ones. ``L`` and ``U`` (BILOU) are read as ``E`` and ``S``.
+version; they follow later ones. ``L`` and ``U`` (BILOU) are read as ``E`` and ``S``, and ``M`` (BMES) as ``I``.
 """
 
 from collections import Counter
@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from ..core.errors import InputError
 
-BILOU = {"L": "E", "U": "S"}
+OTHER_SCHEMES = {"L": "E", "U": "S", "M": "I"}
 
 
 class Counts(NamedTuple):
@@ -75,7 +75,7 @@ def _boundaries(tags: Sequence[str]) -> Iterator[Boundary]:
     last, last_type = "O", ""
     for tag in (*tags, "O"):
         prefix, _, kind = tag.partition("-")
-        prefix = BILOU.get(prefix, prefix)
+        prefix = OTHER_SCHEMES.get(prefix, prefix)
         other = kind != last_type
         yield Boundary(
             ends=last in ("E", "S", "[", "]")

@@ -5,14 +5,14 @@ over the classes that occur in the true labels or in the predictions; a class th
 """
 
 import itertools
-import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from ..core.errors import InputError
+from ..data.tag_sets import marks_chunks
 from . import entities
 from .intervals import Compute, Measure, Metrics, mean, ratio, with_interval, with_intervals
 
@@ -21,7 +21,7 @@ MAX_CONFUSION = 1000
 MAX_STATISTICS = 1 << 25
 """The largest number of values of the statistics of macro F1: with more classes and items, it has no interval."""
 BINS = 15  # number of bins of equal width in the calibration error
-CHUNK = re.compile(r"[BIESLU\[\]]-.+")  # a tag that marks part of a chunk, such as B-PER
+TYPELESS = "chunk"  # the name of the type of chunks without types
 Tags = Sequence[Sequence[str]]
 
 
@@ -138,9 +138,9 @@ def tagging_metrics(truth: Tags, predicted: Tags) -> Metrics:
 
     Returns:
         ``accuracy`` over tokens with its 95 % interval over sentences as ``accuracy_low`` and ``accuracy_high``,
-        ``sentences`` and ``tokens``. If the true tags mark chunks (each is ``O`` or matches `CHUNK`), also
-        ``precision``, ``recall`` and ``f1`` over whole chunks with their intervals, and ``entities``, with
-        ``precision recall f1 support`` for each type, as conlleval computes them (`seriatim.evaluation.entities`).
+        ``sentences`` and ``tokens``. If the true tags mark chunks (see `seriatim.data.tag_sets`), also ``precision``,
+        ``recall`` and ``f1`` over whole chunks with their intervals, and ``entities``, with ``precision recall f1
+        support`` for each type, or for `TYPELESS`, as conlleval computes them (`seriatim.evaluation.entities`).
 
     Raises:
         InputError: no tokens, or sentences or tags that do not match.
@@ -222,13 +222,7 @@ def _by_type(truth: Tags, predicted: Tags) -> dict[str, Metrics]:
     for pair in zip(truth, predicted, strict=True):
         for kind, counts in entities.counts_by_type(*pair).items():
             sums[kind] = sums.get(kind, 0) + np.array(counts)
-    return {kind: _scores(*sums[kind]) for kind in sorted(sums)}
-
-
-def marks_chunks(tags: Iterable[str]) -> bool:
-    """Return whether tags mark chunks as BIO does: each is ``O`` or ``X-TYPE`` (see `tagging_metrics`)."""
-    others = set(tags) - {"O"}
-    return bool(others) and all(CHUNK.fullmatch(tag) for tag in others)
+    return {kind or TYPELESS: _scores(*sums[kind]) for kind in sorted(sums)}
 
 
 def _checked(truth: np.ndarray, probabilities: np.ndarray, labels: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:

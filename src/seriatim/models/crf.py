@@ -21,6 +21,7 @@ from torch.autograd.function import once_differentiable
 
 from ..core.lengths import check_lengths, reverse, valid_mask, zero_padding
 from ..core.time_scan import time_scan
+from ..data.tag_sets import TagSet
 
 IMPOSSIBLE = float("-inf")
 Context: TypeAlias = Any
@@ -169,10 +170,12 @@ class CRF(nn.Module):
 def bio_transitions(tag_names: Sequence[str]) -> Tensor:
     """Return the argument ``allowed`` of `CRF` for BIO tags: ``I-X`` follows only ``B-X`` or ``I-X``.
 
-    A tag for which there is no ``B-X``, such as ``O``, can follow every tag.
+    A tag for which there is no ``B-X``, such as ``O``, can follow every tag. ``I`` follows only ``B`` or ``I`` if these
+    mark chunks without types.
     """
     tags = [*tag_names, ""]
-    begins = {f"I{name[1:]}": name for name in tag_names if name.startswith("B-")}
+    beginnings = ("B", "B-") if TagSet.known(tag_names).style == "bare" else ("B-",)
+    begins = {f"I{name[1:]}": name for name in tag_names if name[:2] in beginnings}
     allowed = [[tag not in begins or before in (tag, begins[tag]) for tag in tags] for before in tags]
     return torch.tensor(allowed)
 

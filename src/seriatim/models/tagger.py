@@ -34,7 +34,7 @@ class Options(word_reader.WordOptions):
 
     output: Literal["softmax", "crf"] | None = None
     """Choose each tag independently (softmax) or the best sequence of tags, which is valid BIO (crf); by default crf if
-    all tags mark chunks."""
+    the tags mark chunks."""
     word_dropout: Rate = 0.5
     """Rate at which a word that occurs once in the training data is replaced by the unknown word in training."""
     vectors: Annotated[str, Field(min_length=1)] | None = None

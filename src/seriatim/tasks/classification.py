@@ -164,7 +164,7 @@ class Classification(LabelledTask[Documents, DocumentBatch, Classifier]):
             rows = read_labelled(sources, file_format=wanted, text=data.text, label=data.label, repairs=repairs)
             return part.chosen(rows, attrgetter("text"), attrgetter("label"))
 
-        return with_spellings(read, labels, repairs or self.new_repairs())
+        return with_spellings(read, labels, repairs or self.new_repairs(), exact=data.spellings == "exact")
 
     def labelled_items(self, spec: str, split: str) -> Iterator[tuple[str, str]]:
         """Yield texts with their labels."""

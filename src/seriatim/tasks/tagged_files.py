@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from ..data.conll import Sentence, read_sentences
 from ..data.holding_out import is_held_out, share_of
 from ..data.repairs import Repairs
+from ..data.tag_sets import TagSet, marks_chunks
 from ..data.vocabulary import Vocabulary
-from ..evaluation.label_metrics import marks_chunks
 from ..training.task import Batch, Data, Model
 from .base_tasks import LabelledTask
 
@@ -37,6 +37,7 @@ class TaggedFiles(LabelledTask[Data, Batch, Model]):
             column=data.column,
             scheme=self.scheme,
             labels=labels,
+            exact=data.spellings == "exact",
             repairs=repairs or self.new_repairs(),
         )
         return part.chosen(sentences, lambda sentence: " ".join(sentence.words))
@@ -54,9 +55,10 @@ class TaggedFiles(LabelledTask[Data, Batch, Model]):
         """Return whether there is a sentence; held-out ones must have tags that can be measured: see `check`."""
         if split == "train":
             return super().has_content(spec, split)
-        held_out = {tag for sentence in self.sentences(spec, split) for tag in sentence.tags}
         trained = {tag for sentence in self.sentences(self.training_spec(), "train") for tag in sentence.tags}
-        return bool(held_out & trained) and (marks_chunks(held_out) or not marks_chunks(trained))
+        labels = sorted(trained)
+        held_out = [tag for sentence in self.sentences(spec, split, labels=labels) for tag in sentence.tags]
+        return not trained.isdisjoint(held_out) and (marks_chunks(held_out) or not TagSet.known(labels).style)
 
     def why_undivided(self, share: str, *, none_held_out: bool) -> str:
         """Say that the part would have no tag in common with the rest, or no chunk; or see `LabelledTask`."""

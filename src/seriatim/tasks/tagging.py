@@ -17,12 +17,13 @@ from ..data.arguments import check_text
 from ..data.batching import Buckets
 from ..data.conll import Sentence, read_untagged, write
 from ..data.readers import TAGGED_SUFFIXES, Source
+from ..data.tag_sets import TagSet, marks_chunks
 from ..data.tagged_corpus import TaggedBatch, TaggedCorpus, fit_vocabulary, word_ids
 from ..data.vectors import read_vectors
 from ..data.vocabulary import Vocabulary
 from ..data.word_tokenizer import WordTokenizer
 from ..evaluation.intervals import Measure, Metrics, mean, with_interval
-from ..evaluation.label_metrics import marks_chunks, tagging_measures, tagging_metrics
+from ..evaluation.label_metrics import tagging_measures, tagging_metrics
 from ..layers.positions import learned_positions
 from ..models.tagger import Options, Tagger, TagModel, refuse_contradictions, tagger
 from ..models.tagger_product import TaggerProduct
@@ -102,6 +103,9 @@ class Tagging(TaggedFiles[TaggedCorpus, TaggedBatch, Tagger]):
         refuse_contradictions(self.config, self.options)
         sentences = self.sentences(self.training_spec(), "train")
         vocabulary = fit_vocabulary(sentences, self.config.tokenizer, characters=self.options.reads_characters)
+        if self.options.output is None and TagSet.known(vocabulary.labels).style == "bare":
+            self.options = self.options.model_copy(update={"output": "crf"})
+            self.config.model.options["output"] = "crf"
         if self.options.vectors is not None:
             tokenizer = vocabulary.tokenizer
             words = {tokenizer.describe(i) for i in range(2, tokenizer.vocabulary_size)}
@@ -116,8 +120,9 @@ class Tagging(TaggedFiles[TaggedCorpus, TaggedBatch, Tagger]):
 
     def make_model(self, vocabulary: Vocabulary) -> Tagger:
         """Build a tagger, with the initial vectors of `learn_vocabulary`, if any."""
-        chunks = marks_chunks(vocabulary.labels)
-        field = self.options.output == "crf" or (self.options.output is None and chunks)
+        # for chunks without types, the configuration of a run names the CRF, which earlier versions did not choose
+        typed = TagSet.known(vocabulary.labels).style == "typed"
+        field = typed if self.options.output is None else self.options.output == "crf"
         model = tagger(self.options, self.config.model, self.layer_options, vocabulary, field=field)
         if self.vectors is not None:
             ids, known = self.with_vector(vocabulary)
@@ -126,11 +131,11 @@ class Tagging(TaggedFiles[TaggedCorpus, TaggedBatch, Tagger]):
 
     def selection_metric(self, vocabulary: Vocabulary) -> str:
         """Return ``f1`` if the tags mark chunks, else ``accuracy``."""
-        return "f1" if marks_chunks(vocabulary.labels) else "accuracy"
+        return "f1" if TagSet.known(vocabulary.labels).style else "accuracy"
 
     def figures_for(self, vocabulary: Vocabulary) -> tuple[Metric, ...]:
         """Return the figures without F1, precision and recall where the tags mark no chunks."""
-        if marks_chunks(vocabulary.labels):
+        if TagSet.known(vocabulary.labels).style:
             return self.figures
         return tuple(figure for figure in self.figures if figure.key not in ("f1", "precision", "recall"))
 
@@ -171,10 +176,10 @@ class Tagging(TaggedFiles[TaggedCorpus, TaggedBatch, Tagger]):
                 f"{self.validation_name()}: none of its tags occurs in the training data; give held-out data with the "
                 "same tags"
             )
-        tags = [valid.tag_names[tag] for tag in np.unique(valid.tags).tolist()]
-        if marks_chunks(train.vocabulary.labels) and not marks_chunks(tags):
+        tags = (valid.tag_names[tag] for tag in valid.tags.tolist())
+        if TagSet.known(train.vocabulary.labels).style and not marks_chunks(tags):
             raise InputError(
-                f"{self.validation_name()}: no chunks marked there (or other tags beside them), as there are in "
+                f"{self.validation_name()}: no chunks marked there (or more words with other tags), as there are in "
                 "training; give held-out data tagged alike"
             )
 
