@@ -10,6 +10,7 @@ from .shared_options import SEARCH, open_run
 def evaluate_pairs(options: argparse.Namespace) -> None:
     """Print how often each run finds the good sentence of a pair more probable, and the difference between two runs."""
     from ..data.readers import find_sources
+    from ..data.repairs import Repairs
     from ..evaluation.intervals import paired, written
     from ..evaluation.minimal_pairs import PairScores, read_pairs, score_pairs
     from ..runs.ensembles import ensemble
@@ -18,7 +19,9 @@ def evaluate_pairs(options: argparse.Namespace) -> None:
     for name in ("interpolate", *SEARCH):
         if getattr(options, name) is not None:
             raise InputError(f"--minimal-pairs: cannot be combined with --{name.replace('_', '-')}; leave one out")
-    pairs = read_pairs(find_sources(options.data, file_format=options.format or "auto", split="test"))
+    repairs = Repairs(strict=options.strict)
+    pairs = read_pairs(find_sources(options.data, file_format=options.format or "auto", split="test"), repairs)
+    repairs.warn()
 
     def scored(path: str) -> PairScores:
         run = ensemble([open_run(part, options) for part in path.split(",")])

@@ -95,7 +95,7 @@ def read_sentences(
 
     def parsed(repairs: Repairs, is_tag: Callable[[str], bool]) -> Iterator[Sentence]:
         options = file_format, column, labelled, is_tag, repairs
-        return itertools.chain.from_iterable(_parse(read_lines([one]), one.name, *options) for one in sources)
+        return itertools.chain.from_iterable(_parse(read_lines([one], repairs), one.name, *options) for one in sources)
 
     if not labelled:
         yield from parsed(repairs, TagSet.known(labels or ()).has)
@@ -157,9 +157,9 @@ def read_untagged(
         name = plain_name(source.name)
         named = next((suffix[1:] for suffix in TAGGED_SUFFIXES if name.endswith(suffix)), "")
         if source.format == "jsonl" or requested in ("text", "jsonl"):
-            yield from read_items([source])
+            yield from read_items([source], repairs)
             continue
-        lines = read_lines([source])
+        lines = read_lines([source], repairs)
         if requested == "auto" and not named:
             first, lines = _first_content(lines)
             if "\t" not in first and not first.startswith(DOCUMENT):

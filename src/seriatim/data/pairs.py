@@ -67,7 +67,7 @@ def read_pairs(
     files: Iterable[tuple[str, Iterator[Pair]]]
     if len(names) == 2 and not os.path.exists(spec):
         left, right = (_single_file(name, spec, split) for name in names)
-        files = [(names[0], _aligned_lines(left, right))]
+        files = [(names[0], _aligned_lines(left, right, repairs))]
     else:
         sources = find_sources(spec, file_format=file_format, split=split, suffixes=PAIRED_SUFFIXES)
         files = ((source.name, _pairs(source, file_format, labelled, repairs)) for source in sources)
@@ -77,7 +77,7 @@ def read_pairs(
 
 
 def read_unpaired(
-    sources: Iterable[Source], *, file_format: str | None = None, repairs: Repairs | None = None
+    sources: Iterable[Source], file_format: str | None = None, repairs: Repairs | None = None
 ) -> Iterator[str]:
     """Read the sources that a model is to answer, one by one.
 
@@ -99,11 +99,11 @@ def read_unpaired(
                 field = "text" if "source" not in record and "text" in record else "source"
                 yield string_field(record, field, f"{source.name}:{number}")
         else:
-            yield from _whole_lines(source, warn=file_format != "text")
+            yield from _whole_lines(source, repairs, warn=file_format != "text")
 
 
-def _whole_lines(source: Source, *, warn: bool) -> Iterator[str]:
-    for number, line in numbered_lines(source):
+def _whole_lines(source: Source, repairs: Repairs, *, warn: bool) -> Iterator[str]:
+    for number, line in numbered_lines(source, repairs):
         hint = ""
         if number == 1 and TAB in line:
             hint = "the tab is read as part of the source; use --format tsv to read only the text before it"
@@ -125,7 +125,7 @@ def _pairs(source: Source, requested: str, labelled: bool, repairs: Repairs) -> 
 
 
 def _tab_separated(source: Source, labelled: bool, repairs: Repairs) -> Iterator[Pair]:
-    for number, line in numbered_lines(source):
+    for number, line in numbered_lines(source, repairs):
         where = f"{source.name}:{number}"
         fields = line.split(TAB, 2)
         if number == 1 and set(fields) in HEADERS:
@@ -167,8 +167,8 @@ def _single_file(name: str, spec: str, split: str) -> Source:
     return sources[0]._replace(format="text")
 
 
-def _aligned_lines(left: Source, right: Source) -> Iterator[Pair]:
-    lines = zip_longest(read_lines([left]), read_lines([right]))
+def _aligned_lines(left: Source, right: Source, repairs: Repairs) -> Iterator[Pair]:
+    lines = zip_longest(read_lines([left], repairs), read_lines([right], repairs))
     for number, (source, target) in enumerate(lines, start=1):
         if source is None or target is None:
             longer, shorter = (left, right) if target is None else (right, left)

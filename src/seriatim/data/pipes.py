@@ -16,6 +16,7 @@ from typing import BinaryIO, TypeVar, cast
 
 from ..core.errors import InputError
 from ..storage.atomic_files import write_all
+from .text_bytes import TextFile
 
 PIECE_BYTES = 1 << 20
 SPARE_BYTES, SPARE_SHARE = 1 << 28, 100
@@ -98,7 +99,7 @@ def live_input() -> AbstractContextManager[BinaryIO]:
     It reads below Python's buffer: at exit the interpreter could not take the lock of the buffer while a thread waits
     for input.
     """
-    return nullcontext(getattr(sys.stdin.buffer, "raw", sys.stdin.buffer))
+    return cast(BinaryIO, TextFile(nullcontext(getattr(sys.stdin.buffer, "raw", sys.stdin.buffer))))
 
 
 def ready(items: Iterable[Item], max_items: int) -> Iterator[list[Item]]:

@@ -23,7 +23,7 @@ LARGE_BYTES = 32_000_000  # the size of a text from which on the progress of rea
 COMPRESSION = 4  # about how much smaller compressed text is
 RACY_SECONDS = 2.0
 """A file that was modified less than this time ago may be modified again without a new time of modification."""
-VERSION = 1
+VERSION = 2  # increased whenever other facts are remembered of the same files
 Facts = TypeVar("Facts")
 
 

@@ -69,11 +69,12 @@ def read_labelled(
         chosen = _format(source, file_format, label)
         items: Iterator[Labelled]
         if chosen == "text":
-            items = _from_lines(source, text)
+            items = _from_lines(source, text, repairs)
         elif chosen == "jsonl":
             items = _from_objects(source, text, label, repairs)
         else:
-            rows = _tab_separated(source) if chosen == "tsv" else _quoted(source, _separator(source, text, label))
+            separator = "\t" if chosen == "tsv" else _separator(source, text, label)
+            rows = _tab_separated(source, repairs) if chosen == "tsv" else _quoted(source, separator, repairs)
             items = _from_table(source.name, rows, text, label, repairs)
         if label is not None:
             problem = "no rows; give a text and its label on every line"
@@ -150,8 +151,8 @@ def _format(source: Source, requested: str, label: str | None) -> str:
     )
 
 
-def _from_lines(source: Source, text: str) -> Iterator[Labelled]:
-    for number, line in numbered_lines(source):
+def _from_lines(source: Source, text: str, repairs: Repairs) -> Iterator[Labelled]:
+    for number, line in numbered_lines(source, repairs):
         if number == 1 and (likely_format := _likely_format(line, text)):
             what = "an object of JSONL" if likely_format == "jsonl" else "the header of a table"
             warnings.warn(
@@ -182,8 +183,8 @@ def _from_objects(source: Source, text: str, label: str | None, repairs: Repairs
         yield Labelled(content, label_value, source.name, number)
 
 
-def _tab_separated(source: Source) -> Iterator[Row]:
-    return ((number, line.split("\t", MAX_FIELDS)) for number, line in numbered_lines(source))
+def _tab_separated(source: Source, repairs: Repairs) -> Iterator[Row]:
+    return ((number, line.split("\t", MAX_FIELDS)) for number, line in numbered_lines(source, repairs))
 
 
 def _separator(source: Source, text: str, label: str | None) -> str:
@@ -201,15 +202,11 @@ def _separator(source: Source, text: str, label: str | None) -> str:
     return max(counts, key=counts.__getitem__)
 
 
-def _quoted(source: Source, separator: str) -> Iterator[Row]:
-    lines: list[str] = []
-    reader = csv.reader(_recorded_lines(source, separator, lines), delimiter=separator, strict=True)
+def _quoted(source: Source, separator: str, repairs: Repairs) -> Iterator[Row]:
+    reader = csv.reader(_ended_lines(source, separator, repairs), delimiter=separator, strict=True)
     first = 1
     try:
         for fields in reader:
-            if sum(line.count("\r") for line in lines) != sum(field.count("\r") for field in fields):
-                raise InputError(f"{source.name}:{first}: a lone CR outside quotes; delete it, or quote its field")
-            lines.clear()
             yield first, fields or [""]
             first = reader.line_num + 1
     except csv.Error as error:
@@ -220,12 +217,11 @@ def _quoted(source: Source, separator: str) -> Iterator[Row]:
         ) from None
 
 
-def _recorded_lines(source: Source, separator: str, lines: list[str]) -> Iterator[str]:
-    """Iterate over lines with their ends, and append them to ``lines``: the csv module drops a CR before a line end."""
-    for number, line in numbered_lines(source):
+def _ended_lines(source: Source, separator: str, repairs: Repairs) -> Iterator[str]:
+    """Iterate over lines with their ends."""
+    for number, line in numbered_lines(source, repairs):
         if line.count(separator) > MAX_FIELDS and QUOTED.sub("", line).count(separator) > MAX_FIELDS:
             raise InputError(f"{source.name}:{number}: more than {MAX_FIELDS:,} fields; check that it is a table")
-        lines.append(line)
         yield f"{line}\n"
 
 
@@ -285,6 +281,6 @@ def _column(header: list[str], column: str, name: str, option: str, repairs: Rep
 def _checked_label(value: str, where: str) -> str:
     if not value.strip(BLANKS).strip():
         raise InputError(f"{where}: the label is empty; write one, or delete the row")
-    if "\n" in value or "\r" in value:
+    if "\n" in value:
         raise InputError(f"{where}: a line end in the label; labels are written one on each line, remove it")
     return value

@@ -13,15 +13,19 @@ import numpy as np
 
 from ..core.errors import InputError, shown
 from .readers import find_sources, read_lines
+from .repairs import Repairs
 
 HEADER = re.compile("([0-9]{1,12}) ([0-9]{1,6})")
 DECIMAL = re.compile(r"[-+]?[0-9]*\.[0-9]+(e[-+]?[0-9]+)?", re.IGNORECASE)
 
 
-def read_vectors(path: str | Path, vocabulary: Collection[str]) -> tuple[list[str], np.ndarray]:
+def read_vectors(
+    path: str | Path, vocabulary: Collection[str], repairs: Repairs | None = None
+) -> tuple[list[str], np.ndarray]:
     """Read the vectors of some words, line by line, from a text file, plain or ``.gz``.
 
-    A word that occurs twice has its first vector. The numbers of other words are counted but not parsed.
+    A word that occurs twice has its first vector. The numbers of other words are counted but not parsed. ``repairs``
+    records the repairs.
 
     Returns:
         The words of ``vocabulary`` in the file, in its order, and their vectors ``(words, size)``, float32.
@@ -31,7 +35,7 @@ def read_vectors(path: str | Path, vocabulary: Collection[str]) -> tuple[list[st
             the first line, or there are no rows.
     """
     name = str(path)
-    lines = read_lines(find_sources(name, file_format="text"))
+    lines = read_lines(find_sources(name, file_format="text"), repairs)
     count, size, first, lines = _read_header(name, lines)
     beginnings = {word.partition(" ")[0] for word in vocabulary}
     vectors: dict[str, np.ndarray] = {}

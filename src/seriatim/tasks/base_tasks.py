@@ -10,13 +10,13 @@ import numpy as np
 
 from ..config import Config, Section, resolve
 from ..core.errors import InputError, shown
-from ..data.blank_lines import find_blank_lines
 from ..data.builtin import builtin_tokens
 from ..data.corpus import Corpus, count_text, describe_tokenizer_sample, encode_corpus, fit_corpus_tokenizer
 from ..data.encoding import BLOCK
 from ..data.holding_out import end_part, line_part, text_size, usual_share, usual_share_of_text
 from ..data.readers import Source, read_lines, read_pieces, read_whole_lines
 from ..data.repairs import DataWarning, Repairs
+from ..data.text_defects import find_repairs
 from ..data.tokenizer_sample import SAMPLED
 from ..data.tokenizers import END
 from ..data.vocabulary import Vocabulary
@@ -110,9 +110,9 @@ class TextTask(Task[Data, Batch, Model]):
         Raises:
             InputError: the text needs a repair, and ``data.strict`` refuses them.
         """
-        part, repairs = self.part(spec, split), Repairs(strict=self.config.data.strict)
+        part, repairs = self.part(spec, split), self.new_repairs()
         if not part.held_out:
-            find_blank_lines(super().sources(part.spec, part.split, file_format), repairs)
+            find_repairs(super().sources(part.spec, part.split, file_format), repairs)
         return repairs
 
     def skim(self, spec: str, split: str) -> None:
@@ -176,10 +176,6 @@ class LabelledTask(LayeredTask[Data, Batch, Model]):
         """Say that all inputs are equal, or that chance puts them on one side."""
         inputs = [row for row, _ in self.labelled_items(self.training_spec(), "train")]
         return why_rows_undivided(inputs, "inputs", none_held_out=none_held_out)
-
-    def new_repairs(self) -> Repairs:
-        """Return an empty record of repairs, which refuses them if ``data.strict`` says so."""
-        return Repairs(strict=self.config.data.strict)
 
     def reported(self, repairs: Repairs, spec: str, split: str) -> Repairs:
         """Return the repairs of some data; none of a held-out share, whose file is read for the training part, too."""

@@ -17,7 +17,7 @@ from ..core.errors import InputError
 from ..core.state import State
 from ..data.batching import Buckets
 from ..data.readers import LABELLED_SUFFIXES, Source
-from ..data.repairs import Repairs
+from ..data.repairs import Repairs, with_warnings
 from ..data.tables import Labelled, read_labelled, with_spellings
 from ..data.tokenizer_factory import fit_tokenizer
 from ..data.vocabulary import Vocabulary, check_label
@@ -314,10 +314,9 @@ class Classification(LabelledTask[Documents, DocumentBatch, Classifier]):
 
     def items(self, sources: Sequence[Source], file_format: str | None) -> Iterator[str]:
         """Read lines, or the texts of a table or of JSONL, depending on the name; labels are ignored."""
-        wanted, repairs = file_format or "auto", self.new_repairs()
-        rows = read_labelled(sources, file_format=wanted, text=self.config.data.text, label=None, repairs=repairs)
-        yield from (row.text for row in rows)
-        repairs.warn()
+        wanted, column = file_format or "auto", self.config.data.text
+        read = functools.partial(read_labelled, sources, file_format=wanted, text=column, label=None)
+        return (row.text for row in with_warnings(read, self.new_repairs()))
 
     def answer(
         self, model: Classifier, vocabulary: Vocabulary, items: Sequence[str], **settings: object

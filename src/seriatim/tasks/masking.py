@@ -20,6 +20,7 @@ from ..core.errors import InputError
 from ..core.state import State
 from ..data.batching import Buckets, Windows, cut
 from ..data.readers import Source, read_items
+from ..data.repairs import with_warnings
 from ..data.tokenizers import END
 from ..data.vocabulary import Vocabulary
 from ..evaluation.intervals import Measure, Metrics
@@ -187,7 +188,7 @@ class Masking(
     def items(self, sources: Sequence[Source], file_format: str | None) -> Iterator[str]:
         """Read lines, since an answer is the line itself."""
         self.refuse_format(file_format)
-        return read_items(sources, one_line=True)
+        return with_warnings(functools.partial(read_items, sources, one_line=True), self.new_repairs())
 
     def answer(
         self, model: MaskedLanguageModel, vocabulary: Vocabulary, items: Sequence[str], **settings: object

@@ -18,7 +18,7 @@ from ..data.batching import Buckets
 from ..data.encoded_pairs import PairBatch, Pairs, encode_pairs, encode_side
 from ..data.pairs import Pair, read_pairs, read_unpaired
 from ..data.readers import PAIRED_SUFFIXES, Source
-from ..data.repairs import Repairs
+from ..data.repairs import Repairs, with_warnings
 from ..data.text_kinds import kind_of
 from ..data.tokenizer_factory import fit_tokenizer
 from ..data.tokenizers import Tokenizer
@@ -306,9 +306,7 @@ class SequenceToSequence(LabelledTask[Pairs, PairBatch, Translator]):
 
     def items(self, sources: Sequence[Source], file_format: str | None) -> Iterator[str]:
         """Read lines, or the sources of TSV or JSONL; targets are ignored."""
-        repairs = self.new_repairs()
-        yield from read_unpaired(sources, file_format=file_format, repairs=repairs)
-        repairs.warn()
+        return with_warnings(functools.partial(read_unpaired, sources, file_format), self.new_repairs())
 
     def answer(
         self, model: Translator, vocabulary: Vocabulary, items: Sequence[str], **settings: object

@@ -109,7 +109,9 @@ class Tagging(TaggedFiles[TaggedCorpus, TaggedBatch, Tagger]):
         if self.options.vectors is not None:
             tokenizer = vocabulary.tokenizer
             words = {tokenizer.describe(i) for i in range(2, tokenizer.vocabulary_size)}
-            self.vectors = read_vectors(self.options.vectors, words)
+            repairs = self.new_repairs()
+            self.vectors = read_vectors(self.options.vectors, words, repairs)
+            repairs.warn()
             width, size = self.vectors[1].shape[1], self.config.model.embedding_size
             if width != size:
                 raise InputError(

@@ -1,5 +1,6 @@
 """What models of a task answer: the items that are answered, the answers, and what a comparison needs of them."""
 
+import functools
 from abc import ABC
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
@@ -10,6 +11,7 @@ from ..config import Config
 from ..core.errors import InputError
 from ..data.arguments import check_text
 from ..data.readers import Source, read_items
+from ..data.repairs import Repairs, with_warnings
 from ..data.vocabulary import Vocabulary
 from ..evaluation.intervals import Metrics
 
@@ -21,10 +23,14 @@ class TaskAnswers(ABC, Generic[Model]):
 
     config: Config
 
+    def new_repairs(self) -> Repairs:
+        """Return an empty record of repairs, which refuses them if ``data.strict`` says so."""
+        return Repairs(strict=self.config.data.strict)
+
     def items(self, sources: Sequence[Source], file_format: str | None) -> Iterator[object]:
         """Read the items to answer: the lines of a text, or the texts of JSONL; other formats raise InputError."""
         self.refuse_format(file_format)
-        return read_items(sources)
+        return with_warnings(functools.partial(read_items, sources), self.new_repairs())
 
     def items_for(self, vocabulary: Vocabulary, sources: Sequence[Source], file_format: str | None) -> Iterator[object]:
         """Read the items that a model with this vocabulary answers; by default, `items`."""
