@@ -59,6 +59,7 @@ def add_import(verbs: Verbs) -> None:
     parser.add_argument("--mixture-weights", metavar="W,W", help="the weights of several ARPA files (default: equal)")
     parser.add_argument("--out", required=True, metavar="RUN", help="the folder to write")
     parser.add_argument("--overwrite", action="store_true", help="replace an existing run")
+    parser.add_argument("--strict", action="store_true", help="refuse an ARPA file that needs a repair")
 
 
 def import_run(options: argparse.Namespace) -> None:
@@ -74,7 +75,12 @@ def import_run(options: argparse.Namespace) -> None:
             raise InputError("--mixture-weights: must be positive numbers, such as 0.7,0.3") from None
     torch_options = TorchOptions(options.vocabulary, options.end, options.nonlinearity, options.unit)
     run = runs.import_run(
-        options.sources, options.out, weights=weights, torch_options=torch_options, overwrite=options.overwrite
+        options.sources,
+        options.out,
+        weights=weights,
+        torch_options=torch_options,
+        overwrite=options.overwrite,
+        strict=options.strict,
     )
     write_out([f"wrote the run {options.out}: {runs.sizes(run)}\n"])
 

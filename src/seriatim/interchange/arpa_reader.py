@@ -1,6 +1,8 @@
 """Reads the ARPA format, which `arpa` describes, line by line.
 
-The memory depends on the n-grams that were read, not on the counts that the beginning of the file announces.
+SRILM, IRSTLM, MITLM, KenLM and the CMU toolkit differ in white space, in what stands before the data, and in entries
+that nothing ever looks up. The memory depends on the n-grams that were read, not on the counts that the beginning of
+the file announces.
 """
 
 import contextlib
@@ -11,6 +13,7 @@ import math
 import os
 import re
 import stat
+import warnings
 from array import array
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -20,16 +23,26 @@ import numpy as np
 
 from ..core.errors import InputError, shown
 from ..data.readers import UNREADABLE
+from ..data.repairs import DataWarning, Repairs
 from ..data.tokenizers import END
 from ..models.ngrams.table import Order, Table
 from .arpa import BEGIN, ESCAPED, FINISH, NOTHING, OTHER_UNKNOWN, UNKNOWN
 
 MAX_LOGARITHM = 300.0  # of a weight that a float can hold
+ROUNDING = 1e-5  # by which programs that compute in float32 exceed the logarithm 0
 MAX_DIGITS = 18  # of a count
 MAX_ORDERS = 1000
 MAX_LINE = 1 << 20  # bytes of a line
 SHORTEST, DENSEST = 4, 1032  # bytes of the shortest line of an n-gram, and how many bytes gzip can hold in one
 COUNT = re.compile(r"ngram\s+(\d+)\s*=\s*(\d+)\s*", re.ASCII)
+BLANKS = re.compile(r"[ \t\v\f\r]+")  # words may hold other white space
+NUMBER = re.compile(r"[-+]?[0-9.]+(e[-+]?[0-9]+)?", re.IGNORECASE)
+INTERPOLATED = ("iARPA", "qARPA")  # first lines of two formats of IRSTLM whose numbers mean something else
+MISSING = {
+    BEGIN: "no probability depends on the beginning of a line",
+    FINISH: "the end of a line has probability 0, and so has every whole line",
+}
+"""What follows if a name is not among the 1-grams."""
 ESCAPES = re.compile(rb"\\(x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8}|[ntr\\<])")
 
 
@@ -40,15 +53,18 @@ class Arpa(NamedTuple):
     orders: list[Order]  # shortest first
 
 
-def read_arpa(path: Path) -> Arpa:
-    """Read a model; InputError names the line where a file is not in this format, damaged or cut off."""
+def read_arpa(path: Path, repairs: Repairs | None = None) -> Arpa:
+    """Read a model; InputError names the line where a file is not in this format, damaged or cut off.
+
+    ``repairs`` records the entries that are left out or read as something else; without it they are refused.
+    """
     try:
         with path.open("rb") as raw:
             compressed = raw.peek(2)[:2] == b"\x1f\x8b"
             info = os.fstat(raw.fileno())
             limit = info.st_size * (DENSEST if compressed else 1) // SHORTEST if stat.S_ISREG(info.st_mode) else None
             with io.BufferedReader(gzip.GzipFile(fileobj=raw)) if compressed else raw as file:
-                return _Reader(path, file, limit).read()
+                return _Reader(path, file, limit, repairs or Repairs(strict=True)).read()
     except UNREADABLE as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"{path}: cannot be read ({reason}); give an ARPA file") from None
@@ -57,11 +73,13 @@ def read_arpa(path: Path) -> Arpa:
 class _Reader:
     """Reads a file that has room for at most ``limit`` n-grams, if that is known."""
 
-    def __init__(self, path: Path, file: IO[bytes], limit: int | None) -> None:
-        self.path, self.number, self.limit = path, 0, limit
+    def __init__(self, path: Path, file: IO[bytes], limit: int | None, repairs: Repairs) -> None:
+        self.path, self.number, self.limit, self.repairs = path, 0, limit, repairs
         self.lines = self.read_lines(file)
         self.escaped = False
         self.ids = {BEGIN: END, FINISH: END, UNKNOWN: 1, OTHER_UNKNOWN: 1}
+        self.begin, self.finish = BEGIN, FINISH  # as this file spells them
+        self.missing: list[str] = []
         self.words: list[str] = []
         self.unescaped: set[bytes] = set()
 
@@ -75,6 +93,9 @@ class _Reader:
             raise self.wrong("\\end\\ is missing here", "are the counts at the top right?")
         if next(self.lines, None) is not None:
             raise self.wrong("something stands behind \\end\\", "are these two files in one? delete the rest")
+        for name in self.missing:
+            text = f"{self.path}: no {name} among the 1-grams, so that {MISSING[name]}; add it there"
+            warnings.warn(text, DataWarning, stacklevel=3)
         return Arpa(self.words, orders)
 
     def read_lines(self, file: IO[bytes]) -> Iterator[str]:
@@ -89,7 +110,7 @@ class _Reader:
                 raise self.wrong("not UTF-8", "give an ARPA file in UTF-8") from None
             if "\0" in line:
                 raise self.wrong("a NUL byte", "is it an ARPA file?")
-            line = line.removesuffix("\n").removesuffix("\r")
+            line = line.removesuffix("\n").removesuffix("\r")  # white space inside an entry is up to `entry`
             if self.number == 1:
                 line = line.removeprefix("\ufeff")
             if line.strip():
@@ -106,16 +127,25 @@ class _Reader:
         """Return an error that names this line."""
         return InputError(f"{self.path}:{max(1, self.number)}: {what}; {hint}")
 
+    def repaired(self, kind: str, problem: str, reading: str, remedy: str) -> None:
+        """Record a repair of this line, or raise InputError if repairs are refused."""
+        self.repairs.add(kind, str(self.path), self.number, problem=problem, reading=reading, remedy=remedy)
+
     def header(self) -> list[int]:
         """Return the number of n-grams of each order."""
         line = self.line()
         while line.strip() != "\\data\\":
             self.escaped |= line == ESCAPED
+            if line.startswith(INTERPOLATED):
+                raise self.wrong(
+                    f"the format {line[:5]} of IRSTLM, whose numbers are no probabilities",
+                    "write an ARPA file with compile-lm --text=yes",
+                )
             if self.number > 100:
                 raise self.wrong("no \\data\\ so far", "is it an ARPA file?")
             line = self.line()
         counts: list[int] = []
-        while match := COUNT.fullmatch(line := self.line()):
+        while match := COUNT.fullmatch((line := self.line()).strip()):
             n = len(counts) + 1
             if match[1] != str(n):
                 raise self.wrong(
@@ -139,19 +169,32 @@ class _Reader:
     def entry(self, n: int, *, longest: bool) -> tuple[float, list[str], float]:
         """Return probability, words and back-off weight of the next line."""
         line = self.line()
-        fields = line.split("\t")
-        if len(fields) == 1:
-            fields = [field for field in line.split(" ") if field]
-            fields = [fields[0], " ".join(fields[1 : n + 1]), *fields[n + 1 :]]
-        words = fields[1].split(" ") if len(fields) > 1 else []
-        if len(words) != n or not all(words) or len(fields) > 3 - longest:
+        fields = BLANKS.split(line.strip(" \t\v\f\r"))
+        words, rest = fields[1 : n + 1], fields[n + 1 :]
+        # An empty column may be a word that was lost, so that what seems to be the word is the weight.
+        is_empty = n == 1 and "\t\t" in line and not rest and NUMBER.fullmatch("".join(words))
+        if len(words) != n or len(rest) > 1 or is_empty:
             raise self.wrong(f"not a {n}-gram: {line[:60]!r}", "are the counts at the top right?")
-        p, backoff = (self.figure(field) for field in (fields[0], fields[2] if len(fields) > 2 else "0"))
-        if p > 0:
+        p, backoff = (self.figure(field) for field in (fields[0], rest[0] if rest else "0"))
+        if p > ROUNDING:
             raise self.wrong(f"the logarithm of a probability is above 0: {fields[0][:40]}", "mend it")
+        if p > 0:
+            self.repaired(
+                "probabilities rounded to more than 1",
+                f"the logarithm of a probability is above 0: {fields[0][:40]}",
+                "read as 0",
+                "write 0",
+            )
         if backoff > MAX_LOGARITHM:
-            raise self.wrong(f"a back-off weight too large for a number: {fields[2][:40]}", "mend it")
-        return 10**p if p > NOTHING else 0.0, words, 10**backoff if backoff > NOTHING else 0.0
+            raise self.wrong(f"a back-off weight too large for a number: {rest[0][:40]}", "mend it")
+        if longest and backoff:
+            self.repaired(
+                "back-off weights without a use",
+                f"a back-off weight of one of the longest n-grams, {n}-grams, which is never used",
+                "ignored",
+                "leave it out",
+            )
+        return min(10**p, 1.0) if p > NOTHING else 0.0, words, 10**backoff if backoff > NOTHING else 0.0
 
     def figure(self, text: str) -> float:
         """Return a finite number, or −∞."""
@@ -163,13 +206,15 @@ class _Reader:
     def unigrams(self, count: int, *, longest: bool) -> Order:
         """Read all words."""
         probability, backoff = array("d", [0.0, 0.0]), array("d", [1.0, 1.0])
-        seen: set[str] = set()
+        seen, capitals = set[str](), dict[str, int]()
         for _ in range(count):
             p, (word,), weight = self.entry(1, longest=longest)
             word = UNKNOWN if word == OTHER_UNKNOWN else word
             if word in seen:
                 raise self.wrong(f"{shown(word)} stands twice among the 1-grams", "leave one out")
             seen.add(word)
+            if word.lower() in (BEGIN, FINISH):
+                capitals[word] = self.number
             token = self.ids.get(word)
             if token is None:
                 token = self.ids[word] = len(self.words) + 2
@@ -180,7 +225,32 @@ class _Reader:
                 probability[token] = p
             if word != FINISH:
                 backoff[token] = weight
+        for name in MISSING:
+            if name not in seen and (line := capitals.get(name.upper())):
+                p, weight = self.adopt(name, line, probability, backoff)
+                if name == BEGIN:
+                    self.begin, backoff[END] = name.upper(), weight
+                else:
+                    self.finish, probability[END] = name.upper(), p
+            elif name not in seen:
+                self.missing.append(name)
         return Order(np.arange(len(probability)), np.array(probability), np.ones(0) if longest else np.array(backoff))
+
+    def adopt(self, name: str, line: int, probability: "array[float]", backoff: "array[float]") -> tuple[float, float]:
+        """Make the word that is a name in capitals this name, and return its probability and back-off weight."""
+        problem = f"{name.upper()} is among the 1-grams, and {name} is not"
+        self.repairs.add(
+            "names in capitals",
+            str(self.path),
+            line,
+            problem=problem,
+            reading=f"read as {name}",
+            remedy=f"write {name}",
+        )
+        token = self.ids.pop(name.upper())
+        self.ids = {word: index - (index > token) for word, index in self.ids.items()} | {name.upper(): END}
+        del self.words[token - 2]
+        return probability.pop(token), backoff.pop(token)
 
     def plain(self, word: str) -> str:
         """Return a token without escapes."""
@@ -206,8 +276,15 @@ class _Reader:
                 tokens.extend([self.ids[word] for word in words])
             except KeyError as error:
                 raise self.wrong(f"{shown(error.args[0])} is not among the 1-grams", "add it there") from None
-            if BEGIN in words[1:] or FINISH in words[:-1]:
-                raise self.wrong(f"{BEGIN} begins an n-gram, {FINISH} ends one", "leave this one out")
+            if self.begin in words[1:] or self.finish in words[:-1]:
+                del tokens[-n:]
+                self.repaired(
+                    "n-grams across a boundary",
+                    f"{self.begin} begins an n-gram, {self.finish} ends one, and nothing looks this one up",
+                    "left out",
+                    "leave it out",
+                )
+                continue
             p.append(probability)
             backoff.append(weight)
             numbers.append(self.number)

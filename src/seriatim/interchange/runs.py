@@ -5,6 +5,7 @@ from pathlib import Path
 
 from ..config import resolve
 from ..core.errors import InputError, nearest
+from ..data.repairs import Repairs
 from ..data.tokenizers import Spelling
 from ..data.vocabulary import Vocabulary
 from ..data.word_tokenizer import WordTokenizer
@@ -68,11 +69,13 @@ def import_run(
     weights: Sequence[float] | None = None,
     torch_options: TorchOptions | None = None,
     overwrite: bool = False,
+    strict: bool = False,
 ) -> Run:
     """Make a run of an ARPA file, a checkpoint folder of ``transformers``, or a state dictionary of `torch.nn`.
 
     An ARPA file becomes a language model of lines whose tokens are words; several are mixed into one, with ``weights``,
-    by default equal. See `read_arpa`, `mix`, `import_checkpoint` and `import_torch` for errors.
+    by default equal; ``strict`` refuses a file that needs a repair. See `read_arpa`, `mix`, `import_checkpoint` and
+    `import_torch` for errors.
     """
     sources = [source] if isinstance(source, str) else list(source)
     folders = [name for name in sources if name.startswith(HUB) or Path(name).is_dir()]
@@ -89,7 +92,9 @@ def import_run(
     if folders:
         return import_checkpoint(sources[0], out, overwrite=overwrite)
     folder, shares = check_out(out, overwrite=overwrite), check_weights(weights, len(sources))
-    models = [read_arpa(Path(name)) for name in sources]
+    repairs = Repairs(strict=strict)
+    models = [read_arpa(Path(name), repairs) for name in sources]
+    repairs.warn()
     arpa = models[0] if len(models) == 1 else mix(models, shares)
     model = {"layer": "ngram", "options": {"order": len(arpa.orders)}}
     settings = {"task": "lm", "data": {"unit": "line"}, "tokenizer": {"kind": "word"}, "model": model}
