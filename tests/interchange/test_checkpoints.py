@@ -252,6 +252,76 @@ def test_names_without_their_prefix_and_layers_without_kinds(made, tmp_path) -> 
         torch.testing.assert_close(logits_there(run, run.model(ours)[0]), model(ids).logits, rtol=0, atol=1e-5)
 
 
+def stored(folder: Path, change: Callable[[dict[str, torch.Tensor]], object]) -> None:
+    """Store a checkpoint with other tensors."""
+    from safetensors.torch import load_file, save_file
+
+    tensors = load_file(folder / "model.safetensors")
+    change(tensors)
+    save_file({name: value.clone() for name, value in tensors.items()}, folder / "model.safetensors")
+
+
+TIED = [
+    ("gpt2", "transformer.wte.weight", "lm_head.weight"),
+    ("llama-tied", "model.embed_tokens.weight", "lm_head.weight"),
+    ("mamba", "backbone.embeddings.weight", "lm_head.weight"),
+    ("bert-cased", "bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"),
+    ("bert-cased", "cls.predictions.bias", "cls.predictions.decoder.bias"),
+]
+
+
+@pytest.mark.parametrize("kept", ["first", "second", "both"])
+@pytest.mark.parametrize(("name", "first", "second"), TIED)
+def test_a_tied_tensor_has_either_of_its_names(made, tmp_path, name: str, first: str, second: str, kept: str) -> None:
+    folder, _, run = made(name)
+    copy = changed(folder, tmp_path)
+
+    def change(tensors: dict[str, torch.Tensor]) -> None:
+        value = tensors.pop(first)
+        tensors |= {key: value for key, which in ((first, "first"), (second, "second")) if kept in (which, "both")}
+
+    stored(copy, change)
+    again = import_run(str(copy), str(tmp_path / "run"))
+    ours, theirs = run.model.state_dict(), again.model.state_dict()
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(value, theirs[key]) for key, value in ours.items())
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("name", "first", "second"), TIED[:3])
+def test_tied_tensors_that_differ_are_kept_apart(made, tmp_path, name: str, first: str, second: str) -> None:
+    copy = changed(made(name)[0], tmp_path)
+    stored(copy, lambda tensors: tensors.update({second: tensors[first].flip(0)}))
+    with pytest.warns(UserWarning, match=f"{first} and {second} differ"):
+        run = import_run(str(copy), str(tmp_path / "run"))
+    model = transformers.AutoModelForCausalLM.from_pretrained(copy, tie_word_embeddings=False).eval()
+    ids = torch.randint(run.tokenizer.vocabulary_size, (2, 9))
+    ours = torch.from_numpy(run.tokenizer.exchanged(ids.numpy()))
+    torch.testing.assert_close(logits_there(run, run.model(ours)[0]), model(ids).logits, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(("name", "first", "second"), TIED[3:])
+def test_tied_tensors_of_bert_must_be_equal(made, tmp_path, capsys, name: str, first: str, second: str) -> None:
+    copy = changed(made(name)[0], tmp_path)
+    stored(copy, lambda tensors: tensors.update({second: tensors[first].flip(0)}))
+    assert main(["import", str(copy), "--out", str(tmp_path / "run")]) == 2
+    assert f"{first} and {second} differ" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("name", "token"), [("gpt2", 320), ("llama", 1000), ("mamba", 320), ("bert-cased", 500)])
+def test_a_token_beyond_the_rows_is_named(made, tmp_path, capsys, name: str, token: int) -> None:
+    copy = changed(made(name)[0], tmp_path)
+    content = json.loads((copy / "tokenizer.json").read_text())
+    plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    content["added_tokens"].append({"id": token, "content": "[MORE]", **plain})
+    (copy / "tokenizer.json").write_text(json.dumps(content))
+    assert main(["import", str(copy), "--out", str(tmp_path / "run")]) == 2
+    error = capsys.readouterr().err
+    assert "tokenizer.json: the token '[MORE]'" in error
+    assert "resize_token_embeddings" in error
+    assert not (tmp_path / "run").exists()
+
+
 @torch.no_grad()
 def test_fields_that_are_missing_have_the_values_of_the_library(tmp_path) -> None:
     for name, fields in (

@@ -15,6 +15,7 @@ import numpy as np
 import tokenizers
 
 from ..config import Fields
+from ..core.errors import shown
 from .subword_tokenizer import bytes_by_symbol
 from .tokenizers import END, Spelling, Tokenizer
 
@@ -48,8 +49,9 @@ class PretrainedTokenizer(Tokenizer):
         self.frames = mask is not None
         self.inner, self.continuing = _opened(self.fields), _opened(without_space(self.fields))
         self.vocabulary_size = size
-        if not all(0 <= token < size for token in (end, begin, mask or 0)) or self.inner.get_vocab_size() > size:
-            raise ValueError(f"its {self.inner.get_vocab_size():,} tokens do not fit into {size:,} rows")
+        name, last = max(self.inner.get_vocab().items(), key=lambda item: item[1], default=("", -1))
+        if last >= size or not all(0 <= token < size for token in (end, begin, mask or 0)):
+            raise ValueError(f"its token {shown(name)} has the id {last:,}, which does not fit into {size:,} rows")
         self.begin = int(self.exchanged(np.array([begin]))[0])
         model = self.fields["model"]
         decoder = decoder_of(self.fields)

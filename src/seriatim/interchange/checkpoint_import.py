@@ -30,9 +30,10 @@ def import_checkpoint(source: str, out: str | None, *, overwrite: bool = False) 
     source_folder = located(source)
     fields = read_fields(source_folder)
     family = family_of(fields, str(source_folder / "config.json"))
-    settings, rules = family.model(), family.rules()
+    family.model()  # names what is not supported before files are read
     tensors = CheckpointTensors(source_folder)
-    rules = with_names(family, rules, tensors)
+    check_tied(family, tensors)
+    settings, rules = family.model(), with_names(family, family.rules(), tensors)
     table = next(rule.theirs[0] for rule in rules if rule.kind == "table")
     family.check_names(tensors.names(), str(source_folder))
     check_names(family, rules, tensors)
@@ -53,6 +54,24 @@ def import_checkpoint(source: str, out: str | None, *, overwrite: bool = False) 
     return write_run(out, task, vocabulary, converted(rules, tensors, tokenizer), overwrite=overwrite)
 
 
+def check_tied(family: Family, tensors: CheckpointTensors) -> None:
+    """Take the output layer of a checkpoint that stores it beside another embedding, whatever `config.json` says.
+
+    Raises:
+        InputError: a model here cannot hold both.
+    """
+    names = tensors.names()
+    for first, second in family.tied.items() if family.is_tied else ():
+        first = family.name_in(names, first)
+        if not {first, second} <= names or torch.equal(tensors.read(first), tensors.read(second)):
+            continue
+        problem = f"{tensors.folder}: {first} and {second} differ, which tie_word_embeddings makes one tensor"
+        if not family.can_untie:
+            raise InputError(f"{problem}; write the checkpoint again with the one that is right")
+        warnings.warn(f"{problem}; both are kept, as transformers does from version 5 on", stacklevel=3)
+        family.fields = {**family.fields, "tie_word_embeddings": False}
+
+
 def with_names(family: Family, rules: list[Rule], tensors: CheckpointTensors) -> list[Rule]:
     """Return the rules for the names of a checkpoint, which differ from those of others in some ways."""
     names = tensors.names()
@@ -66,9 +85,8 @@ def check_names(family: Family, rules: list[Rule], tensors: CheckpointTensors) -
         raise InputError(f"{tensors.folder}: the tensor {missing[0]} is missing; check that the folder is complete")
     dropped = sorted(name for name in tensors.names() - expected if name.startswith(family.dropped))
     others = sorted(tensors.names() - expected - set(dropped))
-    unread = [
-        name for name in others if not name.endswith(family.ignored) and not (family.is_tied and "lm_head" in name)
-    ]
+    copies = set(family.tied.values()) if family.is_tied else set[str]()
+    unread = [name for name in others if not name.endswith(family.ignored) and name not in copies]
     if unread:
         raise InputError(
             f"{tensors.folder}: the tensor {unread[0]} has no place in a model here; use another checkpoint"

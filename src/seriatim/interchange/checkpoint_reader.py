@@ -182,6 +182,13 @@ def read_tokenizer(folder: Path, family: Family, size: int) -> PretrainedTokeniz
     ):
         raise InputError(f"{path}: added_tokens must be a list of tokens; {WHOLE}")
     added = {token["content"]: token.get("id") for token in listed}
+    for name, token in added.items():
+        if isinstance(token, int) and token >= size:
+            raise InputError(
+                f"{path}: the token {shown(name)} has the id {token:,}, but the embedding has only the rows 0 to "
+                f"{size - 1:,}; call model.resize_token_embeddings(len(tokenizer)) and save_pretrained, or take the "
+                "token out of added_tokens"
+            )
 
     def special(name: str) -> int | None:
         token = family.fields.get(f"{name}_token_id")

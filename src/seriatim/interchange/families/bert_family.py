@@ -30,11 +30,16 @@ class BertFamily(Family):
     task = "mlm"
     prefix = "bert."
     unit = "line"
+    tied: ClassVar = {
+        "bert.embeddings.word_embeddings.weight": f"{HEAD}decoder.weight",
+        f"{HEAD}bias": f"{HEAD}decoder.bias",
+    }
     tied_by_default = True
+    can_untie = False
     has_output_bias = True
     special_tokens: ClassVar = {"end": "sep", "begin": "cls", "mask": "mask"}
     needed = ("end", "begin", "mask")
-    ignored = ("embeddings.position_ids", f"{HEAD}decoder.weight", f"{HEAD}decoder.bias")
+    ignored = ("embeddings.position_ids",)
     dropped = ("bert.pooler.", "cls.seq_relationship.")
 
     def model(self) -> Fields:

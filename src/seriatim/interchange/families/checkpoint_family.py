@@ -116,6 +116,10 @@ class Family:
     """Suffixes of the names of tensors that are not parameters, or are copies of others."""
     dropped: ClassVar[tuple[str, ...]] = ()
     """Prefixes of the names of parameters that a model here does not have; an import says so."""
+    tied: ClassVar[Mapping[str, str]]
+    """The two names of each tensor that has two in the library; a checkpoint stores it under either, or both."""
+    can_untie: ClassVar[bool] = True
+    """Whether a model here can hold an output layer apart from the embedding."""
     has_output_bias: ClassVar[bool] = False
     special_tokens: ClassVar[Mapping[str, str]] = {"end": "eos", "begin": "bos"}
     """What `config.json` and `tokenizer_config.json` call the special tokens."""
@@ -152,7 +156,9 @@ class Family:
 
     def name_in(self, names: Collection[str], name: str) -> str:
         """Return what the name of a rule is among the names of a checkpoint, all of which may lack the prefix."""
-        return name if any(each.startswith(self.prefix) for each in names) else name.removeprefix(self.prefix)
+        other = self.tied.get(name, "") if self.is_tied else ""
+        name = name if any(each.startswith(self.prefix) for each in names) else name.removeprefix(self.prefix)
+        return other if name not in names and other in names else name
 
     def check_names(self, names: Collection[str], where: str) -> None:
         """Raise InputError if a part is missing that a message should name."""

@@ -1,5 +1,7 @@
 """GPT-2: A. Radford et al., "Language models are unsupervised multitask learners", 2019."""
 
+from typing import ClassVar
+
 from ...config import Fields
 from ...core.errors import InputError
 from .checkpoint_family import Family, ModelFacts, Rule
@@ -20,6 +22,7 @@ class GPT2Family(Family):
     ignored = (".attn.bias", ".attn.masked_bias")
     prefix = "transformer."
     unit = "line"
+    tied: ClassVar = {"transformer.wte.weight": "lm_head.weight"}
     tied_by_default = True
 
     def model(self) -> Fields:

@@ -4,6 +4,8 @@ H. Touvron et al., "LLaMA: open and efficient foundation language models", 2023;
 and "Mixtral of experts", 2024; A. Yang et al., "Qwen2 technical report", 2024, and "Qwen3 technical report", 2025.
 """
 
+from typing import ClassVar
+
 from ...config import Fields
 from ...core.errors import InputError, shown
 from .checkpoint_family import Family, ModelFacts, Rule
@@ -23,6 +25,7 @@ class LlamaFamily(Family):
 
     model_types = ("llama", "mistral", "qwen2", "qwen3", "mixtral")
     prefix = "model."
+    tied: ClassVar = {"model.embed_tokens.weight": "lm_head.weight"}
     ignored = ("rotary_emb.inv_freq",)
 
     def __init__(self, fields: Fields, where: str) -> None:

@@ -1,5 +1,7 @@
 """Mamba: A. Gu and T. Dao, "Mamba: linear-time sequence modeling with selective state spaces", 2023."""
 
+from typing import ClassVar
+
 from ...config import Fields
 from .checkpoint_family import Family, ModelFacts, Rule
 
@@ -11,6 +13,7 @@ class MambaFamily(Family):
 
     model_types = ("mamba",)
     prefix = "backbone."
+    tied: ClassVar = {"backbone.embeddings.weight": "lm_head.weight"}
     tied_by_default = True
 
     def model(self) -> Fields:
