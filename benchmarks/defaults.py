@@ -29,7 +29,7 @@ from machine import describe
 from pronunciation import words
 
 import seriatim
-from seriatim.runs.simple_baseline import main_figure
+from seriatim.runs.beside_baseline import main_figure
 
 
 class Corpus(NamedTuple):

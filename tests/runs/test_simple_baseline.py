@@ -9,10 +9,13 @@ import pytest
 
 import seriatim
 from seriatim.cli.main import main
+from seriatim.comparison.comparison_settings import ComparisonSettings, make_plan
+from seriatim.config import resolve
+from seriatim.data import synthetic
 from seriatim.evaluation.intervals import Paired
-from seriatim.runs.simple_baseline import main_figure, verdict
+from seriatim.runs.beside_baseline import main_figure, verdict
 from seriatim.storage.weights import load_tensors
-from seriatim.tasks import STANDALONE, TASKS
+from seriatim.tasks import STANDALONE, TASKS, find
 from seriatim.training.reporting import LineReporter
 from seriatim.training.task_data import Metric
 
@@ -98,6 +101,29 @@ def test_it_can_be_left_out_or_be_missing(run: seriatim.Run, folder: Path, tmp_p
     shutil.copytree(run.path, tmp_path / "older")
     shutil.rmtree(tmp_path / "older" / "baseline")
     assert main(["evaluate", str(tmp_path / "older"), "--data", str(folder / "valid.tsv")]) == 0
+
+
+@pytest.mark.parametrize("task", ["classify", "lm", "mlm", "seq2seq"])
+@pytest.mark.parametrize("name", [*synthetic.TASKS])
+def test_it_is_not_trained_beside_a_network_on_a_synthetic_task(task: str, name: str) -> None:
+    """These tasks study what a network remembers, and n-grams solve some of them."""
+
+    def chosen(spec: str, **training: object) -> str | None:
+        return find(resolve({"task": task, "data": {"train": spec}, "training": training})).config.training.baseline
+
+    spec = f"builtin:{name}"
+    assert chosen(spec) == chosen(f"{spec}:train-10") == chosen(spec, baseline_weight=0) == "none"
+    assert chosen(spec, baseline="simple") == chosen(spec, baseline_weight=0.5) == "simple"
+    assert chosen("builtin:python-docs") == chosen("file.tsv") == "simple"
+
+
+def test_a_comparison_has_no_row_of_it_on_a_synthetic_task() -> None:
+    def rows(train: str, **training: object) -> list[str]:
+        tree = {"task": "classify", "data": {"train": train}, "training": training}
+        return make_plan(tree, ComparisonSettings(layers=["rnn"])).layers
+
+    assert rows("builtin:copy") == ["rnn"]
+    assert rows("builtin:copy", baseline="simple") == rows("file.tsv") == ["rnn", "bag"]
 
 
 def test_a_damaged_one_is_left_out(

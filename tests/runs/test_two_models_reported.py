@@ -36,9 +36,18 @@ def test_the_network_alone_is_compared_with_the_baseline_too(run: seriatim.Run, 
     (both,) = (line for line in lines.lines if "weight 0.8" in line)
     assert network["verdict"] in both
     assert any("selected on the same held-out data" in line for line in lines.lines)
+    (figures,) = (line for line in lines.lines if line.startswith("held-out accuracy"))
+    alone = network["text"]
+    assert f"network alone: {alone}" in figures
+    assert f"network alone: {alone}" in repr(run)
+    (row,) = (line for line in card.splitlines() if line.startswith("| accuracy |"))
+    assert f" | {alone} | " in row
     data = str(run.config.data.valid)
     assert main(["evaluate", str(run.path), "--data", data, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
+    assert run.evaluate(data) == seriatim.load(run.path).evaluate(data) == found
+    baseline = seriatim.load(run.path / "baseline").evaluate(data)
+    assert found["baseline"]["accuracy"] == baseline["accuracy"] > found["network"]["accuracy"]
     assert (found["baseline_weight"], found["network"]["verdict"]) == (0.8, network["verdict"])
     assert found["network"]["accuracy"] == pytest.approx(network["accuracy"])
     assert main(["evaluate", str(run.path), "--data", data]) == 0

@@ -95,12 +95,10 @@ def evaluate(options: argparse.Namespace) -> None:
         else:
             print_differences(metrics, other_metrics, differences, run.task)
     elif options.json:
-        weight = run.config.training.baseline_weight
+        figures = metrics if beside is None else beside.as_json(run.config.training.baseline_weight)
         parts: dict[str, object] = {"weights": shares} if shares else {}
-        parts |= {} if beside is None else {"baseline": beside.baseline}
-        parts |= {"network": beside.network, "baseline_weight": weight} if beside and beside.network else {}
         parts |= {} if cost is None else {"rounding": cost.as_json()}
-        print(to_json({**metrics, **parts}))
+        print(to_json({**figures, **parts}))
     else:
         print_metrics(metrics, run.task, *(beside[1:] if beside else ()))
         if cost is not None:

@@ -14,6 +14,7 @@ from ..layers.origins import register_reference
 from ..layers.outside_code import is_reference
 from ..tasks import STANDALONE, check_own_layers, layer_names, shared_options, task_type
 from ..training.optimizers import default_rate
+from ..training.task import chosen_baseline
 from .metric import choose_metric
 from .plan import BASELINE, WIDTH, Budget, Plan, Sized, architecture, is_counted, parts, stack_name, width_of
 
@@ -58,7 +59,7 @@ def make_plan(source: ConfigSource, settings: ComparisonSettings, overrides: Map
     if "init" in training:
         raise InputError("training.init: the layers of a comparison start from random parameters; leave it out")
     defaults: dict[str, object] = {"training.steps": 1, "training.baseline": "none"}
-    baseline = task_type(config.task).simple_baseline if config.training.baseline == "simple" else None
+    baseline = task_type(config.task).simple_baseline if chosen_baseline(config) == "simple" else None
     automatic = [name for name in ("evaluate_every", "embedding_size") if name not in training | model]
     if baseline is not None and baseline not in layers:
         layers, automatic = [*layers, baseline], [*automatic, BASELINE]

@@ -9,7 +9,7 @@ from ..data.vocabulary import Vocabulary
 from ..evaluation.intervals import Compute, Measure, Metrics, exp_mean, mean, paired
 from ..evaluation.label_metrics import FIGURES as OF_LABELS
 from ..evaluation.translation import FIGURES as OF_TRANSLATIONS
-from ..runs.simple_baseline import main_figure
+from ..runs.beside_baseline import main_figure
 from ..training.task import AnyTask
 from ..training.task_data import Metric
 

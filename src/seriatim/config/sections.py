@@ -108,9 +108,10 @@ class Training(Section):
     every ``evaluate_every`` steps if that is given. ``checkpoint_every`` is a number of steps. If a loss or a gradient
     is NaN or infinite, ``nonfinite`` says whether the training stops or the step is skipped. ``init`` names a run whose
     tokenizer, embedding and layer are the starting point. ``baseline`` says whether the simple baseline of the task is
-    trained on the same data, for comparison. ``baseline_weight`` is its weight in the answers, which are those of both
-    models together; 0 leaves the baseline out, and ``auto`` chooses the weight on the held-out data. None is ``auto``
-    for taggers and classifiers, and 0 for other tasks.
+    trained on the same data, for comparison; None is ``none`` for the built-in synthetic tasks, which study the network
+    alone, and else ``simple``. ``baseline_weight`` is its weight in the answers, which are those of both models
+    together; 0 leaves the baseline out, and ``auto`` chooses the weight on the held-out data. None is ``auto`` for
+    taggers and classifiers, and 0 for other tasks.
 
     If ``torchrun`` starts several processes, the ranks, each computes a part of every batch. ``parallel: data`` gives
     each the whole model; ``fsdp`` gives each a part of every parameter, gradient and state of the optimizer. A rank
@@ -142,7 +143,7 @@ class Training(Section):
     precision: Literal["float32", "bfloat16", "auto"] = "auto"
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 1
     device: str = "auto"
-    baseline: Literal["simple", "none"] = "simple"
+    baseline: Literal["simple", "none"] | None = None
     baseline_weight: Rate | Literal["auto"] | None = None
     init: str | None = None
     parallel: Literal["data", "fsdp"] = "data"

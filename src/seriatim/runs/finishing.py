@@ -20,10 +20,11 @@ from ..training.reporting import Record, Reporter, default_reporter
 from ..training.run_files import begin_run
 from ..training.task import AnyTask, Task
 from ..version import __version__
+from .beside_baseline import beside_baseline
 from .identity import identity
 from .model_card import model_card
 from .run import BASELINE, Run, load
-from .simple_baseline import KEY, MINUTES, baseline_task, beside_baseline, refuse_long
+from .simple_baseline import KEY, MINUTES, baseline_task, refuse_long
 
 
 def choose_reporter(reporter: Reporter | None, ranks: Ranks) -> Reporter:

@@ -38,17 +38,18 @@ def _figures(task: AnyTask, summary: Metrics) -> list[str]:
     if "valid" not in summary:
         return ["None was given; how well the model does is unknown."]
     metrics, baseline = summary["valid"], summary["baseline"]
-    simple = baseline.get(KEY, {})
+    network = {**summary["network"], "name": "its network alone"} if summary.get("network") else {}
+    others = [one for one in (network, baseline, baseline.get(KEY)) if one]
     counts = ", ".join(f"{metrics[key]:,} {key.replace('_', ' ')}" for key in task.counts)
     rows = []
     for figure in task.figures:
         if figure.key in metrics:
             interval = figure.interval(metrics)
-            beside = [figure.text(other, metrics) if figure.key in other else "" for other in (baseline, simple)]
-            cells = [f"{figure.text(metrics)}{f' ({interval})' if interval else ''}", *beside[: 1 + bool(simple)]]
+            beside = [figure.text(other, metrics) if figure.key in other else "" for other in others]
+            cells = [f"{figure.text(metrics)}{f' ({interval})' if interval else ''}", *beside]
             rows.append(f"| {figure.name} | {' | '.join(cells)} |")
-    names = ["this model (95 % interval)", baseline["name"], *([simple["name"]] if simple else [])]
+    names = ["this model (95 % interval)", *[other["name"] for other in others]]
     head = [f"| | {' | '.join(names)} |", "|---" * (1 + len(names)) + "|"]
-    verdicts = [other["verdict"] for other in (simple, summary.get("network", {})) if "verdict" in other]
+    verdicts = [other["verdict"] for other in reversed(others) if "verdict" in other]
     verdict = ["", " ".join([*verdicts, SELECTED])] if verdicts else []
     return [f"`{task.validation_name()}`: {counts}.", "", *head, *rows, *verdict]

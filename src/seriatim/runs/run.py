@@ -22,6 +22,7 @@ from ..layers.origins import AllowCode, require_code, stacks_of
 from ..tasks import find
 from ..training.hardware import choose_device
 from ..training.task import AnyTask
+from .beside_baseline import beside_baseline
 from .generation_settings import Generation, SamplingSettings, TextSettings, choose_seed
 from .identity import check_belongs, identity, read_config, weights_digest
 from .line_scores import Score, score_lines
@@ -57,6 +58,7 @@ class Run:
         self.path, self.task, self.config = path, task, task.config
         self.vocabulary, self.model = vocabulary, model.eval()
         self._blended: Any = None
+        self._baseline: Run | None = None
         self.weights: WeightFormat = "float32"
         self.num_combined = 1
         self._unrounded: dict[str, str] = {}  # the digest of the weights before they were rounded, by that after
@@ -66,7 +68,7 @@ class Run:
 
     @property
     def answering(self) -> Any:
-        """What evaluates, predicts and writes: the model, or the model together with its baseline; see `blend`."""
+        """The model used for inference: the network, or its ensemble with the baseline; see `blend`."""
         return self.model if self._blended is None else self._blended
 
     def blend(self, baseline: "Run", weight: float) -> None:
@@ -82,7 +84,7 @@ class Run:
         model = self.task.blend(self.model, baseline.model.to(self.device), weight)
         if model is None:
             raise InputError(f"training.baseline_weight: not supported for {self.config.task}; leave it out")
-        self._blended = model.eval()
+        self._blended, self._baseline = model.eval(), baseline
 
     def _round_weights(self, weights: WeightFormat) -> None:
         before = weights_digest(self.answering)  # by which saved streams belong to the run
@@ -260,6 +262,9 @@ class Run:
     def evaluate(self, data: str | os.PathLike[str], *, file_format: str | None = None, **settings: object) -> Metrics:
         """Compute the metrics of the run's task on some data.
 
+        If the run answers with its network together with its simple baseline, these are the metrics of both together;
+        ``network`` and ``baseline`` hold those of each alone, as ``seriatim evaluate --json`` prints them.
+
         Args:
             data: a file, a folder, a glob, ``-`` or a built-in corpus, of which the test part is read.
             file_format: a value of ``data.format``; None for that of the run.
@@ -271,7 +276,9 @@ class Run:
         """
         test = self.task.read(data_name(data), "test", self.vocabulary, file_format=file_format)
         with freed_memory_kept():
-            return self.task.evaluate(self.answering, test, **settings)
+            if self._baseline is None:
+                return self.task.evaluate(self.answering, test, **settings)
+            return beside_baseline(self, self._baseline, test, **settings).as_json(self.config.training.baseline_weight)
 
     @overload
     def predict(

@@ -12,7 +12,7 @@ from ..training.task import AnyTask
 
 MAX_SUMMARY_BYTES = 1 << 20
 REMEDY = "remove the file to use the run without its summary"
-METRICS = ("valid", "baseline")
+METRICS = ("valid", "baseline", "network")
 """Fields that contain the metrics of a task."""
 BY_CLASS = ("classes", "entities")
 """Metrics that contain the figures of each label, or of each type of entity."""
@@ -23,11 +23,15 @@ BY_ORDER = "ngrams"
 
 
 def main_facts(task: AnyTask, summary: Metrics, parameters: int) -> dict[str, str]:
-    """Return what `repr` and notebooks show of a run: task, layer, parameters and the main metrics."""
-    config, metrics = task.config, summary.get("valid", {})
+    """Return what `repr` and notebooks show of a run: task, layer, parameters and the main metrics.
+
+    If the run answers with its network together with its simple baseline, those of the network alone follow.
+    """
+    config, metrics, network = task.config, summary.get("valid", {}), summary.get("network", {})
     facts = {"task": config.task, "layer": config.model.layer, "parameters": f"{parameters:,}"}
     headlines = [figure for figure in task.figures if figure.headline and metrics.get(figure.key) is not None]
-    return facts | {figure.name: figure.text(metrics) for figure in headlines}
+    alone = {figure.key: f" (network alone: {figure.text(network)})" for figure in headlines if figure.key in network}
+    return facts | {figure.name: figure.text(metrics) + alone.get(figure.key, "") for figure in headlines}
 
 
 def as_html(facts: Mapping[str, str]) -> str:

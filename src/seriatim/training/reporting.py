@@ -107,11 +107,12 @@ class LineReporter(Reporter):
         if "valid" in record:
             metrics, baseline, parts = record["valid"], record["baseline"], []
             others = [baseline, *([baseline["simple"]] if "simple" in baseline else [])]
+            network = {**record["network"], "name": "the network alone"} if record.get("network") else {}
             for figure in self.headline:
                 if figure.key in metrics:
-                    known = [f"{o['name']}: {figure.text(o, metrics)}" for o in others if o.get(figure.key) is not None]
-                    beside = f" ({'; '.join(known)})" if known else ""
-                    parts.append(f"{figure.name} {figure.text(metrics)}{beside}")
+                    beside = [one for one in (network, *others) if one.get(figure.key) is not None]
+                    known = [f"{one['name']}: {figure.text(one, metrics)}" for one in beside]
+                    parts.append(f"{figure.name} {figure.text(metrics)}" + (f" ({'; '.join(known)})" if known else ""))
             self.say(f"held-out {', '.join(parts)}")
             verdicts = [other["verdict"] for other in others[1:] if other.get("verdict")]
             for sentence in [*verdicts, *([SELECTED] if verdicts else [])]:

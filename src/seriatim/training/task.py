@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from ..config import BATCH_SIZE, Config, Fields, Section
 from ..core.errors import InputError
 from ..core.state import State
+from ..data.builtin import builtin_task
 from ..data.paths import skipped_files
 from ..data.readers import read_pieces
 from ..data.tokenizers import Tokenizer
@@ -30,6 +31,18 @@ NAMED_ROWS = 3
 Data = TypeVar("Data", bound=TaskData)
 Batch = TypeVar("Batch", bound=TaskBatch)
 Model = TypeVar("Model", bound=nn.Module)
+
+
+def chosen_baseline(config: Config) -> Literal["simple", "none"]:
+    """Return whether the simple baseline is trained, too: ``training.baseline``, or what the data suggest.
+
+    A synthetic task studies what the network remembers. A baseline that solves it would hide that, unless it is given a
+    weight in the answers.
+    """
+    if config.training.baseline is not None:
+        return config.training.baseline
+    is_synthetic = builtin_task(config.data.train) is not None
+    return "none" if is_synthetic and not config.training.baseline_weight else "simple"
 
 
 class Task(DataParts, TaskAnswers[Model], ABC, Generic[Data, Batch, Model]):
@@ -67,7 +80,8 @@ class Task(DataParts, TaskAnswers[Model], ABC, Generic[Data, Batch, Model]):
     max_compared: ClassVar[int] = 1_000  # items whose answers a comparison keeps, at most
 
     def __init__(self, config: Config) -> None:
-        self.config = self.with_defaults(config)
+        training = config.training.model_copy(update={"baseline": chosen_baseline(config)})
+        self.config = self.with_defaults(config.model_copy(update={"training": training}))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(task={self.config.task!r}, layer={self.config.model.layer!r})"

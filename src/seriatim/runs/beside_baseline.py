@@ -1,0 +1,157 @@
+"""The metrics of a run beside those of its simple baseline on the same data, and which of both is better."""
+
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
+
+from torch import nn
+
+from ..data.vocabulary import Vocabulary
+from ..evaluation.intervals import Measure, Metrics, Paired, is_significant, paired
+from ..tasks import STANDALONE
+from ..training.task import AnyTask, Task
+from ..training.task_data import Metric
+
+ADVICE = " A run trained with --training.baseline_weight auto answers with both."
+
+
+class Answering(Protocol):
+    """What is measured of a run: its network, ``model``, and what it answers with, ``answering``."""
+
+    task: AnyTask
+    vocabulary: Vocabulary
+    model: nn.Module
+
+    @property
+    def answering(self) -> nn.Module: ...  # noqa: D102
+
+
+class BesideBaseline(NamedTuple):
+    """The metrics of a run, and facts about its baseline on the same data: see `beside_baseline`."""
+
+    metrics: Metrics
+    baseline: Metrics
+    network: Metrics
+    """The metrics of the network alone, if the run answers with both; else empty."""
+
+    def as_json(self, weight: float | str | None) -> Metrics:
+        """Return the metrics of the run with those of the models alone as ``network`` and ``baseline``.
+
+        ``weight`` is that of the baseline in the answers, which stand beside the network's.
+        """
+        alone = {"network": self.network, "baseline_weight": weight} if self.network else {}
+        return {**self.metrics, "baseline": self.baseline, **alone}
+
+
+def beside_baseline(run: Answering, baseline: Answering, data: object, **settings: object) -> BesideBaseline:
+    """Measure a run and its baseline on the same data, as ``task.read`` returns it; ``settings`` as in `Run.evaluate`.
+
+    Returns:
+        The metrics of the run; and of the baseline ``layer``, ``name``, its figures with their intervals,
+        ``difference``, ``difference_low`` and ``difference_high`` of the main figure (the run minus the baseline,
+        paired bootstrap), and ``verdict``, a sentence. If the run answers with both, also the metrics of its network
+        alone, with ``name`` and ``text`` of the main figure, and ``verdict``, which compares it with the baseline.
+    """
+    metrics, measures = _examine(run.task, run.answering, data, settings)
+    others, other_measures = _examine(baseline.task, baseline.answering, data, settings)
+    figure = _compared_figure(run, measures, other_measures)
+    keys = [key for one in run.task.figures for key in (one.key, f"{one.key}_low", f"{one.key}_high")]
+    name = _name(baseline)
+    facts = {
+        "layer": baseline.task.config.model.layer,
+        "name": name,
+        **{key: others[key] for key in keys if key in others},
+    }
+    if figure is not None:
+        first, second = measures[figure.key], other_measures[figure.key]
+        result = paired(first.statistics, second.statistics, first.compute)
+        facts |= {"difference": result.difference, "difference_low": result.low, "difference_high": result.high}
+        could_blend = type(run.task).blend is not Task.blend and run.answering is run.model
+        facts["verdict"] = verdict(figure, metrics, others, result, name, advice=ADVICE if could_blend else "")
+    network = {} if run.answering is run.model else _network_alone(run, data, settings, others, other_measures, name)
+    return BesideBaseline(metrics, facts, network)
+
+
+def _network_alone(
+    run: Answering,
+    data: object,
+    settings: dict[str, object],
+    others: Metrics,
+    measures: Mapping[str, Measure],
+    name: str,
+) -> Metrics:
+    """Return the metrics of the network of a run that answers with both models; ``others`` are of the baseline."""
+    metrics, own = _examine(run.task, run.model, data, settings)
+    figure = _compared_figure(run, own, measures)
+    if figure is None:
+        return metrics
+    first, second = own[figure.key], measures[figure.key]
+    sentence = verdict(
+        figure, metrics, others, paired(first.statistics, second.statistics, first.compute), name, model="network alone"
+    )
+    return {**metrics, "name": figure.name, "text": figure.text(metrics), "verdict": sentence}
+
+
+def _compared_figure(run: Answering, first: Mapping[str, Measure], second: Mapping[str, Measure]) -> Metric | None:
+    """Return the main figure, or a headline instead if one of both models lacks it, or if both have the same value.
+
+    Answers that are never exactly right can still differ in BLEU. None if the models share no headline.
+    """
+    main = main_figure(run.task, run.vocabulary)
+    headlines = [figure for figure in run.task.figures_for(run.vocabulary) if figure.headline]
+    shared = [figure for figure in (main, *headlines) if figure.key in first and figure.key in second]
+
+    def value(measure: Measure) -> float:
+        return float(measure.compute(measure.statistics.sum(0)))
+
+    differing = (figure for figure in shared if value(first[figure.key]) != value(second[figure.key]))
+    return next(differing, next(iter(shared), None))
+
+
+def _examine(
+    task: AnyTask, model: nn.Module, data: object, settings: dict[str, object]
+) -> tuple[Metrics, dict[str, Measure]]:
+    if settings:
+        return task.evaluate(model, data, **settings), task.measures(model, data, **settings)
+    return task.examine(model, data)
+
+
+def _name(baseline: Answering) -> str:
+    """Return what a baseline is called, with its article."""
+    return type(baseline.task).model_name
+
+
+def main_figure(task: AnyTask, vocabulary: Vocabulary | None = None) -> Metric:
+    """Return the figure that selects weights if it is a headline, or else the first headline of the task.
+
+    Figures that the simple baseline of the task lacks are left out, so that every model can be compared with it.
+    Some figures depend on the labels of the training data, and so on its vocabulary, where that is known.
+    """
+    figures = task.figures if vocabulary is None else task.figures_for(vocabulary)
+    headlines = {figure.key: figure for figure in figures if figure.headline}
+    if task.simple_baseline is not None:
+        measured = {figure.key for figure in STANDALONE[task.simple_baseline].figures}
+        headlines = {key: figure for key, figure in headlines.items() if key in measured}
+    selects = task.selects if vocabulary is None else task.selection_metric(vocabulary)
+    return headlines.get(selects) or next(iter(headlines.values()))
+
+
+def verdict(
+    figure: Metric,
+    metrics: Metrics,
+    baseline: Metrics,
+    result: Paired,
+    name: str,
+    *,
+    model: str = "model",
+    advice: str = "",
+) -> str:
+    """Return a sentence: whether a model is better or worse than its baseline, or cannot be told from it.
+
+    ``advice`` follows where the model is worse.
+    """
+    values = f"{figure.name} {figure.text(metrics)} against {figure.text(baseline)}"
+    if not is_significant(result.p_value, result.low, result.high):
+        return f"The {model} and its simple baseline, {name}, cannot be told apart: {values}."
+    better = (result.difference > 0) == figure.more_is_better
+    sentence = f"The {model} is {'better' if better else 'worse'} than its simple baseline, {name}: {values}."
+    return sentence if better else f"{sentence}{advice}"
