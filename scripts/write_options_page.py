@@ -9,7 +9,7 @@ from pathlib import Path
 import seriatim
 from seriatim.layers.block import Residual
 from seriatim.layers.cross_attention import CrossAttention
-from seriatim.layers.declared_options import BLOCK, POSITION_NORM, Option, declared, task_options
+from seriatim.layers.declared_options import BLOCK, FINAL_NORM, POSITION_NORM, Option, declared, task_options
 from seriatim.layers.feed_forward import feed_forward
 from seriatim.layers.positions import Positions
 from seriatim.layers.registry import BUILT_IN
@@ -33,9 +33,9 @@ AROUND = {
     ),
     "Blocks": (
         "A layer with `block` true, and a layer that is in a block by default, such as `transformer`, accepts these. "
-        "`experts_per_token` and `balance` need `num_experts`, and `position_norm` needs `position` `learned` or "
-        "`sinusoidal`.",
-        {BLOCK.name: BLOCK, POSITION_NORM.name: POSITION_NORM}
+        "`experts_per_token` and `balance` need `num_experts`, `position_norm` needs `position` `learned` or "
+        "`sinusoidal`, and `final_norm` needs `norm_first`.",
+        {option.name: option for option in (BLOCK, POSITION_NORM, FINAL_NORM)}
         | {name: option for name, option in declared(Residual).items() if name in ("norm", "norm_first")}
         | declared(feed_forward),
     ),

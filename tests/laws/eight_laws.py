@@ -40,6 +40,7 @@ VARIANTS = {
     "transformer-sinusoidal": ("transformer", {"position": "sinusoidal", "norm": "layer", "norm_first": False}),
     "transformer-learned": ("transformer", {"position": "learned", "max_length": 80, "bias": True}),
     "transformer-position-norm": ("transformer", {"position": "learned", "position_norm": True, "norm_first": False}),
+    "transformer-no-final-norm": ("transformer", {"final_norm": False, "num_layers": 2}),
     "transformer-experts": ("transformer", {"num_experts": 4, "feed_forward": "gelu"}),
     "transformer-memory": ("transformer", {"memory_size": MEMORY_SIZE, "num_layers": 2}),
     "lstm-memory": ("lstm", {"block": True, "memory_size": MEMORY_SIZE, "norm": "layer", "norm_first": False}),

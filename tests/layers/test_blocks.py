@@ -39,6 +39,20 @@ def test_a_block_is_its_equations(name: str, norm_first: bool) -> None:
     torch.testing.assert_close(block(x)[0], y)
 
 
+def test_the_norm_at_the_top_can_be_left_out() -> None:
+    """The parameters of a published Transformer of two layers without it, and the same outputs before the norm."""
+    sizes = {"num_layers": 2, "norm": "layer", "bias": True, "feed_forward": "relu", "feed_forward_size": 64}
+    sizes |= {"position": "learned", "max_length": 128, "num_heads": 2}
+    whole, bare = (seriatim.layer("transformer", 64, 64, **sizes, final_norm=final) for final in (True, False))
+    count = sum(parameter.numel() for parameter in bare.parameters())
+    assert (count, sum(parameter.numel() for parameter in whole.parameters())) == (58_624, 58_624 + 2 * 64)
+    bare.load_state_dict({name: value for name, value in whole.state_dict().items() if name in bare.state_dict()})
+    x = torch.randn(2, 5, 64)
+    torch.testing.assert_close(whole.layers[1].norm(bare(x)[0]), whole(x)[0])
+    with pytest.raises(InputError, match=r"'final_norm'; it needs model\.options\.norm_first true"):
+        seriatim.layer("transformer", 8, 8, norm_first=False, final_norm=False)
+
+
 def test_block_false_leaves_the_layer_bare() -> None:
     bare = seriatim.layer("transformer", 8, 8, block=False)
     assert isinstance(bare, seriatim.layers.find("attention"))

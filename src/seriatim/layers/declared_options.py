@@ -51,6 +51,8 @@ BLOCK_HELP = "Put the layer into a block with norms and a feed-forward network (
 BLOCK = Option("block", bool | None, help=BLOCK_HELP)
 POSITION_NORM_HELP = "Normalize the sums of inputs and absolute positions, below all blocks, as BERT does."
 POSITION_NORM = Option("position_norm", bool, default=False, help=POSITION_NORM_HELP)
+FINAL_NORM_HELP = "Normalize the outputs of the top block, where norms come first."
+FINAL_NORM = Option("final_norm", bool, default=True, help=FINAL_NORM_HELP)
 WEIGHT_DROPOUT = "weight_dropout"
 MIXTURE = ("experts_per_token", "balance")
 """Options that only work together with ``num_experts``."""
@@ -76,6 +78,7 @@ def options_of(name: str, options: Options | None = None) -> dict[str, Option]:
         known |= {"max_length": declared(Positions)["max_length"]}
     if wrap != "none":
         known |= {POSITION_NORM.name: POSITION_NORM} if options.get("position") in ABSOLUTE else {}
+        known |= {FINAL_NORM.name: FINAL_NORM} if options.get("norm_first", True) else {}
         known |= {
             key: value for key, value in declared(Residual).items() if key in ("norm", "norm_first", "norm_epsilon")
         }
@@ -191,6 +194,8 @@ def _condition(key: str) -> str:
         return "it needs model.options.num_experts"
     if key == POSITION_NORM.name:
         return "it needs model.options.position learned or sinusoidal, and a layer in a block"
+    if key == FINAL_NORM.name:
+        return "it needs model.options.norm_first true, and a layer in a block"
     if key in declared(Positions):
         return "it needs model.options.position learned"
     if key in declared(Residual) | declared(feed_forward) or key == "memory_size":

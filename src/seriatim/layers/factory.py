@@ -11,7 +11,7 @@ from ..recurrence import Recurrent
 from .bidirectional import bidirectional as both_directions
 from .block import Residual, with_residual
 from .cross_attention import CrossAttention
-from .declared_options import Options, accepted, check_options, recurrent_options, wrap_of
+from .declared_options import FINAL_NORM, Options, accepted, check_options, recurrent_options, wrap_of
 from .feed_forward import feed_forward
 from .pointwise import EPSILON, Pointwise, norm_named
 from .positions import ABSOLUTE, Positions
@@ -69,7 +69,8 @@ def layer(
         layers.append(both_directions(*directions) if bidirectional else directions[0])
     epsilon = float(cast(float, options.get("norm_epsilon", EPSILON)))
     make_norm = partial(norm_named, str(options.get("norm", "rms")), epsilon=epsilon)
-    norm = make_norm(layers[-1].output_size) if wrapped_names and options.get("norm_first", True) else None
+    has_final_norm = wrapped_names and options.get("norm_first", True) and options.get(FINAL_NORM.name, True)
+    norm = make_norm(layers[-1].output_size) if has_final_norm else None
     between = 0.0 if len(wrapped_names) == len(names) else dropout
     whole = layers[0]
     if len(layers) > 1 or residual or norm is not None:

@@ -48,9 +48,9 @@ class GPT2Family(Family):
     def fields_for(cls, facts: ModelFacts) -> Fields:
         """Return the fields; see `Family.fields_for`."""
         facts.demand(
-            norm="layer", norm_first=True, bias=True, qkv_bias=True, qk_norm=False, score="scaled-dot", causal=True,
-            window=None, num_experts=None, head_size=facts.model.hidden_size // facts.options["num_heads"],
-            num_kv_heads=facts.options["num_heads"], position_norm=False,
+            norm="layer", norm_first=True, final_norm=True, bias=True, qkv_bias=True, qk_norm=False, causal=True,
+            score="scaled-dot", window=None, num_experts=None, position_norm=False,
+            head_size=facts.model.hidden_size // facts.options["num_heads"], num_kv_heads=facts.options["num_heads"],
         )  # fmt: skip
         names = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
         kind = facts.options["feed_forward"]

@@ -60,7 +60,9 @@ class LlamaFamily(Family):
     def fields_for(cls, facts: ModelFacts) -> Fields:
         """Return the fields; see `Family.fields_for`."""
         options = facts.options
-        facts.demand(position="rotary", norm="rms", norm_first=True, bias=False, score="scaled-dot", causal=True)
+        facts.demand(
+            position="rotary", norm="rms", norm_first=True, final_norm=True, bias=False, score="scaled-dot", causal=True
+        )
         kind, experts = cls.type_for(facts), options.get("num_experts")
         names = {ours: theirs for theirs, ours in ACTIVATIONS.items()}
         if options["feed_forward"] not in names:

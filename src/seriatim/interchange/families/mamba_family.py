@@ -36,7 +36,7 @@ class MambaFamily(Family):
     @classmethod
     def fields_for(cls, facts: ModelFacts) -> Fields:
         """Return the fields; see `Family.fields_for`."""
-        facts.demand(norm="rms", norm_first=True)
+        facts.demand(norm="rms", norm_first=True, final_norm=True)
         options, size = facts.options, facts.model.hidden_size
         return {
             "model_type": "mamba",
