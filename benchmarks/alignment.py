@@ -1,8 +1,9 @@
 """Measure what attention learns on the task of reversing: reading backwards and ignoring the noise.
 
-    python benchmarks/alignment.py [RUN] [--steps 4000] [--plot benchmarks/plots/alignment.png]
+    python benchmarks/alignment.py [--steps 4000] [--plot benchmarks/plots/alignment.png]
 
-The script trains a GRU with dot-product attention on `builtin:reversal`, unless a run is given. The sources are words
+The script trains a GRU with dot-product attention on `builtin:reversal`, without copying and without attention to
+where the step before looked, so that nothing but the scores can find the letter. The sources are words
 with a random letter after each letter; the targets are the reversed words without the random letters. It plots the
 attention of four answers. On the test part, it prints the share of attention on the letter that is written, on its two
 neighbours and on all noise, and how many answers are exactly right.
@@ -11,8 +12,11 @@ neighbours and on all noise, and how many answers are exactly right.
 import argparse
 import tempfile
 from pathlib import Path
+from typing import Any
 
+import record
 from matplotlib.figure import Figure
+from reversal import ATTENTION, LEFT_OPEN
 
 import seriatim
 from seriatim.data.synthetic import generate
@@ -23,23 +27,29 @@ from seriatim.report.theme import new_figure
 TEST = 500
 
 
-def trained(folder: str, steps: int) -> seriatim.Run:
-    return seriatim.train(
-        {
-            "task": "seq2seq",
-            "data": {"train": "builtin:reversal"},
-            "tokenizer": {"kind": "char"},
-            "model": {
-                "layer": "gru",
-                "embedding_size": 32,
-                "hidden_size": 64,
-                "bidirectional": False,
-                "options": {"attention": "dot", "readout": "direct", "bridge": "copy"},
-            },
-            "training": {"steps": steps, "batch_size": 64, "learning_rate": 0.005, "seed": 1},
-            "out": folder,
-        }
-    )
+def config(folder: str, steps: int) -> dict[str, Any]:
+    return {
+        "task": "seq2seq",
+        "data": {"train": "builtin:reversal", "valid": "builtin:reversal:valid"},
+        "tokenizer": {"kind": "char"},
+        "model": {
+            "layer": "gru",
+            "embedding_size": 32,
+            "hidden_size": 64,
+            "num_layers": 1,
+            "dropout": 0.0,
+            "bidirectional": False,
+            "options": ATTENTION,
+        },
+        "training": {
+            **record.TRAINING,
+            "steps": steps,
+            "batch_size": 64,
+            "learning_rate": 0.005,
+            "warmup_steps": steps // 20,
+        },
+        "out": folder,
+    }
 
 
 def places(answer: str) -> tuple[list[list[int]], list[list[int]], list[list[int]]]:
@@ -66,12 +76,13 @@ def draw(found: list[Aligned]) -> Figure:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("run", nargs="?")
     parser.add_argument("--steps", type=int, default=4000)
     parser.add_argument("--plot", default="benchmarks/plots/alignment.png")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        run = seriatim.load(options.run) if options.run else trained(folder, options.steps)
+        stated = config(folder, options.steps)
+        run = seriatim.train(stated)
+        settings = record.settled(run, stated, but=LEFT_OPEN)
         pairs = list(generate("reversal", "test", TEST))
         found = [align(run, source, beam=1)[0] for source, _ in pairs]
     long = [one for one in found if len(one.source_tokens) >= 12]
@@ -80,8 +91,14 @@ def main() -> None:
     figure.savefig(Path(options.plot), dpi=140)
     shares = [[mass(one, part) for part in places(answer)] for one, (_, answer) in zip(found, pairs, strict=True)]
     means = [sum(column) / len(column) for column in zip(*shares, strict=True)]
-    print(f"{len(pairs)} words; exactly right: {sum(a.text == b for a, (_, b) in zip(found, pairs, strict=True))}")
+    right = sum(one.text == answer for one, (_, answer) in zip(found, pairs, strict=True))
+    print(f"{len(pairs)} words; exactly right: {right}")
     print("attention on the letter that is written: {:.1%}; beside it: {:.1%}; on noise: {:.1%}".format(*means))
+    claims = {"at least three quarters of the attention is on the letter that is written": means[0] >= 0.75}
+    head = ["words", "exactly right", "attention on the letter that is written", "on its neighbours", "on all noise"]
+    row = [len(pairs), right, *(f"{100 * mean:.1f} %" for mean in means)]
+    figures = {"right": right, **dict(zip(("written", "beside", "noise"), means, strict=True))}
+    record.save("alignment", claims=claims, settings={"gru": settings}, figures=figures, tables=[[head, row]])
 
 
 if __name__ == "__main__":

@@ -1,22 +1,51 @@
 """Measure the limits of the machine, which are stated beside every figure."""
 
+import contextlib
+import os
 import platform
 import statistics
 import time
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import torch
 
+TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+ZEN = {(23, 0): "Zen 1", (23, 3): "Zen 2", (25, 0): "Zen 3", (25, 1): "Zen 4", (25, 10): "Zen 4", (26, 0): "Zen 5"}
+"""The architectures of AMD's processors by their family and the upper half of their model."""
+
 
 def describe() -> str:
-    rates = ", ".join(f"{name} {product_rate(dtype):.3g} GF/s" for name, dtype in TYPES.items())
+    known = facts()
+    rates = ", ".join(f"{name} {rate:.3g} GF/s" for name, rate in known["best_product"].items())
     return (
-        f"{torch.get_num_threads()} threads, torch {torch.__version__}, Python {platform.python_version()}; "
+        f"{known['name']}; {known['threads']} threads, torch {known['torch']}, Python {known['python']}; "
         f"best matrix product: {rates}"
     )
 
 
-TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+def facts() -> dict[str, Any]:
+    """Return what a record says of the machine; the rates are in GF/s, and the load is that of the last minute."""
+    return {
+        "name": name(),
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "best_product": {name: round(product_rate(dtype), 1) for name, dtype in TYPES.items()},
+        "load": round(os.getloadavg()[0], 2),
+    }
+
+
+def name() -> str:
+    """Return the processor, its architecture where its name does not say it, and the number of cores."""
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        known = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+        zen = ZEN.get((int(known.get("cpu family", 0)), int(known.get("model", 0)) >> 4), "")
+        processor = ", ".join(filter(None, [known.get("model name", ""), zen]))
+        return f"{processor}, {os.cpu_count()} cores"
+    return f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores"
 
 
 def product_rate(dtype: torch.dtype, repeats: int = 8) -> float:
