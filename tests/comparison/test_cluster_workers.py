@@ -13,15 +13,16 @@ from types import SimpleNamespace
 import pytest
 
 from seriatim.comparison import cluster_jobs, cluster_workers
-from seriatim.comparison.cluster_jobs import SESSION, ClusterSession, WorkerView
+from seriatim.comparison.cluster_jobs import ClusterSession, WorkerView
 from seriatim.comparison.cluster_workers import ClusterWorkers
 from seriatim.comparison.comparison_settings import ComparisonSettings, make_plan
-from seriatim.comparison.plan import check_folder
 from seriatim.comparison.worker import WorkerJob
 from seriatim.core.errors import InputError, TrainingError
 from seriatim.distributed import clusters
 from seriatim.runs.child_process import Stopped
 from seriatim.storage.lock import locked
+from seriatim.storage.written_folders import COMPARISON, SESSION
+from seriatim.training.run_files import check_out
 
 SECONDS = 20.0  # until a test that hangs fails
 
@@ -71,7 +72,7 @@ def test_the_files_of_the_data_are_compared(texts, tmp_path: Path) -> None:
     seen: list[WorkerView] = []
     with prepared(texts, tmp_path / "out", lambda view: seen.append(view) or view):
         assert (tmp_path / "out" / SESSION).is_file()
-        assert check_folder(str(tmp_path / "out"), overwrite=False)
+        assert check_out(str(tmp_path / "out"), overwrite=False, form=COMPARISON)
     assert not (tmp_path / "out" / SESSION).exists()
     assert seen[0].sizes == {texts[part]: Path(texts[part]).stat().st_size for part in ("train", "valid")}
 

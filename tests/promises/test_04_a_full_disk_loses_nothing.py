@@ -108,8 +108,11 @@ def test_room_is_asked_for_before_anything_is_written(texts, tmp_path: Path, mon
     with pytest.raises(TrainingError, match=r"other: .* MB are needed for the run, .* MB are free; make"):
         seriatim.train({**config, "out": str(tmp_path / "other")})
     assert not (tmp_path / "other").exists()
-    seriatim.train(config, overwrite=True)  # what it replaces counts as room
-    seriatim.resume(first.path)
+    before = outcome(first.path)
+    with pytest.raises(TrainingError, match="the run that is there stays"):
+        seriatim.train(config, overwrite=True)
+    assert outcome(first.path) == before
+    seriatim.resume(first.path)  # what it replaces counts as room
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10**12, 10**12, 0))
     with pytest.raises(TrainingError, match="are free"):
         seriatim.resume(first.path)

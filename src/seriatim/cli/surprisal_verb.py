@@ -43,14 +43,15 @@ def surprisal(options: argparse.Namespace) -> None:
     from ..data.repairs import Repairs, with_warnings
     from ..runs.surprisal_table import surprisal_table
     from ..storage.atomic_files import whole
-    from ..training.run_files import Kind, check_file, is_run
+    from ..storage.written_folders import is_run
+    from ..training.run_files import Kind, check_file
 
     paths, source = options.inputs, None
     if len(paths) > 1 and not is_run(Path(paths[-1])):
         *paths, source = paths
     if options.out is not None:
         kind = Kind("a table that seriatim surprisal wrote", f"line,index,{options.by},".encode())
-        check_file(options.out, kind, (source,))
+        check_file(options.out, kind, options.inputs)
     runs = [open_run(path, options) for path in paths]
     if source in (None, "-"):
         sources = [standard_input("jsonl" if options.format == "jsonl" else "text")]

@@ -21,9 +21,8 @@ from ..evaluation.intervals import Metrics
 from ..runs.child_process import Stopped, run_module
 from ..storage.lock import refuse_locked
 from ..storage.safe_files import open_regular
+from ..storage.written_folders import SESSION
 
-SESSION = ".seriatim-cluster"
-"""A file in the folder of a comparison while workers of a cluster train for it; it holds the key of the session."""
 LOCKED_SECONDS = 1800.0
 """Seconds to wait for the process of a worker that died, until it stops writing the same run."""
 TELL_SECONDS = 1.0
@@ -50,7 +49,7 @@ class ClusterSession:
 
     @property
     def path(self) -> Path:
-        """The file that holds the key."""
+        """The file that holds the key, in the folder of the comparison."""
         return Path(self.working_folder) / self.folder / SESSION
 
     def is_open(self) -> bool:

@@ -16,6 +16,7 @@ from ..distributed.clusters import Cluster, open_cluster
 from ..evaluation.intervals import Metrics
 from ..runs.child_process import Listen, Signalled, Stopped
 from ..storage.atomic_files import write_whole
+from ..training.run_files import files_read
 from ..version import __version__
 from .cluster_jobs import ClusterSession, WorkerView, train_here, view_from_worker
 from .dispatch import WorkersLostError
@@ -150,8 +151,7 @@ def open_cluster_workers(address: str) -> Iterator[ClusterWorkers]:
 
 
 def _session(folder: Path, plan: Plan) -> ClusterSession:
-    data, vectors = plan.base.data, plan.base.model.options.get("vectors")
-    specs = [spec for spec in (data.train, data.valid, data.test, vectors) if isinstance(spec, str)]
+    specs = files_read(plan.base)
     names = dict.fromkeys(name for spec in specs for name in (spec, *spec.split(",")) if ":" not in name)
     return ClusterSession(os.getcwd(), str(folder), secrets.token_hex(8), list(names))
 

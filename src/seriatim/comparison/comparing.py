@@ -1,5 +1,6 @@
 """Compare layers on the same data under one budget: what `seriatim.compare` and the command do."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -7,12 +8,13 @@ from ..config import ConfigSource
 from ..distributed.ranks import refuse_ranks
 from ..layers.origins import AllowCode, Origin, require_code
 from ..layers.outside_code import refuse_while_importing
-from ..storage.atomic_files import remove
 from ..storage.lock import locked, refuse_locked
+from ..storage.written_folders import COMPARISON, begin, finish_replacing, outer, place_of, recover
+from ..training.run_files import check_out, check_place, files_read, refuse_overwriting
 from .comparison_progress import ComparisonReporter
 from .comparison_settings import ComparisonSettings, extend_plan, make_plan, register_references
 from .local_workers import open_workers
-from .plan import WRITTEN, check_folder, check_runs, default_out, read_plan
+from .plan import check_runs, default_out, read_plan
 from .runner import Comparison as Comparison
 from .runner import Runner
 from .shared_data import check_data_named, fit_plan, read_data
@@ -53,7 +55,7 @@ def compare(
         metric: the figure to rank by; by default the first headline of the task.
         widths: widths at which every layer is trained, one row each (``lstm@32``), instead of equal parameters.
         overrides: dotted names of fields to values, which replace those of the configuration.
-        overwrite: whether to replace a comparison in the folder.
+        overwrite: whether to replace a comparison in the folder, as soon as a layer of the new one is finished.
         workers: how many rows, and trials of learning rates, are trained at the same time on this machine, each with
             its share of the threads; 1 by default.
         cluster: address of the scheduler of a Dask cluster, such as ``tcp://host:8786``. Each of its workers trains one
@@ -76,15 +78,16 @@ def compare(
     plan = make_plan(config, settings, overrides=overrides)
     plan.record_code()
     out = plan.base.out or default_out(plan.base.task, plan.base.data.train or "data")
-    folder = check_folder(out, overwrite=overwrite)
+    folder = check_place(out)
+    refuse_overwriting(folder, (str(config) if isinstance(config, str | Path) else None, *files_read(plan.base)))
     refuse_locked(folder)
+    check_out(out, overwrite=overwrite, form=COMPARISON)
     with open_workers(workers, cluster) as opened:
         fit_plan(plan)
         with locked(folder), opened.prepare(folder, plan):
-            check_folder(out, overwrite=overwrite)
-            for name in WRITTEN:
-                remove(folder / name)
-            return Runner(folder, plan, reporter, opened).run()
+            check_out(out, overwrite=overwrite, form=COMPARISON)
+            place = begin(folder, COMPARISON, lambda folder: (folder / "runs").exists())
+            return Runner(place, plan, reporter, opened).run()
 
 
 def resume(
@@ -115,19 +118,26 @@ def resume(
         TrainingError, Interrupted: as for `compare`.
     """
     refuse_ranks("a comparison", "--workers or --cluster")
-    folder = Path(folder)
-    plan = read_plan(folder)
+    folder = outer(Path(folder))
+    finish_replacing(folder)
+    place = place_of(folder, COMPARISON)
+    if place != folder:
+        kept = f"the one that is there stays until a layer of this one is finished (to forget this one, remove {place})"
+        warnings.warn(f"{folder}: continues the comparison that is to replace the one there; {kept}", stacklevel=2)
+    plan = read_plan(place)
     if layers is not None:
         layers = register_references(layers)
-    origins = [Origin.from_record(record, folder / "comparison.yaml") for record in plan.code]
+    origins = [Origin.from_record(record, place / "comparison.yaml") for record in plan.code]
     by_name = {origin.name: origin for origin in origins}
     require_code(folder, plan.outside_layers(), allow_code=allow_code, origins=by_name)
     check_data_named(plan)
     added = extend_plan(plan, layers, widths, seeds)
     plan.record_code()
     with open_workers(workers, cluster) as opened, locked(folder), opened.prepare(folder, plan):
-        check_runs(folder, plan)
-        runner = Runner(folder, plan, reporter, opened)
+        recover(folder)
+        place = place_of(folder, COMPARISON)
+        check_runs(place, plan)
+        runner = Runner(place, plan, reporter, opened)
         finished = runner.read_rows()
         if added:
             fit_plan(plan, layers=added)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from ..core.errors import TrainingError
 from ..evaluation.intervals import Metrics
-from ..storage.atomic_files import remove, to_json, write_whole
+from ..storage.atomic_files import to_json, write_whole
+from ..storage.written_folders import RUN, discard
 from .plan import Plan, read_trials
 
 RATE_FACTOR = 3.0  # the factor between two learning rates that are tried
@@ -59,7 +60,7 @@ class Trials:
         path.parent.mkdir(exist_ok=True)
         write_whole(path, to_json([self.results[number] for number in sorted(self.results)]))
         for run in path.parent.glob(f"{self.layer}-{self.seed}-*"):
-            remove(run)
+            discard(run, RUN)
 
 
 def trials_left(folder: Path, plan: Plan, layer: str, *, repeat_failed: bool) -> Trials | None:

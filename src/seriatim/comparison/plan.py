@@ -17,14 +17,12 @@ from ..data.builtin import SPLITS
 from ..evaluation.intervals import Metrics
 from ..layers import REGISTRY, split_names
 from ..layers.origins import origin_of, outside_names, stacks_of
-from ..storage.lock import LOCK
 from ..storage.plain_yaml import dump_plain
 from ..storage.safe_files import read_json
+from ..storage.written_folders import finish_replacing
 from ..tasks import STANDALONE, find
-from ..training.run_files import COMPARISON, check_place
 from ..training.task import AnyTask
 from ..version import __version__
-from .cluster_jobs import SESSION
 
 FORMAT = "seriatim comparison 1"
 WIDTH = "@"  # between a layer and its width in the name of a row
@@ -32,8 +30,6 @@ START_NEW = "start a new comparison with another --out"
 BASELINE = "baseline"
 """Among the automatic fields of a plan: the row of the baseline was added, not named."""
 REPORT = "report.html"
-WRITTEN = (REPORT, *COMPARISON)
-"""What comparisons write. The last one marks the folder of a comparison, so it is removed last."""
 ROW_DIGESTS = {"train": "trained_on", "tokenizer": "tokenizer", "measured": "data"}
 """Digests of a plan, and the fields of a row that hold the same."""
 ROW_FIELDS = {
@@ -144,6 +140,7 @@ class Plan(Section):
 
 def read_plan(folder: Path) -> Plan:
     """Read the plan of a comparison from its folder; refuse one that is damaged, or that another version wrote."""
+    finish_replacing(folder)
     path = folder / "comparison.yaml"
     if not path.is_file():
         raise InputError(f"{folder}: not a comparison (no comparison.yaml); give a folder that seriatim compare wrote")
@@ -195,19 +192,6 @@ def default_out(task: str, data: str) -> str:
     built_in, first_file = data.startswith("builtin:"), Path(data.split(",")[0])
     stem = data.split(":")[1] if built_in else first_file.name.split(".")[0]
     return f"comparisons/{task}-{re.sub(r'[^A-Za-z0-9_-]+', '-', stem).strip('-') or 'data'}"
-
-
-def check_folder(out: str, *, overwrite: bool) -> Path:
-    """Return the folder to write a comparison into; refuse one that holds anything else, or cannot be written."""
-    folder = check_place(out)
-    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
-    entries = sorted(name for name in names if name not in (LOCK, SESSION))
-    if entries and not overwrite:
-        remedies = f"choose another --out, continue with --resume {folder}, or replace the comparison there"
-        raise InputError(f"{folder}: not empty; {remedies} with --overwrite")
-    if entries and "comparison.yaml" not in entries:
-        raise InputError(f"{folder}: not a comparison, and its {entries[0]} would be lost; choose another --out")
-    return folder
 
 
 def read_row(folder: Path, name: str, plan: Plan) -> Metrics | None:

@@ -14,6 +14,7 @@ from ..report.notebook_display import framed
 from ..runs.child_process import Stopped
 from ..storage.atomic_files import to_json, write_whole
 from ..storage.safe_files import read_json
+from ..storage.written_folders import COMPARISON, outer, record, settle
 from .assemble import assemble
 from .comparison_progress import ComparisonProgress, ComparisonReporter, PresentTraining
 from .dispatch import Workers, WorkersLostError, run_jobs
@@ -52,7 +53,7 @@ class Comparison:
 
 
 class Runner:
-    """Runs a plan, completed by `fit_plan`, in a folder that this process has locked."""
+    """Runs a plan, completed by `fit_plan`, in a folder that this process has locked, or in the stage of one."""
 
     def __init__(self, folder: Path, plan: Plan, reporter: ComparisonReporter | None, workers: Workers) -> None:
         self.folder, self.plan, self.workers = folder, plan, workers
@@ -83,6 +84,7 @@ class Runner:
         with suppress(OSError, ValueError, KeyError, TypeError):
             results = read_json(self.folder / "results.json", max_bytes=MAX_BYTES, remedy="remove it")
             before = float(results["seconds"])
+        record(self.folder, COMPARISON, "comparison.yaml", "runs", "trials", "rows", "results.json")
         write_whole(self.folder / "comparison.yaml", self.plan.to_yaml())
         self._plan_trainings()
         self.reporter.begin(self.plan, self.progress)
@@ -93,10 +95,12 @@ class Runner:
             for layer, seed in self._waiting:
                 self._fail(layer, seed, self.workers.lost)
         seconds = before + time.perf_counter() - started
+        if self.finished:
+            self.folder = settle(self.folder)
         results = assemble(self.folder, self.plan, self.finished, self.failures, seconds)
         write_whole(self.folder / "results.json", to_json(results, indent=1) + "\n")
         if number is not None:
-            text = f"interrupted; finished rows are kept in {self.folder}"
+            text = f"interrupted; finished rows are kept in {outer(self.folder)}"
             raise Interrupted(text, number, go_on=self._resume_command())
         if not self.finished:
             (layer, _), error = next(iter(self.failures.items()))
@@ -108,7 +112,7 @@ class Runner:
         return Comparison(self.folder, results)
 
     def _resume_command(self) -> str:
-        command = ["seriatim", "compare", "--resume", str(self.folder), *self.workers.options]
+        command = ["seriatim", "compare", "--resume", str(outer(self.folder)), *self.workers.options]
         return shlex.join([*command, "--allow-code"] if self.plan.code else command)
 
     def _plan_trainings(self) -> None:

@@ -20,8 +20,9 @@ from ..runs.child_process import Tell, serve
 from ..runs.launch import resume, train
 from ..runs.run import Run, load
 from ..runs.simple_baseline import MINUTES
-from ..storage.atomic_files import remove, to_json, write_whole
+from ..storage.atomic_files import to_json, write_whole
 from ..storage.weights import save_tensors
+from ..storage.written_folders import RUN, discard
 from ..tasks import find
 from ..training.hardware import choose_device, choose_precision, peak_memory, resident_memory
 from ..training.pace import Pace, pace_of, store_pace
@@ -123,7 +124,7 @@ def work(job: WorkerJob, tell: Tell) -> None:
     tell({"event": "measuring"})
     row, statistics = measure(run, plan, full=job.seed == plan.seeds[0])
     if row["trained_on"] != plan.digests.get("train"):
-        remove(job.run)  # so that it is trained again once the data are restored
+        discard(job.run, RUN)  # so that it is trained again once the data are restored
     path = Path(job.comparison) / "rows" / f"{job.name}.json"
     check_row(path, row, plan)
     row |= {"memory_bytes": memory, **conditions, "machine": describe_machine(device, times, trained_from)}
@@ -139,7 +140,7 @@ def _trained(job: WorkerJob, plan: Plan, tell: Tell) -> tuple[Run, bool]:
     """Return the run, trained to its end, and whether this process trained it."""
     reporter = EventReporter(tell)
     if job.learning_rate is not None and _has_other_rate(job):
-        remove(job.run)
+        discard(job.run, RUN)
     if (job.run / "summary.json").exists() and (job.run / "model.safetensors").exists():
         return load(job.run), False
     if (job.run / "config.yaml").exists():
@@ -161,9 +162,9 @@ def _trained(job: WorkerJob, plan: Plan, tell: Tell) -> tuple[Run, bool]:
     seconds = None if plan.budget.minutes is None else 60 * plan.budget.minutes * job.share
     pace, name = pace_of(find(config), device, seconds, at_once=job.at_once)
 
-    def run_at(pace: Pace, *, overwrite: bool = False) -> Run:
+    def run_at(pace: Pace) -> Run:
         fields = settle_budget(plan.budget, pace, share=job.share, automatic=plan.automatic)
-        return train(resolve(config, overrides | fields), overwrite=overwrite, reporter=reporter)
+        return train(resolve(config, overrides | fields), reporter=reporter)
 
     run = run_at(pace)
     actual = replace(pace, step_seconds=_training_seconds(run) / run.summary["steps"])
@@ -172,7 +173,8 @@ def _trained(job: WorkerJob, plan: Plan, tell: Tell) -> tuple[Run, bool]:
         store_pace(name, actual)
         if ratio < 1:  # the machine was busy while the speed was measured
             del run
-            run = run_at(actual, overwrite=True)
+            discard(job.run, RUN)
+            run = run_at(actual)
     return run, True
 
 

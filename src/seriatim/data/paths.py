@@ -1,18 +1,25 @@
 """The files that a name stands for: a path, a folder or a glob; and the files that a run's configuration may name.
 
+What Seriatim writes is not data: runs, comparisons and caches within a folder, or found by the wildcards of a glob, are
+left out. A file that is named itself, or in whose folder a glob begins, is read wherever it lies.
+
 Anybody may have written a run, and the user has not typed the names of the files in its configuration. Therefore it may
 name only regular files, and folders and globs of a bounded size. A user may also name a pipe.
 """
 
 import glob
+import itertools
 import os
 import stat
 import time
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from ..core.errors import InputError, printable
+from ..storage.written_folders import of_others, written_kind
 from .pipes import spool
 
 SHOWN_FILES = 3  # the number of skipped files that a warning names
@@ -25,11 +32,20 @@ def plain_name(name: str) -> str:
     return name.lower().removesuffix(".gz")
 
 
-def list_folder(folder: Path, suffixes: Sequence[str]) -> tuple[list[Path], list[Path]]:
-    """Return the sorted files of a folder and its subfolders: those to read, and those that are skipped.
+class FolderFiles(NamedTuple):
+    """The sorted files of a folder and its subfolders: those to read, and what is not read."""
 
-    Skipped files are hidden, or have none of the ``suffixes`` (in any case, also with ``.gz``). Hidden folders and
-    links to folders are ignored. An InputError names a subfolder that cannot be read.
+    readable: list[Path]
+    skipped: list[Path]  # hidden files, and those whose names have other endings
+    written: list[Path]  # folders that Seriatim wrote, whose files are not listed
+
+
+def list_folder(folder: Path, suffixes: Sequence[str]) -> FolderFiles:
+    """Return the files of a folder and its subfolders.
+
+    Those to read have one of the ``suffixes`` (in any case, also with ``.gz``). Hidden folders and links to folders are
+    ignored. If the folder itself is that of a run or a comparison, the files of that are left out. An InputError names
+    a subfolder that cannot be read.
     """
 
     def refuse(error: OSError) -> None:
@@ -37,7 +53,12 @@ def list_folder(folder: Path, suffixes: Sequence[str]) -> tuple[list[Path], list
 
     readable: list[Path] = []
     skipped: list[Path] = []
+    written: list[Path] = []
     for place, folders, files in os.walk(folder, onerror=refuse):
+        kind, is_inside = written_kind(Path(place), files), Path(place) != folder
+        if kind and (is_inside or kind != "cache"):
+            written.append(Path(place))
+            folders[:], files = ([], []) if is_inside else (of_others(names, kind) for names in (folders, files))
         folders[:] = [name for name in folders if not name.startswith(".")]
         for path in (Path(place, name) for name in files):
             matches = plain_name(path.name).endswith(tuple(suffixes))
@@ -45,35 +66,90 @@ def list_folder(folder: Path, suffixes: Sequence[str]) -> tuple[list[Path], list
                 skipped.extend([path] if matches else [])
             elif path.is_file():
                 (readable if matches else skipped).append(path)
-    return sorted(readable), sorted(skipped)
+    return FolderFiles(sorted(readable), sorted(skipped), sorted(written))
 
 
 def skipped_files(spec: str, suffixes: Sequence[str]) -> list[str]:
     """Return the files of the folder ``spec`` that are not read; an empty list if ``spec`` is not a folder."""
     folder = Path(spec)
-    return [str(path.relative_to(folder)) for path in list_folder(folder, suffixes)[1]] if _is_dir(spec) else []
+    return [str(path.relative_to(folder)) for path in list_folder(folder, suffixes).skipped] if _is_dir(spec) else []
 
 
 def find_paths(spec: str, suffixes: Sequence[str]) -> dict[str, Path]:
     """Find the files that ``spec`` names, each by its name in messages. Standard input or a pipe is copied to a file.
 
-    It warns of the files of a folder that are not read.
+    It warns of the files of a folder or a glob that are not read.
 
     Raises:
-        InputError: there are no such files, or ``spec`` is a device.
+        InputError: there are no such files, ``spec`` is a device, or the output of this process goes to such a file.
     """
     if spec == "-":
         return {"<stdin>": spool(spec)}
-    if _is_dir(spec):
-        return {str(path): path for path in _paths_of_folder(spec, suffixes)}
     path = Path(spec)
-    if path.exists():
-        return {str(path): path} if path.is_file() else {spec: spool(spec)}
+    if _is_dir(spec):
+        paths = _paths_of_folder(spec, suffixes)
+    elif path.exists():
+        if not path.is_file():
+            return {spec: spool(spec)}
+        paths = [path]
+    else:
+        paths = _paths_of_glob(spec)
+    for path in paths:
+        if _is_output(path):
+            raise InputError(f"{path}: is read, and the output of this command goes there; send the output elsewhere")
+    return {str(path): path for path in paths}
+
+
+def _is_output(path: Path) -> bool:
+    """Return whether standard output or standard error of this process goes to a file."""
+    for descriptor in (1, 2):
+        with suppress(OSError):
+            if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                return True
+    return False
+
+
+def _paths_of_glob(spec: str) -> list[Path]:
     matches = sorted(Path(match) for match in glob.glob(spec, recursive=True) if Path(match).is_file())
-    if not matches:
+    base = _base_of_glob(spec)
+    kinds: dict[Path, str] = {}  # of the folders between that in which the glob begins and the files
+    written: dict[Path, None] = {}
+    paths = []
+    for path in matches:
+        between = list(itertools.takewhile(lambda folder: folder != base, path.parents))
+        for folder in between:
+            if folder not in kinds:
+                kinds[folder] = written_kind(folder)
+        outermost = next((folder for folder in reversed(between) if kinds[folder]), None)
+        if outermost is None:
+            paths.append(path)
+        else:
+            written[outermost] = None
+    if not paths:
         problem = "no file matches" if glob.has_magic(spec) else "no such file"
-        raise InputError(f"{spec}: {problem}; give a file, a folder, a glob, - or builtin:python-docs")
-    return {str(path): path for path in matches}
+        found = f" ({_left_out(list(written))})" if written else ""
+        raise InputError(f"{spec}: {problem}{found}; give a file, a folder, a glob, - or builtin:python-docs")
+    if written:
+        _warn_of_written(spec, list(written))
+    return paths
+
+
+def _base_of_glob(spec: str) -> Path:
+    """Return the folder in which a glob begins, whose name has no wildcards."""
+    return next(parent for parent in Path(spec).parents if not glob.has_magic(str(parent)))
+
+
+def _warn_of_written(spec: str, folders: Sequence[Path]) -> None:
+    warnings.warn(f"{spec}: {_left_out(folders)}; to read a file there, name it", stacklevel=4)
+
+
+def _left_out(folders: Sequence[Path]) -> str:
+    """Return in words which folders are left out because Seriatim wrote them."""
+    first = printable(str(folders[0]))
+    if len(folders) == 1:
+        return f"the files of 1 run, comparison or cache were left out: {first}"
+    more = f"{len(folders) - 1:,} more"
+    return f"the files of {len(folders):,} runs, comparisons or caches were left out: {first} and {more}"
 
 
 def _is_dir(spec: str) -> bool:
@@ -90,10 +166,15 @@ def _is_dir(spec: str) -> bool:
 
 
 def _paths_of_folder(spec: str, suffixes: Sequence[str]) -> list[Path]:
-    readable, skipped = list_folder(Path(spec), suffixes)
+    readable, skipped, written = list_folder(Path(spec), suffixes)
     if not readable:
         problem = f"no files to read in this folder (looked for {' '.join(suffixes)}, also .gz)"
-        raise InputError(f"{spec}: {problem}; name the files by a glob such as '{spec.rstrip('/')}/*'")
+        remedy = f"name the files by a glob such as '{spec.rstrip('/')}/*'"
+        if written:
+            remedy = f"{_left_out(written)}; to read a file there, name it"
+        raise InputError(f"{spec}: {problem}; {remedy}")
+    if written:
+        _warn_of_written(spec, written)
     if skipped:
         names = ", ".join(str(path.relative_to(spec)) for path in skipped[:SHOWN_FILES])
         more = f" and {len(skipped) - SHOWN_FILES:,} more" if len(skipped) > SHOWN_FILES else ""
@@ -131,7 +212,7 @@ def _problem(name: str) -> str:
     """Return why a run's configuration must not name a file; an empty string if it may."""
     base = Path(name)
     if glob.has_magic(name) and not os.path.lexists(name):  # the folder in which the glob begins
-        base = next(parent for parent in base.parents if not glob.has_magic(str(parent)))
+        base = _base_of_glob(name)
     try:
         mode = os.stat(base).st_mode
         real = base.resolve().parts

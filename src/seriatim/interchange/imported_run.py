@@ -15,6 +15,7 @@ from ..runs.identity import identity
 from ..runs.run import Run, load
 from ..storage.lock import locked
 from ..storage.weights import stream_tensors
+from ..storage.written_folders import RUN, record, settle
 from ..training.run_files import begin_run, check_out, nearest_existing
 from ..training.task import AnyTask
 
@@ -50,6 +51,7 @@ def write_run(
         stream_tensors(parameters, weights, identity(task.config, vocabulary))
         with locked(folder):
             check_out(out, overwrite=overwrite)  # another process may have been quicker
-            begin_run(folder, task.config, vocabulary)
-            weights.replace(folder / weights.name)
-            return load(folder)
+            place = begin_run(folder, task.config, vocabulary)
+            record(place, RUN, weights.name)
+            weights.replace(place / weights.name)
+            return load(settle(place))

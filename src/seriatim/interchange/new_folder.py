@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..core.errors import InputError
+from ..training.run_files import refuse_inside
 
 PREFIX = ".seriatim-export-"
 
@@ -15,6 +16,7 @@ def check_new(out: str) -> Path:
     folder = Path(out)
     if folder.exists() or folder.is_symlink():
         raise InputError(f"--out: {out or 'an empty name'} exists; choose another folder")
+    refuse_inside(out)
     if not folder.resolve().parent.is_dir():
         raise InputError(f"{out}: cannot be written there; give a folder in one that exists")
     return folder

@@ -15,8 +15,9 @@ from ..runs.identity import identity
 from ..runs.run import Run, load
 from ..storage.lock import locked
 from ..storage.weights import stream_tensors
+from ..storage.written_folders import RUN, record, settle
 from ..tasks import find
-from ..training.run_files import ARPA, begin_run, check_file, check_out
+from ..training.run_files import ARPA, begin_run, check_file, check_out, refuse_overwriting
 from .arpa import write_arpa
 from .arpa_mixture import check_weights, mix
 from .arpa_reader import read_arpa
@@ -78,6 +79,8 @@ def import_run(
     `import_torch` for errors.
     """
     sources = [source] if isinstance(source, str) else list(source)
+    if out:
+        refuse_overwriting(out, (*sources, *(torch_options or ())))
     folders = [name for name in sources if name.startswith(HUB) or Path(name).is_dir()]
     if len(sources) == 1 and weights is not None:
         raise InputError("--mixture-weights: has no meaning with one file; leave it out")
@@ -102,6 +105,7 @@ def import_run(
     vocabulary = Vocabulary({"tokenizer": WordTokenizer(arpa.words, Spelling())})
     with locked(folder):
         check_out(out, overwrite=overwrite)  # another process may have been quicker
-        begin_run(folder, task.config, vocabulary)
-        stream_tensors(pieces_of(arpa.orders), folder / "model.safetensors", identity(task.config, vocabulary))
-        return load(folder)
+        place = begin_run(folder, task.config, vocabulary)
+        record(place, RUN, "model.safetensors")
+        stream_tensors(pieces_of(arpa.orders), place / "model.safetensors", identity(task.config, vocabulary))
+        return load(settle(place))

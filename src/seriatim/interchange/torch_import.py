@@ -13,8 +13,9 @@ from ..core.errors import InputError, shown
 from ..data.vocabulary import Vocabulary
 from ..layers import options_of
 from ..runs.run import Run
+from ..storage.written_folders import is_run
 from ..tasks import find
-from ..training.run_files import check_out, is_run
+from ..training.run_files import check_out
 from .checkpoint_reader import CONFIG, PICKLED
 from .imported_run import write_run
 from .torch_layout import Recurrence, StateTensors, Tables, find_recurrence, find_tables

@@ -16,8 +16,9 @@ from typing import Literal, NamedTuple, TypeAlias
 from ..config import Config
 from ..core.contract import Architecture
 from ..core.errors import InputError
-from ..storage.atomic_files import remove, write_whole
+from ..storage.atomic_files import write_whole
 from ..storage.safe_files import read_json
+from ..storage.written_folders import RUN, record, remove_written
 from .outside_code import (
     PREFIX,
     attribute,
@@ -187,9 +188,10 @@ def write_origins(folder: Path, names: Iterable[str]) -> None:
                 origin = Origin(name, None, REGISTRY[name].__qualname__, "")
             records.append(origin.to_record())
     if records:
+        record(folder, RUN, CODE)
         write_whole(folder / CODE, json.dumps({"format": FORMAT, "layers": records}, indent=2) + "\n")
     else:
-        remove(folder / CODE)
+        remove_written(folder, RUN, CODE)
 
 
 def read_origins(folder: Path) -> dict[str, Origin]:

@@ -10,7 +10,7 @@ from ..tasks import find, with_current_layer
 from ..training.hardware import choose_device
 from ..training.overlap import warn_of_overlap
 from ..training.resource_limits import build_model, check_memory
-from ..training.run_files import check_out
+from ..training.run_files import check_out, files_read, refuse_overwriting
 from ..training.setup import open_initial
 from ..training.task import AnyTask
 from .simple_baseline import check_automatic_weight, check_weight
@@ -55,6 +55,7 @@ class _Check:
         self.attempt(choose_device, self.config.training.device)
         if self.config.out is not None:
             self.attempt(lambda: refuse_locked(check_out(self.config.out, overwrite=False)))
+            self.attempt(refuse_overwriting, self.config.out, files_read(self.config))
         task = self.attempt(lambda: find(with_current_layer(self.config)))
         if task is not None:
             return self.data(task, model_fits=True)

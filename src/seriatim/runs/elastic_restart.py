@@ -10,9 +10,10 @@ from typing import Literal
 
 from ..config import Config
 from ..core.errors import InputError
-from ..storage.atomic_files import remove, write_whole
+from ..storage.atomic_files import write_whole
 from ..storage.safe_files import read_text
-from ..training.run_files import has_begun, is_run
+from ..storage.written_folders import RUN, is_run, place_of, record, remove_written
+from ..training.run_files import has_begun
 from .identity import read_config
 
 JOB = ".torchrun"
@@ -27,9 +28,10 @@ Beginning = Literal["new", "again", "resume"]
 def record_job(folder: Path) -> None:
     """Write the name of the present job into a run, if it has one."""
     if name := _present_job():
+        record(folder, RUN, JOB)
         write_whole(folder / JOB, name)
     else:
-        remove(folder / JOB)
+        remove_written(folder, RUN, JOB)
 
 
 def how_to_begin(config: Config, folder: Path, *, restarts: int) -> Beginning:
@@ -37,6 +39,7 @@ def how_to_begin(config: Config, folder: Path, *, restarts: int) -> Beginning:
 
     The run in the folder is continued only if this job has begun it, as far as is known, with this configuration.
     """
+    folder = place_of(folder, RUN)
     if not is_run(folder) or not (restarts or _is_of_this_job(folder)):
         return "new"
     given, saved = (each.model_dump(exclude={"out"}) for each in (config, read_config(folder)))

@@ -13,7 +13,8 @@ from ..data.holding_out import share_of
 from ..distributed.ranks import ONE_RANK, Ranks
 from ..evaluation.intervals import Metrics
 from ..models.linear.minimization import TIME_SPENT
-from ..storage.atomic_files import remove, to_json, write_whole
+from ..storage.atomic_files import to_json, write_whole
+from ..storage.written_folders import CARD, RUN, discard, outer
 from ..training.checkpoints import saving
 from ..training.estimator import Estimator, Job
 from ..training.reporting import Record, Reporter, default_reporter
@@ -46,7 +47,7 @@ def fit(estimator: Estimator, job: Job[AnyTask], *, part_of: Path | None = None)
         with freed_memory_kept():
             estimator.fit()
     estimator.ranks.on_leader(lambda: finished.append(_finish(estimator, job, part_of)))
-    return finished[0] if finished else load(job.folder)
+    return finished[0] if finished else load(outer(job.folder))
 
 
 def _describe(estimator: Estimator, job: Job[AnyTask]) -> Record:
@@ -82,6 +83,7 @@ def _report_beginning(estimator: Estimator, job: Job[AnyTask]) -> None:
 def _finish(estimator: Estimator, job: Job[AnyTask], part_of: Path | None) -> Run:
     """Train the simple baseline, and write `summary.json` and the model card."""
     task, config, progress = job.task, job.task.config, estimator.progress
+    job.settle()  # of a training that was killed between its last weights and this
     simple = _train_baseline(job)
     if simple is None and config.training.baseline_weight:
         _set_weight(job, 0.0)
@@ -113,8 +115,8 @@ def _finish(estimator: Estimator, job: Job[AnyTask], part_of: Path | None) -> Ru
             run.summary["valid"] = _metrics(run, job, estimator)
         run.summary["baseline"] = baseline
     with saving(part_of or job.folder):
-        write_whole(job.folder / "README.md", model_card(run))
-        write_whole(job.folder / "summary.json", to_json(run.summary, indent=2) + "\n")  # last: the run is complete
+        write_whole(job.path(CARD), model_card(run))
+        write_whole(job.path("summary.json"), to_json(run.summary, indent=2) + "\n")  # last: the run is complete
     estimator.report("end", run.summary)
     return run
 
@@ -154,7 +156,7 @@ def _train_baseline(job: Job[AnyTask]) -> Run | None:
         UserWarning: it cannot be trained on this data.
     """
     task, folder = baseline_task(job.task), job.folder / BASELINE
-    remove(folder)
+    discard(folder, RUN)
     if task is None:
         return None
     try:
@@ -164,12 +166,12 @@ def _train_baseline(job: Job[AnyTask]) -> Run | None:
         estimator = make_estimator(inner, torch.device("cpu"), Reporter())
         with saving(job.folder), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # advice on its options, which nobody has set
-            folder.mkdir()
+            job.path(BASELINE).mkdir(exist_ok=True)
             begin_run(folder, task.config, job.vocabulary)
             estimator.start()
             simple = fit(estimator, inner, part_of=job.folder)
     except InputError as error:
-        remove(folder)
+        discard(folder, RUN)
         warnings.warn(f"{job.folder}: the simple baseline was not trained: {error}", stacklevel=2)
         return None
     if simple.summary["ended"].startswith(TIME_SPENT):

@@ -1,7 +1,7 @@
 """Training a run from the beginning, or resuming it from its last checkpoint."""
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from operator import attrgetter
 from pathlib import Path
@@ -17,16 +17,27 @@ from ..data.vocabulary import load_vocabulary
 from ..distributed.ranks import Ranks, join_ranks
 from ..layers.origins import AllowCode, require_code, require_recorded_code, stacks_of, write_origins
 from ..layers.outside_code import refuse_while_importing
-from ..storage.atomic_files import remove, write_whole
+from ..storage.atomic_files import write_whole
 from ..storage.lock import locked, refuse_locked
+from ..storage.written_folders import CARD, RUN, discard, finish_replacing, outer, place_of, recover, remove_written
 from ..tasks import find, with_current_layer
 from ..tasks.standalone import warn_of_ignored
 from ..training.checkpoints import how_to_continue, saving
+from ..training.estimator import Job
 from ..training.hardware import choose_device, choose_precision
 from ..training.optimizers import FORMER_RATE, SGD_RATE
 from ..training.rank_agreement import require_divisible, require_equal
 from ..training.reporting import Reporter
-from ..training.run_files import begin_run, check_out, check_space, has_begun, remove_partial_files
+from ..training.run_files import (
+    begin_run,
+    check_out,
+    check_place,
+    check_space,
+    files_read,
+    has_begun,
+    refuse_overwriting,
+    remove_partial_files,
+)
 from ..training.setup import prepare
 from ..training.task import AnyTask
 from .elastic_restart import how_to_begin, record_job
@@ -60,7 +71,7 @@ def train(
     Args:
         config: a configuration, a dict, or the path of a YAML file; its ``out`` names the folder to write.
         overrides: values by dotted name, applied last.
-        overwrite: replace the run in ``out``.
+        overwrite: replace the run in ``out``, as soon as the new one has weights.
         reporter: shows or records the training; see `Reporter`. None shows progress in a notebook and nothing
             elsewhere; ``Reporter()`` shows nothing anywhere.
         allow_code: whether code outside the library may be imported if ``config`` is the file of a run; see `load`.
@@ -78,13 +89,14 @@ def train(
         require_recorded_code(Path(config).parent, stacks_of(resolved), allow_code=allow_code)
     task = find(with_current_layer(resolved))
     warn_of_ignored(task, overrides or {})
+    reads = (str(config) if isinstance(config, str | Path) else None, *files_read(task.config))
     with _joined(task) as ranks:
         folder = Path(resolved.out or "")
         restarts = int(ranks.gather([ranks.restarts]).max())  # each machine counts its own
         beginning = ranks.on_leader(lambda: how_to_begin(task.config, folder, restarts=restarts))
         if beginning == "resume":
-            return _resume(find(read_config(folder)), folder, ranks, reporter=reporter)
-        return _start(task, ranks, overwrite=overwrite or beginning == "again", reporter=reporter)
+            return _resume(find(read_config(place_of(folder, RUN))), folder, ranks, reporter=reporter)
+        return _start(task, ranks, reads=reads, overwrite=overwrite or beginning == "again", reporter=reporter)
 
 
 @contextmanager
@@ -96,23 +108,25 @@ def _joined(task: AnyTask) -> Iterator[Ranks]:
         yield ranks
 
 
-def _start(task: AnyTask, ranks: Ranks, *, overwrite: bool, reporter: Reporter | None) -> Run:
-    """Train a model from the beginning. The arguments are as in `train`."""
+def _start(
+    task: AnyTask, ranks: Ranks, *, reads: Sequence[str | None], overwrite: bool, reporter: Reporter | None
+) -> Run:
+    """Train a model from the beginning. ``reads`` are the files it reads; the other arguments are as in `train`."""
 
     def check() -> None:
-        folder = check_out(task.config.out, overwrite=overwrite)
+        refuse_overwriting(check_place(task.config.out), reads)
         check_weight(task)
         task.require_resources()
         refuse_locked(folder)
+        check_out(task.config.out, overwrite=overwrite)
 
     def begin() -> None:
         check_out(task.config.out, overwrite=overwrite)  # another training may have been faster
         with saving(folder):
-            begin_run(folder, task.config, job.vocabulary)
-            record_job(folder)
+            record_job(begin_run(folder, task.config, job.vocabulary))
 
-    ranks.on_leader(check)
     folder, device = Path(str(task.config.out)), _device(task, ranks)
+    ranks.on_leader(check)
     torch.manual_seed(task.config.training.seed)
     reporter = choose_reporter(reporter, ranks)
     with ranks.one_first(of_machine=True), listening(reporter.reading):
@@ -123,14 +137,26 @@ def _start(task: AnyTask, ranks: Ranks, *, overwrite: bool, reporter: Reporter |
     require_divisible(job, ranks)
     needed = task.estimator.space_needed(job.model, job.vocabulary, task.config.training)
     ranks.on_leader(lambda: check_space(folder, needed))
-    with _locked(folder, ranks):
+    with _locked(folder, ranks), _dropped_unless_begun(job, ranks):
         ranks.on_leader(begin)
+        job.folder = place_of(folder, RUN)
         ranks.advice = lambda: how_to_continue(folder)
-        _require_visible(folder, ranks)
+        _require_visible(job.folder, ranks)
         estimator = make_estimator(job, device, reporter, ranks)
         if estimator.divides or ranks.leads:
             estimator.start()
         return fit(estimator, job)
+
+
+@contextmanager
+def _dropped_unless_begun(job: Job[AnyTask], ranks: Ranks) -> Iterator[None]:
+    """Remove the stage of a run that was to replace another if an error leaves nothing there to resume from."""
+    try:
+        yield
+    except BaseException:
+        if ranks.leads and job.folder != outer(job.folder) and not has_begun(job.folder):
+            discard(job.folder, RUN)
+        raise
 
 
 def resume(
@@ -151,8 +177,14 @@ def resume(
     Raises:
         InputError: there is no run or no checkpoint, or a field changed that the checkpoint depends on.
     """
-    saved, folder = read_config(path), Path(path)
-    require_code(folder, stacks_of(saved), allow_code=allow_code)
+    folder = outer(Path(path))
+    finish_replacing(folder)
+    place = place_of(folder, RUN)
+    saved = read_config(place if str(path) else path)
+    if place != folder:
+        kept = f"the run that is there stays until this one has weights (to forget this one, remove {place})"
+        warnings.warn(f"{folder}: goes on with the training that is to replace the run there; {kept}", stacklevel=2)
+    require_code(place, stacks_of(saved), allow_code=allow_code)
     if find(saved).uses_learning_rate:
         _fill_former_defaults(saved.training)
     task = find(resolve(saved, overrides))
@@ -166,13 +198,14 @@ def resume(
     if not task.estimator.resumable:
         if config.data.train is None:
             raise InputError(f"{folder}: imported, not trained; import it again with --overwrite")
-        if (folder / "summary.json").exists() and (folder / "model.safetensors").exists():
+        if (place / "summary.json").exists() and (place / "model.safetensors").exists():
             warnings.warn(f"{folder}: {task.estimator.finished}", stacklevel=2)
             return load(folder)
+    refuse_overwriting(folder, files_read(config, resuming=True))
     with _joined(task) as ranks:
-        if not task.estimator.resumable or not has_begun(folder):
+        if not task.estimator.resumable or not has_begun(place):
             beginning = find(resolve(config, {"out": str(folder)}))
-            return _start(beginning, ranks, overwrite=True, reporter=reporter)
+            return _start(beginning, ranks, reads=files_read(config), overwrite=True, reporter=reporter)
         return _resume(task, folder, ranks, reporter=reporter)
 
 
@@ -181,22 +214,23 @@ def _resume(task: AnyTask, folder: Path, ranks: Ranks, *, reporter: Reporter | N
     config = task.config
 
     def begin() -> None:
-        remove_partial_files(folder)
-        for name in ("summary.json", "README.md"):  # they describe a training that has ended
-            remove(folder / name)
-        write_whole(folder / "config.yaml", config.to_yaml())
-        write_origins(folder, stacks_of(config))
+        remove_partial_files(place)
+        remove_written(place, RUN, "summary.json", CARD)  # they describe a training that has ended
+        write_whole(job.path("config.yaml"), config.to_yaml())
+        write_origins(place, stacks_of(config))
 
     with _locked(folder, ranks):
-        vocabulary, device = load_vocabulary(folder), _device(task, ranks)
+        ranks.on_leader(lambda: recover(folder))
+        place = place_of(folder, RUN)
+        vocabulary, device = load_vocabulary(place), _device(task, ranks)
         _choose_precision(task, device)
         reporter = choose_reporter(reporter, ranks)
         with ranks.one_first(of_machine=True), listening(reporter.reading):
-            job = prepare(task, folder, vocabulary)
+            job = prepare(task, place, vocabulary)
         require_equal(job, ranks)
         require_divisible(job, ranks)
         needed = task.estimator.space_needed(job.model, vocabulary, config.training)
-        ranks.on_leader(lambda: check_space(folder, needed))
+        ranks.on_leader(lambda: check_space(folder, needed, written=place))
         estimator = make_estimator(job, device, reporter, ranks)
         ranks.advice = lambda: how_to_continue(folder)
         estimator.resume()

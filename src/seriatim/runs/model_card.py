@@ -1,6 +1,7 @@
 """The model card of a run, `README.md` in its folder."""
 
 from ..evaluation.intervals import Metrics
+from ..storage.written_folders import CARD_MARK
 from ..training.reporting import SELECTED
 from ..training.task import AnyTask
 from .run import Run
@@ -18,7 +19,7 @@ def model_card(run: Run) -> str:
         *_answers_row(run),
         ("versions", ", ".join(f"{key} {value}" for key, value in summary["versions"].items())),
     ]
-    lines = [f"# {name}", "", "A sequence model trained with Seriatim.", "", "| | |", "|---|---|"]
+    lines = [f"# {name}", "", CARD_MARK, "", "| | |", "|---|---|"]
     lines += [f"| {key} | {value} |" for key, value in rows]
     lines += ["", "## Held-out text", "", *_figures(task, summary)]
     lines += ["", "## Use", "", "```", task.usage.format(run=name), "```", "", task.caution, ""]

@@ -19,6 +19,7 @@ from ..decoding.drafts import Draft, PromptLookup, draft_with
 from ..evaluation.intervals import Metrics
 from ..evaluation.word_surprisal import By, UnitSurprisal
 from ..layers.origins import AllowCode, require_code, stacks_of
+from ..storage.written_folders import steadily
 from ..tasks import find
 from ..training.hardware import choose_device
 from ..training.task import AnyTask
@@ -362,6 +363,11 @@ def load(
             is missing or has changed; or its weights cannot be rounded.
     """
     check_format(weights)
+    return steadily(Path(path), lambda: _load(path, device, allow_code, weights))
+
+
+def _load(path: str | Path, device: str, allow_code: AllowCode, weights: WeightFormat) -> Run:
+    """Open a run; see `load`."""
     config, folder = read_config(path), Path(path)
     require_code(folder, stacks_of(config), allow_code=allow_code)
     vocabulary = load_vocabulary(folder)

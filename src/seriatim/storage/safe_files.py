@@ -3,11 +3,15 @@
 import json
 import os
 import stat
+import zlib
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from ..core.errors import InputError, shown
+
+HEAD_BYTES, GZIP = 4096, b"\x1f\x8b"
+"""Number of bytes at the beginning of a file that tell its kind, and how compressed files begin."""
 
 
 def open_regular(path: Path) -> int:
@@ -21,6 +25,16 @@ def open_regular(path: Path) -> int:
         os.close(descriptor)
         raise ValueError("not a regular file")
     return descriptor
+
+
+def read_head(path: Path) -> bytes | None:
+    """Return the first bytes of a regular file, decompressed (gzip) where it is compressed; None if it has none."""
+    try:
+        with open(open_regular(path), "rb") as file:
+            head = file.read(HEAD_BYTES)
+        return zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(head, HEAD_BYTES) if head[:2] == GZIP else head
+    except (OSError, ValueError, zlib.error):  # unreadable, or a pipe or a device
+        return None
 
 
 def read_text(path: Path, *, max_bytes: int, remedy: str) -> str:

@@ -24,6 +24,7 @@ from ..core.state import State, state_from_dict, state_to_dict
 from ..storage.atomic_files import PARTIAL, flush, remove, write_whole
 from ..storage.safe_files import open_regular, read_json, read_text
 from ..storage.weights import load_tensors, load_weights, read_metadata, save_tensors, save_weights
+from ..storage.written_folders import RUN, outer, place_of
 from .training_state import Progress
 
 MAX_CHECKPOINTS = 2
@@ -109,7 +110,8 @@ def saving(folder: Path) -> Iterator[None]:
 
 def how_to_continue(folder: Path) -> str:
     """Return in words what to do after the training of a run has failed."""
-    saved = checkpoints(folder / "checkpoints")
+    folder = outer(folder)
+    saved = checkpoints(place_of(folder, RUN) / "checkpoints")
     if not saved:
         return "no checkpoint is complete, start the training again"
     return f"{saved[-1].name} is complete, resume with --resume {shlex.quote(str(folder))}"

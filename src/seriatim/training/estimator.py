@@ -15,6 +15,8 @@ from ..core.allocator import freed_memory_kept
 from ..data.vocabulary import Vocabulary
 from ..distributed.ranks import ONE_RANK, Ranks
 from ..evaluation.intervals import Metrics
+from ..storage.written_folders import RUN, record, settle
+from .checkpoints import saving
 from .metrics_log import MetricsLog
 from .reporting import Record, Reporter
 from .task_data import TaskBatch, TaskBatches
@@ -34,12 +36,22 @@ class Job(Generic[TaskType]):
     """Everything that fitting a model needs; see `seriatim.training.setup.prepare`."""
 
     task: TaskType
-    folder: Path  # of the run
+    folder: Path  # of the run; of one that is to replace another, the stage until `settle` is called
     vocabulary: Vocabulary
     model: nn.Module  # before training
     batches: TaskBatches[TaskBatch]  # of ``train``
     train: Any  # the training data, as the task reads it
     valid: Any  # the held-out data, or None
+
+    def path(self, name: str) -> Path:
+        """Return the path of a file or folder of the run that is written next, which its list names from now on."""
+        with saving(self.folder):
+            record(self.folder, RUN, name)
+        return self.folder / name
+
+    def settle(self) -> None:
+        """Let the run take the place of the one that it was to replace, if there is one: it has weights now."""
+        self.folder = settle(self.folder)
 
 
 class Estimator(ABC):
@@ -141,11 +153,13 @@ class OnePassEstimator(Estimator):
 
     def start(self) -> None:
         """Fit the model, and open its tables, which are in the folder of the run."""
-        job, weights, started = self.job, self.job.folder / "model.safetensors", time.perf_counter()
+        job, started = self.job, time.perf_counter()
+        weights = job.path("model.safetensors")
         with self.allocation():
             tokens, self.ended = job.task.write_model(job.train, job.vocabulary, weights, self.metadata)
         self.progress.tokens = tokens
-        self.model = job.task.load_model(job.vocabulary, weights)
+        job.settle()
+        self.model = job.task.load_model(job.vocabulary, job.folder / weights.name)
         self.progress.training_seconds = time.perf_counter() - started
 
     def fit(self) -> Progress:
@@ -157,7 +171,7 @@ class OnePassEstimator(Estimator):
             self.metrics = metrics = job.task.validate(self.model, job.valid)
             progress.best_valid = float(metrics[job.task.selection_metric(job.vocabulary)])
             record = {"kind": "valid", "step": 1, "epoch": 1, "seconds": time.perf_counter() - began, **metrics}
-            with closing(MetricsLog(job.folder, step=0, records=0)) as log:
+            with closing(MetricsLog(job.path("metrics.jsonl").parent, step=0, records=0)) as log:
                 log.write(record)
             self.report("validation", {**record, "best": True})
         progress.seconds = time.perf_counter() - began

@@ -20,6 +20,7 @@ from ..core.state import State
 from ..data.idle_batch import IdleBatch
 from ..layers.origins import CODE
 from ..storage.weights import load_tensors, unusable
+from ..storage.written_folders import outer
 from .carried_states import split_carried
 from .checkpoints import (
     AVERAGE,
@@ -112,7 +113,8 @@ class Trainer(RecordedTraining):
         """
         self.model.train()
         if self.ranks.leads:
-            self.log = MetricsLog(self.job.folder, step=self.progress.step, records=self.progress.records)
+            folder = self.job.path("metrics.jsonl").parent
+            self.log = MetricsLog(folder, step=self.progress.step, records=self.progress.records)
         self.began = time.perf_counter() - self.progress.seconds
         try:
             if self.progress.step == 0:
@@ -160,8 +162,8 @@ class Trainer(RecordedTraining):
     def stop_if_signalled(self) -> None:
         """Raise `Interrupted` if a signal has come; the state must be saved."""
         if self.signal_number is not None:
-            folder = self.job.folder
-            command = ["seriatim", "train", "--resume", str(folder), *["--allow-code"] * (folder / CODE).exists()]
+            folder, with_code = str(outer(self.job.folder)), (self.job.folder / CODE).exists()
+            command = ["seriatim", "train", "--resume", folder, *["--allow-code"] * with_code]
             message = f"interrupted at step {self.progress.step}, which is saved"
             raise Interrupted(message, self.signal_number, go_on=shlex.join(command))
 

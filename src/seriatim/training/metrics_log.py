@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ..core.errors import InputError
 from ..storage.atomic_files import to_json, whole
 from ..storage.safe_files import open_regular
+from ..storage.written_folders import RUN, record
 from .reporting import Record
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class MetricsLog:
         if importlib.util.find_spec("tensorboard") is not None:
             from torch.utils import tensorboard
 
+            record(folder, RUN, "tensorboard")
             self.board = tensorboard.SummaryWriter(str(folder / "tensorboard"), purge_step=step or None)
 
     def write(self, record: Record) -> None:

@@ -18,6 +18,7 @@ from ..data.vocabulary import Vocabulary
 from ..evaluation.intervals import Metrics
 from ..layers.experts import count_experts
 from ..storage.weights import save_weights
+from ..storage.written_folders import outer
 from .averaging import WeightAverage
 from .carried_states import join_carried
 from .checkpoints import MAX_CHECKPOINTS, save_checkpoint, saving
@@ -137,7 +138,14 @@ class RecordedTraining(Estimator):
         """Write the weights of a model as those of the run."""
         check_parameters(model, step=self.progress.step)
         with saving(self.job.folder):
-            save_weights(model, self.job.folder / "model.safetensors", self.metadata)
+            save_weights(model, self.job.path("model.safetensors"), self.metadata)
+            if self.progress.step and self.job.folder != outer(self.job.folder):
+                log, self.log = self.log, None  # some systems rename no folder with open files
+                if log is not None:
+                    log.close()
+                self.job.settle()
+                if log is not None:
+                    self.log = MetricsLog(self.job.folder, step=self.progress.step, records=log.records)
 
     def checkpoint(self) -> None:
         """Write a checkpoint, and without held-out data also the weights of the run."""
@@ -164,4 +172,4 @@ class RecordedTraining(Estimator):
         with saving(self.job.folder):
             self.log.flush()
             progress.records = self.log.records
-            save_checkpoint(self.job.folder / "checkpoints", model, moments, state, progress, self.metadata, average)
+            save_checkpoint(self.job.path("checkpoints"), model, moments, state, progress, self.metadata, average)

@@ -1,26 +1,33 @@
-"""Files that commands write: the folder of a run, and single files that must not replace anything of the user."""
+"""Where commands write: the folder of a run or a comparison, or a file; and that they write over nothing they read."""
 
+import glob
 import os
 import shutil
-import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from ..config import Config
 from ..core.errors import InputError, TrainingError
-from ..data.vocabulary import FILES, Vocabulary
-from ..layers.origins import CODE, stacks_of, write_origins
+from ..data.vocabulary import Vocabulary
+from ..layers.origins import stacks_of, write_origins
 from ..storage.atomic_files import PARTIAL, remove, write_whole
 from ..storage.lock import LOCK
-from ..storage.safe_files import is_text, open_regular
-
-RUN_FILES = ("config.yaml", CODE, *FILES, "model.safetensors", "metrics.jsonl", "summary.json", "README.md")
-RUN_FOLDERS = ("checkpoints", "tensorboard", "baseline")
-COMPARISON = ("runs", "trials", "rows", "results.json", "comparison.yaml")
-"""Files that a comparison needs to resume."""
-HEAD_BYTES = 4096
-"""Number of bytes at the beginning of a file that identify its kind."""
+from ..storage.safe_files import is_text
+from ..storage.written_folders import (
+    COMPARISON,
+    OWN,
+    PAGE_MARK,
+    RUN,
+    SESSION,
+    Form,
+    begin,
+    has_mark,
+    is_run,
+    record,
+    refuse_strangers,
+)
 
 
 class Kind(NamedTuple):
@@ -30,7 +37,9 @@ class Kind(NamedTuple):
     mark: bytes  # near the beginning of every such file, compressed (gzip) or not
 
 
-PAGE = Kind("a page that Seriatim wrote", b'<meta name="generator" content="seriatim">')
+PAGE = Kind("a page that Seriatim wrote", PAGE_MARK)
+PAGES = ("inspect.html", "report.html")
+"""Pages in the folders of runs and comparisons, which are written again."""
 ARPA_MARK = "# written by Seriatim"
 ARPA = Kind("an ARPA file that Seriatim wrote", ARPA_MARK.encode())
 
@@ -54,13 +63,13 @@ def _check_text(out: str) -> None:
         raise InputError(f"{out}: the name is not UTF-8; choose another --out")
 
 
-def check_file(out: str | Path, kind: Kind, inputs: Iterable[str | None] = (), *, of_run: Path | None = None) -> None:
+def check_file(out: str | Path, kind: Kind, reads: Iterable[str | None] = (), *, of_run: Path | None = None) -> None:
     """Check that a file can be written without loss.
 
     Args:
         out: the file.
         kind: the kind of file to write. An existing file is replaced only if it is of this kind, or empty.
-        inputs: the data that is read, named as in ``data.train``.
+        reads: what is read; see `refuse_overwriting`.
         of_run: a run whose folder the file may lie in, even if the run is part of a comparison.
 
     Raises:
@@ -68,42 +77,86 @@ def check_file(out: str | Path, kind: Kind, inputs: Iterable[str | None] = (), *
     """
     _check_text(str(out))
     path = Path(out).resolve()
-    for folder in path.parents:
-        part = path.relative_to(folder).parts[0]
-        if part in (*RUN_FILES, *RUN_FOLDERS, LOCK) and is_run(folder):
-            raise InputError(f"--out: {out} is part of the run {folder}; choose another file")
-        is_own = of_run is not None and path.parent == of_run.resolve()
-        if part in COMPARISON and not is_own and (folder / COMPARISON[-1]).is_file():
-            raise InputError(f"--out: {out} is part of the comparison {folder}; choose another file")
-    names = [name for spec in inputs if spec for name in (spec, *spec.split(","))]
-    if any(Path(name).exists() and Path(name).resolve() == path for name in names):
-        raise InputError(f"--out: {out} is one of the files that are read; choose another file")
-    if path.exists() and not path.is_dir() and not _replaceable(path, kind):
+    if not (kind is PAGE and path.name in PAGES):
+        refuse_inside(out, of_run=of_run)
+    refuse_overwriting(out, reads)
+    if path.exists() and not path.is_dir() and not has_mark(path, kind.mark):
         raise InputError(f"--out: {out} exists and is not {kind.name}; remove it, or choose another file")
 
 
-def _replaceable(path: Path, kind: Kind) -> bool:
-    """Return whether a file is empty or of this kind."""
+def refuse_inside(out: str | Path, *, of_run: Path | None = None) -> None:
+    """Raise InputError if a file or folder would be written among those of a run or a comparison; see `check_file`."""
+    path = Path(out).resolve()
+    is_own = of_run is not None and path.parent == of_run.resolve()
+    for folder in path.parents:
+        form = _form_of(folder)
+        if form is None or (is_own and form is COMPARISON):
+            continue
+        if path.relative_to(folder).parts[0] in _parts(form):
+            raise InputError(f"--out: {out} is part of the {form.kind} {folder}; choose another file or folder")
+
+
+def refuse_overwriting(out: str | Path, reads: Iterable[str | None]) -> None:
+    """Raise InputError if a command that writes a file or a folder would overwrite what it reads.
+
+    Files and folders are compared by what they are, not by their names, so that links make no difference.
+
+    Args:
+        out: the file, or the folder of a run or a comparison, to write.
+        reads: what is read: files, folders, globs, or several with commas between them.
+    """
+    for path in (path for spec in reads if spec for path in _files_named(spec)):
+        form = _form_of(path)
+        is_part = _is_part(path, out, _form_of(Path(out)) or RUN) or (form is not None and _is_part(out, path, form))
+        if is_part or _is_same(path, out):
+            what = "one of the folders" if path.is_dir() else "one of the files"
+            raise InputError(f"--out: {out} would be written over {path}, {what} that are read; choose another --out")
+
+
+def files_read(config: Config, *, resuming: bool = False) -> list[str]:
+    """Return the data, the vectors and, unless it resumes, the initial run of a training, as they are named."""
+    data, initial = config.data, None if resuming else config.training.init
+    specs = (data.train, data.valid, data.test, config.model.options.get("vectors"), initial)
+    return [spec for spec in specs if isinstance(spec, str)]
+
+
+def _files_named(spec: str) -> Iterator[Path]:
+    """Yield the files and folders that exist among those that the name of some data or of a run may stand for."""
+    for name in dict.fromkeys((spec, *spec.split(","))):
+        with suppress(OSError, ValueError):
+            if os.path.exists(name):
+                yield Path(name)
+            elif glob.has_magic(name):
+                yield from map(Path, glob.iglob(name, recursive=True))
+
+
+def _is_same(first: str | Path, second: str | Path) -> bool:
     try:
-        with open(open_regular(path), "rb") as file:
-            head = file.read(HEAD_BYTES)
-    except (OSError, ValueError):  # unreadable, or a pipe or a device
+        return os.path.samefile(first, second)
+    except (OSError, ValueError):
         return False
-    if head.startswith(b"\x1f\x8b"):
-        try:
-            head = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(head, HEAD_BYTES)
-        except zlib.error:
-            return False
-    return not head or kind.mark in head
 
 
-def is_run(folder: Path) -> bool:
-    """Return whether a folder holds the files that every run has."""
-    return (folder / "config.yaml").is_file() and (folder / "tokenizer.json").is_file()
+def _is_part(path: str | Path, folder: str | Path, form: Form) -> bool:
+    """Return whether a path is that of a file or folder that a folder of some form has, or lies in one."""
+    path = Path(path).resolve()
+    return any(place.name in _parts(form) and _is_same(place.parent, folder) for place in (path, *path.parents))
 
 
-def check_place(out: str) -> Path:
+def _form_of(folder: Path) -> Form | None:
+    """Return the form of a folder that holds the first files of a run or a comparison, whatever is in them."""
+    return RUN if is_run(folder) else COMPARISON if (folder / COMPARISON.first).is_file() else None
+
+
+def _parts(form: Form) -> set[str]:
+    """Return the names in the folder of a run or a comparison."""
+    return {*form.files, *form.folders, *OWN}
+
+
+def check_place(out: str | None) -> Path:
     """Return a folder that can be written, or created; raise InputError if it cannot."""
+    if not out:
+        raise InputError("out: no folder for the run; give one, for instance --out runs/first")
     check_name(out)
     folder = Path(out)
     try:
@@ -119,17 +172,19 @@ def check_place(out: str) -> Path:
     return folder
 
 
-def check_out(out: str | None, *, overwrite: bool) -> Path:
-    """Return the folder to write a run into; raise InputError if it is not empty or cannot be written."""
-    if not out:
-        raise InputError("out: no folder for the run; give one, for instance --out runs/first")
+def check_out(out: str | None, *, overwrite: bool, form: Form = RUN) -> Path:
+    """Return the folder to write a run or a comparison into.
+
+    Raises:
+        InputError: it cannot be written; or it is not empty, and nothing may be overwritten, or not all of it is ours.
+    """
     folder = check_place(out)
-    interrupted = (folder / LOCK).exists()  # by a training that may have left nothing else
-    if folder.is_dir() and any(path.name != LOCK for path in folder.iterdir()) and not overwrite:
-        raise InputError(f"{folder}: not empty; choose another --out, or replace the run there with --overwrite")
-    others = [name for name in (*RUN_FILES, *RUN_FOLDERS) if (folder / name).exists()]
-    if others and not interrupted and not is_run(folder):
-        raise InputError(f"{folder}: not a run, and its {others[0]} would be lost; choose another --out")
+    if folder.is_dir() and any(path.name not in (LOCK, SESSION) for path in folder.iterdir()):
+        if not overwrite:
+            continued = f"continue with --resume {folder}, " if form is COMPARISON else ""
+            remedies = f"choose another --out, {continued}or replace the {form.kind} there"
+            raise InputError(f"{folder}: not empty; {remedies} with --overwrite")
+        refuse_strangers(folder, form)
     return folder
 
 
@@ -138,44 +193,49 @@ def nearest_existing(folder: Path) -> Path:
     return next(path for path in (folder, *folder.absolute().parents) if path.exists())
 
 
-def check_space(folder: Path, needed: int) -> None:
-    """Raise TrainingError if fewer than ``needed`` bytes are free; the files that a run replaces count as free."""
-    parts = [folder / name for name in (*RUN_FILES, *RUN_FOLDERS)]
-    files = [file for path in parts for file in (path, *path.rglob("*")) if file.is_file()]
+def check_space(folder: Path, needed: int, *, written: Path | None = None) -> None:
+    """Raise TrainingError if fewer than ``needed`` bytes are free for a run.
+
+    Those of the run ``written``, which a resumed training replaces, count as free.
+    """
+    files = [] if written is None else [file for file in written.rglob("*") if file.is_file()]
     free = shutil.disk_usage(nearest_existing(folder)).free + sum(file.stat().st_size for file in files)
     if needed > free:
+        kept = " (the run that is there stays until the new one has weights)" * (written is None and has_begun(folder))
         raise TrainingError(
-            f"{folder}: {needed / 1e6:,.1f} MB are needed for the run, {free / 1e6:,.1f} MB are free; "
+            f"{folder}: {needed / 1e6:,.1f} MB are needed for the run, {free / 1e6:,.1f} MB are free{kept}; "
             "make room, or train elsewhere (--out)"
         )
 
 
-def begin_run(folder: Path, config: Config, vocabulary: Vocabulary) -> None:
-    """Turn a folder into that of a new run: remove the files of a run, and nothing else.
+def begin_run(folder: Path, config: Config, vocabulary: Vocabulary) -> Path:
+    """Begin a new run in a folder that this process has locked, and return where to write it; see `begin`.
 
-    The configuration is written first; from then on a training that is killed can resume.
+    A run there that has weights or checkpoints stays until the new one has weights. The configuration is written first;
+    from then on a training that is killed can resume.
     """
     try:
-        for name in (*RUN_FILES, *RUN_FOLDERS):
-            remove(folder / name)
-        remove_partial_files(folder)
-        write_whole(folder / "config.yaml", config.to_yaml())
-        write_origins(folder, stacks_of(config))
-        vocabulary.save(folder)
+        place = begin(folder, RUN, has_begun)
+        record(place, RUN, "config.yaml", *vocabulary.files())
+        write_whole(place / "config.yaml", config.to_yaml())
+        write_origins(place, stacks_of(config))
+        vocabulary.save(place)
     except PermissionError as error:
         raise InputError(f"{folder}: cannot be written ({error.strerror}); choose another --out") from None
+    return place
 
 
 def remove_partial_files(folder: Path) -> None:
     """Remove files of a run that a process was killed while writing."""
-    for name in RUN_FILES:
+    for name in RUN.files:
         for partial in folder.glob(f"{name}.*{PARTIAL}"):
             remove(partial)
 
 
 def has_begun(folder: Path) -> bool:
     """Return whether a run has weights, checkpoints or metrics, which a new training would lose."""
-    metrics = folder / "metrics.jsonl"
-    measured = (folder / "summary.json").exists() or (metrics.exists() and metrics.stat().st_size > 0)
+    with suppress(OSError):
+        if (folder / "metrics.jsonl").stat().st_size > 0:
+            return True
     saved = any(path.suffix != PARTIAL for path in folder.glob("checkpoints/step-*"))
-    return measured or saved or (folder / "model.safetensors").exists()
+    return saved or (folder / "summary.json").exists() or (folder / "model.safetensors").exists()

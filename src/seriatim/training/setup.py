@@ -20,6 +20,7 @@ from ..models.bounds import no_larger_than
 from ..storage.parameter_names import with_present_names
 from ..storage.plain_yaml import dump_plain
 from ..storage.weights import load_tensors, read_metadata, refuse_nonfinite
+from ..storage.written_folders import steadily
 from .adaptive_defaults import choose_defaults
 from .checkpoints import checkpoint_weights
 from .estimator import Job
@@ -145,7 +146,10 @@ def open_initial(config: Config) -> Initial | None:
         return None
     if config.model.initial == "zeros":
         raise InputError("model.initial: zeros has no meaning with training.init; leave one of them out")
-    folder = Path(config.training.init)
+    return steadily(Path(config.training.init), lambda: _read_initial(config, Path(str(config.training.init))))
+
+
+def _read_initial(config: Config, folder: Path) -> Initial:
     if not (folder / "config.yaml").is_file():
         raise InputError(f"training.init: {folder} is not a run; give the folder that seriatim train --out wrote")
     theirs, vocabulary = resolve(folder / "config.yaml"), load_vocabulary(folder)

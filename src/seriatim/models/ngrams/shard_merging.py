@@ -169,7 +169,7 @@ def merge_shards(
     """
     if memory is not None and not 0 < memory < 1e9:
         raise InputError(f"memory: must be a number of GB above 0, got {memory}")
-    if Path(path).resolve() in [Path(shard).resolve() for shard in paths]:
+    if Path(path).exists() and any(Path(path).samefile(shard) for shard in paths if Path(shard).exists()):
         raise InputError(f"{path}: is one of the shards; give another path for the result")
     limit = None if memory is None else int(memory * 1e9)
     with open_merge(paths, limit, Path(path).absolute().parent, bounds, threads) as merge:
