@@ -252,13 +252,13 @@ def gradient_flow_figure(
             if product is not None:
                 dashes = ":" if when == "after training" else "-."
                 products.append((product, norms[0] / start, f"{prefix}product of Jacobians, {when}", dashes))
-    low, high = _drawn_range(axes)
+    bottom, top = _drawn_range(axes)
     widest = 1.0
     for product, scale, label, dashes in products:
         values = _positive(product.norms) * scale
         axes.plot(product.lags, values, dashes, color=INK, linewidth=1.0, label=plain(label))
-        widest = max([widest, *(values[np.isfinite(values)] / high)])
-    axes.set_ylim(low, high * min(widest * 1.5 if widest > 1 else 1, WIDENED))
+        widest = max([widest, *(values[np.isfinite(values)] / top)])
+    axes.set_ylim(bottom, top * min(widest * 1.5 if widest > 1 else 1, WIDENED))
     if relative:
         axes.axhline(SHARE, color=SOFT, linewidth=0.8, linestyle=":")
     name = "norm as a share of that at k = 1" if relative else "norm of ∂loss/∂h, k steps back"
