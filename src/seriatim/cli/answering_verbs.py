@@ -2,7 +2,6 @@
 
 import argparse
 import functools
-import json
 from typing import TYPE_CHECKING
 
 from ..core.errors import InputError, printable
@@ -141,7 +140,7 @@ def predict(options: argparse.Namespace) -> None:
         sources = find_sources(options.data, file_format=options.format or "auto", split="test", suffixes=suffixes)
         batches = chunks(run.task.items_for(run.vocabulary, sources, options.format), run.task.answer_batch_size)
     for answer in run.predict_batches(batches, details=options.json, **settings):
-        write_out([json.dumps(answer, ensure_ascii=False) if options.json else answer["text"], "\n"])
+        write_out([to_json(answer, ensure_ascii=False) if options.json else answer["text"], "\n"])
 
 
 def _answer_settings(options: argparse.Namespace, run: "Run") -> dict[str, object]:

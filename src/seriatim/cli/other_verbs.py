@@ -1,12 +1,12 @@
 """The verbs ``export``, ``import``, ``layers`` and ``docs``."""
 
 import argparse
-import json
 import warnings
 from importlib import metadata
 from pathlib import Path
 
 from ..core.errors import InputError, nearest
+from ..storage.atomic_files import to_json
 from .shared_options import Verbs, add_code, add_verb, allowed, write_out
 
 DOCS = Path(__file__).parent.with_name("docs")
@@ -114,7 +114,7 @@ def layers(options: argparse.Namespace) -> None:
                 rows.append(describe(name))
         rows += [model.describe_model() for model in STANDALONE.values()]
     if options.json:
-        print(json.dumps(rows))
+        print(to_json(rows))
     else:
         print_layers(rows)
         if options.layer is not None:

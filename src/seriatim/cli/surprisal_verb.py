@@ -14,7 +14,8 @@ from .shared_options import Verbs, add_code, add_strict, add_verb, add_weights, 
 EPILOG = """\
 Each line of the text is a text of its own. The columns of a run are bits (the surprisal), entropy (in bits, before the
 unit), rank (1 if no token was more likely than its first one), tokens, and unknown (how many of these are the unknown
-token). seriatim docs surprisal says how the bits of a word are computed."""
+token). A unit that the model finds impossible has inf bits; entropy and rank are empty where every token is impossible.
+seriatim docs surprisal says how the bits of a word are computed."""
 
 
 def add_surprisal(verbs: Verbs) -> None:

@@ -1,13 +1,13 @@
 """The verbs that train: ``train``, ``check`` and ``compare``."""
 
 import argparse
-import json
 import os
 import shlex
 import warnings
 from typing import TYPE_CHECKING
 
 from ..core.errors import InputError, TrainingError
+from ..storage.atomic_files import to_json
 from .shared_options import Verbs, add_code, add_task, add_verb, allowed, named, require_task
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def check(options: argparse.Namespace) -> None:
 
     report = check_training(options.config or {}, overrides=require_task(options, "check lm --data FILE"))
     if options.json:
-        print(json.dumps(report))
+        print(to_json(report))
     else:
         print_statistics(report)
 

@@ -116,7 +116,8 @@ def _layer(folder: Path, plan: Plan, layer: str, finished: Rows, failed: str | N
         return {**described, "failed": failed or "not trained yet"}
     first = runs[0]
     keys = [key for key, value in first["metrics"].items() if isinstance(value, int | float)]
-    values = {key: [run["metrics"][key] for run in runs if run["metrics"].get(key) is not None] for key in keys}
+    values = {key: [run["metrics"].get(key) for run in runs] for key in keys}
+    values = {key: each for key, each in values.items() if None not in each}  # null is infinite, too, and has no mean
     return {
         **described,
         "baseline": layer == plan.baseline,

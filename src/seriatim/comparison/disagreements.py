@@ -26,8 +26,7 @@ def most_different(
     ``first`` and ``second`` are a figure of each item, of which less is better and which may be infinite ``(items,)``;
     ``count`` is the largest number of items of each direction, whose ``texts`` are different.
     """
-    with np.errstate(invalid="ignore"):
-        gain = np.nan_to_num(second - first, nan=0.0, posinf=math.inf, neginf=-math.inf)
+    gain = np.subtract(second, first, out=np.zeros(len(first)), where=first != second)  # two infinite figures are equal
 
     def largest(gain: np.ndarray) -> list[int]:
         chosen = dict[Hashable, int]()
@@ -71,7 +70,7 @@ def compare_answers(
         given, right = ([each.texts[i][name] for each in (one, other)] for name in ("answer", "right"))
         return {**text, "answers": given, "right": right, "figures": [float(each[i]) for each in values]}
 
-    better, worse = (int((sign * (values[b] - values[a]) > 0).sum()) for a, b in ((0, 1), (1, 0)))
+    better, worse = (int((sign * values[b] > sign * values[a]).sum()) for a, b in ((0, 1), (1, 0)))
     return {
         "kind": "answers",
         "first": first,
@@ -102,18 +101,16 @@ def compare_texts(losses: Mapping[str, TokenLosses]) -> Metrics:
         bits = [[round(float(each.nats[place]) / math.log(2), 2) for place in span] for each in (one, other)]
         return {"tokens": names, "bits": bits, "figures": [float(each[i]) for each in figures]}
 
-    with np.errstate(invalid="ignore"):
-        gain = figures[1] - figures[0]
     return {
         "kind": "tokens",
         "first": first,
         "second": second,
         "of": LOSS,
-        "items": len(gain),
+        "items": len(texts),
         "outcomes": len(one.names),
         "spelled": bool(one.spelled),
-        "better": _share_of_blocks(gain > 0, one.piece_blocks),
-        "worse": _share_of_blocks(gain < 0, one.piece_blocks),
+        "better": _share_of_blocks(figures[0] < figures[1], one.piece_blocks),
+        "worse": _share_of_blocks(figures[1] < figures[0], one.piece_blocks),
         "for_first": [shown(i) for i in for_first],
         "for_second": [shown(i) for i in for_second],
     }

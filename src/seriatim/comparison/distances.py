@@ -10,7 +10,7 @@ from ..data.corpus import Corpus
 from ..data.synthetic import TASKS, generate
 from ..evaluation.context_use import COMPARED, MIN_BLOCKS, losses_by_block
 from ..evaluation.intervals import Metrics, exp_mean, interval, mean, paired, wilson
-from ..evaluation.perplexity import BLOCK
+from ..evaluation.perplexity import BLOCK, safe_exp
 from ..runs.run import Run
 from ..training.task_data import TaskData
 from .length_buckets import by_length
@@ -96,13 +96,13 @@ def gain(size: int, short: np.ndarray, whole: np.ndarray) -> Metrics | None:
     """Return by which share the context beyond the last ``size`` tokens lowers the perplexity, with its 95 % interval.
 
     The losses of the same items ``(items, 2)`` with the short and the whole context are paired. None without an
-    interval, as where a loss is infinite.
+    interval, as where a loss is infinite or the share is.
     """
     result = paired(short, whole, mean)
     if result.low is None or result.high is None:
         return None
-    share, low, high = (1 - math.exp(-max(-700.0, nats)) for nats in (result.difference, result.low, result.high))
-    return {"beyond": size, "share": share, "low": low, "high": high}
+    share, low, high = (1 - safe_exp(-nats) for nats in (result.difference, result.low, result.high))
+    return {"beyond": size, "share": share, "low": low, "high": high} if math.isfinite(low) else None
 
 
 def _by_length(data: TaskData, metric: str, of: str, statistics: Mapping[str, np.ndarray]) -> Distance | None:

@@ -1,12 +1,16 @@
 """Checks of arguments that are passed from Python."""
 
+import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from numbers import Integral
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from numbers import Integral, Real
 from typing import Any
 
 from ..core.errors import InputError, shown
 from ..storage.safe_files import is_text
+
+LARGEST = 2.0**126
+"""The largest number of a setting, 8.5e37: float32 holds it and its inverse, 1.2e-38, without loss of digits."""
 
 
 def check_text(value: object, name: str) -> None:
@@ -26,12 +30,29 @@ def iterate_items(items: object, name: str) -> Iterator[Any]:
     return iter(items)
 
 
-def check_integer(name: str, value: object, *, minimum: int | None = None) -> None:
-    """Raise InputError if ``value`` is not an integer, or is less than ``minimum``."""
-    fits = isinstance(value, Integral) and not isinstance(value, bool) and (minimum is None or int(value) >= minimum)
-    if not fits:
-        limits = "" if minimum is None else f" of at least {minimum}"
-        raise InputError(f"{name}: must be an integer{limits}, got {shown(value)}")
+def check_integer(name: str, value: object, *, minimum: int | None = None) -> int:
+    """Return an integer of any type as Python's; raise InputError for other values, and for less than ``minimum``."""
+    if isinstance(value, Integral) and not isinstance(value, bool) and (minimum is None or int(value) >= minimum):
+        return int(value)
+    limits = "" if minimum is None else f" of at least {minimum}"
+    raise InputError(f"{name}: must be an integer{limits}, got {shown(value)}")
+
+
+def check_number(name: str, value: object, kind: str, fits: Callable[[float], bool] = lambda _: True) -> float:
+    """Return a real number of any type as a float; ``kind`` says in the message what it must be.
+
+    Raises:
+        InputError: the value is no number, it is NaN, it does not fit, it exceeds `LARGEST`, or it is so small that the
+            float is 0.
+    """
+    if isinstance(value, Real) and not isinstance(value, bool):
+        try:
+            number = float(value)
+        except OverflowError:  # an integer or a fraction may be larger than any float
+            number = math.inf
+        if abs(number) <= LARGEST and (number or not value) and fits(number):
+            return number
+    raise InputError(f"{name}: must be {kind}, got {shown(value)}")
 
 
 def data_name(data: object) -> str:

@@ -21,9 +21,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..core.errors import InputError
+from ..core.errors import InputError, shown
 from ..core.state import State, map_state, state_leaves
-from ..data.arguments import check_integer
+from ..data.arguments import check_integer, check_number
+from ..models.probabilities import NotFiniteError, log_softmax
 from ..recurrence.obstacles import uncompiled
 from .sampling import NextToken
 
@@ -74,15 +75,21 @@ class Beam:
     banned: Sequence[int] = ()
 
     def __post_init__(self) -> None:
-        check_integer("beam", self.width)
-        check_integer("n_best", self.n_best)
-        check_integer("min_length", self.min_length, minimum=0)
+        penalty = f"between 0 and {MAX_PENALTY}"
+        checked = {
+            "width": check_integer("beam", self.width),
+            "n_best": check_integer("n_best", self.n_best),
+            "min_length": check_integer("min_length", self.min_length, minimum=0),
+            "length_penalty": check_number(
+                "length_penalty", self.length_penalty, penalty, lambda x: 0 <= x <= MAX_PENALTY
+            ),
+        }
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
         if not 1 <= self.width <= MAX_WIDTH:
-            raise InputError(f"beam: must be between 1 and {MAX_WIDTH:,}, got {self.width}")
-        if not 0 <= self.length_penalty <= MAX_PENALTY:
-            raise InputError(f"length_penalty: must be between 0 and {MAX_PENALTY}, got {self.length_penalty}")
+            raise InputError(f"beam: must be between 1 and {MAX_WIDTH:,}, got {shown(self.width)}")
         if not 1 <= self.n_best <= self.width:
-            raise InputError(f"n_best: {self.n_best} does not lie in 1..{self.width}, the beam")
+            raise InputError(f"n_best: {shown(self.n_best)} does not lie in 1..{self.width}, the beam")
         if self.stop in self.banned:
             raise InputError(f"banned: token {self.stop} ends sequences and cannot be banned; remove it")
 
@@ -104,6 +111,7 @@ def beam_search(model: NextToken, state: State, settings: Beam, *, max_length: i
 
     Raises:
         InputError: ``max_length`` is negative or less than ``min_length``.
+        NotFiniteError: logits are NaN or infinite, or every sequence of a row has probability 0.
     """
     leaf = state_leaves(state)[0]
     limits = torch.as_tensor(max_length, device=leaf.device).long().expand(leaf.shape[0])
@@ -118,6 +126,8 @@ def beam_search(model: NextToken, state: State, settings: Beam, *, max_length: i
         while len(search.rows):
             logits = search.states.step(model, tokens)
             tokens = search.advance(logits)
+    if not all(search.ended):
+        raise NotFiniteError
     return [sorted(ended, key=lambda one: -one.score)[: settings.n_best] for ended in search.ended]
 
 
@@ -150,7 +160,7 @@ class _Search:
 
     def allowed(self, logits: Tensor) -> Tensor:
         """Return log probabilities ``(R · W, vocabulary)``, −∞ for tokens that may not come next."""
-        log_p = torch.log_softmax(logits, 1, dtype=torch.promote_types(logits.dtype, torch.float32))
+        log_p = log_softmax(logits, torch.promote_types(logits.dtype, torch.float32))
         if self.settings.banned:
             log_p[:, list(self.settings.banned)] = -math.inf
         length, stop = self.written.shape[2], self.settings.stop

@@ -335,7 +335,7 @@ class ContinuousBatch:
             else:
                 assert self._drawing is not None
                 logits = self._drawing.next_logits(select_state(self._state, rows))
-            scores |= zip(members, score_tokens(logits, [tokens[i] for i in members], number), strict=True)
+            scores |= zip(members, score_tokens(self.model, logits, [tokens[i] for i in members], number), strict=True)
         return scores
 
 

@@ -43,8 +43,8 @@ class PromptLookup:
     """
 
     def __init__(self, max_ngram: int = 8, min_ngram: int = 3) -> None:
-        check_integer("min_ngram", min_ngram, minimum=1)
-        check_integer("max_ngram", max_ngram, minimum=min_ngram)
+        min_ngram = check_integer("min_ngram", min_ngram, minimum=1)
+        max_ngram = check_integer("max_ngram", max_ngram, minimum=min_ngram)
         self.sizes = range(max_ngram, min_ngram - 1, -1)
         self.text: list[int] = []
         self._followers: dict[int, int] = {}  # from an n-gram's hash, of which a collision costs no more than a draft

@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+from ..models.probabilities import token_log_probabilities
 
 
 class TokenScore(NamedTuple):
@@ -17,11 +19,11 @@ class TokenScore(NamedTuple):
     alternatives: tuple[tuple[int, float], ...]  # the most likely tokens, the first one first
 
 
-def score_tokens(logits: Tensor, tokens: Sequence[int], num_alternatives: int) -> list[TokenScore]:
-    """Score a token for each row of logits ``(rows, vocabulary)``."""
+def score_tokens(model: nn.Module, logits: Tensor, tokens: Sequence[int], num_alternatives: int) -> list[TokenScore]:
+    """Score a token for each row of the model's logits ``(rows, vocabulary)``."""
     if not len(tokens):
         return []
-    scores = torch.log_softmax(logits.double(), dim=1)
+    scores = token_log_probabilities(model, logits)
     chosen = scores.gather(1, torch.tensor(tokens, device=scores.device).unsqueeze(1)).squeeze(1).tolist()
     values, ids = scores.topk(min(num_alternatives, scores.shape[1]), dim=1)
     return [

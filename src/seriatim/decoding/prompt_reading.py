@@ -115,7 +115,9 @@ class PromptReader:
             logits, self.state = self.model(self._tokens(first, last), self.state)
             logits = logits[0]  # (T, V)
             before = logits[:-1] if self.logits is None else torch.cat([self.logits, logits[:-1]])
-            self.scores += score_tokens(before, self.ids[last - len(before) : last].tolist(), self.scored or 0)
+            self.scores += score_tokens(
+                self.model, before, self.ids[last - len(before) : last].tolist(), self.scored or 0
+            )
             self.logits = logits[-1:].clone()  # a view would keep those of the whole window
 
     def _tokens(self, start: int, end: int) -> Tensor:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..core.state import State
 from ..models.base_models import TextModel
+from ..models.probabilities import REMEDY, NotFiniteError, may_be_impossible
 from .penalties import Penalties
 from .sampling_settings import Sampling
 from .token_draws import draw
@@ -141,27 +142,49 @@ def draw_tokens(
         Tokens ``(batch,)``, and which rows are stuck: nothing can follow, and the token is meaningless.
     """
     if logits is not None:
-        return draw_from_logits(sampling, logits, excluded, uniform)
+        return draw_from_logits(model, sampling, logits, excluded, uniform)
     assert isinstance(model, DrawsNext)
     tokens, stuck = model.draw_next(state, uniform, excluded.tolist()), torch.zeros(len(uniform), dtype=torch.bool)
     rows = (tokens < 0).nonzero().squeeze(1)
     if len(rows):
         some = model.next_logits(state)[rows]
-        tokens[rows], stuck[rows] = draw_from_logits(sampling, some, excluded, uniform[rows])
+        tokens[rows], stuck[rows] = draw_from_logits(model, sampling, some, excluded, uniform[rows])
     return tokens, stuck
 
 
-def draw_from_logits(sampling: Sampling, logits: Tensor, excluded: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
-    """Draw a token of each row, and return which rows are stuck: nothing can follow, and the token is meaningless."""
+def draw_from_logits(
+    model: NextToken, sampling: Sampling, logits: Tensor, excluded: Tensor, uniform: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Draw a token of each row, and return which rows are stuck; see `draw_tokens`."""
+    logits, peak, stuck = choosable(model, logits, excluded)
+    return draw(sampling, logits, peak, uniform), stuck
+
+
+def choosable(model: NextToken, logits: Tensor, excluded: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Prepare logits ``(batch, vocabulary)``, to which penalties and biases have been added, for the choice of a token.
+
+    Returns:
+        Logits, −∞ for the excluded tokens, in float32 at least; the largest of each row ``(batch, 1)``; and which rows
+        are stuck ``(batch,)``: nothing can follow, and their logits are zeros.
+
+    Raises:
+        NotFiniteError: a logit is NaN or +∞, or a network finds every token impossible.
+    """
+    given = logits
     if logits.dtype.itemsize < 4:
         logits = logits.float()
     if len(excluded):
         logits = logits.index_fill(1, excluded, -math.inf)
-    peak = logits.amax(1, keepdim=True)
-    stuck = peak == -math.inf
-    if bool(stuck.any()):
-        logits, peak = logits.masked_fill(stuck, 0.0), peak.masked_fill(stuck, 0.0)
-    return draw(sampling, logits, peak, uniform), stuck.squeeze(1)
+    peak = logits.amax(1, keepdim=True)  # NaN if any logit is
+    stuck = (peak == -math.inf).squeeze(1)
+    if not math.isfinite(peak.sum().item()):
+        has_failed = ~(peak.squeeze(1) < math.inf)
+        if not may_be_impossible(model):
+            has_failed |= given.amax(1) == -math.inf
+        if bool(has_failed.any()):
+            raise NotFiniteError(f"lower the penalties and biases of tokens if there are any; else {REMEDY}")
+        logits, peak = logits.masked_fill(stuck.unsqueeze(1), 0.0), peak.masked_fill(stuck.unsqueeze(1), 0.0)
+    return logits, peak, stuck
 
 
 def uniform_numbers(generators: Sequence[torch.Generator]) -> Tensor:

@@ -3,15 +3,23 @@
 `Sampling.distribution` is the reference; `token_draws.draw` draws from the same distribution at less cost.
 """
 
-import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from numbers import Real
 
 import torch
 from torch import Tensor
 
-from ..core.errors import InputError, shown
-from ..data.arguments import check_integer
+from ..data.arguments import LARGEST, check_integer, check_number
+
+FINITE, POSITIVE = f"a number from {-LARGEST:.2g} to {LARGEST:.2g}", f"from {1 / LARGEST:.2g} to {LARGEST:.2g}"
+SHARE: tuple[str, Callable[[float], bool]] = ("a probability above 0 and at most 1", lambda x: 0 < x <= 1)
+RANGES: dict[str, tuple[str, Callable[[float], bool]]] = {
+    "temperature": (f"0, or a number {POSITIVE}", lambda x: x == 0 or x >= 1 / LARGEST),
+    **dict.fromkeys(("top_p", "min_p", "typical"), SHARE),
+    "repetition_penalty": (f"a number {POSITIVE}", lambda x: x >= 1 / LARGEST),
+    **dict.fromkeys(("frequency_penalty", "presence_penalty"), (FINITE, lambda _: True)),
+}
+"""What each setting must be, as messages say it, and whether a finite number is that."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +43,7 @@ class Sampling:
         presence_penalty: is subtracted once from the logit of each token that was generated.
 
     Raises:
-        InputError: a value outside its range.
+        InputError: a value outside its range, or one that float32, in which logits are, cannot hold or divide by.
     """
 
     temperature: float = 1.0
@@ -48,20 +56,12 @@ class Sampling:
     presence_penalty: float = 0.0
 
     def __post_init__(self) -> None:
-        if not (is_finite_number(self.temperature) and self.temperature >= 0):
-            raise InputError(f"temperature: must be a finite number of at least 0, got {shown(self.temperature)}")
         if self.top_k is not None:
-            check_integer("top_k", self.top_k, minimum=1)
-        for name in ("top_p", "min_p", "typical"):
-            share = getattr(self, name)
-            if share is not None and not (is_finite_number(share) and 0 < share <= 1):
-                raise InputError(f"{name}: must be a probability above 0 and at most 1, got {shown(share)}")
-        if not (is_finite_number(self.repetition_penalty) and self.repetition_penalty > 0):
-            value = shown(self.repetition_penalty)
-            raise InputError(f"repetition_penalty: must be a finite number above 0, got {value}")
-        for name in ("frequency_penalty", "presence_penalty"):
-            if not is_finite_number(getattr(self, name)):
-                raise InputError(f"{name}: must be a finite number, got {shown(getattr(self, name))}")
+            object.__setattr__(self, "top_k", check_integer("top_k", self.top_k, minimum=1))
+        for name, (kind, fits) in RANGES.items():
+            value = getattr(self, name)
+            if value is not None or getattr(Sampling, name) is not None:  # tensors take no integer above 2^63
+                object.__setattr__(self, name, check_number(name, value, kind, fits))
 
     @property
     def penalizes(self) -> bool:
@@ -106,11 +106,6 @@ class Sampling:
             distance = (probabilities.log() + entropy).abs()
             probabilities = restrict(probabilities, smallest_set(-distance, probabilities, self.typical))
         return probabilities
-
-
-def is_finite_number(value: object) -> bool:
-    """Return whether a value is a number, and neither NaN nor infinite."""
-    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def smallest_set(keys: Tensor, probabilities: Tensor, share: float) -> Tensor:

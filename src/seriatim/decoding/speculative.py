@@ -18,7 +18,6 @@ as much as the first, because a pass over a few tokens takes hardly longer than 
 each number of accepted tokens repeats all of the work and copies the state. `benchmarks/speculation.py` measures this.
 """
 
-import math
 import warnings
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -31,7 +30,7 @@ from ..core.errors import InputError
 from ..core.state import State
 from ..models.base_models import TextModel
 from .drafts import Draft
-from .sampling import CUT_OFF, SEEDS
+from .sampling import CUT_OFF, SEEDS, choosable
 from .sampling_settings import Sampling
 
 MAX_DRAFT = 8
@@ -113,7 +112,7 @@ def speculate(
     """
     if logits.dim() != 2 or len(logits) != 1:
         raise ValueError(f"speculative decoding takes one text: logits (1, vocabulary); got {tuple(logits.shape)}")
-    choices, lengths = _Choices(sampling, seed, banned), DraftLength()
+    choices, lengths = _Choices(model, sampling, seed, banned), DraftLength()
     excluded = {*banned, stop}
     unread: list[int] = []
     _, token = choices.compare(logits, []) if max_tokens else (0, None)
@@ -146,8 +145,9 @@ def speculate(
 class _Choices:
     """The random choices of a text."""
 
-    def __init__(self, sampling: Sampling, seed: int, banned: Sequence[int]) -> None:
-        self.sampling, self.banned = sampling, banned
+    def __init__(self, model: TextModel, sampling: Sampling, seed: int, banned: Sequence[int]) -> None:
+        self.model, self.sampling = model, sampling
+        self.excluded = torch.tensor(banned, dtype=torch.long, device=model.device)
         self.generator = torch.Generator().manual_seed(seed % SEEDS)
         self.uniforms: deque[float] = deque()  # drawn for tokens that were not reached; those drawn later follow
 
@@ -159,13 +159,9 @@ class _Choices:
         """
         if not len(logits):
             return 0, None
-        if self.banned:
-            logits = logits.index_fill(1, torch.tensor(self.banned, device=logits.device), -math.inf)
-        stuck = [largest == -math.inf for largest in logits.amax(1).tolist()]
-        if any(stuck):
-            logits = logits.masked_fill(torch.tensor(stuck, device=logits.device).unsqueeze(1), 0.0)
+        logits, _, stuck = choosable(self.model, logits, self.excluded)
         drawn = self._draw(logits)
-        for row, (token, is_stuck) in enumerate(zip(drawn, stuck, strict=True)):
+        for row, (token, is_stuck) in enumerate(zip(drawn, stuck.tolist(), strict=True)):
             if is_stuck:
                 warnings.warn(CUT_OFF, stacklevel=3)
                 return row, None

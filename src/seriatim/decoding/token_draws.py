@@ -25,7 +25,7 @@ NUM_CANDIDATES = (64, 512)
 NUM_BINS, BINNED = 4096, 40.0
 """Bins of `_smallest_set_of_many`, and the range of keys, in nats, that they divide."""
 EXTREME = 1e30
-"""Temperatures are limited to this value and its inverse, so that float32 can hold them."""
+"""Log probabilities below minus this number are limited in a mean, of which their probability of 0 is no part."""
 BELOW_ONE = 1 - 2**-53
 """The largest number below 1 in float64."""
 
@@ -51,10 +51,9 @@ def draw(sampling: Sampling, logits: Tensor, peak: Tensor, uniform: Tensor) -> T
     if sampling.top_k is not None and sampling.top_k < logits.shape[1]:
         values, tokens = largest(logits, sampling.top_k)
         return _pick_of(tokens, sampling.distribution(values), uniform)
-    temperature = min(max(float(sampling.temperature), 1 / EXTREME), EXTREME)
     relative = logits - peak
-    if temperature != 1:
-        relative *= 1 / temperature  # now log p, up to a constant of the row
+    if sampling.temperature != 1:
+        relative *= 1 / sampling.temperature  # now log p, up to a constant of the row
     if sampling.min_p is not None or _below_one(sampling.top_p):
         return _draw_likely(sampling, relative, uniform)
     weights = relative.exp() if _below_one(sampling.typical) else relative.exp_()

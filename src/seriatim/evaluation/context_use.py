@@ -15,6 +15,7 @@ from torch import Tensor
 from ..core.errors import InputError
 from ..core.state import State
 from ..models.base_models import TextModel
+from ..models.probabilities import token_log_probabilities
 from .intervals import interval, ratio
 
 MAX_CONTEXT = 512  # largest limited context that is tried
@@ -87,7 +88,8 @@ def shorter_contexts(tokens: int) -> list[int]:
 
 def answer_losses(sizes: Sequence[int], probabilities: Sequence[float] | np.ndarray, tokens: int) -> ContextUse:
     """Return −log P of an answer for each size of context and for the full context, which comes last."""
-    losses = np.maximum(0.0, -np.log(np.asarray(probabilities, float)))
+    with np.errstate(divide="ignore"):
+        losses = np.maximum(0.0, -np.log(np.asarray(probabilities, float)))
     keys: list[int | None] = [*sizes, None]
     return ContextUse({key: ContextScore(float(loss)) for key, loss in zip(keys, losses, strict=True)}, tokens)
 
@@ -139,7 +141,7 @@ def predict_with_contexts(
     result = Predictions(places, {}, {})
 
     def record(size: int | None, predictions: Iterator[tuple[np.ndarray, Tensor]]) -> None:
-        result.losses[size], result.hits[size] = _judge(predictions, ids, places)
+        result.losses[size], result.hits[size] = _judge(model, predictions, ids, places)
 
     with torch.inference_mode():
         for size in sizes:
@@ -233,7 +235,7 @@ def excess_losses(model: TextModel, ids: np.ndarray, *, ends: np.ndarray | None 
 
 
 def _judge(
-    predictions: Iterator[tuple[np.ndarray, Tensor]], ids: np.ndarray, places: np.ndarray
+    model: TextModel, predictions: Iterator[tuple[np.ndarray, Tensor]], ids: np.ndarray, places: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return −log P of the tokens at all ``places``, and whether the top guess is correct, both ``(places,)``.
 
@@ -242,7 +244,7 @@ def _judge(
     losses, hits = np.empty(len(places)), np.empty(len(places), dtype=bool)
     for some, logits in predictions:
         at, targets = np.searchsorted(places, some), torch.from_numpy(ids[some]).to(logits.device)
-        log_probability = torch.log_softmax(logits.double(), dim=1).gather(1, targets.unsqueeze(1))
+        log_probability = token_log_probabilities(model, logits).gather(1, targets.unsqueeze(1))
         losses[at] = -log_probability.squeeze(1).cpu().numpy()
         hits[at] = (logits.argmax(1) == targets).cpu().numpy()
     return losses, hits

@@ -76,8 +76,8 @@ def interval(
     ``counts`` is the number of equal items that each row stands for ``(items,)``; None for one each.
 
     Returns:
-        ``value, low, high``; the bounds are None if the value is NaN, or if there are fewer than 2 items and the value
-        is not a share.
+        ``value, low, high``; the bounds are None if the value is NaN or infinite, or if there are fewer than 2 items
+        and the value is not a share.
     """
     statistics = _checked(statistics)
     items = len(statistics) if counts is None else int(counts.sum())
@@ -128,12 +128,16 @@ def paired(
     if len(first) < 2 or not np.isfinite(values).all():  # an infinite loss has no interval
         return Paired(difference, None, None, None)
     drawn, other = (compute(_resampled_sums(rows, None, resamples, seed)) for rows in (first, second))
-    drawn = drawn - other
+    with np.errstate(invalid="ignore"):
+        drawn = drawn - other
+    drawn = drawn[~np.isnan(drawn)]  # a resample without any counted item has no difference
+    low, high = _ends(drawn)
+    if low is None:
+        return Paired(difference, None, None, None)
     as_far = int((np.abs(drawn - difference) >= abs(difference)).sum())
-    low, high = np.nanquantile(drawn, BOUNDS)
     differing = min(int(np.any(first != second, axis=1).sum()), 1000)
     least = min(1.0, 2.0 ** (1 - differing))
-    return Paired(difference, float(low), float(high), max(least, (as_far + 1) / (resamples + 1)))
+    return Paired(difference, low, high, max(least, (as_far + 1) / (len(drawn) + 1)))
 
 
 def ratio(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
@@ -150,8 +154,9 @@ def mean(sums: np.ndarray) -> np.ndarray:
 
 
 def exp_mean(sums: np.ndarray) -> np.ndarray:
-    """Return the exponential of `mean`, limited so that it does not overflow."""
-    return np.asarray(np.exp(np.minimum(mean(sums), 700.0)))
+    """Return the exponential of `mean`, which is infinite beyond what a float can hold."""
+    with np.errstate(over="ignore"):
+        return np.asarray(np.exp(mean(sums)))
 
 
 def supported_digits(low: float, high: float, most: int) -> int:
@@ -197,7 +202,8 @@ def _resampled_sums(statistics: np.ndarray, counts: np.ndarray | None, resamples
     random, items = np.random.default_rng(seed), len(statistics)
     block = max(1, BLOCK // items)
     sizes = [min(block, resamples - start) for start in range(0, resamples, block)]
-    return np.concatenate([_weights(random, size, items, counts) @ statistics for size in sizes])
+    with np.errstate(invalid="ignore"):  # 0 · ∞, of a metric that is infinite and has no interval
+        return np.concatenate([_weights(random, size, items, counts) @ statistics for size in sizes])
 
 
 def _weights(random: np.random.Generator, rows: int, items: int, counts: np.ndarray | None) -> np.ndarray:
@@ -218,16 +224,26 @@ def _bounds(
     Resamples of equal items are equal, whatever the population is. Wilson's interval of a share that is 0 or 1 in every
     item is not empty; other figures then have twice the value, and pages show no interval.
     """
-    if np.isnan(value):
+    if not np.isfinite(value):
         return None, None
     if drawn is not None:
-        low, high = np.nanquantile(compute(drawn), BOUNDS)  # resamples without any counted item are left out
+        low, high = _ends(compute(drawn))
         if low != high:
-            return float(low), float(high)
+            return low, high
     for share in (0, 1):
         if compute is mean and np.all(statistics[:, 1] > 0) and np.all(statistics[:, 0] == share * statistics[:, 1]):
             return wilson(share * items, items)
     return (None, None) if drawn is None else (value, value)
+
+
+def _ends(drawn: np.ndarray) -> tuple[float | None, float | None]:
+    """Return the interval of figures of resamples, without those that count no item; None if there is none."""
+    known = drawn[~np.isnan(drawn)]
+    if not len(known):
+        return None, None
+    with np.errstate(invalid="ignore"):
+        low, high = np.quantile(known, BOUNDS)
+    return (None, None) if np.isnan([low, high]).any() else (float(low), float(high))  # NaN between two infinities
 
 
 def wilson(hits: int, trials: int) -> tuple[float, float]:

@@ -85,4 +85,6 @@ def read_pairs(sources: Iterable[Source], repairs: Repairs) -> list[Pair]:
 def score_pairs(pairs: list[Pair], log_probabilities: Callable[[list[str]], Sequence[float]]) -> PairScores:
     """Compare the probabilities of the sentences of each pair, given what computes them for many sentences."""
     scores = np.array(log_probabilities([sentence for pair in pairs for sentence in pair[:2]]))
-    return PairScores(scores[::2] - scores[1::2], pairs)
+    good, bad = scores[::2], scores[1::2]
+    ties = np.zeros(len(pairs))  # also where both are impossible, and −∞ − (−∞) would be NaN
+    return PairScores(np.subtract(good, bad, out=ties, where=good != bad), pairs)

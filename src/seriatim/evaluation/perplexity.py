@@ -132,5 +132,8 @@ def window_losses(model: TextModel, corpus: Corpus, window: int) -> Iterator[tup
 
 
 def safe_exp(x: float) -> float:
-    """Return the exponential, limited so that it does not overflow; infinity stays infinity."""
-    return x if x == math.inf else math.exp(min(x, 700.0))
+    """Return the exponential, which is infinite beyond what a float can hold."""
+    try:
+        return math.exp(x)
+    except OverflowError:
+        return math.inf

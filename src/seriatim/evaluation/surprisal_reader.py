@@ -15,19 +15,22 @@ from torch import Tensor
 from ..core.state import State
 from ..data.tokenizers import END
 from ..models.base_models import TextModel
+from ..models.probabilities import token_log_probabilities
 
 MAX_LOGITS = 1 << 21
 """Probabilities that are held at once; limits the memory to about 50 MB."""
 MAX_WINDOW = 256
+SMALLEST = -600.0
+"""The logarithm of a sum of probabilities is computed from their logarithms below it, before the sum becomes 0."""
 
 
 class Surprisals(NamedTuple):
     """One text: for each of its tokens, and for the end symbol after the last one, ``(tokens + 1,)``, float64."""
 
     bits: np.ndarray  # surprisal
-    entropy: np.ndarray  # of the distribution of the token, in bits, given what comes before it
-    rank: np.ndarray  # 1 + the number of tokens that were more likely
-    boundary: np.ndarray  # the probability that a new word or the end of the text follows here
+    entropy: np.ndarray  # of the distribution of the token, in bits, given what comes before it; NaN if there is none
+    rank: np.ndarray  # 1 + the number of tokens that were more likely; NaN if every token is impossible
+    boundary: np.ndarray  # log₂ of the probability that a new word or the end of the text follows here
 
 
 class SurprisalReader:
@@ -43,7 +46,7 @@ class SurprisalReader:
 
     def __init__(self, model: TextModel, begins_word: np.ndarray, *, begin: int = END, carries: bool = False) -> None:
         self.model, self.begin, self.carries = model, begin, carries
-        self.begins_word = torch.from_numpy(begins_word).to(model.device)
+        self.begins_word = None if begins_word.all() else torch.from_numpy(begins_word).to(model.device)
         self.last, self.state = begin, model.initial_state(1)
 
     @torch.inference_mode()
@@ -96,11 +99,23 @@ class SurprisalReader:
 
     def _measure(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Return the fields of `Surprisals` for logits ``(batch, time, vocabulary)``: ``(4, batch, time)``."""
-        nats = torch.log_softmax(logits.double(), dim=2)
+        nats = token_log_probabilities(self.model, logits)
         of_target = nats.gather(2, targets.unsqueeze(2))
         probabilities = nats.exp()
         entropy = torch.special.entr(probabilities).sum(2)
         ranks = (nats > of_target).sum(2) + 1
-        boundary = probabilities @ self.begins_word.to(probabilities)
-        bits = of_target.squeeze(2).neg() / math.log(2)
-        return torch.stack([bits, entropy / math.log(2), ranks.double(), boundary.clamp(max=1.0)])
+        boundary = self._boundary(nats, probabilities)
+        bits, entropy, boundary = (part / math.log(2) for part in (-of_target.squeeze(2), entropy, boundary))
+        columns = torch.stack([bits, entropy, ranks.double(), boundary])
+        columns[1:3].masked_fill_(probabilities.sum(2) == 0, math.nan)
+        return columns
+
+    def _boundary(self, nats: Tensor, probabilities: Tensor) -> Tensor:
+        """Return log P of a new word or the end of the text ``(batch, time)``, given log P and P of all tokens."""
+        if self.begins_word is None:  # also where every token is impossible
+            return torch.zeros_like(nats[:, :, 0])
+        logarithms = (probabilities @ self.begins_word.to(probabilities)).clamp(max=1.0).log()
+        if bool((logarithms < SMALLEST).any()):
+            exact = nats.masked_fill(~self.begins_word, -math.inf).logsumexp(2)
+            logarithms = torch.where(logarithms < SMALLEST, exact, logarithms)
+        return logarithms

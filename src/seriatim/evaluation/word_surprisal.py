@@ -12,6 +12,7 @@ calculating word probabilities", EMNLP 2024; over a whole line the two terms can
 of a text needs no boundary before it, and the tokens of a word vocabulary are words already: there the terms are 0.
 """
 
+import math
 import re
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
@@ -30,14 +31,15 @@ WORD, CHARACTER = re.compile(r"\S+"), re.compile(r"(?s).")
 class UnitSurprisal(NamedTuple):
     """A word, token or character of a line.
 
-    Entropy and rank are those of the first of its tokens that is not white space alone: how uncertain the model was
-    before this token, and how many tokens were more likely, plus 1.
+    The bits of an impossible unit are infinite. Entropy and rank are those of the first of its tokens that is not white
+    space alone: how uncertain the model was before this token, and how many tokens were more likely, plus 1. They are
+    None where the model finds every token impossible, as an n-gram model without smoothing does in an unseen context.
     """
 
     text: str
     bits: float
-    entropy: float
-    rank: int
+    entropy: float | None
+    rank: int | None
     tokens: int
     unknown: int  # how many of the tokens are the unknown token
 
@@ -103,13 +105,15 @@ class Line(NamedTuple):
     ) -> UnitSurprisal:
         """Return the unit of the tokens from ``first`` up to ``last``, of which ``lead`` begins its text."""
         bits, entropy, rank, boundary = self.scores
-        total = float(bits[first:last].sum())
+        parts = [float(bits[first:last].sum())]
         if is_word:
-            with np.errstate(divide="ignore"):
-                before, after = np.log2(boundary[[first, last]])
-            total += (0.0 if self.is_first and first == 0 else float(before)) - float(after)
+            parts += [0.0 if self.is_first and first == 0 else float(boundary[first]), -float(boundary[last])]
+        # A word is impossible if one of its tokens is, or if it can begin or end nowhere here; ∞ − ∞ would be NaN.
+        total = max(0.0, sum(parts)) if np.isfinite(parts).all() else math.inf
         count = 0 if unknown is None else int(np.count_nonzero(self.ids[first:last] == unknown))
-        return UnitSurprisal(name, max(0.0, total), float(entropy[lead]), int(rank[lead]), last - first, count)
+        known = not np.isnan(entropy[lead])
+        uncertainty, place = float(entropy[lead]) if known else None, int(rank[lead]) if known else None
+        return UnitSurprisal(name, total, uncertainty, place, last - first, count)
 
 
 def _byte_spans(text: str, pattern: re.Pattern[str]) -> list[tuple[int, int]]:

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from ..core.errors import InputError
+from ..models.probabilities import checked_losses
 from ..runs.run import Run
 from ..training.task_view import TaskView
 from ..training.view_types import Example
@@ -82,10 +83,10 @@ def influence_shares(view: TaskView[nn.Module], example: Example, answers: int) 
         places = list(range(start, min(answers, start + together)))
         found, loss = _norms(view, example, places)
         norms[places, : found.shape[1]], losses[places] = found, loss
-    norms = norms.masked_fill(~_readable(view, example, answers), torch.nan)
-    sums = norms.nansum(1, keepdim=True)
-    shares = (norms / sums).masked_fill((sums <= 0) | ~sums.isfinite(), torch.nan)
-    return shares, (-losses).exp()
+    unread = ~_readable(view, example, answers)
+    sums = norms.masked_fill(unread, 0.0).sum(1, keepdim=True)  # NaN or infinite if any norm is
+    shares = (norms / sums).masked_fill(unread | (sums <= 0) | ~sums.isfinite(), torch.nan)
+    return shares, (-checked_losses(losses)).exp()
 
 
 def _norms(view: TaskView[nn.Module], example: Example, places: Sequence[int]) -> tuple[Tensor, Tensor]:

@@ -13,6 +13,7 @@ from ..core.errors import InputError
 from ..data.readers import find_sources, read_lines
 from ..data.repairs import Repairs, with_warnings
 from ..layers.origins import AllowCode
+from ..models.probabilities import NotFiniteError
 from ..report.notebook_display import framed
 from ..report.page import Code, Link, Part, Prose, Section, Table, render, write_page
 from ..report.wording import isolated, without_isolates
@@ -146,6 +147,8 @@ def _sections(subject: Subject, given: Mapping[str, object]) -> tuple[list[Secti
     for probe in (*task_probes, *order, *PROBES):
         try:
             content = probe.content(subject)
+        except NotFiniteError:  # nothing can be said about such a model
+            raise
         except InputError as error:
             content = leave_out(probe.title, error)
         of_network = probe.of_network and subject.is_blended

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from .classifier import Classifier
 from .linear.sparse_rows import SparseRows
 from .linear.text_ngrams import Occurrences, find_ngrams
+from .probabilities import softmax
 
 TYPES = {
     **dict.fromkeys(("words", "characters"), torch.int64),
@@ -128,7 +129,7 @@ class Bag(nn.Module):
     @torch.no_grad()
     def probabilities(self, texts: Sequence[str]) -> Tensor:
         """Return P(label) ``(texts, labels)``, in float64."""
-        return torch.softmax(self(texts).double(), dim=1)
+        return softmax(self(texts))
 
     def tensors(self) -> dict[str, Tensor]:
         """Return everything that `from_tensors` needs, by name."""

@@ -15,6 +15,7 @@ from ..layers.pointwise import make_dropout
 from .base_models import NeuralModel, layer_from_config
 from .characters import CharacterModel
 from .pooling import Pooling
+from .probabilities import softmax
 
 
 class Classifier(NeuralModel):
@@ -103,4 +104,4 @@ class Classifier(NeuralModel):
         self, tokens: Tensor, lengths: Tensor | None = None, spellings: Spellings | None = None
     ) -> Tensor:
         """Return P(label) ``(batch, labels)``, in float64; the arguments are those of `forward`."""
-        return torch.softmax(self(tokens, lengths, spellings).double(), dim=1)
+        return softmax(self(tokens, lengths, spellings))

@@ -92,11 +92,18 @@ class CRF(nn.Module):
 
     @torch.no_grad()
     def marginals(self, scores: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """Return the probability of each tag at each word ``(batch, time, num_tags)``, zero on padding."""
+        """Return the probability of each tag at each word ``(batch, time, num_tags)``, zero on padding.
+
+        The probabilities of a word are divided by their sum, which differs from 1 where rounding of large scores does.
+        They are zero if no sequence is possible.
+        """
         scores, lengths = self._begin(scores, lengths)
         if 0 in scores.shape[:2]:
             return torch.zeros_like(scores)
-        return _marginals(*_forward_backward(scores, *self._moves(), lengths), scores, lengths)
+        alpha, beta, total = _forward_backward(scores, *self._moves(), lengths)
+        shares = torch.softmax(_through(alpha, beta, scores), 2)
+        is_zero = ~valid_mask(lengths, scores.shape[1]) | (total == IMPOSSIBLE).unsqueeze(1)
+        return shares.masked_fill(is_zero.unsqueeze(2), 0)
 
     @torch.no_grad()
     def decode(self, scores: Tensor, lengths: Tensor | None = None) -> tuple[list[list[int]], Tensor]:
@@ -238,10 +245,17 @@ def _total(alpha: Tensor, end: Tensor, lengths: Tensor) -> Tensor:
 
 
 def _marginals(alpha: Tensor, beta: Tensor, total: Tensor, scores: Tensor, lengths: Tensor) -> Tensor:
-    """Return the marginals; α and β both include a word's own score, so it is subtracted once unless it is −inf."""
-    own_scores = scores.masked_fill(scores == IMPOSSIBLE, 0)
-    logarithm = alpha + beta - own_scores - _finite(total)[:, None, None]
+    """Return the marginals, of which the gradient of log Z consists."""
+    logarithm = _through(alpha, beta, scores) - _finite(total)[:, None, None]
     return logarithm.masked_fill(~valid_mask(lengths, scores.shape[1]).unsqueeze(2), IMPOSSIBLE).exp()
+
+
+def _through(alpha: Tensor, beta: Tensor, scores: Tensor) -> Tensor:
+    """Return log Σ exp(S) of the sequences with each tag at each word ``(batch, time, tags)``.
+
+    α and β both include a word's own score, so it is subtracted once unless it is −inf.
+    """
+    return alpha + beta - scores.masked_fill(scores == IMPOSSIBLE, 0)
 
 
 def _finite(total: Tensor) -> Tensor:

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from .probabilities import checked_losses
+
 CHUNK_ELEMENTS = 1 << 22
 """Logits held at once: 16 MB in float32; the allocator returns larger blocks to the system after every use."""
 CHUNK_ROWS = 64
@@ -40,12 +42,16 @@ def summed_loss(
 def token_losses(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, *, label_smoothing: float = 0.0
 ) -> Tensor:
-    """Return −log P(target) of each position ``(positions,)``, in nats, without gradient; see `summed_loss`."""
+    """Return −log P(target) of each position ``(positions,)``, in nats, without gradient; see `summed_loss`.
+
+    Raises:
+        NotFiniteError: logits are NaN or infinite.
+    """
     losses = [
         F.cross_entropy(logits, target, reduction="none", label_smoothing=label_smoothing)
         for logits, target in chunked_logits(hidden, weight, bias, targets)
     ]
-    return torch.cat(losses)
+    return checked_losses(torch.cat(losses))
 
 
 def chunked_logits(

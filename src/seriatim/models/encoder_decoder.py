@@ -20,6 +20,7 @@ from .attention_decoder import AttentionDecoder
 from .base_models import NeuralModel, on_positions, valid_positions
 from .copying import Copying, CopyState
 from .cross_entropy import summed_loss, token_losses
+from .probabilities import checked_losses
 from .scheduled_sampling import sampled_features
 
 
@@ -219,14 +220,14 @@ class EncoderDecoder(NeuralModel):
         state, lengths = self.encode(source, source_lengths), check_lengths(target_lengths, *targets.shape)
         if self.copying is not None:
             losses = self._copying_losses(target_inputs, targets, state, lengths)
-            return on_positions(valid_positions(losses, lengths), targets.shape, lengths)
+            return on_positions(checked_losses(valid_positions(losses, lengths)), targets.shape, lengths)
         hidden, _ = self.features(target_inputs, state, lengths)
         hidden, valid_targets = valid_positions(hidden, lengths), valid_positions(targets, lengths)
         if self.bounded_logits:
             losses = self._bounded_loss(hidden, valid_targets, "none")
         else:
             losses = token_losses(hidden, self.output.weight, self.output.bias, valid_targets)
-        return on_positions(losses, targets.shape, lengths)
+        return on_positions(checked_losses(losses), targets.shape, lengths)
 
     def _copying_losses(
         self, inputs: Tensor, targets: Tensor, state: State, lengths: Tensor | None, label_smoothing: float = 0.0

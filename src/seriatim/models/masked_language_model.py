@@ -24,6 +24,7 @@ from torch.nn import functional as F
 from ..layers.pointwise import activation_named, norm_named
 from .base_models import TokenPredictor
 from .cross_entropy import chunked_logits, summed_loss
+from .probabilities import checked_losses
 
 
 class Frame(NamedTuple):
@@ -122,4 +123,4 @@ class MaskedLanguageModel(TokenPredictor):
         for logits, target in chunked_logits(features, self.output_weight, self.bias, targets):
             losses.append(F.cross_entropy(logits, target, reduction="none"))
             hits.append(logits.argmax(1) == target)
-        return torch.cat(losses), torch.cat(hits)
+        return checked_losses(torch.cat(losses)), torch.cat(hits)

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from ..core.errors import InputError
 from ..core.state import State
 from .base_models import TextModel
+from .probabilities import token_log_probabilities
 
 TOLERANCE = 1e-7
 """The iteration stops when the log likelihood improves by less than this, in nats per token."""
@@ -80,7 +81,8 @@ class Mixture(TextModel):
 
     def mix(self, results: Sequence[tuple[Tensor, State]]) -> tuple[Tensor, State]:
         """Return the logarithms of the weighted mean of the models' probabilities, and the state of the mixture."""
-        log_probabilities = torch.stack([torch.log_softmax(logits.double(), dim=-1) for logits, _ in results])
+        pairs = zip(self.models, results, strict=True)
+        log_probabilities = torch.stack([token_log_probabilities(model, logits) for model, (logits, _) in pairs])
         mixed = torch.logsumexp(log_probabilities + self.log_weights(log_probabilities), dim=0)
         return mixed.to(results[0][0].dtype), tuple(part for _, part in results)
 

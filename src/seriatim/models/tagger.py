@@ -27,6 +27,7 @@ from . import word_reader
 from .base_models import NeuralModel, drop_words, layer_from_config, refuse_memory
 from .characters import CharacterModel
 from .crf import CRF, bio_transitions
+from .probabilities import check_finite
 
 
 class Options(word_reader.WordOptions):
@@ -88,9 +89,12 @@ class TagModel(nn.Module):
 
     @torch.no_grad()
     def decode(self, scores: Tensor, lengths: Tensor) -> list[list[int]]:
-        """Return the best tags of each sentence, without padding."""
+        """Return the best tags of each sentence, without padding; NotFiniteError is raised for scores without any."""
         if self.crf is not None:
-            return self.crf.decode(scores, lengths)[0]
+            sequences, totals = self.crf.decode(scores, lengths)
+            check_finite(totals)
+            return sequences
+        check_finite(scores.amax(2)[valid_mask(lengths, scores.shape[1])])
         rows = zip(scores.argmax(2).tolist(), lengths.tolist(), strict=True)
         return [row[:length] for row, length in rows]
 
@@ -104,7 +108,9 @@ class TagModel(nn.Module):
 
     def marginals(self, scores: Tensor, lengths: Tensor) -> Tensor:
         """Return the probability of each tag at each word ``(batch, time, num_tags)``; meaningless on padding."""
-        return scores.softmax(2) if self.crf is None else self.crf.marginals(scores, lengths)
+        shares = scores.softmax(2) if self.crf is None else self.crf.marginals(scores, lengths)
+        check_finite(1 / shares.sum(2)[valid_mask(lengths, scores.shape[1])])  # 0 if no sequence is possible
+        return shares
 
 
 class Tagger(TagModel, NeuralModel):

@@ -1,5 +1,6 @@
 """Several runs at once: ensembles, interpolation, and tests of the difference between two runs."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -108,11 +109,11 @@ def cost_of_rounding(
     differences = {
         name: paired(measure.statistics, others[name].statistics, measure.compute) for name, measure in measures.items()
     }
-    if "bits_per_byte" in metrics and metrics["loss"]:
+    if "bits_per_byte" in metrics and 0 < metrics["loss"] < math.inf:
         bits = metrics["bits_per_byte"] / metrics["loss"]  # of the same bytes, so that the interval is in proportion
         loss = differences["loss"]
-        difference, low, high = (None if value is None else value * bits for value in loss[:3])
-        differences["bits_per_byte"] = Paired(difference or 0.0, low, high, loss.p_value)
+        low, high = (None if value is None else value * bits for value in (loss.low, loss.high))
+        differences["bits_per_byte"] = Paired(loss.difference * bits, low, high, loss.p_value)
     return Cost(run.weights, before, differences, measure_speeds(run.answering, full.answering))
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, TypedDict
 
 from ..core.errors import LOOKED_AT, InputError, nearest, shown
-from ..data.arguments import check_integer, check_text
+from ..data.arguments import check_integer, check_number, check_text
 from ..data.tokenizers import END, END_TEXT, Tokenizer
-from ..decoding.sampling_settings import Sampling, is_finite_number
+from ..decoding.sampling_settings import FINITE, Sampling
 from ..decoding.stop_strings import check_stop_strings
 
 
@@ -43,8 +43,7 @@ def choose_seed(seed: int | None) -> int:
     """Return a seed, or a random one for None; raise InputError for anything but an integer."""
     if seed is None:
         return random.SystemRandom().randrange(2**31)
-    check_integer("seed", seed)
-    return seed
+    return check_integer("seed", seed)
 
 
 class Generation(NamedTuple):
@@ -69,11 +68,11 @@ def _parse_biases(tokenizer: Tokenizer, biases: object) -> dict[int, float]:
         return {}
     if not isinstance(biases, Mapping):
         raise InputError(f"logit_bias: expected tokens with their numbers, as a dict, got {shown(biases)}")
+    numbers: dict[str, float] = {}
     for token, value in biases.items():
         check_text(token, "logit_bias")
-        if not is_finite_number(value):
-            raise InputError(f"logit_bias: the bias of {shown(token)} must be a finite number, got {shown(value)}")
-    return {find_token(tokenizer, token): float(value) for token, value in biases.items()}
+        numbers[token] = check_number(f"logit_bias: the bias of {shown(token)}", value, FINITE)
+    return {find_token(tokenizer, token): number for token, number in numbers.items()}
 
 
 def find_token(tokenizer: Tokenizer, text: str) -> int:

@@ -182,9 +182,9 @@ class Run:
         Raises:
             InputError: as in `generate`, or a count below 1.
         """
-        check_integer("samples", count, minimum=1)
+        count = check_integer("samples", count, minimum=1)
         self.tokenizer.check_known(prompt)
-        return self.generate_many(itertools.repeat(prompt, count), max_tokens=max_tokens, seed=seed, **sampling)
+        return self.generate_many((prompt for _ in range(count)), max_tokens=max_tokens, seed=seed, **sampling)
 
     def generate_many(
         self,
@@ -208,7 +208,7 @@ class Run:
             InputError: as in `generate`. The texts before a prompt that cannot be read are generated first.
         """
         self.needs("lm")
-        check_integer("max_tokens", max_tokens, minimum=0)
+        max_tokens = check_integer("max_tokens", max_tokens, minimum=0)
         settings = Generation.parse(self.tokenizer, sampling)
         items = iterate_items(prompts, "prompts")
         named = (

@@ -20,6 +20,7 @@ from ..decoding.sampling import DrawsNext, read, sample
 from ..decoding.speculative import Generated, speculate
 from ..decoding.stop_strings import StopStrings
 from ..models.base_models import TextModel
+from ..models.probabilities import token_log_probabilities
 from ..storage.weights import is_finite, load_tensors, read_metadata, save_tensors
 from .generation_settings import Generation, SamplingSettings
 from .identity import weights_digest
@@ -109,7 +110,8 @@ class Stream:
             first = self.logits  # perhaps computed from the state, which changes now
             logits, self.state = self.model(window, self.state)
             before = torch.cat([first.unsqueeze(1), logits[:, :-1]], dim=1)
-            total += torch.log_softmax(before.double(), dim=2).gather(2, window.unsqueeze(2)).sum().item()
+            of_all = token_log_probabilities(self.model, before)
+            total += of_all.gather(2, window.unsqueeze(2)).sum().item()
             self.logits, self.last = logits[:, -1], tokens[start : start + SCORED_TOGETHER][-1]
         return Score(total, len(tokens), len(text.encode()))
 
@@ -155,8 +157,7 @@ class Stream:
         Raises:
             InputError: a setting outside its range, or a token that the model does not have.
         """
-        check_integer("max_tokens", max_tokens, minimum=0)
-        check_integer("seed", seed)
+        max_tokens, seed = check_integer("max_tokens", max_tokens, minimum=0), check_integer("seed", seed)
         settings = Generation.parse(self.tokenizer, sampling)
         if draft is not None and (settings.biases or settings.sampling.penalizes):
             raise InputError("draft: cannot be combined with penalties or biases; leave these out, or the draft")

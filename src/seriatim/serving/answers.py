@@ -1,7 +1,6 @@
 """The endpoints of tasks with answers, such as ``/v1/classify``; each task names its own."""
 
 import asyncio
-import math
 from collections.abc import Sequence
 from typing import cast
 
@@ -9,6 +8,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
 from ..evaluation.intervals import Metrics
+from ..storage.atomic_files import json_value
 from .answer_engine import Question
 from .http_errors import HttpError
 from .json_bodies import BodyLimits, check_content_type, read_body, validate
@@ -49,8 +49,8 @@ class Answers:
         given = fields.model_fields_set - AnswerRequest.model_fields.keys()
         question = Question(items, {name: getattr(fields, name) for name in sorted(given)}, sizes)
         answers = await self._answers(model, question, request)
-        data = [{"object": "answer", "index": i, **_finite(answer)} for i, answer in enumerate(answers)]
-        return JSONResponse({"object": "list", "model": model.name, "data": data})
+        data = [{"object": "answer", "index": i, **answer} for i, answer in enumerate(answers)]
+        return JSONResponse(json_value({"object": "list", "model": model.name, "data": data}))
 
     async def _sizes(self, model: ServedAnswerer, items: Sequence[object]) -> list[int]:
         """Return the numbers of tokens of the inputs; raise HttpError if they have too many together."""
@@ -82,12 +82,3 @@ class Answers:
             gone.cancel()
             answers.cancel()
             engine.leave(question)
-
-
-def _finite(answer: Metrics) -> dict[str, object]:
-    """Return an answer without the numbers that JSON cannot hold."""
-    result = dict(answer)
-    for name, value in answer.items():
-        if isinstance(value, float) and not math.isfinite(value):
-            result[name] = None
-    return result

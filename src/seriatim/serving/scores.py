@@ -12,6 +12,7 @@ from starlette.types import Receive, Scope, Send
 from ..data.tokenizers import END, Spelling, Tokenizer
 from ..decoding.continuous_batch import TextRequest
 from ..decoding.next_token_scores import TokenScore
+from ..storage.atomic_files import json_value
 from .completions import usage
 from .event_stream import LateResponse
 from .http_errors import HttpError
@@ -58,7 +59,7 @@ class Scores:
                         for i, (text, live) in enumerate(zip(inputs, job.texts, strict=True))
                     ]
                     answer = {"object": "list", "model": model.name, "data": data, "usage": usage(job.texts)}
-                    return JSONResponse(answer)
+                    return JSONResponse(json_value(answer))
 
                 response = await asyncio.to_thread(build)
                 await response(scope, receive, send)
@@ -97,7 +98,7 @@ def check_count(inputs: Sequence[object], most: int) -> None:
 def scored(tokenizer: Tokenizer, text: str, ids: Sequence[int], scores: Sequence[TokenScore]) -> dict[str, object]:
     """Return what the endpoint says about a text; its bits include the spelling of unknown words or characters."""
     tokens = [
-        {**token, "logprob": finite(score.log_probability), "top": _alternatives(tokenizer, score)}
+        {**token, "logprob": score.log_probability, "top": _alternatives(tokenizer, score)}
         for token, score in zip(spans(tokenizer, text, ids), scores, strict=True)
     ]
     total, size = sum(score.log_probability for score in scores), len(text.encode())
@@ -106,8 +107,8 @@ def scored(tokenizer: Tokenizer, text: str, ids: Sequence[int], scores: Sequence
     bits = (spelled - total) / math.log(2) / size if size else None
     return {
         "text": text,
-        "log_probability": finite(total),
-        "bits_per_byte": None if bits is None else finite(bits),
+        "log_probability": total,
+        "bits_per_byte": bits,
         "bytes": size,
         "unknown_tokens": len(unknown),
         "tokens": tokens,
@@ -134,13 +135,5 @@ def spans(tokenizer: Tokenizer, text: str, ids: Sequence[int]) -> list[dict[str,
     return found
 
 
-def finite(number: float) -> float | None:
-    """Return a number as JSON can hold it: None for an infinite one, the logarithm of 0."""
-    return number if math.isfinite(number) else None
-
-
 def _alternatives(tokenizer: Tokenizer, score: TokenScore) -> list[dict[str, object]]:
-    return [
-        {"id": token, "text": tokenizer.describe(token), "logprob": finite(value)}
-        for token, value in score.alternatives
-    ]
+    return [{"id": token, "text": tokenizer.describe(token), "logprob": value} for token, value in score.alternatives]

@@ -64,14 +64,15 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def to_json(value: object, *, indent: int | None = None) -> str:
+def to_json(value: object, *, indent: int | None = None, ensure_ascii: bool = True) -> str:
     """Return JSON in which infinity and NaN, which JSON does not have, are null."""
-    return json.dumps(_finite(value), indent=indent, allow_nan=False)
+    return json.dumps(json_value(value), indent=indent, ensure_ascii=ensure_ascii, allow_nan=False)
 
 
-def _finite(value: object) -> object:
+def json_value(value: object) -> object:
+    """Return a value as JSON holds it: numbers that are infinite or NaN are None, also in lists and dictionaries."""
     if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
+        return {key: json_value(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
+        return [json_value(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -11,19 +11,22 @@ from pydantic import Field, SkipValidation
 from torch import Tensor
 
 from ..config import Section
-from ..core.errors import InputError
+from ..core.errors import InputError, shown
+from ..core.lengths import valid_mask
 from ..core.state import select_state
+from ..data.arguments import check_integer
 from ..data.batching import Buckets
 from ..data.encoded_pairs import Side
 from ..data.tokenizers import END, Tokenizer
 from ..data.vocabulary import Vocabulary
-from ..decoding.beam import Beam, Hypothesis, beam_search
+from ..decoding.beam import MAX_WIDTH, Beam, Hypothesis, beam_search
 from ..decoding.ctc_search import best_alignments, search
 from ..decoding.sampling import sample
 from ..decoding.sampling_settings import Sampling
 from ..evaluation.intervals import Metrics
 from ..models.ctc_translator import CTCTranslator
 from ..models.encoder_decoder import EncoderDecoder
+from ..models.probabilities import check_finite
 from ..models.translator import Options
 from ..training.task import evaluating
 from .pair_metrics import TOGETHER, Translator
@@ -65,7 +68,8 @@ class AnswerSettings(Section):
 
     def with_search(self, options: Options) -> "AnswerSettings":
         """Return the settings with the beam and the length penalty of a run where none is given."""
-        usual = {"beam": max(options.beam or 1, self.n_best), "length_penalty": options.length_penalty}
+        n_best = check_integer("n_best", self.n_best)
+        usual = {"beam": max(options.beam or 1, n_best), "length_penalty": options.length_penalty}
         missing = {name: value for name, value in usual.items() if getattr(self, name) is None}
         return self.model_copy(update=missing)
 
@@ -143,7 +147,7 @@ def search_stepwise(model: EncoderDecoder, sources: Sources, settings: AnswerSet
     assert settings.beam is not None
     beam = Beam(
         settings.beam,
-        length_penalty=settings.length_penalty or 0.0,
+        length_penalty=0.0 if settings.length_penalty is None else settings.length_penalty,
         n_best=settings.n_best,
         min_length=settings.min_length,
         stop=END,
@@ -158,12 +162,12 @@ def sample_stepwise(model: EncoderDecoder, sources: Sources, settings: AnswerSet
     An answer that reaches its largest length ends there; its probability includes that end.
 
     Raises:
-        InputError: ``n_best`` is below 1.
+        InputError: ``n_best`` is not between 1 and `MAX_WIDTH`, or the seed is no integer.
     """
-    count, source = settings.n_best, sources.ids
-    if count < 1:
-        raise InputError(f"n_best: must be at least 1, got {count}")
-    base = random.SystemRandom().getrandbits(63) if settings.seed is None else settings.seed
+    count, source = check_integer("n_best", settings.n_best), sources.ids
+    if not 1 <= count <= MAX_WIDTH:
+        raise InputError(f"n_best: must be between 1 and {MAX_WIDTH:,}, got {shown(count)}")
+    base = random.SystemRandom().getrandbits(63) if settings.seed is None else check_integer("seed", settings.seed)
     texts = [row[:size] for row, size in zip(source.tolist(), sources.lengths.tolist(), strict=True)]
     seeds = [random.Random(f"{base} {text} {i}").getrandbits(63) for text in texts for i in range(count)]
     rows = torch.arange(len(source), device=source.device).repeat_interleave(count)
@@ -196,6 +200,7 @@ def search_at_once(model: CTCTranslator, sources: Sources, settings: AnswerSetti
     Beam(settings.beam, n_best=settings.n_best)  # checks both values
     log_p, places = model(sources.ids, sources.lengths)
     log_p = log_p.index_fill(2, torch.tensor(sources.excluded, dtype=torch.long, device=log_p.device), -torch.inf)
+    check_finite(log_p.amax(2)[valid_mask(places, log_p.shape[1]).to(log_p.device)])
     if settings.beam == 1:
         return [[best] for best in best_alignments(log_p, places)]
     return [

@@ -13,6 +13,7 @@ from ..data.batching import Buckets
 from ..data.tokenizers import END, Tokenizer
 from ..evaluation.intervals import Metrics
 from ..models import MaskedLanguageModel
+from ..models.probabilities import softmax
 
 MASK_TEXT = "[MASK]"
 TOGETHER = 64
@@ -91,7 +92,7 @@ def likeliest(
         ids = pad_sequence([torch.from_numpy(windows[row]) for row in rows], batch_first=True).to(device)
         gaps = ids == mask
         logits = model(ids, gaps.flatten().nonzero().squeeze(1), lengths=torch.from_numpy(lengths[rows]))
-        shares = iter(torch.softmax(logits.double(), dim=1).cpu())
+        shares = iter(softmax(logits).cpu())
         for row in rows.tolist():
             found[row] = [_best(next(shares), tokenizer, spaced=each) for each in spaced_by_window[row]]
     flat = iter([best for window in found for best in window])

@@ -15,6 +15,7 @@ from ..data.tokenizers import END
 from ..evaluation.context_use import ContextUse
 from ..models import MaskedLanguageModel
 from ..models.exported_forms import ExportedModel, masked_forms
+from ..models.probabilities import log_softmax, softmax
 from ..training.view_types import Example
 from .filling import find_gaps, gap_includes_space, writable
 from .text_view import TextView
@@ -70,7 +71,7 @@ class MaskedLanguageModelView(TextView[MaskedLanguageModel]):
                 gaps = torch.arange(size, device=self.device) % passes == offsets.unsqueeze(1)  # (copies, T)
                 with torch.no_grad():
                     logits = self.model(ids.masked_fill(gaps, self.model.mask), gaps.flatten().nonzero().squeeze(1))
-                yield start + gaps.nonzero()[:, 1].cpu().numpy(), torch.log_softmax(logits.double(), dim=1)
+                yield start + gaps.nonzero()[:, 1].cpu().numpy(), log_softmax(logits)
 
     def read(self, item: object) -> list[Example]:
         """Return the lines of a text, cut into windows of the length of training.
@@ -131,7 +132,7 @@ class MaskedLanguageModelView(TextView[MaskedLanguageModel]):
     def predictions(self, batch: Sequence[Example]) -> Tensor:
         """Return P(token) for the last token of each example, masked."""
         places = [self.end_place(example) for example in batch]
-        return torch.softmax(self.masked_logits(batch, places), dim=-1).unsqueeze(1)
+        return softmax(self.masked_logits(batch, places)).unsqueeze(1)
 
     def end_place(self, example: Example, *, at_start: bool = False) -> int:
         """Return the place of the last token of the text, or of the first one, inside the frame."""

@@ -13,6 +13,7 @@ from ..evaluation.perplexity import safe_exp
 from ..evaluation.translation import translation_measures, translation_metrics
 from ..models.ctc_translator import CTCTranslator
 from ..models.encoder_decoder import EncoderDecoder
+from ..models.probabilities import checked_losses
 from ..training.task import evaluating
 
 TOGETHER = 32
@@ -34,7 +35,7 @@ def pair_losses(model: Translator, data: Pairs) -> np.ndarray:
         for batch in batches.read(batches.in_order()):
             lengths = batch.target_lengths
             if isinstance(model, CTCTranslator):
-                total = alignment_losses(model, batch)
+                total = checked_losses(alignment_losses(model, batch))
             else:
                 source, inputs, targets = (part.to(device) for part in (batch.source, batch.inputs, batch.targets))
                 total = model.token_losses(source, batch.source_lengths, inputs, targets, lengths).double().sum(1)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..config import Config, Fields, read_settings, set_fields
 from ..core.device_copies import to_device
-from ..core.errors import InputError
+from ..core.errors import InputError, shown
 from ..core.state import State
 from ..data.arguments import check_integer
 from ..data.batching import Buckets
@@ -320,11 +320,9 @@ class SequenceToSequence(LabelledTask[Pairs, PairBatch, Translator]):
             chosen = chosen.with_search(self.options)
         side, places = encode_side(items, vocabulary.tokenizer), learned_positions(model)
         longest = self.options.max_target_length if places is None else min(self.options.max_target_length, places - 1)
-        check_integer("min_length", chosen.min_length, minimum=0)
-        if chosen.min_length > longest:
-            raise InputError(
-                f"min_length: an answer of this model has at most {longest} tokens, got {chosen.min_length}; lower it"
-            )
+        if check_integer("min_length", chosen.min_length, minimum=0) > longest:
+            given = shown(chosen.min_length)
+            raise InputError(f"min_length: an answer of this model has at most {longest} tokens, got {given}; lower it")
         if places is not None and self.at_once:
             places //= self.options.upsample
         side = side._replace(lengths=read_lengths(side.lengths, places))

@@ -24,6 +24,7 @@ from ..layers.positions import learned_positions
 from ..models.ctc_translator import CTCTranslator
 from ..models.encoder_decoder import EncoderDecoder
 from ..models.exported_forms import ExportedModel, aligned_forms, translation_forms
+from ..models.probabilities import log_softmax, softmax
 from ..training.task_view import ModelT, NotOfferedError, TaskView, no_state, no_words
 from ..training.view_types import Example, SearchResult, StateReader
 from .answering import AnswerSettings, Sources, answer_limits, excluded_tokens, search_stepwise
@@ -157,7 +158,7 @@ class EncoderDecoderView(TranslatorView[EncoderDecoder]):
 
     def predictions(self, batch: Sequence[Example]) -> Tensor:
         """Return the distribution of each token of the targets."""
-        return torch.softmax(self._logits(batch).double(), dim=-1)
+        return softmax(self._logits(batch))
 
     def _logits(self, batch: Sequence[Example]) -> Tensor:
         """Return the logits of each token of the targets ``(batch, time, vocabulary)``."""
@@ -192,7 +193,7 @@ class EncoderDecoderView(TranslatorView[EncoderDecoder]):
         with torch.no_grad():
             state = self.model.encode(answer.source.to(self.device), answer.lengths)
             logits, _ = self.model(inputs.to(self.device), state)
-        log_probabilities = torch.log_softmax(logits[0].double(), dim=1).cpu()
+        log_probabilities = log_softmax(logits[0]).cpu()
         target = self.vocabulary.target
         scores = list(
             score_tokens(target, log_probabilities, targets[0], alternatives=alternatives, end=target.describe(END))

@@ -25,6 +25,7 @@ from ..data.word_tokenizer import WordTokenizer
 from ..evaluation.intervals import Measure, Metrics, mean, with_interval
 from ..evaluation.label_metrics import tagging_measures, tagging_metrics
 from ..layers.positions import learned_positions
+from ..models.probabilities import checked_losses
 from ..models.tagger import Options, Tagger, TagModel, refuse_contradictions, tagger
 from ..models.tagger_product import TaggerProduct
 from ..training.adaptive_defaults import small_batches
@@ -236,7 +237,7 @@ class Tagging(TaggedFiles[TaggedCorpus, TaggedBatch, Tagger]):
         losses = np.zeros((len(predicted), 2))
         with evaluating(model):
             for batch, scores in scored_batches(model, data):
-                losses[batch.rows, 0] = model.losses(scores, batch).double().cpu().numpy()
+                losses[batch.rows, 0] = checked_losses(model.losses(scores, batch)).double().cpu().numpy()
                 losses[batch.rows, 1] = batch.known().sum(1).cpu().numpy()
                 for row, tags in zip(batch.rows.tolist(), model.decode(scores, batch.lengths), strict=True):
                     predicted[row] = [data.tag_names[tag] for tag in tags]

@@ -113,7 +113,7 @@ class TaggerView(TaskView[Tagger]):
         for word, tag, row, values, others in zip(words, tags, shares, best[0].tolist(), best[1].tolist(), strict=True):
             share = float(row[tag])
             likely = [(labels[other], value) for other, value in zip(others, values, strict=True)]
-            bits, rank = -math.log2(max(share, np.finfo(float).tiny)), int((row > share).sum()) + 1
+            bits, rank = -math.log2(share) if share else math.inf, int((row > share).sum()) + 1
             tagged.append(TokenScore(f"{word}/{labels[tag]} ", bits, rank, likely))
         caption = (
             "Each word with its predicted tag, shaded by −log₂ P(tag): the stronger the shade, the less certain. "

@@ -35,6 +35,7 @@ from ..evaluation.token_scores import ALTERNATIVES, TokenScore, TokenScores, sco
 from ..models import LanguageModel
 from ..models.base_models import TextModel
 from ..models.exported_forms import ExportedModel, language_forms
+from ..models.probabilities import softmax, token_log_probabilities
 from ..training.task_view import ModelT, TaskView
 from ..training.view_types import Example, StateReader
 from .measured_tokens import choose_blocks, choose_lines, with_losses
@@ -217,7 +218,7 @@ class CausalTextView(TextView[TextModelT]):
             places = (batches.starts_of(batch.rows) + batch.start)[:, None] + position
             lengths = np.full(len(places), len(position)) if batch.lengths is None else batch.lengths.numpy()
             valid = position < lengths[:, None]
-            yield places[valid], torch.log_softmax(logits[torch.from_numpy(valid)].double(), dim=1)
+            yield places[valid], token_log_probabilities(model, logits[torch.from_numpy(valid)])
 
     def read(self, item: object) -> list[Example]:
         """Return the running text, or each line with its end, as an example."""
@@ -253,7 +254,7 @@ class CausalTextView(TextView[TextModelT]):
     def predictions(self, batch: Sequence[Example]) -> Tensor:
         """Return P(next token) after each example, which has no boundary symbol in front."""
         logits = last_logits(self.model, self.with_boundary(batch))
-        return torch.softmax(logits.double(), dim=-1).unsqueeze(1)
+        return token_log_probabilities(self.model, logits).exp().unsqueeze(1)
 
     def with_boundary(self, batch: Sequence[Example]) -> Tensor:
         """Return the inputs with the boundary symbol in front ``(batch, 1 + time)``."""
@@ -310,7 +311,7 @@ class LanguageModelView(CausalTextView[LanguageModel]):
     def predictions(self, batch: Sequence[Example]) -> Tensor:
         """Return P(next token) after each example, by one pass over all of its tokens."""
         logits = self.model.output(self.hidden(self.with_boundary(batch))[:, -1])
-        return torch.softmax(logits.double(), dim=-1).unsqueeze(1)
+        return softmax(logits).unsqueeze(1)
 
 
 def beginning(corpus: Corpus, tokens: int, *, whole_lines: bool = False) -> Corpus:

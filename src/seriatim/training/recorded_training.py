@@ -17,6 +17,7 @@ from ..core.state import State
 from ..data.vocabulary import Vocabulary
 from ..evaluation.intervals import Metrics
 from ..layers.experts import count_experts
+from ..models.probabilities import NotFiniteError
 from ..storage.weights import save_weights
 from ..storage.written_folders import outer
 from .averaging import WeightAverage
@@ -106,12 +107,15 @@ class RecordedTraining(Estimator):
 
         The metrics are added to ``metrics``, and how often each expert was chosen to ``experts``.
         """
-        with count_experts(model) as counts:
-            metrics |= self.task.validate(model, self.job.valid)
-        value, loss = float(metrics[self.task.selection_metric(self.job.vocabulary)]), float(metrics["loss"])
+        try:
+            with count_experts(model) as counts:
+                metrics |= self.task.validate(model, self.job.valid)
+            value, loss = float(metrics[self.task.selection_metric(self.job.vocabulary)]), float(metrics["loss"])
+        except NotFiniteError:
+            value = loss = math.nan
         if not (math.isfinite(value) and math.isfinite(loss)):
             raise TrainingError(
-                f"step {self.progress.step}: the held-out loss is {metrics['loss']}; go on from the last checkpoint "
+                f"step {self.progress.step}: the held-out loss is {loss}; go on from the last checkpoint "
                 "with a lower training.learning_rate"
             )
         if counts:

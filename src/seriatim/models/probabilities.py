@@ -1,0 +1,67 @@
+"""Probabilities from the scores of a model. NaN and infinity stop here, so that no figure is made from them.
+
+Weights that are finite, but damaged or far too large, give scores that are NaN or infinite. Functions such as ``max``
+and ``argmax`` accept these, and return what looks like an answer. A single −∞ is right: the logarithm of probability 0.
+All scores of one choice can be −∞ in an n-gram model without smoothing, but not in a network.
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from ..core.errors import InputError
+from .base_models import NeuralModel
+
+REMEDY = "restore the model.safetensors of the run, or train it again with a lower training.learning_rate"
+
+
+class NotFiniteError(InputError):
+    """The scores of a model are NaN or infinite."""
+
+    def __init__(self, remedy: str = REMEDY) -> None:
+        super().__init__(f"the scores that the model computes are NaN or infinite; {remedy}")
+
+
+def checked_losses(losses: Tensor) -> Tensor:
+    """Return values of −log P, +∞ allowed, as they are; raise NotFiniteError if one is NaN or −∞."""
+    if not bool((losses > -math.inf).all()):
+        raise NotFiniteError
+    return losses
+
+
+def check_finite(values: Tensor) -> None:
+    """Raise NotFiniteError unless all values are finite, such as the largest score of every choice."""
+    if not bool(values.isfinite().all()):
+        raise NotFiniteError
+
+
+def softmax(scores: Tensor) -> Tensor:
+    """Return probabilities over the last dimension, in float64."""
+    probabilities = torch.softmax(scores.double(), dim=-1)
+    check_finite(probabilities[..., :1])  # NaN, +∞ or nothing but −∞ makes all of them NaN
+    return probabilities
+
+
+def log_softmax(scores: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
+    """Return log P over the last dimension."""
+    log_probabilities = torch.log_softmax(scores, dim=-1, dtype=dtype)
+    if bool(log_probabilities[..., :1].isnan().any()):
+        raise NotFiniteError
+    return log_probabilities
+
+
+def token_log_probabilities(model: nn.Module, logits: Tensor) -> Tensor:
+    """Return log P of all tokens ``(..., vocabulary)``, in float64, given the logits of a language model.
+
+    Where an n-gram model finds every token impossible, all are −∞.
+    """
+    if may_be_impossible(model):
+        is_impossible = logits.amax(-1, keepdim=True) == -math.inf
+        return log_softmax(logits.masked_fill(is_impossible, 0.0)).masked_fill(is_impossible, -math.inf)
+    return log_softmax(logits)
+
+
+def may_be_impossible(model: object) -> bool:
+    """Return whether a model may find every token impossible: models that are counted do, networks do not."""
+    return not isinstance(model, NeuralModel)
