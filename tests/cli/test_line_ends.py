@@ -73,7 +73,7 @@ def test_cr_ends_a_line_for_every_verb(verb: str, printed, tmp_path: Path, capsy
     for content, line in ((text.replace("\n", "\r"), 1), (mixed, 3)):
         with pytest.warns(UserWarning, match=rf"{name}:{line}: a CR without LF.*--strict") as told:
             assert printed(command, content.encode(), name) == expected
-        assert len(told) == 1
+        assert len({str(warning.message) for warning in told}) == 1
         assert main([*command, str(tmp_path / name), "--strict"]) == 2
         assert re.search(rf"{name}:{line}: a CR without LF", capsys.readouterr().err)
     if command[0] in TAKES_PIPES:

@@ -38,7 +38,7 @@ class Data(Section):
     train: str | None = None
     valid: str | None = None
     test: str | None = None
-    format: Literal["auto", "text", "jsonl", "tsv", "csv", "conllu", "conll"] = "auto"
+    format: Literal["auto", "text", "jsonl", "tsv", "csv", "fasttext", "conllu", "conll"] = "auto"
     unit: Literal["stream", "line"] = "stream"
     text: str = "text"
     label: str = "label"

@@ -1,6 +1,7 @@
 """Readers of pairs of texts for sequence to sequence: TSV, JSONL, or two files whose lines belong together.
 
-TSV has no header and no quoting. JSONL has the fields ``source`` and ``target``. Two files are ``train.en,train.de``.
+TSV has no header, and no quoting unless every source or every target is in quotes. JSONL has the fields ``source`` and
+``target``. Two files are ``train.en,train.de``.
 Either text may be empty (the correct answer may be nothing), and white space is kept except at line ends. Blank lines
 and trailing tabs are recorded as repairs.
 """
@@ -24,11 +25,11 @@ from .readers import (
     string_field,
 )
 from .repairs import Repairs
+from .separated_rows import TAB, peek_line, tab_separated
 from .spellings import BLANKS
-from .tables import format_of, peek_line
+from .tables import format_of
 
 FORMATS = ("auto", "tsv", "jsonl")
-TAB = "\t"
 HEADERS = ({"source", "target"}, {"text", "label"})
 
 
@@ -125,24 +126,24 @@ def _pairs(source: Source, requested: str, labelled: bool, repairs: Repairs) -> 
 
 
 def _tab_separated(source: Source, labelled: bool, repairs: Repairs) -> Iterator[Pair]:
-    for number, line in numbered_lines(source, repairs):
+    read, remedy = [0, 1] if labelled else [0], "if it is quoted, delete the quotes, or write JSONL"
+    for number, fields in tab_separated(source, lambda _: read, repairs, headed=False, remedy=remedy):
         where = f"{source.name}:{number}"
-        fields = line.split(TAB, 2)
         if number == 1 and set(fields) in HEADERS:
             remedy = "delete it (a pair of these words may be on another line)"
             if source.name.startswith("builtin:"):
                 raise InputError(f"{source.name}: texts with labels, not pairs; give this data to the task classify")
             raise InputError(f"{where}: a header, but files of pairs have none; {remedy}")
         if len(fields) > 2:
-            if fields[2].strip(BLANKS):
+            if any(field.strip(BLANKS) for field in fields[2:]):
                 remedy = "for example the lemma and the features joined by a space, then a tab and the form"
-                columns = f"{line.rstrip(BLANKS).count(TAB) + 1} columns, but a pair has 2"
+                columns = f"{TAB.join(fields).rstrip(BLANKS).count(TAB) + 1} columns, but a pair has 2"
                 raise InputError(f"{where}: {columns}; write SOURCE<TAB>TARGET, {remedy}")
-            problem = f"{line.count(TAB)} tabs, but only one may separate source and target"
+            problem = f"{TAB.join(fields).count(TAB)} tabs, but only one may separate source and target"
             remedy = "delete the others, or write JSONL"
             reading = "read without the tabs at the end"
             repairs.add("trailing separators", source.name, number, problem=problem, reading=reading, remedy=remedy)
-        if len(fields) < 2 and labelled and not line.strip(BLANKS):
+        if len(fields) < 2 and labelled and not fields[0].strip(BLANKS):
             problem, remedy = "a blank line", "delete it, or write the tab of a pair of empty texts"
             repairs.add("blank lines", source.name, number, problem=problem, reading="left out", remedy=remedy)
             continue
