@@ -13,10 +13,11 @@ from seriatim.cli.main import main
 from seriatim.core.errors import InputError
 from seriatim.data import paths, pipes
 from seriatim.data.paths import check_named_by_run
-from seriatim.data.readers import find_sources
+from seriatim.data.readers import LABELLED_SUFFIXES, PAIRED_SUFFIXES, TAGGED_SUFFIXES, TEXT_SUFFIXES, find_sources
 from seriatim.inspection.mistakes import mistakes_section
 from seriatim.inspection.subject import prepare
 from seriatim.runs.ensembles import interpolate
+from seriatim.storage.disk_cache import cached
 from seriatim.training.task_view import NotOfferedError
 
 from ..conftest import small_config
@@ -57,6 +58,97 @@ def test_a_folder_of_tables_is_read(tmp_path: Path, capsys) -> None:
         (tmp_path / name).write_text(f"label{separator}text\nx{separator}one\ny{separator}two\n")
     assert main(["check", "classify", "--data", str(tmp_path)]) == 0
     assert "x 2 y 2" in capsys.readouterr().out
+
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+ALL_SUFFIXES = dict.fromkeys((*TEXT_SUFFIXES, *LABELLED_SUFFIXES, *PAIRED_SUFFIXES, *TAGGED_SUFFIXES))
+
+
+@pytest.fixture
+def mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of texts in which a run, a comparison and two caches lie, with files of every kind that is read."""
+    folder = tmp_path / "data"
+    monkeypatch.setenv("SERIATIM_CACHE", str(folder / "deep" / "cache"))
+    shutil.copytree(GOLDEN / "lm-gru", folder / "a run")
+    (folder / "a run" / ".seriatim.files").write_text('{"format": "seriatim files 1", "kind": "run", "files": []}')
+    shutil.copytree(GOLDEN / "lm-gru", folder / "deep" / "old run")
+    (folder / "compared" / "runs").mkdir(parents=True)
+    (folder / "compared" / "comparison.yaml").write_text("format: seriatim comparison 1\n")
+    monkeypatch.setenv("SERIATIM_CACHE", str(folder / "other cache"))
+    cached("entry", lambda entry: (entry / "some.txt").write_text("text\n"))
+    monkeypatch.setenv("SERIATIM_CACHE", str(folder / "deep" / "cache"))
+    cached("entry", lambda entry: (entry / "some.txt").write_text("text\n"))
+    for place in ("", "deep", "a run/mine", "compared/runs", "deep/cache", "deep/texts"):
+        (folder / place).mkdir(exist_ok=True)
+        for suffix in ALL_SUFFIXES:
+            (folder / place / f"text{suffix}").write_text("text\n")
+    return folder
+
+
+@pytest.mark.parametrize("suffixes", [TEXT_SUFFIXES, LABELLED_SUFFIXES, PAIRED_SUFFIXES, TAGGED_SUFFIXES])
+@pytest.mark.filterwarnings("ignore:.*not named")
+def test_folders_that_seriatim_wrote_are_no_data(mixed: Path, suffixes: tuple[str, ...]) -> None:
+    with pytest.warns(UserWarning, match="5 runs, comparisons or caches were left out: .*a run and 4 more"):
+        found = find_sources(str(mixed), suffixes=suffixes)
+    places = [Path(source.name).parent.relative_to(mixed).as_posix() for source in found]
+    assert sorted(places) == sorted(len(suffixes) * [".", "deep", "deep/texts"])
+
+
+def test_wildcards_do_not_lead_into_them(mixed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(mixed)
+    for spec in ("**/*.txt", f"{mixed}/**/*.txt"):
+        with pytest.warns(UserWarning, match="4 runs, comparisons or caches were left out"):
+            found = find_sources(spec)
+        assert {Path(source.name).absolute().parent.name for source in found} == {"data", "deep", "texts"}
+    with pytest.raises(InputError, match=r"no file matches .*left out: a run\)"):
+        find_sources("*run*/*.md")
+
+
+@pytest.mark.filterwarnings("ignore:.*not named")
+def test_what_is_named_is_read_wherever_it_lies(mixed: Path) -> None:
+    for spec in (
+        "a run/README.md",
+        "a run/mine",
+        "a run/*.md",
+        "compared/runs/*.txt",
+        "deep/cache/entry",
+    ):
+        assert find_sources(str(mixed / spec), suffixes=(".md", ".txt"))
+
+
+@pytest.mark.filterwarnings("ignore:.*not named")
+def test_of_a_run_that_is_named_the_files_of_the_user_are_read(mixed: Path) -> None:
+    run = mixed / "deep" / "old run"
+    with pytest.raises(InputError, match=r"no files to read in this folder .*left out"):
+        find_sources(str(run))
+    (run / "notes.txt").write_text("text\n")
+    with pytest.warns(UserWarning, match="1 run, comparison or cache were left out"):
+        (found,) = find_sources(str(run))
+    assert Path(found.name).name == "notes.txt"
+
+
+def test_a_folder_that_only_looks_alike_is_data(tmp_path: Path) -> None:
+    for name, text in {"config.yaml": "lr: 1\n", "tokenizer.json": "{}", "checksums.json": '{"a": "f00d"}'}.items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "a.txt").write_text("text\n")
+    with pytest.warns(UserWarning, match="3 files were not read"):
+        assert len(find_sources(str(tmp_path))) == 1
+
+
+@pytest.mark.parametrize("descriptor", [1, 2])
+def test_what_the_output_is_written_to_is_not_read(descriptor: int, tmp_path: Path, capfd) -> None:
+    (tmp_path / "a.txt").write_text("text\n")
+    before = os.dup(descriptor)
+    try:
+        with (tmp_path / "log.txt").open("a") as log:
+            os.dup2(log.fileno(), descriptor)
+            for spec in (tmp_path, tmp_path / "*.txt", tmp_path / "log.txt"):
+                with pytest.raises(InputError, match=r"log\.txt: is read, and the output"):
+                    find_sources(str(spec))
+            assert len(find_sources(str(tmp_path / "a.txt"))) == 1
+    finally:
+        os.dup2(before, descriptor)
+        os.close(before)
 
 
 @pytest.mark.parametrize("device", ["/dev/zero", "/dev/urandom", "/dev/full"])

@@ -84,7 +84,8 @@ class Runner:
         with suppress(OSError, ValueError, KeyError, TypeError):
             results = read_json(self.folder / "results.json", max_bytes=MAX_BYTES, remedy="remove it")
             before = float(results["seconds"])
-        record(self.folder, COMPARISON, "comparison.yaml", "runs", "trials", "rows", "results.json")
+        trials = ["trials"] if self.plan.tune else []
+        record(self.folder, COMPARISON, "comparison.yaml", "runs", *trials, "rows", "results.json")
         write_whole(self.folder / "comparison.yaml", self.plan.to_yaml())
         self._plan_trainings()
         self.reporter.begin(self.plan, self.progress)

@@ -54,7 +54,7 @@ class Form(NamedTuple):
     folders: dict[str, "Form"]
 
 
-_TENSORS, _ANY = b"seriatim", Form("", "", {"*": b""}, {})
+_ANY = Form("", "", {"*": b""}, {})
 _ANY.folders["*"] = _ANY
 _CHECKPOINT = Form("", "", {"*.safetensors": b"", "progress.json": b"", "manifest.json": b"", f"*{PARTIAL}": b""}, {})
 RUN = Form(
@@ -65,7 +65,7 @@ RUN = Form(
         "code.json": b"seriatim code",
         **dict.fromkeys(("tokenizer.json", "target.json", "characters.json"), b'"seriatim"'),
         "labels.json": b"[",
-        "model.safetensors": _TENSORS,
+        "model.safetensors": b"seriatim",
         "metrics.jsonl": b'"kind"',
         "summary.json": b'"task"',
         CARD: CARD_MARK.encode(),
@@ -83,11 +83,11 @@ _RUNS = Form("", "", {}, {"*": RUN})
 COMPARISON = Form(
     "comparison",
     "comparison.yaml",
-    {"comparison.yaml": b"seriatim comparison", "results.json": b'"rows"', "report.html": PAGE_MARK},
+    {"comparison.yaml": b"seriatim comparison", "results.json": b"seriatim comparison", "report.html": PAGE_MARK},
     {
         "runs": _RUNS,
         "trials": _RUNS._replace(files={"*.json": b'"learning_rate"', f"*{PARTIAL}": b""}),
-        "rows": Form("", "", {"*.json": b'"layer"', "*.safetensors": _TENSORS, f"*{PARTIAL}": b""}, {}),
+        "rows": Form("", "", {"*.json": b'"parameters"', "*.safetensors": b'"sha256"', f"*{PARTIAL}": b""}, {}),
     },
 )
 OWN = (LIST, LOCK, SESSION, STAGE, DECIDED)
@@ -190,7 +190,8 @@ def refuse_strangers(folder: Path, form: Form) -> None:
 def clear(folder: Path, form: Form, keep: Collection[str] = ()) -> None:
     """Remove what Seriatim wrote into a folder, but for its lock, and for what its links lead to."""
     names = _names(folder, form)
-    for path in sorted(_entries(folder), key=lambda path: path.name == LIST):  # the list, by which the rest is known
+    last = (form.first, LIST)  # by which the rest is known
+    for path in sorted(_entries(folder), key=lambda path: last.index(path.name) if path.name in last else -1):
         if path.name in (LOCK, SESSION, *keep) or not _is_ours(path, form, names):
             continue
         inner = _find(form.folders, path.name)
@@ -230,8 +231,9 @@ def begin(folder: Path, form: Form, is_kept: Callable[[Path], bool]) -> Path:
     """
     recover(folder)
     place = folder / STAGE if is_kept(folder) else folder
-    if place != folder and place.is_symlink():  # nothing of ours
-        place.unlink()
+    for path in (folder / STAGE, folder / DECIDED):
+        if not _is_folder(path):  # a link or a file, which is not ours
+            path.unlink(missing_ok=True)
     place.mkdir(exist_ok=True)
     clear(place, form)
     record(place, form)
