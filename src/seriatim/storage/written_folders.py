@@ -243,7 +243,7 @@ def begin(folder: Path, form: Form, is_kept: Callable[[Path], bool]) -> Path:
 def settle(place: Path) -> Path:
     """Let what was written into a stage take the place of what is around it, and return its new folder.
 
-    The folder around it is locked. Any other ``place`` is returned as it is.
+    The folder around it is locked. Another ``place`` is returned as it is.
     """
     folder = outer(place)
     if folder != place:
