@@ -17,6 +17,7 @@ import pytest
 from seriatim.cli.main import main
 
 from ..exhaustive import parameters
+from ..golden.answers import GOLDEN
 
 RUN = [sys.executable, "-m", "seriatim", "serve"]
 
@@ -75,6 +76,21 @@ def test_a_second_signal_ends_the_server_at_once(runs) -> None:
         assert process.wait(10) is not None
         assert "Traceback" not in process.stderr.read()
         thread.join(20)
+
+
+@pytest.mark.parametrize("sink", ["a full disk", "a closed pipe"])
+def test_an_address_that_cannot_be_printed_ends_the_server(sink: str, monkeypatch, capfd) -> None:
+    """As with any other verb: one line, or none where the reader is gone."""
+    read, write = os.pipe()
+    os.close(read)
+    number = os.open("/dev/full", os.O_WRONLY) if sink == "a full disk" else os.dup(write)
+    os.close(write)
+    with os.fdopen(number, "w") as stream:
+        monkeypatch.setattr("sys.stdout", stream)
+        code = main(["serve", str(GOLDEN / "lm-ngram"), "--port", "0"])
+    errors = capfd.readouterr().err
+    assert (code, errors.count("\n")) == ((1, 1) if sink == "a full disk" else (0, 0))
+    assert sink == "a closed pipe" or "standard output: No space left" in errors
 
 
 def _suppressed(function, *arguments: object, **settings: object) -> None:

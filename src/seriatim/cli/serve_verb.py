@@ -91,8 +91,11 @@ def _serve(service: "Service", rules: "AccessRules", listening: socket.socket, o
     service.start()
     line = printable(f"serving {', '.join(service.models)} at {address}")
     settings = ServerSettings(shutdown_seconds=options.shutdown_seconds)
-    serve_app(application, [listening], settings, when_ready=lambda: print(line, flush=True))
-    if not service.stop(0.0):  # Python cannot end while a thread computes
+    try:
+        serve_app(application, [listening], settings, when_ready=lambda: print(line, flush=True))
+    finally:
+        has_ended = service.stop(0.0)
+    if not has_ended:  # Python cannot end while a thread computes
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)

@@ -129,6 +129,8 @@ async def serve_async(
     """Serve an ASGI application as `serve_app` does, in the running event loop."""
     server = LimitedServer(app, settings or ServerSettings(), when_ready)
     await server.serve(list(sockets))
+    if server.failure is not None:
+        raise server.failure
     return server.graceful
 
 
@@ -138,6 +140,7 @@ class LimitedServer(uvicorn.Server):
     def __init__(self, app: ASGIApp, settings: ServerSettings, when_ready: Callable[[], None] | None = None) -> None:
         self.settings, self.when_ready = settings, when_ready
         self.graceful = True
+        self.failure: Exception | None = None  # of ``when_ready``
         self.limits = ConnectionLimits(
             connection_limit(settings.max_connections),
             settings.header_seconds,
@@ -175,7 +178,10 @@ class LimitedServer(uvicorn.Server):
         for listener in sockets or []:
             listener.listen(BACKLOG)  # asyncio uses one number for its batches and for the system's queue
         if self.when_ready is not None:
-            self.when_ready()
+            try:
+                self.when_ready()
+            except Exception as error:  # raised after the shutdown: here, the application would report it, too
+                self.failure, self.should_exit = error, True
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Begin the shutdown, or end it at the second signal.
