@@ -31,35 +31,29 @@ INLINE real dot(const real* a, const real* b, count_t n) {
   count_t j = 0;
   for (; j + 4 * LANES <= n; j += 4 * LANES)
 #pragma omp simd
-    for (count_t l = 0; l < 4 * LANES; ++l) parts[l] += a[j + l] * b[j + l];
+    for (count_t l = 0; l < 4 * LANES; ++l) parts[l] = multiply_add(a[j + l], b[j + l], parts[l]);
   for (; j + LANES <= n; j += LANES)
 #pragma omp simd
-    for (count_t l = 0; l < LANES; ++l) parts[l] += a[j + l] * b[j + l];
+    for (count_t l = 0; l < LANES; ++l) parts[l] = multiply_add(a[j + l], b[j + l], parts[l]);
   for (count_t l = 0; l < 4 * LANES; ++l) sum += parts[l];
-  for (; j < n; ++j) sum += a[j] * b[j];
+  for (; j < n; ++j) sum = multiply_add(a[j], b[j], sum);
   return sum;
 }
 
 INLINE void add_multiple(real factor, const real* from, count_t n, real* to) {
 #pragma omp simd
-  for (count_t j = 0; j < n; ++j) to[j] += factor * from[j];
+  for (count_t j = 0; j < n; ++j) to[j] = multiply_add(factor, from[j], to[j]);
 }
 
 INLINE real additive(const real* query, const real* key, const real* vector, count_t n) {
-  real sum = 0;
-#pragma omp simd reduction(+ : sum)
-  for (count_t j = 0; j < n; ++j) sum += vector[j] * f_tanh(query[j] + key[j]);
-  return sum;
+  return reduce(n, real(0), f_add, [&](count_t j) INLINED { return vector[j] * f_tanh(query[j] + key[j]); });
 }
 
 INLINE void softmax(real* scores, count_t n) {
-  real largest = -real(INFINITY), sum = 0;
-  for (count_t j = 0; j < n; ++j) largest = scores[j] > largest ? scores[j] : largest;
+  const real largest = reduce(n, -real(INFINITY), f_maximum, [&](count_t j) INLINED { return scores[j]; });
 #pragma omp simd
   for (count_t j = 0; j < n; ++j) scores[j] = f_exp(scores[j] - largest);
-#pragma omp simd reduction(+ : sum)
-  for (count_t j = 0; j < n; ++j) sum += scores[j];
-  const real factor = real(1) / sum;
+  const real factor = real(1) / reduce(n, real(0), f_add, [&](count_t j) INLINED { return scores[j]; });
   for (count_t j = 0; j < n; ++j) scores[j] *= factor;
 }
 

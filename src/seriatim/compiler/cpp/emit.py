@@ -260,20 +260,22 @@ class _Body:
             ends.append(f"          {columns.pointer(self.emitter.at(store.place, 'b'))}[j] {operator} {value};")
         size = self.emitter.size(width)
         low, high = ("0", size) if self.emitter.width is None else (f"share.first({size})", f"share.last({size})")
-        return columns.text(low, high, ends, "simd")
+        bounds = f"        const count_t first = {low}, last = {high};"
+        head = "        for (count_t j = first; j < last; ++j) {"
+        return columns.text([bounds, "        #pragma omp simd", head], ends, "        }")
 
     def reduction(self, value: Node) -> str:
         """Emit a loop over the features of a row, and return the name of its result."""
         name = self.names[value] = f"s{next(self.numbers)}"
-        is_sum = value.op == "sum"
+        join, neutral = ("f_add", "real(0)") if value.op == "sum" else ("f_maximum", "-real(INFINITY)")
         loops = []
         for _, piece in pieces(value.args[0]):
             columns = _Columns(self)
-            result = columns.value(piece)
-            update = f"{name} += {result};" if is_sum else f"{name} = {name} > {result} ? {name} : {result};"
-            pragma = f"simd reduction({'+' if is_sum else 'max'}:{name})"
-            loops.append(columns.text("0", self.emitter.size(piece.width), [f"          {update}"], pragma))
-        self.lines.append(f"        real {name} = {'0' if is_sum else '-real(INFINITY)'};")
+            ends = [f"          return {columns.value(piece)};"]
+            size = self.emitter.size(piece.width)
+            head = f"        {name} = {join}({name}, reduce({size}, {neutral}, {join}, [&](count_t j) INLINED {{"
+            loops.append(columns.text([head], ends, "        }));"))
+        self.lines.append(f"        real {name} = {neutral};")
         self.lines.extend(loops)
         return name
 
@@ -287,12 +289,9 @@ class _Columns:
         self.lines: list[str] = []
         self.pointers: dict[str, str] = {}
 
-    def text(self, low: str, high: str, ends: list[str], pragma: str) -> str:
+    def text(self, head: list[str], ends: list[str], tail: str) -> str:
         declarations = [f"        real* const {name} = {address};" for address, name in self.pointers.items()]
-        bounds = f"        const count_t first = {low}, last = {high};"
-        head = "        for (count_t j = first; j < last; ++j) {"
-        opening = ["        {", *declarations, bounds, f"        #pragma omp {pragma}", head]
-        return "\n".join([*opening, *self.lines, *ends, "        }", "        }"])
+        return "\n".join(["        {", *declarations, *head, *self.lines, *ends, tail, "        }"])
 
     def pointer(self, address: str) -> str:
         return self.pointers.setdefault(address, f"r{len(self.pointers)}")

@@ -7,8 +7,10 @@
 #include <cstdint>
 #include <cstring>
 #include <thread>
-#if defined(__AVX2__)
-#include <immintrin.h>  // GCC widens vectors of bytes one element after another
+#if defined(__AVX__)
+#include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 #ifdef _OPENMP
 #include <omp.h>
@@ -29,7 +31,8 @@ static inline int omp_get_num_threads() { return 1; }
 #endif
 typedef int64_t count_t;
 #define SECOND_CACHE 1500000  // bytes of the second-level cache that one thread can use
-#define INLINE static inline __attribute__((always_inline))
+#define INLINED __attribute__((always_inline))
+#define INLINE static inline INLINED
 
 constexpr count_t LANES = VECTOR_BYTES / sizeof(real);
 constexpr count_t PANEL = 3 * LANES;
@@ -55,7 +58,7 @@ INLINE vec load_packed(const half_t* p) {
 }
 INLINE vec load_packed(const byte_t* p) {
   integer_vec integers;
-#if defined(__AVX512F__)
+#if defined(__AVX512F__)  // GCC widens vectors of bytes one element after another
   const auto wide = _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i*)p));
   if (LANES == 16) return std::memcpy(&integers, &wide, sizeof integers), __builtin_convertvector(integers, vec);
 #endif
@@ -77,6 +80,40 @@ INLINE void narrow(real x, half_t* to) {  // rounds to the nearest, ties to even
 
 INLINE vec load(const real* p) { vec v; std::memcpy(&v, p, sizeof v); return v; }
 INLINE void store(real* p, vec v) { std::memcpy(p, &v, sizeof v); }
+INLINE vec in_register(vec v) {  // for several uses: GCC would read it from memory again for each, at half the speed
+#if defined(__x86_64__)
+  asm("" : "+v"(v));
+#endif
+  return v;
+}
+
+// ---- a * b + c, rounded once if the processor can
+//
+// The compiler must not decide what is fused (-ffp-contract=off): it fuses in some loops and not in others, depending on
+// the processor, so that a row of a batch would have other bits than the same row alone. With multiply_add every element
+// is computed by the same operations, in every tile, in vectors and in what remains of them.
+
+#if defined(__AVX512F__)
+INLINE __m512 fused(__m512 a, __m512 b, __m512 c) { return _mm512_fmadd_ps(a, b, c); }
+INLINE __m512d fused(__m512d a, __m512d b, __m512d c) { return _mm512_fmadd_pd(a, b, c); }
+#elif defined(__FMA__)
+INLINE __m256 fused(__m256 a, __m256 b, __m256 c) { return _mm256_fmadd_ps(a, b, c); }
+INLINE __m256d fused(__m256d a, __m256d b, __m256d c) { return _mm256_fmadd_pd(a, b, c); }
+#elif defined(__aarch64__)
+INLINE float32x4_t fused(float32x4_t a, float32x4_t b, float32x4_t c) { return vfmaq_f32(c, a, b); }
+INLINE float64x2_t fused(float64x2_t a, float64x2_t b, float64x2_t c) { return vfmaq_f64(c, a, b); }
+#else
+#define ROUNDED_TWICE
+INLINE vec fused(vec a, vec b, vec c) { return a * b + c; }
+#endif
+INLINE vec multiply_add(real a, vec b, vec c) { return fused(a - vec{}, b, c); }
+INLINE real multiply_add(real a, real b, real c) {
+#ifdef ROUNDED_TWICE
+  return a * b + c;
+#else
+  return std::fma(a, b, c);
+#endif
+}
 
 // ---- functions of one value; all of them propagate NaN
 
@@ -105,13 +142,13 @@ constexpr real inverse_factorial(int k) { return k < 2 ? real(1) : inverse_facto
 template <int K> INLINE real taylor(real r, real sum) {
   constexpr real coefficient = inverse_factorial(K);
   if constexpr (K == 0) return sum;
-  else return taylor<K - 1>(r, sum * r + coefficient);
+  else return taylor<K - 1>(r, multiply_add(sum, r, coefficient));
 }
 
 // x = n ln 2 + r with |r| <= ln(2)/2; returns e^r - 1 by its Taylor series and 2^(n-1)
 INLINE real reduced(real x, real* half_scale) {
-  real shifted = x * real(1.4426950408889634) + F::magic, n = shifted - F::magic;
-  real r = x - n * F::ln2_high - n * F::ln2_low;
+  real shifted = multiply_add(x, real(1.4426950408889634), F::magic), n = shifted - F::magic;
+  real r = multiply_add(-n, F::ln2_low, multiply_add(-n, F::ln2_high, x));
   *half_scale = from_bits((bits_of(shifted) + (F::exponent_bias - 1)) << F::mantissa);
   return taylor<F::exponential_terms>(r, real(0)) * r;
 }
@@ -119,13 +156,13 @@ INLINE real f_expm1(real x) {
   real clamped = x > F::highest ? F::highest : x, half;
   clamped = clamped < F::lowest ? F::lowest : clamped;
   real e = reduced(clamped, &half);
-  return (e * half + (half - real(0.5))) * real(2);
+  return multiply_add(e, half, half - real(0.5)) * real(2);
 }
 INLINE real f_exp(real x) {
   real clamped = x > F::highest ? F::highest : x, half;
   clamped = clamped < F::lowest ? F::lowest : clamped;
-  real e = (reduced(clamped, &half) * half + half) * real(2);
-  return x < F::lowest ? real(0) : e;
+  real e = reduced(clamped, &half);
+  return x < F::lowest ? real(0) : multiply_add(e, half, half) * real(2);
 }
 INLINE real f_sigmoid(real x) { return real(1) / (real(1) + f_exp(-x)); }
 INLINE real f_tanh(real x) {
@@ -139,7 +176,7 @@ INLINE real f_log(real x) {
   real f = from_bits(bits_of(x) - (n << F::mantissa)), s = (f - real(1)) / (f + real(1)), q = s * s, sum = 0;
 #pragma GCC unroll 16
   for (int k = F::logarithm_terms; k > 0; --k) sum = (sum + real(1) / real(2 * k + 1)) * q;
-  real result = real(n) * real(0.69314718055994531) + real(2) * (s + s * sum);
+  real result = multiply_add(real(n), real(0.69314718055994531), real(2) * multiply_add(s, sum, s));
   result = x == real(0) ? -real(INFINITY) : result;
   return x >= real(0) ? (x < real(INFINITY) ? result : x) : real(NAN);
 }
@@ -159,6 +196,21 @@ INLINE real f_sign(real x) { return x > real(0) ? real(1) : (x < real(0) ? real(
 INLINE real f_power(real x, real y) { return std::pow(x, y); }
 INLINE real f_maximum(real a, real b) { return a > b ? a : (b == b ? (a == a ? b : a) : b); }
 INLINE real f_minimum(real a, real b) { return a < b ? a : (b == b ? (a == a ? b : a) : b); }
+INLINE real f_add(real a, real b) { return a + b; }
+
+// The values 0 ... n - 1, joined by f_add or f_maximum in an order that depends on n alone; `neutral` changes no value.
+template <typename J, typename V>
+INLINE real reduce(count_t n, real neutral, J join, V value) {
+  real parts[LANES], result = neutral;
+  count_t j = 0;
+  for (count_t k = 0; k < LANES; ++k) parts[k] = neutral;
+  for (; j + LANES <= n; j += LANES)
+#pragma omp simd
+    for (count_t k = 0; k < LANES; ++k) parts[k] = join(parts[k], value(j + k));
+  for (count_t k = 0; k < LANES; ++k) result = join(result, parts[k]);
+  for (; j < n; ++j) result = join(result, value(j));
+  return result;
+}
 
 // ---- the share of one thread
 
@@ -222,25 +274,27 @@ static void pack(const S* matrix, count_t row, count_t column, count_t depth, co
   }
 }
 
-// While a panel is used, LINES cache lines of each row from `ahead` on are prefetched into the second-level cache: a large
-// matrix does not fit into it and is read from memory at every step.
-template <int ROWS, int VECTORS, bool ADD, int LINES, typename P>
+// Rows times one panel of some vectors, or several. Meanwhile LINES cache lines of each row from `ahead` on are prefetched
+// into the second-level cache: a large matrix does not fit into it and is read from memory at every step.
+template <int ROWS, int VECTORS, bool ADD, int LINES, int PANELS = 1, typename P>
 INLINE void tile(const real* __restrict a, count_t a_row, const P* __restrict b, real* __restrict c, count_t c_row,
                  count_t depth, const P* ahead) {
-  vec sum[ROWS][VECTORS];
+  constexpr int WIDTH = PANELS * VECTORS;
+  vec sum[ROWS][WIDTH];
   for (int r = 0; r < ROWS; ++r)
-    for (int v = 0; v < VECTORS; ++v) sum[r][v] = ADD ? load(c + r * c_row + v * LANES) : vec{};
+    for (int v = 0; v < WIDTH; ++v) sum[r][v] = ADD ? load(c + r * c_row + v * LANES) : vec{};
   for (count_t k = 0; k < depth; ++k) {
-    vec column[VECTORS];
+    vec column[WIDTH];
     for (int i = 0; i < LINES; ++i) __builtin_prefetch(ahead + (i * depth + k) * LANES, 0, 2);
-    for (int v = 0; v < VECTORS; ++v) column[v] = load_packed(b + (k * VECTORS + v) * LANES);
+    for (int v = 0; v < WIDTH; ++v)
+      column[v] = in_register(load_packed(b + ((v / VECTORS * depth + k) * VECTORS + v % VECTORS) * LANES));
     for (int r = 0; r < ROWS; ++r) {
       real row = a[r * a_row + k];
-      for (int v = 0; v < VECTORS; ++v) sum[r][v] += row * column[v];
+      for (int v = 0; v < WIDTH; ++v) sum[r][v] = multiply_add(row, column[v], sum[r][v]);
     }
   }
   for (int r = 0; r < ROWS; ++r)
-    for (int v = 0; v < VECTORS; ++v) store(c + r * c_row + v * LANES, sum[r][v]);
+    for (int v = 0; v < WIDTH; ++v) store(c + r * c_row + v * LANES, sum[r][v]);
 }
 
 template <int ROWS, int VECTORS, bool ADD, typename P>
@@ -280,6 +334,10 @@ static void partial(count_t rows, const real* a, count_t a_row, const P* b, real
 template <bool ADD, typename P>
 static void product(count_t rows, const real* a, count_t a_row, const P* packed, real* c, count_t c_row, count_t depth,
                     count_t columns, bool far) {
+  // a row with a single panel would wait for each sum before it adds to it again
+  for (; rows == 1 && columns >= 2 * PANEL; columns -= 2 * PANEL, c += 2 * PANEL, packed += 2 * PANEL * depth)
+    if (far) tile<1, 3, ADD, 2, 2>(a, a_row, packed, c, c_row, depth, packed + 2 * PANEL * depth);
+    else tile<1, 3, ADD, 0, 2>(a, a_row, packed, c, c_row, depth, packed);
   for (; columns >= PANEL; columns -= PANEL, c += PANEL, packed += PANEL * depth)
     tiles<TILE_ROWS, 3, ADD>(rows, a, a_row, packed, c, c_row, depth, far);
   if (columns <= 0) return;

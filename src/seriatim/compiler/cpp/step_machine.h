@@ -99,7 +99,7 @@ static void choose(const Line& l) {
 
 // Combines a line with the result: with one element of it, or with each.
 template <typename F>
-INLINE void reduce_line(const Line& l, F f) {
+INLINE void reduce_line(const Line& l, real neutral, F f) {
   if (l.w) {
     if (l.s == 1 && l.w == 1) {
 #pragma omp simd
@@ -110,22 +110,13 @@ INLINE void reduce_line(const Line& l, F f) {
     }
     return;
   }
-  real result = l.to[0];
-  count_t j = 0;
-  if (l.s == 1 && l.n >= 2 * LANES) {
-    real parts[LANES];
-    for (count_t k = 0; k < LANES; ++k) parts[k] = l.a[k];
-    for (j = LANES; j + LANES <= l.n; j += LANES)
-#pragma omp simd
-      for (count_t k = 0; k < LANES; ++k) parts[k] = f(parts[k], l.a[j + k]);
-    for (count_t k = 0; k < LANES; ++k) result = f(result, parts[k]);
-  }
-  for (; j < l.n; ++j) result = f(result, l.a[j * l.s]);
-  l.to[0] = result;
+  if (l.s == 1) l.to[0] = f(l.to[0], reduce(l.n, neutral, f, [&](count_t j) INLINED { return l.a[j]; }));
+  else
+    for (count_t j = 0; j < l.n; ++j) l.to[0] = f(l.to[0], l.a[j * l.s]);
 }
 
 // Reduces dimensions along which the result does not move; the result begins as `start`.
-static void reduce(const Instruction& i, const Call& call, const Part& part, real start, void (*compute)(const Line&)) {
+static void reduce_lines(const Instruction& i, const Call& call, const Part& part, real start, void (*compute)(const Line&)) {
   const count_t* step = i.to.step;
   for (count_t r = part.first_row; r < part.last_row; ++r)
     for (count_t x = part.first; x < (step[0] ? part.last : part.first + 1); ++x)
@@ -306,9 +297,9 @@ static void compute(const Instruction& i, const Call& call, const Part& part, re
     STEP_MAPS
     case CHOOSE: return lines(i, call, part, choose);
     case SUM:
-      return reduce(i, call, part, real(0), [](const Line& l) { reduce_line(l, [](real a, real b) { return a + b; }); });
+      return reduce_lines(i, call, part, real(0), [](const Line& l) { reduce_line(l, real(0), f_add); });
     case AMAX:
-      return reduce(i, call, part, -real(INFINITY), [](const Line& l) { reduce_line(l, f_maximum); });
+      return reduce_lines(i, call, part, -real(INFINITY), [](const Line& l) { reduce_line(l, -real(INFINITY), f_maximum); });
     case GATHER: return gather(i, call, part);
     case COUNT_ON: return count_on(i, call, part);
     case ROTATE: return rotate(i, call, part);

@@ -18,7 +18,7 @@ from pathlib import Path
 from ...storage.disk_cache import cached, named_folder
 
 HEADERS = sorted(Path(__file__).parent.glob("*.h"))
-OPTIONS = ("-std=c++17", "-O3", "-fPIC", "-shared", "-w", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math")
+OPTIONS = ("-std=c++17", "-O3", "-fPIC", "-shared", "-w", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math")
 CHOICES = (("-march=native", "-fopenmp"), ("-mcpu=native", "-fopenmp"), ("-march=native",), ())
 """Options that some compilers do not support: the first choice that works is used."""
 
