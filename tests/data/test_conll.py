@@ -9,6 +9,7 @@ import pytest
 from seriatim.core.errors import InputError
 from seriatim.data.conll import Sentence, read_sentences, read_untagged, write
 from seriatim.data.readers import find_sources
+from seriatim.data.repairs import Repairs
 from seriatim.data.tag_sets import to_bio
 
 CONLLU = """# newdoc id = one
@@ -164,7 +165,7 @@ def test_sentences_may_come_without_tags(tmp_path: Path, text: str, column: str 
         assert sentence.tags == ["_", "_"]
 
 
-WORD = "1\ta\ta\tNOUN\tN\t_\t0\troot\t_\t_"
+WORD, RANGE = "1\ta\ta\tNOUN\tN\t_\t0\troot\t_\t_", "\t_" * 8
 
 
 @pytest.mark.parametrize(
@@ -179,6 +180,12 @@ WORD = "1\ta\ta\tNOUN\tN\t_\t0\troot\t_\t_"
         (f"x{WORD[1:]}\n", "a.conllu:1: 'x' is not the id of a word"),
         (f"{WORD}\n\n# one\n# two\n\n{WORD}\n", "a.conllu:3: comments without a word"),
         (f"{WORD}\n\n# one\n", "a.conllu:3: comments without a word"),
+        (f"{WORD}\n2-3\tbc{RANGE}\n2{WORD[1:]}\n\n{WORD}\n", "a.conllu:2: 2-3 without the word 3"),
+        (f"1-2\tbc{RANGE}\n{WORD}\n", "a.conllu:1: 1-2 without the word 2"),
+        (f"{WORD}\n\n{WORD}\n9-99\tbc{RANGE}\n", "a.conllu:4: 9-99 without the word 99"),
+        (f"{WORD}\n2.1\tbc{RANGE}\n", "a.conllu:2: 2.1 without the word 2"),
+        (f"2-1\tbc{RANGE}\n{WORD}\n2{WORD[1:]}\n", "a.conllu:1: 2-1 is no range"),
+        (f"1-{'9' * 5000}\tbc{RANGE}\n{WORD}\n", "a.conllu:1: 1-9+ without the word"),
         (WORD.replace("a\ta", "\ta"), "a.conllu:1: an empty word"),
         (WORD.replace("NOUN", ""), "a.conllu:1: an empty column upos"),
         (WORD.replace("NOUN", "_"), "a.conllu:1: no tag in column upos"),
@@ -232,6 +239,42 @@ def test_columns_that_are_wrong_are_named(tmp_path: Path, text: str, message: st
 def test_options_that_are_not_there_are_refused(tmp_path: Path, options: dict[str, str], message: str) -> None:
     with pytest.raises(InputError, match=message):
         sentences(written(tmp_path, WORD, "a.conllu"), **options)
+
+
+COMMENTED = {
+    "spaces": ["# newdoc id = 1", "#a NN O", "b NN O", "", "# NN O", "c VB B-X", "", "# sent = 2", "# x y z", "d NN O"],
+    "tabs": ["# newdoc", "#a\tNN\tO", "b\tNN\tO", "", "#\tNN\tO", "", "# x\tb\tc", "# text = d", "d\tNN\tO"],
+    "no tags": ["# newdoc id", "#a", "b", "", "#", "", "# sent", "d"],
+    "hashtags alone": ["#a O", "", "#b O", "", "#c B-X"],
+    "between documents": ["# 1", "", "-DOCSTART- -X- O", "", "# two", "a B-X", "# O", "#b O", "", "# the", "#end"],
+}
+
+
+@pytest.mark.parametrize("name", COMMENTED)
+@pytest.mark.parametrize("labelled", [True, False])
+def test_comments_of_columns_are_told_from_words(tmp_path: Path, name: str, labelled: bool) -> None:
+    """They are kept where they are, and words that begin with # stay words, wherever they are in the file."""
+    lines, repairs = COMMENTED[name], Repairs()
+    if labelled and name == "no tags":
+        return
+    spec = written(tmp_path, "".join(f"{line}\n" for line in lines))
+    found = sentences(spec, labelled=labelled, labels=["B-X", "I-X", "O"], repairs=repairs)
+    comments = [line for line in lines if line.startswith("# ") and line not in ("# NN O", "# O")]
+    comments += ["#end"] if "#end" in lines else []
+    assert sum(repair.count for repair in repairs) == len(comments)
+    words = [line for line in lines if line and line not in comments and "DOC" not in line]
+    assert [word for one in found for word in one.words] == [
+        line.split("\t" if "\t" in line else " ")[0] for line in words
+    ]
+    if not labelled:
+        assert (
+            rewritten([one._replace(column=99) if name == "no tags" else one for one in found]).split("\n")[0]
+            == lines[0]
+        )
+        assert [line for one in found for line in one.lines] == lines
+    if comments:
+        with pytest.raises(InputError, match=rf":{lines.index(comments[0]) + 1}: "):
+            sentences(spec, labelled=labelled, labels=["B-X", "I-X", "O"])
 
 
 def test_iob1_becomes_bio(tmp_path: Path) -> None:

@@ -168,6 +168,29 @@ def test_f1_is_of_the_summed_counts() -> None:
     assert paired(measures[1]["f1"].statistics, measures[0]["f1"].statistics, measures[0]["f1"].compute).p_value < 0.01
 
 
+@pytest.mark.parametrize(
+    ("truth", "found", "counts"),
+    [
+        ("B I O B O", "B I O B O", (2, 2, 2)),
+        ("B I O B O", "B O O B I", (0, 2, 2)),
+        ("B I B I O", "B I I I O", (0, 1, 2)),
+        ("O I I O I", "O B I O B", (2, 2, 2)),  # as IOB1
+        ("B E O S O", "B E O S S", (2, 3, 2)),  # IOBES
+        ("B M E S O", "B M M S O", (2, 2, 2)),  # BMES: the first chunk of the answer ends where S begins
+        ("B-X E-X O S-Y O", "B-X I-X O B-Y O", (2, 2, 2)),
+        ("B-X L-X O U-Y O", "B-X L-X O U-X O", (1, 2, 2)),  # BILOU
+        ("B-X I-X O PER O", "B-X I-X O B-X O", (1, 2, 1)),  # an odd tag
+    ],
+)
+def test_chunks_of_every_scheme_by_hand(truth: str, found: str, counts: tuple[int, int, int]) -> None:
+    """Correct, predicted and true chunks, as conlleval and seqeval count them."""
+    correct, guessed, gold = counts
+    metrics = tagging_metrics([truth.split()], [found.split()])
+    assert (metrics["precision"], metrics["recall"]) == pytest.approx((correct / guessed, correct / gold))
+    assert metrics["f1"] == pytest.approx(2 * correct / (guessed + gold))
+    assert set(metrics["entities"]) == ({"chunk"} if "-" not in truth else {"X", "Y"} - ({"Y"} - set(truth)))
+
+
 @pytest.mark.parametrize("tags", [["NOUN", "VERB"], ["O", "O"], ["B-X", "PRP$"], ["-LRB-", "O"], ["NN-X", "O"]])
 def test_tags_that_mark_no_chunks_have_an_accuracy_only(tags: list[str]) -> None:
     metrics = tagging_metrics([tags, tags], [tags, tags])

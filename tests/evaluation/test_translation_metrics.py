@@ -1,5 +1,6 @@
 """Metrics of generated texts, compared with sacrebleu and with brute force."""
 
+import itertools
 import json
 import random
 import subprocess
@@ -11,6 +12,7 @@ import pytest
 from sacrebleu.metrics import BLEU, CHRF
 
 from seriatim.core.errors import InputError
+from seriatim.data.repairs import DataWarning
 from seriatim.evaluation.intervals import paired
 from seriatim.evaluation.translation import edit_distance, translation_measures, translation_metrics
 
@@ -157,3 +159,56 @@ def test_bad_input_is_refused(hypotheses: list, references: list, tokenize: str,
 def test_sacrebleu_is_imported_only_when_it_is_needed() -> None:
     code = "import sys, seriatim.evaluation.translation; sys.exit('sacrebleu' in sys.modules or 'torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+PIECES = {
+    "@@": lambda first, rest: [f"{first}@@", rest],
+    "##": lambda first, rest: [first, f"##{rest}"],
+    "￭": lambda first, rest: [f"{first}￭", rest],
+    "▁": lambda first, rest: [f"▁{first}", rest],
+}
+
+
+def cut_up(text: str, mark: str) -> str:
+    """Return a text whose words of 4 letters and more are cut into two pieces."""
+    begin = "▁" if mark == "▁" else ""
+    words = ([f"{begin}{word}"] if len(word) < 4 else PIECES[mark](word[:2], word[2:]) for word in text.split())
+    return " ".join(itertools.chain.from_iterable(words))
+
+
+@pytest.mark.parametrize("mark", PIECES)
+@pytest.mark.parametrize("sides", [(True, True), (True, False), (False, True)])
+def test_pieces_of_words_are_joined_and_this_is_said(mark: str, sides: tuple[bool, bool]) -> None:
+    """Whether both sides are pieces, or one of them was joined before."""
+    expected = translation_metrics(HYPOTHESES, REFERENCES)
+    hypotheses, references = (
+        [cut_up(text, mark) if is_cut else text for text in texts]
+        for texts, is_cut in zip((HYPOTHESES, REFERENCES), sides, strict=True)
+    )
+    with pytest.warns(DataWarning, match=mark):
+        found = translation_metrics(hypotheses, references)
+    assert found.pop("joined") == mark
+    assert found == expected
+    odd = ["a ￭ b##c @@ ▁d@@"]  # no single line decides
+    with pytest.warns(DataWarning, match=mark):
+        assert translation_metrics([*hypotheses, *odd], [*references, "x"])["joined"] == mark
+
+
+def test_bleu_of_pieces_by_hand() -> None:
+    references = ["das ro@@ te bo@@ ot in dem grü@@ nen ha@@ us 1", "ein bl@@ auer ba@@ um und das ro@@ te ha@@ us 2"]
+    with pytest.warns(DataWarning, match="@@"):
+        found = translation_metrics(["das rote bo@@ ot ha@@ us 1", "ein bla@@ uer ba@@"], references)
+    joined = ["das rote boot in dem grünen haus 1", "ein blauer baum und das rote haus 2"]
+    assert found["bleu"] == BLEU().corpus_score(["das rote boot haus 1", "ein blauer ba"], [joined]).score
+    assert found["word_error_rate"] == (3 + 6) / 16
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["write to me@@home now", "a @@ b", "@@ -1,3 +1,4 @@", "the end@@", "## A title", "C## and F##", "a ▁▁▁ b", "▁▁▁▁"],
+)
+def test_marks_that_are_content_stay(text: str) -> None:
+    assert translation_metrics([text] * 9, [text] * 9)["exact_match"] == 1
+    assert "joined" not in translation_metrics([text] * 9, [text] * 9)
+    few = ["re@@ d", *["a plain text of several words"] * 9]  # one line of ten is no text of pieces
+    assert "joined" not in translation_metrics(few, few)

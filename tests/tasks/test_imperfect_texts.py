@@ -1,6 +1,7 @@
 """Labelled texts with defects: what has one meaning is read by every verb alike, and the rest is refused by line."""
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -161,3 +162,64 @@ def test_validation_with_an_unseen_label_trains(tmp_path: Path) -> None:
     task = find(resolve(run.config))
     with pytest.warns(UserWarning, match=r"valid\.tsv:"):
         assert task.count(str(path), "valid", run.vocabulary)["labels"] == ["Good 1", "new 1"]
+
+
+def spelled(folder: Path, counts: dict[str, int], **options) -> dict[str, int]:
+    """How often each label is read from a table with so many rows of each spelling; there are no other labels."""
+    (folder / "a.tsv").write_text("text\tlabel\n" + "".join(f"x\t{label}\n" * n for label, n in counts.items()))
+    sources = find_sources(str(folder / "a.tsv"))
+
+    def read(record: Repairs):
+        return read_labelled(sources, repairs=record)
+
+    return dict(Counter(row.label for row in with_spellings(read, None, Repairs(), **options)))
+
+
+@pytest.mark.parametrize(
+    ("counts", "read"),
+    [
+        ({"a": 10, "A": 10}, {"a": 10, "A": 10}),
+        ({"a": 900, "A": 5}, {"a": 900, "A": 5}),
+        ({"a": 900, "A": 4}, {"a": 904}),
+        ({"a": 9, "A": 1}, {"a": 10}),
+        ({"a": 8, "A": 1}, {"a": 8, "A": 1}),
+        ({"yes": 50, "Yes": 90, "YES": 2, " yes ": 9}, {"yes": 59, "Yes": 92}),
+        ({"us": 50, "US": 90, "Us": 2}, {"us": 50, "US": 90, "Us": 2}),  # as similar to one as to the other
+    ],
+)
+def test_frequent_spellings_are_labels_of_their_own(tmp_path: Path, counts: dict, read: dict) -> None:
+    assert spelled(tmp_path, counts) == read
+    assert spelled(tmp_path, counts, exact=True) == counts
+    (tmp_path / "b.tsv").write_text("text\tlabel\n" + "".join(f"x\t{label}\n" for label in counts))
+    held_out = with_spellings(
+        lambda record: read_labelled(find_sources(str(tmp_path / "b.tsv")), repairs=record), list(read), Repairs()
+    )
+    assert {row.label for row in held_out} == set(read)  # the same mapping
+
+
+@pytest.mark.parametrize("task", ["classify", "tag"])
+def test_labels_that_differ_in_case_are_kept_apart_or_all_spelled_exactly(tmp_path: Path, task: str, capsys) -> None:
+    rows = [("co", "NN"), ("ko", "Nn"), ("x", "VB")] * 20 + [("x", "vb")]
+    if task == "tag":
+        path, text = tmp_path / "train.conll", "".join(f"{word} {tag}\n\n" for word, tag in rows)
+    else:
+        path, text = tmp_path / "train.tsv", "text\tlabel\n" + "".join(f"{word}\t{tag}\n" for word, tag in rows)
+    path.write_text(text)
+    command = ["check", task, "--data", str(path), "--valid", "none"]
+    with pytest.warns(UserWarning, match="'vb' is another spelling of 'VB'"):
+        assert main(command) == 0
+    assert {"NN", "Nn", "VB"} <= set(capsys.readouterr().out.split())
+    assert main([*command, "--strict"]) == 2
+    assert main([*command, "--strict", "--data.spellings", "exact"]) == 0
+    layer = {"classify": "bag", "tag": "features"}[task]
+    data = {"train": str(path), "valid": "none"}
+    settings = {"task": task, "data": data, "model": {"layer": layer}, "out": str(tmp_path / "run")}
+    with pytest.warns(UserWarning, match="another spelling"):
+        run = seriatim.train(settings)
+    assert sorted(run.vocabulary.labels) == ["NN", "Nn", "VB"]
+    assert list(run.predict(["co", "ko", "x"])) == ["NN", "Nn", "VB"]
+    with pytest.warns(UserWarning, match="another spelling"):
+        assert run.evaluate(str(path))["accuracy"] == 1
+    run = seriatim.train(settings, overrides={"data.spellings": "exact", "out": str(tmp_path / "exact")})
+    assert sorted(run.vocabulary.labels) == ["NN", "Nn", "VB", "vb"]
+    assert run.evaluate(str(path))["accuracy"] == pytest.approx(60 / 61)

@@ -1,16 +1,25 @@
 """Rules: they reproduce regular changes of unseen words, and are a model like any other for the commands."""
 
+import json
 import random
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 import seriatim
+from seriatim.cli.main import main
+from seriatim.comparison.item_answers import answer_items
+from seriatim.config import resolve
 from seriatim.core.errors import InputError
+from seriatim.data.repairs import DataWarning
+from seriatim.inspection.subject import view_of
 from seriatim.models.lexicon import Lexicon, link
 from seriatim.models.rewriting import Example, Features, Rewriter, align, margins_of
 from seriatim.models.rule_translator import KINDS, RuleTranslator
+from seriatim.tasks import find
+from seriatim.tasks.pair_metrics import pair_losses, pair_measures, pair_metrics
 from seriatim.tasks.rules import best_kind
 
 VERBS = ["walk", "talk", "open", "start", "jump", "climb", "paint", "wait", "help", "laugh", "kick", "look"]
@@ -120,3 +129,82 @@ def test_settings_without_meaning_are_refused(run: seriatim.Run, tmp_path: Path)
         run.task.combine([run.model, run.model])
     with pytest.raises(InputError, match="no such option"):
         seriatim.train({**run.config.model_dump(), "model": {"layer": "rules", "options": {"order": 3}}})
+
+
+ANSWERS = "either\tAY DH ER\neither\tIY DH ER\na\tAH\na\tEY\n"
+
+
+@pytest.fixture(scope="module")
+def pronouncing(tmp_path_factory: pytest.TempPathFactory) -> seriatim.Run:
+    folder = tmp_path_factory.mktemp("answers")
+    (folder / "test.tsv").write_text(ANSWERS)
+    (folder / "train.tsv").write_text((ANSWERS + "cat\tK AE T\nat\tAE T\ntea\tT IY\n") * 5)
+    (folder / "repeated.tsv").write_text("a\tAH\ncat\tK AE T\ncat\tK AE T\ncat\tK AE T\n")
+    data = {"train": str(folder / "train.tsv"), "valid": "none"}
+    model = {"layer": "rules"}
+    return seriatim.train({"task": "seq2seq", "data": data, "model": model, "out": str(folder / "run")})
+
+
+def test_targets_of_equal_sources_are_alternatives(pronouncing: seriatim.Run, capsys) -> None:
+    """The best of them counts, and each source once, for every figure and every verb."""
+    test = str(pronouncing.path.parent / "test.tsv")
+    with pytest.warns(
+        DataWarning, match=r"test\.tsv:1: the source 'either' and 1 more have several targets.*2 sources"
+    ):
+        found = pronouncing.evaluate(test)
+    wanted = {"exact_match": 1, "word_error_rate": 0, "string_error_rate": 0, "chrf": 100, "sentences": 2, "pairs": 4}
+    assert {name: found[name] for name in wanted} == wanted
+    assert "nrefs:2" in found["bleu_signature"]
+    with pytest.warns(DataWarning, match=r"several targets"):
+        data = pronouncing.task.read(test, "test", pronouncing.vocabulary)
+    measures = pronouncing.task.measures(pronouncing.model, data)
+    assert {len(measure.statistics) for measure in measures.values()} == {2}
+    assert data.lengths.tolist() == [6, 1]
+    items = list(pronouncing.task.measured_items(pronouncing.vocabulary, test, "test"))
+    assert items == [("either", ["AY DH ER", "IY DH ER"]), ("a", ["AH", "EY"])]
+    fields, arrays = answer_items(pronouncing, items)
+    assert arrays["rows"].tolist() == [0, 1]
+    assert [text["right"] for text in fields["answers"]["texts"]] == [True, True]
+    view = view_of(pronouncing)
+    assert (view.mistakes(test, None).correct, view.gold("a", test, None)) == (2, ["AH", "EY"])
+    # where each row counts, as in published tables, one of two targets is right
+    assert main(["evaluate", str(pronouncing.path), "--data", test, "--data.alternatives", "false", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert (rows["exact_match"], rows["sentences"]) == (0.5, 4)
+    assert rows["word_error_rate"] == pytest.approx(2 / 8)
+
+
+def test_pairs_that_are_only_repeated_count_as_often_as_they_occur(pronouncing: seriatim.Run) -> None:
+    found = pronouncing.evaluate(str(pronouncing.path.parent / "repeated.tsv"))
+    assert (found["sentences"], found["pairs"]) == (4, 4)
+
+
+@pytest.mark.parametrize("factorisation", ["autoregressive", "ctc"])
+def test_networks_are_measured_and_selected_by_the_best_of_several_targets(
+    pronouncing: seriatim.Run, tmp_path: Path, factorisation: str
+) -> None:
+    folder = pronouncing.path.parent
+    options = {"factorisation": factorisation, "upsample": 3} if factorisation == "ctc" else {}
+    data = {"train": str(folder / "train.tsv"), "valid": str(folder / "test.tsv")}
+    task = find(resolve({"task": "seq2seq", "data": data, "model": {"layer": "transformer", "options": options}}))
+    vocabulary = task.learn_vocabulary()
+    task.options = task.options.model_copy(update={"location": factorisation != "ctc"})
+    with pytest.warns(DataWarning, match="several targets"):
+        valid = task.read(data["valid"], "valid", vocabulary)
+    model = task.make_model(vocabulary)
+    losses = pair_losses(model, valid)
+    answers = ["IY DH ER", "EY"]
+    metrics = pair_metrics(losses, answers, valid)
+    assert (metrics["exact_match"], metrics["word_error_rate"]) == (1, 0)
+    assert metrics["loss"] == pytest.approx(losses[:, 0].sum() / losses[:, 1].sum())
+    measures = pair_measures(losses, answers, valid)
+    assert measures["loss"].statistics == pytest.approx(np.stack([losses[:2].sum(0), losses[2:].sum(0)]))
+    if factorisation != "ctc":
+        with torch.no_grad():  # always the end: no target is exact, but an empty one would be
+            model.output.weight.zero_()
+            model.output.bias.zero_()[0] = 1
+        assert task.validate(model, valid)["exact_match"] == 0
+        (tmp_path / "empty.tsv").write_text("a\t\na\tAH\nb\tAH\n")
+        with pytest.warns(DataWarning, match="'a' has several targets"):
+            empty = task.read(str(tmp_path / "empty.tsv"), "valid", vocabulary)
+        assert task.validate(model, empty)["exact_match"] == 0.5

@@ -13,6 +13,8 @@ from seriatim.cli.main import main
 from seriatim.config import resolve
 from seriatim.core.errors import InputError
 from seriatim.data.holding_out import is_held_out
+from seriatim.data.repairs import DataWarning
+from seriatim.inspection.subject import view_of
 from seriatim.tasks import find
 
 from .tagged import config
@@ -198,3 +200,82 @@ def test_tags_in_lower_case_are_tags_for_predict_too(run: seriatim.Run, folder: 
     (tmp_path / "lower.txt").write_text("Abcd b-per\nsaw o\n\nthe o\nAbce b-per\n")
     assert main(["predict", str(run.path), str(tmp_path / "lower.txt")]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 5
+
+
+CLEAN = "".join(f"Anna{i} B-PER\nMay I-PER\nruft O\nRom{i} B-LOC\nan O\n\n" for i in range(30))
+ODD = f"{CLEAN}Anna PER\nlebt O\n"
+BARE = "".join(line[: line.find("-") if "-" in line else None] + "\n" for line in ODD.splitlines())
+
+
+def trained_on(folder: Path, text: str, layer: str, **fields: object) -> seriatim.Run:
+    (folder / "train.conll").write_text(text)
+    settings = {"task": "tag", "data": {"train": str(folder / "train.conll"), "valid": "none"}}
+    settings |= {"model": {"layer": layer}, "out": str(folder / "run")}
+    return seriatim.train(settings, overrides=fields)
+
+
+@pytest.fixture(scope="module")
+def clean(tmp_path_factory: pytest.TempPathFactory) -> seriatim.Run:
+    folder = tmp_path_factory.mktemp("clean")
+    (folder / "odd.conll").write_text(ODD)
+    return trained_on(folder, CLEAN, "features")
+
+
+def test_one_odd_tag_takes_no_figure_away(clean: seriatim.Run, tmp_path: Path, capsys) -> None:
+    """By hand: 60 chunks, all found, and one more for the odd word, so that F1 is 2 · 60 / (60 + 61)."""
+    odd = clean.path.parent / "odd.conll"
+    with pytest.warns(DataWarning, match=r"odd\.conll:181: the tag 'PER'"):
+        found = clean.evaluate(str(odd))
+    assert found["f1"] == pytest.approx(120 / 121)
+    assert found["unseen_tags"] == 0
+    assert [(one["line"], one["count"]) for one in found["repairs"]] == [(181, 1)]
+    assert list(clean.task.measured_items(clean.vocabulary, str(odd), "test"))[-1] == ("Anna lebt", ("O O",))
+    assert view_of(clean).mistakes(str(odd), None).correct == 151
+    assert view_of(clean).gold("Anna lebt", str(odd), None) == ["O", "O"]
+    for command in (["check", "tag", "--data", str(odd)], ["evaluate", str(clean.path), "--data", str(odd)]):
+        assert main([*command, "--strict"]) == 2
+        assert "odd.conll:181: " in capsys.readouterr().err
+    (tmp_path / "odd.txt").write_text(ODD)  # columns, although one line has no tag of the model
+    assert main(["predict", str(clean.path), str(tmp_path / "odd.txt")]) == 0
+    assert capsys.readouterr().out.endswith("\nAnna B-PER\nlebt O\n")
+
+
+def test_an_odd_tag_in_training_or_held_out_data_leaves_the_choices_as_they_are(tmp_path: Path) -> None:
+    with pytest.warns(DataWarning, match=r"train\.conll:181: the tag 'PER'"):
+        run = trained_on(tmp_path, ODD, "features")
+    assert sorted(run.vocabulary.labels) == ["B-LOC", "B-PER", "I-PER", "O"]
+    (tmp_path / "clean.conll").write_text(CLEAN)
+    data = {"data.train": str(tmp_path / "clean.conll"), "data.valid": str(tmp_path / "train.conll")}
+    task = find(resolve({"task": "tag", "model": {"layer": "gru"}}, data))
+    vocabulary = task.learn_vocabulary()
+    with pytest.warns(DataWarning, match=r"train\.conll:181"):
+        train, valid = (task.read(data[f"data.{part}"], part, vocabulary) for part in ("train", "valid"))
+    task.check(train, valid)
+    assert task.selection_metric(vocabulary) == "f1"
+    assert task.make_model(vocabulary).crf is not None
+
+
+def test_data_whose_tags_mostly_mark_no_chunks_have_an_accuracy_alone(clean: seriatim.Run, tmp_path: Path) -> None:
+    path = tmp_path / "flat.conll"
+    path.write_text("Anna0 PER\nMay PER\nruft O\nRom0 B-LOC\n")
+    with pytest.warns(DataWarning) as warned:
+        found = clean.evaluate(str(path))
+    assert sum("flat.conll:1: most tags mark no chunks" in str(one.message) for one in warned) == 1
+    assert "f1" not in found
+    assert (found["unseen_tags"], found["accuracy"]) == (2, 0.5)
+
+
+def test_chunks_without_a_type_have_an_f1_and_valid_sequences(tmp_path: Path) -> None:
+    with pytest.warns(DataWarning, match=r"train\.conll:181"):
+        run = trained_on(tmp_path, BARE, "features")
+    with pytest.warns(DataWarning, match=r"train\.conll:181"):
+        found = run.evaluate(str(tmp_path / "train.conll"))
+    assert (sorted(run.vocabulary.labels), found["f1"]) == (["B", "I", "O"], 1)
+    assert found["entities"]["chunk"]["support"] == 60
+    task = find(resolve(run.config, {"model.layer": "gru", "model.options": {}, "data.train": run.config.data.train}))
+    vocabulary = task.learn_vocabulary()
+    model = task.make_model(vocabulary)
+    b, i, o = (vocabulary.labels.index(tag) for tag in "BIO")
+    assert [bool(model.crf.allowed[before, i]) for before in (b, i, o)] == [True, True, False]
+    again = find(resolve(task.config))  # as a run that is opened: its configuration names the CRF
+    assert again.make_model(vocabulary).crf is not None

@@ -20,7 +20,7 @@ Any field of the configuration can be set by its full name, or by the last part 
 need their full name: --model.options.num_heads 4. `seriatim docs configuration` lists every field."""
 COLUMNS_HELP = """\
 --data.text NAME, --data.label NAME and --data.column NAME name the columns of the data, if their names differ from
-those in the run's configuration."""
+those in the run's configuration. --data.alternatives false counts each pair of equal sources."""
 SEARCH = ("beam", "length_penalty", "n_best", "min_length")
 SAMPLING = ("temperature", "top_k", "top_p", "min_p", "seed")
 

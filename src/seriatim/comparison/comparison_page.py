@@ -283,7 +283,9 @@ def _marked_tags(layer: str, answer: str, truth: str) -> tuple[str, str]:
 
 
 def _mark(sample: Json) -> str:
-    return "" if sample.get("truth") is None else "right" if sample["text"] == sample["truth"] else "wrong"
+    if sample.get("truth") is None:
+        return ""
+    return "right" if sample.get("right", sample["text"] == sample["truth"]) else "wrong"
 
 
 def _better(results: Results) -> str:

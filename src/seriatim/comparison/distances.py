@@ -107,8 +107,7 @@ def gain(size: int, short: np.ndarray, whole: np.ndarray) -> Metrics | None:
 
 def _by_length(data: TaskData, metric: str, of: str, statistics: Mapping[str, np.ndarray]) -> Distance | None:
     """Measure the figure, called ``of``, on inputs of similar lengths, under the largest length of each group."""
-    inputs = getattr(data, "source", getattr(data, "texts", data))
-    lengths = getattr(inputs, "lengths", getattr(data, "lengths", None))
+    lengths = getattr(getattr(data, "texts", data), "lengths", None)
     if metric not in statistics or lengths is None or len(lengths) != len(statistics[metric]):
         return None
     groups = by_length(np.asarray(lengths))

@@ -23,6 +23,8 @@ MAX_TEXTS, MAX_CHARACTERS = 1_000, 300
 """Items whose texts are kept, and characters of each."""
 ARRAYS = ("rows", "sizes", "lengths", "truth", "predicted")
 Arrays = dict[str, np.ndarray]
+Item = tuple[str, Sequence[str]]
+"""An input with its right answers, of which every one is right."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ class ItemAnswers:
         return true, predicted
 
 
-def answer_items(run: Run, items: Sequence[tuple[str, str]]) -> tuple[Metrics, Arrays]:
+def answer_items(run: Run, items: Sequence[Item]) -> tuple[Metrics, Arrays]:
     """Answer inputs that are evenly spread over the data, given with their right answers.
 
     Returns:
@@ -86,15 +88,17 @@ def answer_items(run: Run, items: Sequence[tuple[str, str]]) -> tuple[Metrics, A
         return {}, {}
     if not answers:
         return {}, {}
-    labels = [(task.labels_of(items[i][1]), task.labels_of(answer)) for i, answer in zip(chosen, answers, strict=True)]
+    labels = [
+        (task.labels_of(items[i][1][0]), task.labels_of(answer)) for i, answer in zip(chosen, answers, strict=True)
+    ]
     labelled = all(true is not None and given is not None for true, given in labels)
     usable = [i for i, (true, given) in enumerate(labels) if not labelled or len(true or ()) == len(given or ())]
     true, predicted = ([list(labels[i][side] or ()) if labelled else [] for i in usable] for side in (0, 1))
     names = sorted({label for row in (*true, *predicted) for label in row})
     numbers = {name: i for i, name in enumerate(names)}
     texts = [
-        {"row": chosen[i], "text": items[chosen[i]][0], "truth": items[chosen[i]][1], "answer": answers[i]}
-        | {"right": answers[i] == items[chosen[i]][1]}
+        {"row": chosen[i], "text": items[chosen[i]][0], "truth": listed(items[chosen[i]][1]), "answer": answers[i]}
+        | {"right": answers[i] in items[chosen[i]][1]}
         for i in evenly(usable, MAX_TEXTS)
     ]
     fields = {
@@ -148,10 +152,15 @@ def with_equal_names(answers: Mapping[str, ItemAnswers]) -> dict[str, ItemAnswer
     return {layer: renumbered(each) for layer, each in answers.items()}
 
 
-def _count(run: Run, items: Sequence[tuple[str, str]]) -> int:
+def listed(truths: Sequence[str]) -> str:
+    """Return the right answers to one input as a text."""
+    return " or ".join(truths)
+
+
+def _count(run: Run, items: Sequence[Item]) -> int:
     """Return how many items are answered: fewer if they have many labels."""
     some = evenly(items, MAX_TEXTS)
-    sizes = [len(run.task.labels_of(truth) or ()) for _, truth in some]
+    sizes = [len(run.task.labels_of(truths[0]) or ()) for _, truths in some]
     mean = sum(sizes) / max(1, len(sizes))
     return max(1, min(run.task.max_compared, int(MAX_UNITS / max(1.0, mean))))
 

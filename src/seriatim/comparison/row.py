@@ -17,7 +17,7 @@ from ..training.metrics_log import read_metrics
 from ..training.task_data import TaskData
 from ..version import __version__
 from .distances import distances
-from .item_answers import MAX_ITEMS, answer_items, stored
+from .item_answers import MAX_ITEMS, Item, answer_items, listed, stored
 from .metric import statistics_of
 from .plan import Plan, is_counted
 from .text_losses import measure_tokens
@@ -68,7 +68,7 @@ def measure(run: Run, plan: Plan, *, full: bool) -> tuple[Metrics, dict[str, np.
         "version": __version__,
     }
     if full:
-        items = list(islice(run.task.labelled_items_for(run.vocabulary, *measured), MAX_ITEMS))
+        items = list(islice(run.task.measured_items(run.vocabulary, *measured), MAX_ITEMS))
         row |= costs(run, [text for text, _ in evenly(items, INPUTS)])
         distance = distances(run, data, measured, plan.metric, statistics)
         row["distance"] = None if distance is None else asdict(distance)
@@ -87,10 +87,10 @@ def epochs(run: Run, train: TaskData) -> float:
     return float(run.summary["steps"] * training.accumulate / max(1, windows))
 
 
-def samples(run: Run, data: TaskData, items: Sequence[tuple[str, str]]) -> list[Metrics]:
+def samples(run: Run, data: TaskData, items: Sequence[Item]) -> list[Metrics]:
     """Return one text of a language model as ``prompt`` and ``text``, or five answers of another model.
 
-    Answers are ``input``, ``truth`` and ``text``; ``items`` are the inputs and right answers in the data.
+    Answers are ``input``, ``truth``, ``text`` and ``right``; ``items`` are the inputs and right answers in the data.
     """
     if run.task.continues_text and isinstance(data, Corpus):
         characters_per_token = max(1, data.statistics.bytes) / max(1, data.statistics.tokens)
@@ -100,8 +100,8 @@ def samples(run: Run, data: TaskData, items: Sequence[tuple[str, str]]) -> list[
     items = evenly(items, ANSWERS)
     answers = run.task.answer(run.model, run.vocabulary, [text for text, _ in items]) if items else []
     return [
-        {"input": text, "truth": truth, "text": answer["text"]}
-        for (text, truth), answer in zip(items, answers, strict=True)
+        {"input": text, "truth": listed(truths), "text": answer["text"], "right": answer["text"] in truths}
+        for (text, truths), answer in zip(items, answers, strict=True)
     ]
 
 

@@ -23,6 +23,7 @@ from .conll_lines import (
     DOCUMENT,
     FIELD,
     ID,
+    SHOWN_DIGITS,
     BadLineError,
     ColumnsFormat,
     ConlluFormat,
@@ -327,7 +328,8 @@ def _end(sentence: Sentence, first_line: int, line_format: LineFormat, repairs: 
         word_id, needed = missing
         row = next(i for i, line in enumerate(sentence.lines) if line.startswith(f"{word_id}\t"))
         raise InputError(
-            f"{sentence.name}:{sentence.number + row}: {word_id} without the word {needed}; add it, or delete this line"
+            f"{sentence.name}:{sentence.number + row}: {word_id[:SHOWN_DIGITS]} without the word {needed}; add it, or "
+            "delete this line"
         )
     if first_line and not sentence.rows and line_format.has_comments:
         problem, remedy = "comments without a word", "delete them, or the blank line after them"

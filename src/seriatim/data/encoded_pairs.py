@@ -1,5 +1,6 @@
 """Encoded pairs of texts, and batches of them."""
 
+import functools
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -70,7 +71,10 @@ class PairBatch:
 
 @dataclass
 class Pairs:
-    """Encoded pairs, and their texts."""
+    """Encoded pairs, and their texts.
+
+    Models learn pairs, and are measured on items: a source with its targets, which are alternatives.
+    """
 
     source: Side
     target: Side
@@ -78,6 +82,7 @@ class Pairs:
     targets: list[str]
     vocabulary: Vocabulary
     key: str
+    items: np.ndarray  # the index of the item of each pair, in the order of their first pairs (pairs,)
     repairs: Repairs = field(default_factory=Repairs)  # the repairs made while the pairs were read
     parts: SharedParts | None = None  # what each source shares with its target, if stems are invented
 
@@ -88,6 +93,37 @@ class Pairs:
             for side in (self.source, self.target)
         )
         return replace(self, parts=shared_parts(sources, targets, table))
+
+    @functools.cached_property
+    def first_rows(self) -> np.ndarray:
+        """The first pair of each item ``(items,)``."""
+        rows: np.ndarray = np.unique(self.items, return_index=True)[1]
+        return rows
+
+    @property
+    def inputs(self) -> list[str]:
+        """The source of each item."""
+        return [self.sources[row] for row in self.first_rows.tolist()]
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """The number of tokens of the source of each item ``(items,)``."""
+        lengths: np.ndarray = self.source.lengths[self.first_rows]
+        return lengths
+
+    @functools.cached_property
+    def references(self) -> list[list[str]]:
+        """The different targets of each item."""
+        targets: list[dict[str, None]] = [{} for _ in self.first_rows]
+        for item, target in zip(self.items.tolist(), self.targets, strict=True):
+            targets[item].setdefault(target)
+        return [list(each) for each in targets]
+
+    def summed(self, values: np.ndarray) -> np.ndarray:
+        """Return the sums over the pairs of each item ``(items, k)``, of values of pairs ``(pairs, k)``."""
+        sums = np.zeros((len(self.first_rows), values.shape[1]))
+        np.add.at(sums, self.items, values)
+        return sums
 
     def unknown(self) -> int:
         """Return the number of tokens that are not in the vocabulary, of both sides."""
@@ -119,14 +155,26 @@ class Pairs:
         return PairBatch(*sides, rows, parts=parts)
 
 
-def encode_pairs(pairs: Sequence[Pair], vocabulary: Vocabulary) -> Pairs:
-    """Encode pairs."""
+def encode_pairs(pairs: Sequence[Pair], vocabulary: Vocabulary, *, alternatives: bool = True) -> Pairs:
+    """Encode pairs; see `items_of` for ``alternatives``."""
     sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
     source, target = encode_side(sources, vocabulary.tokenizer), encode_side(targets, vocabulary.target)
     key = hashlib.blake2b(f"pairs {vocabulary.fingerprint()}".encode(), digest_size=16)
     for values in (*source, *target):
         key.update(values.tobytes())
-    return Pairs(source, target, sources, targets, vocabulary, key.hexdigest())
+    items = items_of(sources, targets, alternatives=alternatives)
+    return Pairs(source, target, sources, targets, vocabulary, key.hexdigest(), items)
+
+
+def items_of(sources: Sequence[str], targets: Sequence[str], *, alternatives: bool) -> np.ndarray:
+    """Return the index of the item of each pair ``(pairs,)``: of its source if targets are ``alternatives``.
+
+    They are where a source has several different targets; pairs that are only repeated count as often as they occur.
+    """
+    numbers: dict[str, int] = {}
+    items = [numbers.setdefault(source, len(numbers)) for source in sources]
+    is_several = alternatives and len(set(zip(sources, targets, strict=True))) > len(numbers)
+    return np.array(items if is_several else range(len(sources)), np.int64)
 
 
 def encode_side(texts: Sequence[str], tokenizer: Tokenizer) -> Side:

@@ -1,8 +1,9 @@
-"""Kinds of texts that need different tokens: written symbol by symbol, single words, or running text."""
+"""Kinds of texts: written symbol by symbol, single words, or running text; and text that is cut into marked pieces."""
 
+import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from typing import Literal, TypeAlias
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal, NamedTuple, TypeAlias
 
 Kind: TypeAlias = Literal["symbols", "words", "text"]
 """`symbols`: separated by spaces, such as phones or letters with features. `words`: one word, or text without spaces.
@@ -11,6 +12,46 @@ SHORT, MANY = 3.0, 2000
 """Largest mean length of symbols, in characters, and the largest number of different symbols."""
 FEW, OFTEN = 300, 20
 """Symbols can also be longer if there are at most `FEW` different ones, each occurring `OFTEN` times in the mean."""
+
+
+class Pieces(NamedTuple):
+    """How another program marks the pieces of words."""
+
+    mark: str
+    at_piece: re.Pattern[str]  # a mark where it joins or begins pieces
+    in_line: re.Pattern[str]  # what lines of pieces have
+    join: Callable[[str], str]
+
+
+def _pieces(mark: str, at_piece: str, between: str) -> Pieces:
+    """Return marks whose removal, together with the spaces between two pieces, joins these."""
+    return Pieces(mark, re.compile(at_piece), re.compile(at_piece), lambda text: re.sub(between, "", text))
+
+
+def _spaced(text: str) -> str:
+    """Return the words of a text in which ``▁`` stands for the spaces; one without any is joined already."""
+    return text.replace(" ", "").replace("▁", " ").strip() if "▁" in text else text
+
+
+PIECES = (
+    _pieces("@@", r"(?<=\S)@@(?= +\S)", r"@@( +|$)"),  # re@@ d (subword-nmt)
+    _pieces("##", r"(?<=\S )##(?=[^\s#])", r" +##(?=\S)"),  # re ##d (WordPiece)
+    _pieces("￭", r"(?<!\S)￭|￭(?!\S)", r" *￭ *"),  # re￭ d (OpenNMT)
+    Pieces("▁", re.compile(r"(?<!\S)▁"), re.compile("^▁"), _spaced),  # ▁re d (SentencePiece)
+)
+LINES, SLIPS = 5, 20
+"""Texts are pieces if more than one of `LINES` has some, and at most one of `SLIPS` marks stands elsewhere."""
+
+
+def find_pieces(texts: Sequence[str]) -> Pieces | None:
+    """Return how pieces of words are marked in some texts, each of which is a line; None for other texts."""
+    for pieces in PIECES:
+        marks = sum(text.count(pieces.mark) for text in texts)
+        joints = sum(len(pieces.at_piece.findall(text)) for text in texts) if marks else 0
+        lines = sum(pieces.in_line.search(text) is not None for text in texts) if joints else 0
+        if LINES * lines > len(texts) and SLIPS * (marks - joints) <= marks:
+            return pieces
+    return None
 
 
 def kind_of(texts: Iterable[str]) -> Kind:

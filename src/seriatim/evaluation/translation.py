@@ -1,16 +1,20 @@
 """Metrics of generated texts against reference texts: translations, transcriptions, spellings.
 
 BLEU and chrF are computed by sacrebleu, with its signatures (M. Post, *A call for clarity in reporting BLEU scores*,
-WMT 2018), and range from 0 to 100. Texts must not be tokenized, since BLEU has its own tokenizer. Error rates and exact
-matches are fractions.
+WMT 2018), and range from 0 to 100. Texts must not be tokenized, since BLEU has its own tokenizer; pieces of words that
+are marked as such (``re@@ d``) are joined first. Error rates and exact matches are fractions.
 """
 
+import itertools
+import warnings
 from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..core.errors import InputError, nearest
+from ..data.repairs import DataWarning
+from ..data.text_kinds import Pieces, find_pieces
 from .intervals import Measure, Metrics, mean, ratio, with_intervals
 
 References = Sequence[str] | Sequence[Sequence[str]]
@@ -29,12 +33,16 @@ def translation_metrics(hypotheses: Sequence[str], references: References, *, to
 
     Returns:
         ``bleu chrf exact_match word_error_rate string_error_rate``, each with its 95 % interval as ``NAME_low`` and
-        ``NAME_high``, ``bleu_signature``, ``chrf_signature`` and ``sentences``. ``bleu`` and ``chrf`` equal sacrebleu's
-        ``corpus_score`` exactly. ``word_error_rate`` is the edit distance in words from the closest reference, divided
-        by the number of words of these references (by 1 if they have none). White space around a text is ignored.
+        ``NAME_high``, ``bleu_signature``, ``chrf_signature`` and ``sentences``; ``joined`` is the mark of pieces of
+        words that were joined. ``bleu`` and ``chrf`` equal sacrebleu's ``corpus_score`` exactly. ``word_error_rate`` is
+        the edit distance in words from the closest reference, divided by the number of words of these references (by 1
+        if they have none). White space around a text is ignored.
 
     Raises:
         InputError: no sentences, a sentence without a reference, numbers that do not match, an unknown tokenizer.
+
+    Warns:
+        DataWarning: the texts are pieces of words, which are joined before they are compared.
     """
     measures, scores = _measures(hypotheses, references, tokenize)
     metrics = {**with_intervals(measures), **scores}
@@ -77,11 +85,14 @@ def edit_distance(first: Sequence[Hashable], second: Sequence[Hashable]) -> int:
 
 def _measures(hypotheses: Sequence[str], references: References, tokenize: str) -> tuple[dict[str, Measure], Metrics]:
     """Return the measures, and sacrebleu's scores and signatures."""
-    choices = _checked(hypotheses, references)
-    bleu, chrf = _sacrebleu(tokenize)
+    choices, bleu, chrf = _checked(hypotheses, references), *_sacrebleu(tokenize)
+    measures: dict[str, Measure] = {}
+    scores: Metrics = {}
+    if pieces := _pieces_of(hypotheses, choices):
+        hypotheses, choices = [*map(pieces.join, hypotheses)], [[*map(pieces.join, texts)] for texts in choices]
+        scores["joined"] = pieces.mark
     # sacrebleu takes a list of all first references, one of all second ones, ...; None if a sentence has fewer
     streams = [[texts[i] if i < len(texts) else None for texts in choices] for i in range(max(map(len, choices)))]
-    measures, scores = {}, {}
     for name, metric, compute in (("bleu", bleu, _bleu), ("chrf", chrf, _chrf)):
         # the two steps of corpus_score; only the first one has statistics by sentence
         statistics = metric._extract_corpus_statistics(hypotheses, streams)
@@ -93,6 +104,19 @@ def _measures(hypotheses: Sequence[str], references: References, tokenize: str) 
     measures["exact_match"] = Measure(np.array(hits, float), mean)
     measures["word_error_rate"] = Measure(np.array([_word_errors(*pair) for pair in pairs], float), _error_rate)
     return measures, scores
+
+
+def _pieces_of(hypotheses: Sequence[str], choices: Sequence[Sequence[str]]) -> Pieces | None:
+    """Return the pieces of words of which the references consist, or else the hypotheses alone; warn of them."""
+    references = list(itertools.chain.from_iterable(choices))
+    pieces = find_pieces(references)
+    if pieces is None:
+        pieces = find_pieces(hypotheses)
+        if pieces is None or any(pieces.mark in text for text in references):
+            return None
+    problem = f"the texts are pieces of words, marked by {pieces.mark}"
+    warnings.warn(f"{problem}; they are joined before BLEU, chrF and errors are computed", DataWarning, stacklevel=2)
+    return pieces
 
 
 def _word_errors(hypothesis: str, references: Sequence[str]) -> tuple[int, int]:

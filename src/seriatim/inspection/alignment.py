@@ -100,7 +100,7 @@ def alignment_section(subject: Subject) -> Content:
     samples = [(heading, each.text or "(nothing)") for heading, each in zip(headings, answers, strict=True)]
     gold = gold_answer(subject)
     if gold is not None:
-        samples.append((f"gold answer in {gold.data}", gold.answers[0]))
+        samples.append((f"gold answer in {gold.data}", " or ".join(gold.answers)))
     parts: list[Part] = [Samples(samples, f"Answers to: {subject.text[:300]}")]
     first, last = answers[0], answers[-1]
     if last.text != first.text and last.log_probability < first.log_probability:

@@ -9,7 +9,7 @@ from .subject import ALONE, Subject
 
 
 class Gold(NamedTuple):
-    """The gold answers of a text: its label, the tags of its words, or a translation; and the name of the data."""
+    """The gold answers of a text: its label, the tags of its words, or its right translations; the name of the data."""
 
     answers: Sequence[str]
     data: str
@@ -26,12 +26,10 @@ def gold_parts(subject: Subject, predicted: Sequence[str]) -> list[Part]:
     gold = gold_answer(subject)
     if gold is None or len(gold.answers) < len(predicted):
         return []
+    if len(predicted) == 1:
+        verdict, answers = "correct" if predicted[0] in gold.answers else "wrong", " or ".join(gold.answers)
+        return [Prose(f"The text is in {gold.data}, where its gold answer is {answers}; the prediction is {verdict}.")]
     pairs = list(zip(predicted, gold.answers, strict=False))
-    if len(pairs) == 1:
-        verdict = "correct" if pairs[0][0] == pairs[0][1] else "wrong"
-        return [
-            Prose(f"The text is in {gold.data}, where its gold answer is {pairs[0][1]}; the prediction is {verdict}.")
-        ]
     rows: list[list[str | Cell]] = [
         [word, Cell(guess, "wrong"), Cell(truth, "right")]
         for word, (guess, truth) in zip(subject.text.split(), pairs, strict=False)

@@ -51,7 +51,7 @@ from .simple_baseline import (
 
 FIXED = (
     *("task", "tokenizer", "model"),
-    *("data.format", "data.unit", "data.text", "data.label", "data.column"),
+    *("data.format", "data.unit", "data.text", "data.label", "data.column", "data.spellings", "data.alternatives"),
     *("training.batch_size", "training.sequence_length", "training.accumulate", "training.optimizer"),
     *("training.seed", "training.init", "training.keep"),
 )

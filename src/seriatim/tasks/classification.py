@@ -170,9 +170,9 @@ class Classification(LabelledTask[Documents, DocumentBatch, Classifier]):
         """Yield texts with their labels."""
         return ((row.text, str(row.label)) for row in self.rows(spec, split))
 
-    def labelled_items_for(self, vocabulary: Vocabulary, spec: str, split: str) -> Iterator[tuple[str, str]]:
+    def measured_items(self, vocabulary: Vocabulary, spec: str, split: str) -> Iterator[tuple[str, Sequence[str]]]:
         """Yield texts with their labels as the vocabulary spells them."""
-        return ((row.text, str(row.label)) for row in self.rows(spec, split, labels=vocabulary.labels))
+        return ((row.text, (str(row.label),)) for row in self.rows(spec, split, labels=vocabulary.labels))
 
     def labels_of(self, answer: str) -> tuple[str]:
         """Return the label, which is the whole answer."""

@@ -54,31 +54,38 @@ def likelihood(losses: np.ndarray) -> Metrics:
 
 
 def pair_measures(losses: np.ndarray, answers: list[str], data: Pairs) -> dict[str, Measure]:
-    """Return the contribution of each pair to each metric."""
-    return {"loss": Measure(losses, mean), **translation_measures(answers, data.targets)}
+    """Return the contribution of each item to each metric; ``losses`` are of pairs, and ``answers`` of items."""
+    return {"loss": Measure(data.summed(losses), mean), **translation_measures(answers, data.references)}
 
 
 def pair_metrics(losses: np.ndarray, answers: list[str], data: Pairs) -> Metrics:
-    """Return all metrics of some pairs."""
+    """Return all metrics of some pairs; see `pair_measures`."""
+    return {**likelihood(data.summed(losses)), **answer_metrics(answers, data)}
+
+
+def answer_metrics(answers: list[str], data: Pairs) -> Metrics:
+    """Return the metrics of the answers to the items of some pairs."""
     counts = {
         "pairs": len(data.sources),
         "source_tokens": int(data.source.lengths.sum()),
         "tokens": int(data.target.lengths.sum()) + len(data.sources),
         "unknown_tokens": data.unknown(),
     }
-    return {**likelihood(losses), **translation_metrics(answers, data.targets), **counts, **data.repairs.facts()}
+    return {**translation_metrics(answers, data.references), **counts, **data.repairs.facts()}
 
 
 def exact_share(model: EncoderDecoder, data: Pairs) -> float:
-    """Return the share of pairs to which greedy search answers exactly.
+    """Return the share of items to which greedy search gives one of the targets.
 
     An answer is exact if each target token is the most probable one after those before it, which needs no search.
     """
-    hits, batches = 0, Buckets(data.source.lengths + data.target.lengths, TOGETHER, data.batch)
+    hits = np.zeros(len(data.first_rows), bool)
+    batches = Buckets(data.source.lengths + data.target.lengths, TOGETHER, data.batch)
     with evaluating(model) as device:
         for batch in batches.read(batches.in_order()):
             source, inputs, targets = (part.to(device) for part in (batch.source, batch.inputs, batch.targets))
             logits, _ = model(inputs, model.encode(source, batch.source_lengths), lengths=batch.target_lengths)
             padding = ~valid_mask(batch.target_lengths, targets.shape[1]).to(device)
-            hits += int(((logits.argmax(2) == targets) | padding).all(1).sum())
-    return hits / len(data.sources)
+            exact = ((logits.argmax(2) == targets) | padding).all(1).cpu().numpy()
+            hits[data.items[batch.rows[exact]]] = True
+    return float(hits.mean())

@@ -17,10 +17,10 @@ from torch import nn
 
 from ..config import Config, Section, read_settings
 from ..core.errors import InputError
-from ..data.encoded_pairs import Pairs, encode_pairs
+from ..data.encoded_pairs import Pairs
 from ..data.vocabulary import Vocabulary
 from ..evaluation.intervals import Measure, Metrics
-from ..evaluation.translation import edit_distance, translation_measures, translation_metrics
+from ..evaluation.translation import edit_distance, translation_measures
 from ..layers.declared_options import task_options
 from ..layers.describe import DISTANCES, TOKENS, WIDTH
 from ..models.rewriting import Tokens
@@ -32,6 +32,7 @@ from ..training.task_data import Metric
 from ..training.view_types import Example, SearchResult
 from .answering import AnswerSettings
 from .pair_choices import choose, split
+from .pair_metrics import answer_metrics
 from .seq2seq import SequenceToSequence
 from .seq2seq_view import TranslatorView
 from .standalone import read_options, with_defaults
@@ -108,12 +109,12 @@ class Rules(SequenceToSequence):
 
     def model_view(self, model: nn.Module, vocabulary: Vocabulary) -> RulesView:  # type: ignore[override]
         """Return the view of one model, which shows its answers and mistakes."""
-        read_pairs = functools.partial(self.pairs, split="test")
-        return RulesView(self.config, model, vocabulary, read_pairs, self.answer, LONGEST)
+        read_items = functools.partial(self.read_items, split="test")
+        return RulesView(self.config, model, vocabulary, read_items, self.answer, LONGEST)
 
     def read(self, spec: str, split: str, vocabulary: Vocabulary, *, file_format: str | None = None) -> Pairs:
         """Read and encode pairs of any length; see `Task.read`."""
-        return encode_pairs(list(self.pairs(spec, split, file_format)), vocabulary)
+        return self.encoded(spec, split, vocabulary, file_format)[0]
 
     def check(self, train: Pairs, valid: Pairs | None) -> None:
         """Accept any pairs."""
@@ -164,13 +165,11 @@ class Rules(SequenceToSequence):
 
     def evaluate(self, model: RuleTranslator, data: Pairs, **settings: object) -> Metrics:  # type: ignore[override]
         """Compare the answers with the targets."""
-        counts = {"pairs": len(data.sources), "source_tokens": int(data.source.lengths.sum())}
-        counts |= {"tokens": int(data.target.lengths.sum()) + len(data.sources), "unknown_tokens": data.unknown()}
-        return {**translation_metrics(self.texts(model, data, **settings), data.targets), **counts}
+        return answer_metrics(self.texts(model, data, **settings), data)
 
     def measures(self, model: RuleTranslator, data: Pairs, **settings: object) -> dict[str, Measure]:  # type: ignore[override]
-        """Compute the contribution of each pair."""
-        return translation_measures(self.texts(model, data, **settings), data.targets)
+        """Compute the contribution of each item."""
+        return translation_measures(self.texts(model, data, **settings), data.references)
 
     def examine(self, model: RuleTranslator, data: Pairs) -> tuple[Metrics, dict[str, Measure]]:  # type: ignore[override]
         """Compute both results."""

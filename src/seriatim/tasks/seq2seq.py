@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, ClassVar
@@ -15,10 +16,10 @@ from ..core.errors import InputError, shown
 from ..core.state import State
 from ..data.arguments import check_integer
 from ..data.batching import Buckets
-from ..data.encoded_pairs import PairBatch, Pairs, encode_pairs, encode_side
+from ..data.encoded_pairs import PairBatch, Pairs, encode_pairs, encode_side, items_of
 from ..data.pairs import Pair, read_pairs, read_unpaired
 from ..data.readers import PAIRED_SUFFIXES, Source
-from ..data.repairs import Repairs, with_warnings
+from ..data.repairs import DataWarning, Repairs, with_warnings
 from ..data.text_kinds import kind_of
 from ..data.tokenizer_factory import fit_tokenizer
 from ..data.tokenizers import Tokenizer
@@ -92,8 +93,8 @@ class SequenceToSequence(LabelledTask[Pairs, PairBatch, Translator]):
 
     def model_view(self, model: Translator, vocabulary: Vocabulary) -> CTCView | EncoderDecoderView:
         """Return the view of one translator."""
-        read_pairs = functools.partial(self.pairs, split="test")
-        rest = vocabulary, read_pairs, self.answer, self.options.max_target_length
+        read_items = functools.partial(self.read_items, split="test")
+        rest = vocabulary, read_items, self.answer, self.options.max_target_length
         if isinstance(model, CTCTranslator):
             return CTCView(self.config, model, *rest)
         return EncoderDecoderView(self.config, model, *rest)
@@ -178,17 +179,28 @@ class SequenceToSequence(LabelledTask[Pairs, PairBatch, Translator]):
         """Yield sources with their targets."""
         return ((pair.source, pair.target) for pair in self.pairs(spec, split))
 
+    def measured_items(self, vocabulary: Vocabulary, spec: str, split: str) -> Iterator[tuple[str, Sequence[str]]]:
+        """Yield the items of `read_items`."""
+        return iter(self.read_items(spec, split))
+
+    def read_items(self, spec: str, split: str, file_format: str | None = None) -> list[tuple[str, list[str]]]:
+        """Read the sources, each with its targets, which are several if they are alternatives; see `items_of`."""
+        pairs = list(self.pairs(spec, split, file_format))
+        sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
+        numbers = items_of(sources, targets, alternatives=self.config.data.alternatives)
+        items: dict[int, tuple[str, list[str]]] = {}
+        for number, pair in zip(numbers.tolist(), pairs, strict=True):
+            items.setdefault(number, (pair.source, []))[1].append(pair.target)
+        return list(items.values())
+
     def timed_tokens(self, vocabulary: Vocabulary, text: str, answer: Mapping[str, object]) -> int:
         """Return the number of tokens of the answer, its end included."""
         return len(vocabulary.target.encode(str(answer["text"]))) + 1
 
     def read(self, spec: str, split: str, vocabulary: Vocabulary, *, file_format: str | None = None) -> Pairs:
         """Read and encode pairs, and refuse targets that are longer than answers may be; see `Task.read`."""
-        repairs = self.new_repairs()
-        pairs = list(self.pairs(spec, split, file_format, repairs))
-        data, limit = encode_pairs(pairs, vocabulary), self.options.max_target_length
-        data.repairs = self.reported(repairs, spec, split)
-        data.repairs.warn()
+        data, pairs = self.encoded(spec, split, vocabulary, file_format)
+        limit = self.options.max_target_length
         sizes, target_sizes = data.source.lengths, data.target.lengths
         warn_of_long(sizes, self.config, name=self.name_of(spec), items="sources")
         for row in np.flatnonzero(target_sizes > limit)[:1]:
@@ -206,6 +218,28 @@ class SequenceToSequence(LabelledTask[Pairs, PairBatch, Translator]):
         if self.options.hallucination and split == "train":
             return data.with_parts(copied_tokens(vocabulary.tokenizer, vocabulary.target))
         return data
+
+    def encoded(
+        self, spec: str, split: str, vocabulary: Vocabulary, file_format: str | None
+    ) -> tuple[Pairs, list[Pair]]:
+        """Read and encode pairs; warn of repairs, and of pairs that are measured as alternatives."""
+        repairs = self.new_repairs()
+        pairs = list(self.pairs(spec, split, file_format, repairs))
+        data = encode_pairs(pairs, vocabulary, alternatives=self.config.data.alternatives)
+        data.repairs = self.reported(repairs, spec, split)
+        data.repairs.warn()
+        several = [i for i, targets in enumerate(data.references) if len(targets) > 1]
+        if split != "train" and several:
+            first, others = pairs[data.first_rows[several[0]]], len(several) - 1
+            more = f" and {others:,} more have" if others else " has"
+            warnings.warn(
+                f"{first.name}:{first.line}: the source {shown(first.source)}{more} several targets, of which the best "
+                f"counts, and each of the {len(data.first_rows):,} sources counts once; --data.alternatives false "
+                "counts each row",
+                DataWarning,
+                stacklevel=2,
+            )
+        return data, pairs
 
     def recipe(self, train: Pairs) -> Fields:
         """Return defaults for this number of pairs; see `pair_choices`."""
@@ -278,7 +312,7 @@ class SequenceToSequence(LabelledTask[Pairs, PairBatch, Translator]):
         return pair_metrics(pair_losses(model, data), self.texts(model, data, **settings), data)
 
     def measures(self, model: Translator, data: Pairs, **settings: object) -> dict[str, Measure]:
-        """Compute the contribution of each pair."""
+        """Compute the contribution of each item."""
         return pair_measures(pair_losses(model, data), self.texts(model, data, **settings), data)
 
     def examine(self, model: Translator, data: Pairs) -> tuple[Metrics, dict[str, Measure]]:
@@ -287,8 +321,8 @@ class SequenceToSequence(LabelledTask[Pairs, PairBatch, Translator]):
         return pair_metrics(losses, answers, data), pair_measures(losses, answers, data)
 
     def texts(self, model: Any, data: Pairs, **settings: object) -> list[str]:
-        """Return the answer to every source."""
-        return [answer["text"] for answer in self.answer(model, data.vocabulary, data.sources, **settings)]
+        """Return the answer to every item."""
+        return [answer["text"] for answer in self.answer(model, data.vocabulary, data.inputs, **settings)]
 
     def combine(self, models: Sequence[Translator]) -> EncoderDecoders:
         """Return a model with the mean of the probabilities at every step; there are no steps with ctc."""
@@ -298,7 +332,7 @@ class SequenceToSequence(LabelledTask[Pairs, PairBatch, Translator]):
 
     def baseline(self, train: Pairs, valid: Pairs, vocabulary: Vocabulary) -> Metrics:
         """Compute the metrics of the source as its own answer."""
-        return translation_metrics(valid.sources, valid.targets)
+        return translation_metrics(valid.inputs, valid.references)
 
     def describe(self, data: Pairs) -> str:
         """Return the number of pairs and tokens."""

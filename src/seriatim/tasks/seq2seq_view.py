@@ -1,7 +1,6 @@
 """What inspection shows of translators: encoder-decoders, and models that write whole answers at once (CTC)."""
 
-import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -13,10 +12,9 @@ from torch.nn import functional as F
 from ..core.state import State
 from ..data.batching import padded
 from ..data.encoded_pairs import encode_side
-from ..data.pairs import Pair
 from ..data.tokenizers import END, Tokenizer
 from ..evaluation.context_use import ContextScore, ContextUse, shorter_contexts
-from ..evaluation.error_analysis import MAX_PAIRS, MAX_WORST, Mistakes, WrongExample
+from ..evaluation.error_analysis import MAX_PAIRS, MAX_WORST, Mistakes, WrongExample, part_of
 from ..evaluation.intervals import Metrics
 from ..evaluation.token_scores import ALTERNATIVES, TokenScores, score_tokens
 from ..evaluation.translation import translation_measures
@@ -47,9 +45,9 @@ class Translation(NamedTuple):
 
 @dataclass(frozen=True)
 class TranslatorView(TaskView[ModelT]):
-    """View of any translator, with `SequenceToSequence.pairs` to read data, and `SequenceToSequence.answer`."""
+    """View of any translator, with `SequenceToSequence.read_items` to read data, and `SequenceToSequence.answer`."""
 
-    read_pairs: Callable[..., Iterator[Pair]]
+    read_items: Callable[..., list[tuple[str, list[str]]]]
     answer_all: Callable[..., list[Metrics]]
     max_target_length: int
 
@@ -97,32 +95,30 @@ class TranslatorView(TaskView[ModelT]):
 
     def mistakes(self, spec: str, file_format: str | None) -> Mistakes:
         """Return the mistakes; the worst examples are the answers with the lowest chrF."""
-        pairs = list(itertools.islice(self.read_pairs(spec, file_format=file_format), MAX_PAIRS + 1))
-        more = len(pairs) > MAX_PAIRS
-        evaluated = f"the first {MAX_PAIRS:,} pairs" if more else f"all {len(pairs):,} pairs"
-        pairs = pairs[:MAX_PAIRS]
-        answers = [answer["text"] for answer in self.answers([pair.source for pair in pairs])]
-        targets = [pair.target for pair in pairs]
+        items = self.read_items(spec, file_format=file_format)
+        evaluated = part_of(min(len(items), MAX_PAIRS), len(items), "sources")
+        sources, targets = zip(*items[:MAX_PAIRS], strict=True)
+        answers = [answer["text"] for answer in self.answers(sources)]
         measures = translation_measures(answers, targets)
         exact, chrf = measures["exact_match"].statistics[:, 0] > 0, measures["chrf"]
         scores, total = chrf.compute(chrf.statistics), float(chrf.compute(chrf.statistics.sum(0)))
         worst = [
-            WrongExample(float(scores[i]), pairs[i].source, targets[i], answers[i])
+            WrongExample(float(scores[i]), sources[i], " or ".join(targets[i]), answers[i])
             for i in np.argsort(scores, kind="stable")[:MAX_WORST].tolist()
             if not exact[i]
         ]
         name = "chrF of the sentence, 0 to 100"
-        return Mistakes(evaluated, int(exact.sum()), len(pairs), [], worst, name, chrf=total)
+        return Mistakes(evaluated, int(exact.sum()), len(sources), [], worst, name, chrf=total)
 
     def gold(self, text: str, spec: str, file_format: str | None) -> Sequence[str] | None:
-        """Return the target of a source."""
-        pairs = self.read_pairs(spec, file_format=file_format)
-        return next(([pair.target] for pair in pairs if pair.source.strip() == text), None)
+        """Return the targets of a source."""
+        items = self.read_items(spec, file_format=file_format)
+        return next((targets for source, targets in items if source.strip() == text), None)
 
     def held_out(self, spec: str, file_format: str | None, *, count: int, tokens: int) -> Sequence[object]:
-        """Return the first pairs of some data whose source is not blank."""
-        pairs = itertools.islice(self.read_pairs(spec, file_format=file_format), count)
-        return [(pair.source, pair.target) for pair in pairs if pair.source.strip()]
+        """Return the first sources of some data that are not blank, with the first of their targets."""
+        items = self.read_items(spec, file_format=file_format)[:count]
+        return [(source, targets[0]) for source, targets in items if source.strip()]
 
 
 @dataclass(frozen=True)

@@ -46,10 +46,10 @@ class TaggedFiles(LabelledTask[Data, Batch, Model]):
         """Yield sentences with their tags, both as words in one line."""
         return ((" ".join(one.words), " ".join(one.tags)) for one in self.sentences(spec, split))
 
-    def labelled_items_for(self, vocabulary: Vocabulary, spec: str, split: str) -> Iterator[tuple[str, str]]:
+    def measured_items(self, vocabulary: Vocabulary, spec: str, split: str) -> Iterator[tuple[str, Sequence[str]]]:
         """Yield sentences with their tags as the vocabulary spells them, both as words in one line."""
         sentences = self.sentences(spec, split, labels=vocabulary.labels)
-        return ((" ".join(one.words), " ".join(one.tags)) for one in sentences)
+        return ((" ".join(one.words), (" ".join(one.tags),)) for one in sentences)
 
     def has_content(self, spec: str, split: str) -> bool:
         """Return whether there is a sentence; held-out ones must have tags that can be measured: see `check`."""

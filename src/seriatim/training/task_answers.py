@@ -68,9 +68,12 @@ class TaskAnswers(ABC, Generic[Model]):
         """Yield inputs, as `answer` reads them, with the right answers; nothing where answers have no truth."""
         return iter(())
 
-    def labelled_items_for(self, vocabulary: Vocabulary, spec: str, split: str) -> Iterator[tuple[str, str]]:
-        """Yield the items of `labelled_items` with labels as a model with this vocabulary spells them."""
-        return self.labelled_items(spec, split)
+    def measured_items(self, vocabulary: Vocabulary, spec: str, split: str) -> Iterator[tuple[str, Sequence[str]]]:
+        """Yield the items that `Task.measures` counts, as `answer` reads them, each with its right answers.
+
+        Labels are spelled as a model with this vocabulary spells them.
+        """
+        return ((text, (truth,)) for text, truth in self.labelled_items(spec, split))
 
     def labels_of(self, answer: str) -> Sequence[str] | None:
         """Return the labels in an answer, or in a right answer of `labelled_items`; None if answers are no labels.
