@@ -290,6 +290,7 @@ def test_a_repeated_option_is_refused(capsys, arguments: list[str], name: str) -
     assert ("folder" in errors) == name.startswith("--data")
 
 
+@pytest.mark.filterwarnings("ignore:.*C1 control")
 def test_tables_and_warnings_hold_nothing_that_a_terminal_obeys(capsys, tmp_path: Path) -> None:
     path = tmp_path / "escapes.txt"
     path.write_text("\x1b[31mred one \x07\n\x9b2J\n" * 20)

@@ -196,6 +196,7 @@ SHOWING = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:.*C1 control")
 @pytest.mark.parametrize("arguments", SHOWING.values(), ids=SHOWING)
 def test_a_terminal_is_shown_what_it_would_obey(arguments: list[str], tmp_path: Path, monkeypatch, capsys) -> None:
     """And a file or a pipe gets the text unchanged."""

@@ -38,13 +38,18 @@ class Killed(BaseException):
     """Stands for the end of the process."""
 
 
+def write_half(files: JournaledFiles) -> None:
+    with open(files.folder / files.names[0], "ab") as file:
+        file.write(b"half a part")
+
+
 def kill_at(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     """Let the process end while it appends a part: after the first file, and before the journal."""
     calls, append = itertools.count(), JournaledFiles.append
 
     def killed(self: JournaledFiles, *arguments: object) -> None:
         if next(calls) == count:
-            self._write(self.names[0], b"half a part")
+            write_half(self)
             raise Killed
         append(self, *arguments)
 
@@ -136,7 +141,7 @@ def test_a_full_disk_is_one_line_and_loses_nothing(tmp_path: Path, monkeypatch) 
     def full(self: JournaledFiles, *arguments: object) -> None:
         calls.append(arguments)
         if len(calls) == 4:
-            self._write(self.names[0], b"half a part")
+            write_half(self)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         append(self, *arguments)
 

@@ -78,7 +78,10 @@ def test_dead_before_the_first_checkpoint(configs: dict[str, dict], tmp_path: Pa
 
 
 def test_dead_before_the_summary(configs: dict[str, dict], tmp_path: Path) -> None:
-    config = {**configs["tagger"], "training": {**configs["tagger"]["training"], **FEW, "baseline_weight": 0.5}}
+    config = {
+        **configs["tagger"],
+        "training": {**configs["tagger"]["training"], **FEW, "baseline": "simple", "baseline_weight": 0.5},
+    }
     seriatim.train({**config, "out": str(tmp_path)})
     expected = outcome(tmp_path)
     assert '"network"' in (tmp_path / "summary.json").read_text()

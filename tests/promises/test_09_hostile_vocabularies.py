@@ -192,6 +192,7 @@ def test_tokens_that_the_weights_do_not_have_are_refused(texts, tmp_path: Path) 
 def test_a_vocabulary_that_could_not_be_read_again_is_not_written(monkeypatch, texts, tmp_path: Path) -> None:
     for module in (tokenizers, tokenizer_factory):
         monkeypatch.setattr(module, "MAX_FILE_BYTES", 100)
+    monkeypatch.setenv("SERIATIM_CACHE", str(tmp_path / "cache"))  # without tokenizers of other tests
     with pytest.raises(InputError, match=r"tokenizer\.vocabulary_size: .* set it"):
         seriatim.train(small_config(texts, tmp_path / "run", training={"steps": 2}))
     assert not (tmp_path / "run").exists()

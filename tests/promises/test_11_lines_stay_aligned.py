@@ -231,7 +231,7 @@ def in_columns(kind: str) -> list[str]:
     for size in (1, 3, 2500, 2):
         words = chosen.choices(WORDS, k=size)
         if kind == "conllu":
-            lines += ["# text = a\tb", "1-2\tab" + "\t_" * 8]
+            lines += ["# text = a\tb", *(["1-2\tab" + "\t_" * 8] if size > 1 else [])]
             lines += [f"{i}\t{word}\tl\tOLD\tx\t_\t0\tr\t_\t_" for i, word in enumerate(words, 1)]
             lines += [f"{size}.1\tc" + "\t_" * 8, "", *([" "] if size == 3 else [])]
         else:

@@ -61,7 +61,7 @@ def test_a_second_process_is_refused_until_the_first_is_dead(texts, tmp_path: Pa
 
 def arpa(folder: Path) -> str:
     path = folder / "model.arpa"
-    path.write_text("\\data\\\nngram 1=3\n\n\\1-grams:\n-1\t<unk>\n-0.5\ta\n-0.5\t</s>\n\n\\end\\\n")
+    path.write_text("\\data\\\nngram 1=4\n\n\\1-grams:\n-99\t<s>\n-1\t<unk>\n-0.5\ta\n-0.5\t</s>\n\n\\end\\\n")
     return str(path)
 
 

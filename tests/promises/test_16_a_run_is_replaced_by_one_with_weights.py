@@ -136,7 +136,7 @@ def test_bad_data_leave_the_old_run(config: dict, out: Path, old_run: Path) -> N
 
 def test_an_import_is_whole_before_it_replaces_a_run(out: Path, old_run: Path, tmp_path: Path, monkeypatch) -> None:
     arpa = tmp_path / "model.arpa"
-    arpa.write_text("\\data\\\nngram 1=3\n\n\\1-grams:\n-1\t<unk>\n-0.5\ta\n-0.5\t</s>\n\n\\end\\\n")
+    arpa.write_text("\\data\\\nngram 1=4\n\n\\1-grams:\n-99\t<s>\n-1\t<unk>\n-0.5\ta\n-0.5\t</s>\n\n\\end\\\n")
     for k in (1, 4, 7, 10):
         with monkeypatch.context() as patched:
             FullDisk(patched, k)

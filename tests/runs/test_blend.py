@@ -137,7 +137,9 @@ def test_a_weight_without_a_baseline_is_refused_before_training(
 
 
 def test_a_language_model_writes_and_scores_with_its_baseline(texts, tmp_path: Path) -> None:
-    run = seriatim.train(small_config(texts, tmp_path / "run", training={"baseline_weight": "auto"}))
+    run = seriatim.train(
+        small_config(texts, tmp_path / "run", training={"baseline": "simple", "baseline_weight": "auto"})
+    )
     weight = resolve(run.path / "config.yaml").training.baseline_weight
     assert isinstance(weight, float)
     assert 0 < weight < 1
@@ -165,12 +167,14 @@ def test_the_usual_weight_is_taken_without_held_out_data(tmp_path: Path, task: s
 def test_a_weight_is_chosen_on_what_is_held_out_by_default(texts, tmp_path: Path) -> None:
     text = tmp_path / "long.txt"
     text.write_text(Path(texts["train"]).read_text() * (1 + 60_000 // Path(texts["train"]).stat().st_size))
-    settings = small_config(texts, tmp_path / "run", training={"baseline_weight": "auto"})
+    settings = small_config(texts, tmp_path / "run", training={"baseline": "simple", "baseline_weight": "auto"})
     settings["data"] = {"train": str(text)}
     assert seriatim.train(settings).config.data.valid == "10%"
 
 
 def test_a_chosen_weight_needs_held_out_data(texts, tmp_path: Path) -> None:
-    settings = small_config(texts, tmp_path / "run", training={"baseline_weight": "auto"}, data={"valid": "none"})
+    settings = small_config(
+        texts, tmp_path / "run", training={"baseline": "simple", "baseline_weight": "auto"}, data={"valid": "none"}
+    )
     with pytest.raises(InputError, match="give --valid, or a weight"):
         seriatim.train(settings)

@@ -51,7 +51,12 @@ def lines() -> Lines:
 @pytest.fixture(scope="module")
 def run(folder: Path, lines: Lines) -> seriatim.Run:
     tree = config(folder, "run")
-    tree["training"] |= {"epochs": 1, "learning_rate": 1e-5, "baseline_weight": 0}  # it learns nothing
+    tree["training"] |= {
+        "epochs": 1,
+        "learning_rate": 1e-5,
+        "baseline": "simple",
+        "baseline_weight": 0,
+    }  # it learns nothing
     return seriatim.train(tree, reporter=lines)
 
 

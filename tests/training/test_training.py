@@ -155,8 +155,12 @@ def test_a_training_says_why_it_ended(texts, tmp_path: Path, capsys, training, e
 
 @pytest.mark.parametrize("keep", ["best", "last"])
 def test_the_best_or_the_last_weights_are_kept(texts, tmp_path: Path, keep: str) -> None:
-    training = {"steps": 30, "evaluate_every": 3, "learning_rate": 2.0, "schedule": "constant", "keep": keep}
-    run = seriatim.train(small_config(texts, tmp_path / "run", training=training))
+    """The letters of the held-out text come in the opposite order, so that more training soon makes the loss larger."""
+    valid = tmp_path / "valid.txt"
+    valid.write_text(Path(texts["valid"]).read_text()[::-1])
+    training = {"steps": 60, "evaluate_every": 3, "learning_rate": 0.03, "schedule": "constant", "keep": keep}
+    config = small_config({**texts, "valid": str(valid)}, tmp_path / "run", training=training)
+    run = seriatim.train(config)
     last = load_tensors(checkpoints(run.path / "checkpoints")[-1] / "model.safetensors")
     records = [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
     losses = [record["loss"] for record in records if record["kind"] == "valid"]

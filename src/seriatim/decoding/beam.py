@@ -24,7 +24,7 @@ from torch.nn import functional as F
 from ..core.errors import InputError, shown
 from ..core.state import State, map_state, state_leaves
 from ..data.arguments import check_integer, check_number
-from ..models.probabilities import NotFiniteError, log_softmax
+from ..models.probabilities import NotFiniteError, log_softmax, may_be_impossible
 from ..recurrence.obstacles import uncompiled
 from .sampling import NextToken
 
@@ -111,7 +111,8 @@ def beam_search(model: NextToken, state: State, settings: Beam, *, max_length: i
 
     Raises:
         InputError: ``max_length`` is negative or less than ``min_length``.
-        NotFiniteError: logits are NaN or infinite, or every sequence of a row has probability 0.
+        NotFiniteError: logits are NaN or infinite, or every sequence of a row has probability 0, unless the model is an
+            n-gram model without smoothing: then such a row has no hypotheses.
     """
     leaf = state_leaves(state)[0]
     limits = torch.as_tensor(max_length, device=leaf.device).long().expand(leaf.shape[0])
@@ -126,7 +127,7 @@ def beam_search(model: NextToken, state: State, settings: Beam, *, max_length: i
         while len(search.rows):
             logits = search.states.step(model, tokens)
             tokens = search.advance(logits)
-    if not all(search.ended):
+    if not all(search.ended) and not may_be_impossible(model):
         raise NotFiniteError
     return [sorted(ended, key=lambda one: -one.score)[: settings.n_best] for ended in search.ended]
 
