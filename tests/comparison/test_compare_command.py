@@ -12,7 +12,7 @@ from seriatim.cli import comparison_console as console_comparison
 from seriatim.cli.main import main
 from seriatim.comparison import comparing, local_workers
 from seriatim.comparison.worker import WorkerJob
-from seriatim.core.errors import InputError
+from seriatim.core.errors import InputError, TrainingError
 
 from .comparisons import small
 
@@ -177,3 +177,22 @@ def test_folders_that_are_no_comparisons_are_left_alone(texts, tmp_path: Path) -
     with pytest.raises(InputError, match=r"not a comparison, and its letter\.txt would be lost"):
         seriatim.compare(small(texts, tmp_path), layers=["rnn"], steps=1, overwrite=True)
     assert (tmp_path / "letter.txt").read_text() == "dear"
+
+
+def test_a_comparison_is_replaced_once_a_layer_of_the_new_one_is_finished(
+    texts, tmp_path: Path, gru_fails: Callable[[], None]
+) -> None:
+    out = tmp_path / "out"
+    seriatim.compare(small(texts, out), layers=["window"], steps=1)
+    (out / "notes.txt").write_text("mine")
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    with pytest.raises(TrainingError, match=f"gru: .*SIGKILL|--resume {out}"):
+        seriatim.compare(small(texts, out), layers=["gru"], steps=1, overwrite=True)
+    assert {path: path.read_bytes() for path in before} == before
+    gru_fails()
+    with pytest.warns(UserWarning, match="continues the comparison that is to replace the one there"):
+        assert comparing.resume(out).folder == out
+    assert [path.name for path in (out / "runs").iterdir()] == ["gru-1"]
+    assert sorted(path.name for path in (out / "rows").iterdir()) == ["gru-1.json", "gru-1.safetensors"]
+    assert json.loads((out / "results.json").read_text())["rows"][0]["layer"] == "gru"
+    assert (out / "notes.txt").read_text() == "mine"

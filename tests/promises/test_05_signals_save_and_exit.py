@@ -122,6 +122,31 @@ def test_an_interrupted_import_leaves_no_traceback(module: str) -> None:
     assert (done.returncode, done.stderr) == (130, "seriatim: error: interrupted\n")
 
 
+CRASHING = """
+import atexit, os, sys, threading
+from seriatim.__main__ import run
+
+class Crash:
+    def __del__(self, crash=os.abort):
+        crash()
+
+kept = Crash()  # until the interpreter ends
+threading.Thread(target=threading.Event().wait).start()  # as Python cannot end
+atexit.register(os.write, 2, b"cleaned up")
+sys.argv[1:] = ARGUMENTS
+sys.exit(run())
+"""
+
+
+@pytest.mark.parametrize(("page", "expected"), [("reliability", 0), ("nothing", 2)])
+def test_what_crashes_after_the_last_line_does_not_change_the_exit_code(page: str, expected: int) -> None:
+    code = CRASHING.replace("ARGUMENTS", repr(["docs", page]))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=600)
+    assert done.returncode == expected
+    assert done.stderr.endswith("cleaned up")
+    assert done.stdout.endswith("shows the traceback.\n") == (expected == 0)
+
+
 def test_an_interruption_that_an_import_turns_into_an_error_is_one() -> None:
     """As NumPy does with whatever comes while its C code is loaded."""
     error = ImportError("cannot import")

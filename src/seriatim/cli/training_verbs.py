@@ -21,7 +21,7 @@ def add_train(verbs: Verbs) -> None:
     add_task(parser)
     add = parser.add_argument
     add("--out", metavar="RUN", help="the folder to write")
-    add("--overwrite", action="store_true", help="replace an existing run")
+    add("--overwrite", action="store_true", help="replace an existing run once the new one has weights")
     add("--resume", metavar="RUN", help="continue an interrupted training")
     add("--quiet", action="store_true", help="print only errors")
     add_code(parser)

@@ -19,7 +19,7 @@ from ..decoding.drafts import Draft, PromptLookup, draft_with
 from ..evaluation.intervals import Metrics
 from ..evaluation.word_surprisal import By, UnitSurprisal
 from ..layers.origins import AllowCode, require_code, stacks_of
-from ..storage.written_folders import steadily
+from ..storage.written_folders import file_state, steadily
 from ..tasks import find
 from ..training.hardware import choose_device
 from ..training.task import AnyTask
@@ -62,6 +62,7 @@ class Run:
         self._baseline: Run | None = None
         self.weights: WeightFormat = "float32"
         self.num_combined = 1
+        self.file_state: object = None  # of the weights when they were read, by which a replaced run is noticed
         self._unrounded: dict[str, str] = {}  # the digest of the weights before they were rounded, by that after
         self.tokenizer = vocabulary.tokenizer
         self.device = next(model.parameters()).device
@@ -376,7 +377,9 @@ def _load(path: str | Path, device: str, allow_code: AllowCode, weights: WeightF
         raise InputError(f"{file}: not there yet; a training keeps weights after its first validation, wait for it")
     check_belongs(file, config, vocabulary)
     task = find(config)
+    state = file_state(file)
     run = Run(folder, task, vocabulary, task.load_model(vocabulary, file).to(choose_device(device)))
+    run.file_state = state
     weight = config.training.baseline_weight
     if weight and weight != "auto":  # auto: the training has not ended yet
         run.blend(load(folder / BASELINE, device=device), weight)

@@ -11,6 +11,7 @@ from ..config import Config, Model, Training
 from ..core.allocator import freed_memory_kept
 from ..core.errors import InputError
 from ..data.arguments import data_name
+from ..storage.written_folders import file_state
 from ..tasks import find, shared_options
 from ..training.task import AnyTask, Task
 from .beside_baseline import BesideBaseline, beside_baseline
@@ -77,6 +78,8 @@ def open_baseline(run: Run) -> Run | None:
         return None
     try:
         baseline = load(folder, device="cpu")
+        if run.file_state not in (None, file_state(run.path / "model.safetensors")):
+            raise InputError(f"{run.path}: the run was replaced after it was opened; open it again")
         if (baseline.config.task, baseline.config.model.layer) != (run.config.task, name):
             raise InputError(f"{folder}: not the baseline {name} of the run; restore it, or remove the folder")
         if baseline.vocabulary.fingerprint() != run.vocabulary.fingerprint():

@@ -285,25 +285,25 @@ def steadily(folder: Path, read: Callable[[], Result]) -> Result:
     """
     for _ in range(ATTEMPTS):
         finish_replacing(folder)
-        before = _state(folder)
+        before = file_state(folder / RUN.first)
         try:
             result = read()
         except Exception:  # files of two runs do not fit one another, in one way or another
-            if _state(folder) == before:
+            if file_state(folder / RUN.first) == before and not _is_folder(folder / DECIDED):
                 raise
         else:
-            if _state(folder) == before:
+            if file_state(folder / RUN.first) == before and not _is_folder(folder / DECIDED):
                 return result
     return read()
 
 
-def _state(folder: Path) -> object:
-    """Return what changes whenever the run in a folder is replaced."""
+def file_state(path: Path) -> object:
+    """Return what changes when a file is replaced; None if there is none."""
     try:
-        status = os.stat(folder / RUN.first)
+        status = os.stat(path)
     except (OSError, ValueError):
         return None
-    return (folder / DECIDED).exists(), status.st_ino, status.st_mtime_ns, status.st_ctime_ns
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _replace(folder: Path) -> None:
