@@ -250,6 +250,7 @@ def test_an_ensemble_averages_probabilities() -> None:
         ({"length_penalty": -1.0}, "length_penalty"),
         ({"length_penalty": math.nan}, "length_penalty"),
         ({"length_penalty": 1e308}, "length_penalty: must be between 0 and 10"),
+        ({"length_penalty": True}, "length_penalty"),
         ({"min_length": -1}, "min_length"),
         ({"min_length": 5}, "more than max_length, 4"),
         ({"max_length": -1}, "max_length: -1"),

@@ -10,6 +10,7 @@ from seriatim.evaluation import intervals
 from seriatim.evaluation.intervals import (
     SIGNIFICANT,
     Measure,
+    exp_mean,
     interval,
     interval_digits,
     mean,
@@ -217,3 +218,23 @@ def test_a_value_without_an_interval_has_the_digits_of_the_one_beside_it() -> No
     beside = {"accuracy": 0.571428, "accuracy_low": 0.33, "accuracy_high": 0.76}
     assert (metric.text({"accuracy": 0.285714}, beside), metric.text({"accuracy": 0.285714})) == ("0.29", "0.2857")
     assert metric.text(beside) == "0.57"
+
+
+def test_an_infinite_figure_has_no_interval() -> None:
+    statistics = values_and_ones(np.array([1.0, 2.0, math.inf, 3.0]))
+    assert interval(statistics, mean) == (math.inf, None, None)
+    both = with_intervals({"loss": Measure(statistics, mean), "other": Measure(values_and_ones(np.arange(4.0)), mean)})
+    assert (both["loss"], both["loss_low"], both["loss_high"]) == (math.inf, None, None)
+    assert both["other_low"] < 1.5 < both["other_high"]
+    assert interval(values_and_ones(np.array([700.0, 720.0])), exp_mean)[0] == math.inf
+    assert np.isfinite(interval(values_and_ones(np.array([700.0, 701.0])), exp_mean)).all()
+    for other in (statistics, values_and_ones(np.arange(4.0))):
+        assert paired(statistics, other, mean)[1:] == (None, None, None)
+
+
+def test_resamples_without_any_counted_item_decide_nothing() -> None:
+    """Only one item of three is counted, so that many resamples have no mean."""
+    statistics = np.array([[3.0, 1.0], [0.0, 0.0], [0.0, 0.0]])
+    assert paired(statistics, statistics * [1 / 3, 1], mean) == (2.0, 2.0, 2.0, 1.0)
+    assert interval(statistics, mean) == (3.0, 3.0, 3.0)
+    assert paired(0 * statistics, 0 * statistics, mean)[1:] == (None, None, None)

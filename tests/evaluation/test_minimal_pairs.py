@@ -2,10 +2,12 @@
 
 import gzip
 import json
+import math
 
 import pytest
 
 from seriatim.cli.main import main
+from seriatim.evaluation.minimal_pairs import Pair, score_pairs
 
 PAIRS = [
     ("the cat likes a dog .", "the cat likes dog a .", "order", "determiner"),
@@ -46,6 +48,18 @@ def test_accuracy_is_the_share_of_pairs_whose_good_sentence_is_more_probable(run
     assert code == 0
     assert out.splitlines()[-1] == "equal probability, which counts as wrong: 4 of 12 pairs"
     assert [line.split()[0] for line in out.splitlines()[1:-1]] == ["order", "same", "all"]
+
+
+def test_two_impossible_sentences_are_equally_probable() -> None:
+    pairs = [Pair("a", "b", "", "")] * 4
+    probable = {"a": -math.inf, "b": -math.inf}
+    scores = score_pairs(pairs, lambda sentences: [probable[sentence] for sentence in sentences])
+    assert (scores.metrics()["ties"], scores.metrics()["accuracy"]) == (4, 0.0)
+    for one, other, right in ((-3.0, -math.inf, 1.0), (-math.inf, -3.0, 0.0)):
+        scores = score_pairs(
+            pairs, lambda sentences, given=(one, other): [given["ab".index(each)] for each in sentences]
+        )
+        assert (scores.metrics()["ties"], scores.metrics()["accuracy"]) == (0, right)
 
 
 def test_two_runs_are_compared_on_the_same_pairs(runs, tmp_path, capsys) -> None:

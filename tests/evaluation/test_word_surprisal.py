@@ -1,13 +1,17 @@
 """Surprisal per word, token and character: sums, normalization, agreement with the probabilities of whole lines."""
 
+import csv
 import itertools
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
+import seriatim
+from seriatim.cli.main import main
 from seriatim.core.errors import InputError
 from seriatim.data.tokenizers import Tokenizer
 from seriatim.evaluation.surprisal_reader import SurprisalReader
@@ -145,6 +149,77 @@ def test_unknown_words_are_counted(runs) -> None:
     (units,) = runs["word-line"].surprisal(["the zebra cat"])
     assert [unit.unknown for unit in units] == [0, 1, 0]
     assert all(math.isfinite(unit.bits) for unit in units)
+
+
+UNSEEN = {
+    "the dot": [0.0, math.inf],  # no letter follows "do" but "g"
+    "zzz the": [math.inf, math.inf],  # nothing follows what never occurred
+    "th": [math.inf],  # it begins a word and never ends one
+}
+
+
+def counted(folder: Path, kind: str, **options) -> seriatim.Run:
+    (folder / "text.txt").write_text("the dog\n" * 5 + "zz\n" * (kind == "char"))
+    model = {"layer": "ngram", "options": {"order": 4, **options}}
+    data = {"train": str(folder / "text.txt"), "unit": "line"}
+    return seriatim.train(
+        {"data": data, "tokenizer": {"kind": kind}, "model": model, "out": str(folder / f"{kind}-run")}
+    )
+
+
+def test_impossible_words_have_infinite_bits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also where ∞ − ∞ would be the correction for the end of a word."""
+    run = counted(tmp_path, "char", smoothing="maximum-likelihood")
+    for by in ("word", "token", "character"):
+        for line, units in zip(UNSEEN, run.surprisal([*UNSEEN], by=by), strict=True):
+            assert not any(math.isnan(number) for unit in units for number in unit[1:] if number is not None)
+            (score,) = run.score([line])
+            assert score.log_probability == -math.inf
+            if by == "word":
+                assert [unit.bits for unit in units] == pytest.approx(UNSEEN[line], abs=0.3)
+    (tmp_path / "lines.txt").write_text("\n".join(UNSEEN) + "\n")
+    capsys.readouterr()
+    assert main(["surprisal", str(run.path), str(tmp_path / "lines.txt")]) == 0
+    _, *rows = csv.reader(capsys.readouterr().out.splitlines())
+    assert [row[3] for row in rows[1:]] == ["inf"] * 4
+    assert not any("nan" in row for row in rows)
+
+
+def test_nothing_is_said_of_a_place_where_every_token_is_impossible() -> None:
+    model, tokenizer = Bigrams(4), Tokens()
+    with torch.no_grad():
+        model.logits[1] = -math.inf  # nothing follows "a"
+    by_word = words(model, "a a", tokenizer)
+    assert [(word.bits, word.entropy is None, word.rank is None) for word in by_word] == [
+        (math.inf, False, False),  # it cannot end
+        (math.inf, True, True),
+    ]
+    ids = tokenizer.encode("aa")
+    (scores,) = SurprisalReader(model, word_starts(tokenizer)).read([ids])
+    first, second = Line("aa", ids, scores, is_first=True).units("token", tokenizer)
+    assert first.bits < math.inf == second.bits
+    assert (second.entropy, second.rank) == (None, None)
+
+
+def test_a_word_of_a_word_vocabulary_ends_also_where_nothing_follows(tmp_path: Path) -> None:
+    run = counted(tmp_path, "word", smoothing="maximum-likelihood")
+    (units,) = run.surprisal(["the dog dog the"])
+    assert [unit.bits for unit in units][:2] == [0.0, 0.0]
+    assert [unit.bits for unit in units][2:] == [math.inf] * 2
+
+
+def test_the_boundary_of_very_unlikely_spaces_is_exact() -> None:
+    """The sum of their probabilities is 0 in floating-point numbers, that of their logarithms is not."""
+    model, tokenizer = Bigrams(4), Tokens()
+    with torch.no_grad():
+        model.logits[:, [0, 2, 3]] -= 900.0
+    nats = torch.log_softmax(model.logits.detach(), 1)
+    ends, ids = nats[:, [0, 2, 3]].logsumexp(1), [0, *tokenizer.encode("a a ab").tolist()]
+    before = [0.0, *ends[ids[1:-1]].tolist()]
+    expected = [start - nats[a, b] - ends[b] for start, (a, b) in zip(before, itertools.pairwise(ids), strict=True)]
+    found = [word.bits for word in words(model, "a a ab", tokenizer)]
+    assert found == pytest.approx([float(each) / math.log(2) for each in expected])
+    assert min(found) > 1000
 
 
 def test_many_lines_at_once_are_each_line_alone(runs) -> None:

@@ -194,3 +194,16 @@ def test_shapes_that_do_not_fit_are_refused() -> None:
         CRF(2, torch.ones(3, 3))
     with pytest.raises(ValueError, match=r"\(batch, time, 2\)"):
         CRF(2).decode(torch.zeros(1, 2, 3))
+
+
+def test_probabilities_of_large_scores_are_probabilities() -> None:
+    """Rounding of log Z and of the scores of sequences is then larger than the probabilities."""
+    torch.manual_seed(0)
+    crf, lengths = CRF(4), torch.tensor([7, 3, 0])
+    for size in (1e4, 1e12, 1e30, 1e36):
+        scores = torch.randn(3, 7, 4) * size
+        shares = crf.marginals(scores, lengths)
+        assert ((shares >= 0) & (shares <= 1)).all()
+        torch.testing.assert_close(shares.sum(2), (torch.arange(7) < lengths.unsqueeze(1)).float())
+        for row, tags in enumerate(crf.decode(scores, lengths)[0]):
+            assert [int(tag) for tag in shares[row, : len(tags)].argmax(1)] == tags

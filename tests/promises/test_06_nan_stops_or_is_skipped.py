@@ -175,11 +175,18 @@ def test_weights_that_are_not_finite_are_never_saved(configs, tmp_path: Path, st
         assert all(value.isfinite().all() for value in load_tensors(path).values())
 
 
-def test_a_held_out_loss_that_is_not_finite(configs, tmp_path: Path, monkeypatch) -> None:
+@pytest.mark.parametrize("how", ["a loss", "the scores"])
+def test_a_held_out_loss_that_is_not_finite(configs, tmp_path: Path, monkeypatch, how: str) -> None:
     config = {**configs["classifier"], "out": str(tmp_path / "run")}
     owner = type(find(resolve(config)))
     validate = owner.validate
-    monkeypatch.setattr(owner, "validate", lambda *given: {**validate(*given), "loss": math.nan})
+
+    def spoiled(task: Any, model: Any, data: Any) -> dict[str, Any]:
+        if how == "the scores":
+            model.output.bias.data[0] = math.nan
+        return {**validate(task, model, data), "loss": math.nan}
+
+    monkeypatch.setattr(owner, "validate", spoiled)
     with pytest.raises(TrainingError, match=r"step \d+: the held-out loss is nan; go on from the last checkpoint"):
         seriatim.train(config)
     assert not (tmp_path / "run" / "model.safetensors").exists()

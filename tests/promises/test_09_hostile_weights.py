@@ -1,9 +1,12 @@
 """Weights that are none, or not those that were written, are refused in one line, within the memory of good ones."""
 
+import contextlib
 import json
+import math
 import os
+import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +15,16 @@ import torch
 from safetensors.torch import save_file
 
 import seriatim
+from seriatim.cli.main import main
 from seriatim.core.errors import InputError
+from seriatim.models.probabilities import NotFiniteError
+from seriatim.recurrence.obstacles import uncompiled
 from seriatim.storage.weights import load_tensors, read_metadata, save_tensors
 
 from ..conftest import small_config
+from ..exhaustive import parameters
+from ..golden.answers import GOLDEN
+from ..golden.recipes import DATA
 from .judge import refuse
 
 LARGE = 200 << 20
@@ -173,14 +182,115 @@ def test_values_that_a_saved_state_cannot_have_are_refused(run, counted, tmp_pat
                     opened.stream().load(path)
 
 
-def test_very_large_weights_do_no_harm(run, tmp_path: Path) -> None:
-    shutil.copytree(run, tmp_path / "run")
-    changed(run, lambda found: {name: torch.full_like(tensor, 3e38) for name, tensor in found.items()})(
-        tmp_path / "run" / WEIGHTS
-    )
-    opened = seriatim.load(tmp_path / "run")
-    assert len(opened.samples(2, "the", max_tokens=5, seed=1)) == 2
-    assert list(opened.generate("the", max_tokens=5, seed=1, top_p=0.5, min_p=0.1)) is not None
+def large(pattern: str, value: float | None = None) -> Change:
+    """The parameters of some names so large that float32 overflows where they are used, or all of one value."""
+
+    def change(found: dict[str, Any]) -> dict[str, Any]:
+        chosen = {name: tensor for name, tensor in found.items() if re.search(pattern, name) and tensor.numel()}
+        made = {
+            name: tensor / tensor.abs().max() * 3.4e38 if value is None else torch.full_like(tensor, value)
+            for name, tensor in chosen.items()
+            if tensor.is_floating_point()
+        }
+        return found | made
+
+    return change
+
+
+LARGE: dict[str, Change] = {
+    "scaled": large(""),
+    "outputs": large("^output|^weight|^bias|crf"),
+    "all the same": large("", 3e38),
+    "all impossible": large("output|bias", -3.4e38),
+    "a bias": lambda found: found | {name: t + 3.4e38 for name, t in found.items() if name in ("output.bias", "bias")},
+}
+KINDS = (
+    *("lm-gru", "lm-transformer", "lm-mamba", "mlm-gru", "mlm-transformer", "classify-max", "classify-attention"),
+    *("tag-crf", "tag-words", "seq2seq-dot", "seq2seq-copied", "seq2seq-transformer", "seq2seq-ctc"),
+)
+CASES = [f"{kind} {how}" for kind in KINDS for how in LARGE]
+EVERYDAY = [f"{kind} {how}" for kind in ("lm-gru", "mlm-gru", "classify-max", "seq2seq-dot") for how in LARGE]
+EVERYDAY += [f"{kind} scaled" for kind in KINDS]
+LINE = "the [MASK] cat sees the sea ."
+
+
+def enlarged(kind: str, how: str, folder: Path) -> Path:
+    shutil.copytree(GOLDEN / kind, folder)
+    weights = folder / WEIGHTS
+    metadata = {name: text for name, text in read_metadata(weights).items() if name != "sha256"}
+    save_tensors(LARGE[how](load_tensors(weights)), weights, metadata)
+    return folder
+
+
+def uses_of(run: seriatim.Run) -> dict[str, Callable[[], object]]:
+    """Everything that chooses or scores."""
+    uses = {"evaluate": lambda: run.evaluate(str(GOLDEN / "data" / f"valid-{DATA[run.config.task]}"))}
+    if run.config.task != "lm":
+        uses["predict"] = lambda: list(run.predict([LINE], details=True))
+    if run.config.task == "seq2seq" and run.config.model.options["factorisation"] != "ctc":
+        uses["samples"] = lambda: list(run.predict([LINE], seed=1, details=True))
+    if run.config.task == "lm":
+        uses |= {
+            "score": lambda: run.score(["the cat"]),
+            "surprisal": lambda: list(run.surprisal(["the cat"])),
+            "feed": lambda: run.stream().feed("the cat"),
+            "generate": lambda: list(run.generate("the", max_tokens=9, seed=1)),
+            "greedy": lambda: list(run.generate("the", max_tokens=9, temperature=0)),
+            "filtered": lambda: list(run.generate("the", max_tokens=9, seed=1, top_p=0.5, min_p=0.1, typical=0.9)),
+            "drafted": lambda: list(run.generate("the cat the cat", max_tokens=9, seed=1, draft="lookup")),
+            "together": lambda: run.samples(2, "the", max_tokens=9, seed=1),
+        }
+    return uses
+
+
+def numbers(value: object) -> Iterator[float]:
+    """All numbers of an answer, or of metrics."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        for part in value:
+            yield from numbers(part)
+    elif isinstance(value, int | float):
+        yield value
+
+
+def outcome(use: Callable[[], object]) -> object:
+    """What comes of it, None for the error."""
+    with uncompiled(), contextlib.suppress(NotFiniteError):
+        return use()
+    return None
+
+
+@pytest.mark.parametrize("case", parameters(CASES, everyday=EVERYDAY))
+def test_no_figure_is_made_from_a_nan(tmp_path: Path, case: str) -> None:
+    """Weights that are finite and give NaN or infinity: one line, or a right figure."""
+    kind, _, how = case.partition(" ")
+    run = seriatim.load(enlarged(kind, how, tmp_path / "run"), device="cpu")
+    found = {name: outcome(use) for name, use in uses_of(run).items()}
+    assert not any(map(math.isnan, numbers(found))), found
+    for answer in found.get("predict") or ():
+        assert all(0 <= share <= 1.001 for share in numbers(answer.get("probabilities", ())))
+
+
+@pytest.mark.parametrize("kind", ["lm-gru", "mlm-gru", "classify-max", "tag-crf", "seq2seq-dot", "seq2seq-ctc"])
+def test_every_verb_says_so_in_one_line(tmp_path: Path, kind: str, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(GOLDEN)
+    run, task = str(enlarged(kind, "scaled", tmp_path / "run")), kind.split("-")[0]
+    (tmp_path / "line.txt").write_text(f"{LINE}\n")
+    line, data = str(tmp_path / "line.txt"), f"data/valid-{DATA[task]}"
+    commands = [["evaluate", run, "--data", data], ["evaluate", run, "--data", data, "--json"], ["serve", run]]
+    commands += [["inspect", run, "--text", LINE.replace("[MASK]", "")]]
+    if task == "lm":
+        commands += [["generate", run, "--samples", "2"], ["surprisal", run, line]]
+    else:
+        commands = [*commands[:2], *commands[3:], ["predict", run, line], ["predict", run, line, "--json"]]
+    for command in commands:
+        with uncompiled():
+            assert main(command) == 2, command
+        printed, error = capsys.readouterr()
+        assert error.count("\n") == 1
+        assert "NaN or infinite" in error
+        assert printed.count("\n") == (command[0] == "surprisal")  # the head of the table
 
 
 def test_a_state_that_is_none_is_refused(run, counted, tmp_path: Path) -> None:

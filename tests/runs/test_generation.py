@@ -2,8 +2,10 @@
 
 import itertools
 import math
+from fractions import Fraction
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -110,20 +112,26 @@ def test_a_stream_in_pieces_is_the_text_whole(runs, tmp_path: Path, name: str) -
         runs["char-line" if name != "char-line" else "word-line"].stream().load(tmp_path / "0.safetensors")
 
 
+TOO_LARGE = (math.inf, 1e39, -1e308, 10**39, 10**400, -(10**400), Fraction(10**400), np.longdouble("1e4000"))
+NUMBERS = (
+    *("temperature", "repetition_penalty", "top_p", "min_p", "typical"),
+    *("frequency_penalty", "presence_penalty"),
+)
+
+
 @pytest.mark.parametrize(
     "settings",
     [
-        *({"temperature": value} for value in (-1, math.nan, "1", None)),
-        *({"top_k": value} for value in (0, 2.5, True)),
-        *({"top_p": value} for value in (0.0, 1.1, "0.5")),
-        *({"min_p": value} for value in (2.0, True)),
-        *({"typical": value} for value in (0.0, 1.1, "0.5")),
-        *({"repetition_penalty": value} for value in (0, -1, math.inf)),
-        *({name: value} for name in ("frequency_penalty", "presence_penalty") for value in (math.nan, "1")),
-        *({"logit_bias": value} for value in (["a"], {"a": "1"}, {"a": math.inf}, {"never": 1.0}, {1: 1.0}, {"": 1.0})),
+        *({name: value} for name in NUMBERS for value in (math.nan, "1", True, np.True_, *TOO_LARGE)),
+        *({name: value} for name in NUMBERS[:5] for value in (-1, Fraction(1, 10**400), np.longdouble("1e-4000"))),
+        *({name: value} for name in ("temperature", "repetition_penalty") for value in (None, 1e-308, 1e-320, 1e-40)),
+        *({name: 1.1} for name in ("top_p", "min_p", "typical")),
+        *({"top_k": value} for value in (0, 2.5, True, -(10**400))),
+        *({"logit_bias": value} for value in (["a"], {"a": "1"}, {"never": 1.0}, {1: 1.0}, {"": 1.0})),
+        *({"logit_bias": {"a": value}} for value in (math.nan, True, *TOO_LARGE)),
         *({"stop": value} for value in ("text", [""], [1])),
-        *({"max_tokens": value} for value in (-1, 1.5)),
-        *({"seed": value} for value in (1.5, "1")),
+        *({"max_tokens": value} for value in (-1, 1.5, True, -(10**400))),
+        *({"seed": value} for value in (1.5, "1", True, math.inf)),
     ],
 )
 def test_settings_out_of_range_are_refused(runs, settings) -> None:
@@ -131,6 +139,35 @@ def test_settings_out_of_range_are_refused(runs, settings) -> None:
         runs["char-line"].generate(**settings)
     with pytest.raises(InputError, match=next(iter(settings))):
         runs["char-line"].samples(2, **settings)
+
+
+def test_numbers_of_any_type_are_settings(runs) -> None:
+    run = runs["char-line"]
+    settings = {"temperature": 0.5, "top_p": 0.5, "presence_penalty": 2.0, "logit_bias": {"a": 1.0}}
+    whole = {"top_k": 7, "max_tokens": 6, "seed": 3}
+    text = "".join(run.generate("the", **settings, **whole))
+    for kind in (np.float32, np.float64, np.float16, np.longdouble, Fraction):
+        given = {name: kind(value) for name, value in settings.items() if name != "logit_bias"}
+        for integer in (np.int8, np.uint64):
+            more = {name: integer(value) for name, value in whole.items()} | {"logit_bias": {"a": kind(1)}}
+            assert "".join(run.generate("the", **given, **more)) == text
+            assert run.samples(integer(1), "the", **given, **more) == [text]
+    for temperature in (10**30, 1e37, 1e-37):  # as even as can be, and as certain
+        assert len("".join(run.generate("the", temperature=temperature, max_tokens=6, seed=3))) <= 6
+    assert next(run.iter_samples(10**30, max_tokens=10**30, seed=10**30, logit_bias={"</s>": 1e37})) == ""
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_settings_that_together_exceed_float32_are_named(runs, temperature: float) -> None:
+    """Each time that the letter is written makes it more likely."""
+    run, settings = (
+        runs["char-line"],
+        {"temperature": temperature, "frequency_penalty": -8e37, "logit_bias": {"a": 8e37}},
+    )
+    uses = (lambda: list(run.generate("the", **settings)), lambda: run.samples(2, "the", **settings))
+    for use in uses:
+        with pytest.raises(InputError, match="NaN or infinite; lower the penalties and biases"):
+            use()
 
 
 def test_any_integer_is_a_seed(runs) -> None:

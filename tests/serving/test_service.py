@@ -1,6 +1,7 @@
 """The whole server: bad input, limits, failures, keys and metrics."""
 
 import json
+import math
 import shutil
 import subprocess
 import threading
@@ -20,6 +21,7 @@ from seriatim.serving.prometheus import Registry
 from seriatim.serving.service import Service, model_names
 from seriatim.serving.service_limits import Limits
 
+from ..golden.answers import GOLDEN
 from .conftest import Served, serving
 
 GENERATE = {"model": "chars", "prompt": "the", "max_tokens": 2}
@@ -37,6 +39,10 @@ GENERATE = {"model": "chars", "prompt": "the", "max_tokens": 2}
         ({"n": 64, "prompt": ["a"] * 3}, 400, "prompt: the number of prompts times n must be 1 to 128, got 192"),
         ({"prompt": []}, 400, "prompt: the number of prompts times n must be 1 to 128, got 0"),
         ({"best_of": 2}, 400, "best_of: must be equal to n"),
+        ({"temperature": 1e-308}, 400, "temperature: must be 0, or a number from"),
+        ({"repetition_penalty": 1e-308}, 400, "repetition_penalty: must be a number from"),
+        ({"presence_penalty": -1e308}, 400, "presence_penalty: must be"),
+        ({"logit_bias": {"1": 1e308}}, 400, "logit_bias.1: must be"),
         ({"temperature": "hot"}, 400, "temperature: must be a number"),
         ({"temperature": -1}, 400, "temperature: must be at least 0"),
         ({"top_p": 0}, 400, "top_p: must be greater than 0"),
@@ -326,3 +332,23 @@ def test_each_model_chooses_among_all_threads(runs, monkeypatch: pytest.MonkeyPa
     service.start()
     service.stop()
     assert seen == [3, 3]
+
+
+def test_scores_that_are_nan_are_refused_in_one_line() -> None:
+    """Whatever was done to a model after it was loaded; other models go on."""
+    kinds = ("lm-gru", "mlm-gru", "classify-max", "tag-crf", "seq2seq-dot", "seq2seq-ctc")
+    runs = {kind: seriatim.load(GOLDEN / kind, device="cpu") for kind in kinds}
+    with serving(runs) as server:
+        for run in runs.values():
+            next(value for name, value in run.model.named_parameters() if "bias" in name).data.fill_(math.nan)
+        for kind, model in server.service.models.items():
+            text = "the [MASK] sees" if kind == "mlm-gru" else "the cat"
+            for path in {*model.endpoints} & {"/v1/score", "/v1/fill", "/v1/classify", "/v1/tag", "/v1/translate"}:
+                status, message = server.error(path, model=kind, input=text)
+                assert (status, "NaN or infinite" in message, "\n" in message) == (400, True, False), (kind, path)
+        for more in ({}, {"temperature": 0}, {"logprobs": 2, "echo": True}, {"n": 2}):
+            status, message = server.error("/v1/completions", model="lm-gru", prompt="the", **more)
+            assert (status, "NaN or infinite" in message) == (400, True)
+        answer = server.post("/v1/completions", model="lm-gru", prompt="the", stream=True)
+        assert "NaN or infinite" in answer.text
+        assert set(server.http.get("/health").json()["models"].values()) == {"ok"}

@@ -4,8 +4,10 @@ import json
 import math
 import random
 from collections import Counter
+from fractions import Fraction
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -259,6 +261,38 @@ def test_bad_pairs_are_named_by_line(run: seriatim.Run, folder: Path, tmp_path: 
         run.evaluate(str(tmp_path / "tabs.tsv"))
     with pytest.raises(InputError, match=r"n_best: 4 does not lie in 1\.\.2"):
         list(run.predict(["a"], beam=2, n_best=4))
+
+
+HUGE = 10**5000
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        *({"n_best": value} for value in (0, 1.5, "2", True, math.nan, None, 10**30, -HUGE, HUGE)),
+        *({"n_best": value, "seed": 1} for value in (0, 1.5, "2", True, math.nan, 10**30, HUGE)),
+        *({"beam": value} for value in (0, 1.5, "2", True, math.nan, 10**30, HUGE)),
+        *({"length_penalty": value} for value in (-1, "1", True, False, math.nan, math.inf, 1e308, HUGE)),
+        *({"min_length": value} for value in (-1, 1.5, "1", True, math.nan, 10**30, HUGE)),
+        *({"seed": value} for value in (1.5, "1", True, math.nan, [])),
+        *({"temperature": value} for value in (-1, "1", True, math.nan, 1e-308, 1e308, HUGE)),
+        *({"top_p": value} for value in (0, True, math.nan, HUGE)),
+        *({"top_k": value} for value in (0, True, math.nan, -HUGE)),
+    ],
+    ids=lambda given: next(iter(given)),
+)
+def test_settings_out_of_range_are_named(run: seriatim.Run, settings: dict) -> None:
+    with pytest.raises(InputError, match=next(iter(settings)).replace("n_best", "n_best|beam")):
+        list(run.predict(["abc"], **settings))
+
+
+def test_numbers_of_any_type_are_settings_of_a_search(run: seriatim.Run) -> None:
+    given = {"beam": np.int8(3), "n_best": np.uint64(2), "length_penalty": np.float16(0.5), "min_length": np.int64(1)}
+    plain = {"beam": 3, "n_best": 2, "length_penalty": 0.5, "min_length": 1}
+    first, second = (next(run.predict(["abc"], details=True, **settings)) for settings in (given, plain))
+    assert first["n_best"] == second["n_best"]
+    sampled = [next(run.predict(["abc"], seed=np.int32(3), temperature=kind(1))) for kind in (int, np.int32, Fraction)]
+    assert len(set(sampled)) == 1
 
 
 def test_pairs_without_any_target_are_refused(tmp_path: Path, capsys) -> None:
