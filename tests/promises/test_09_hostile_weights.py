@@ -197,7 +197,7 @@ def large(pattern: str, value: float | None = None) -> Change:
     return change
 
 
-LARGE: dict[str, Change] = {
+ENLARGED: dict[str, Change] = {
     "scaled": large(""),
     "outputs": large("^output|^weight|^bias|crf"),
     "all the same": large("", 3e38),
@@ -208,8 +208,8 @@ KINDS = (
     *("lm-gru", "lm-transformer", "lm-mamba", "mlm-gru", "mlm-transformer", "classify-max", "classify-attention"),
     *("tag-crf", "tag-words", "seq2seq-dot", "seq2seq-copied", "seq2seq-transformer", "seq2seq-ctc"),
 )
-CASES = [f"{kind} {how}" for kind in KINDS for how in LARGE]
-EVERYDAY = [f"{kind} {how}" for kind in ("lm-gru", "mlm-gru", "classify-max", "seq2seq-dot") for how in LARGE]
+CASES = [f"{kind} {how}" for kind in KINDS for how in ENLARGED]
+EVERYDAY = [f"{kind} {how}" for kind in ("lm-gru", "mlm-gru", "classify-max", "seq2seq-dot") for how in ENLARGED]
 EVERYDAY += [f"{kind} scaled" for kind in KINDS]
 LINE = "the [MASK] cat sees the sea ."
 
@@ -218,7 +218,7 @@ def enlarged(kind: str, how: str, folder: Path) -> Path:
     shutil.copytree(GOLDEN / kind, folder)
     weights = folder / WEIGHTS
     metadata = {name: text for name, text in read_metadata(weights).items() if name != "sha256"}
-    save_tensors(LARGE[how](load_tensors(weights)), weights, metadata)
+    save_tensors(ENLARGED[how](load_tensors(weights)), weights, metadata)
     return folder
 
 
