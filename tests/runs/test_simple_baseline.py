@@ -14,6 +14,7 @@ from seriatim.config import resolve
 from seriatim.data import synthetic
 from seriatim.evaluation.intervals import Paired
 from seriatim.runs.beside_baseline import main_figure, verdict
+from seriatim.runs.simple_baseline import open_baseline
 from seriatim.storage.weights import load_tensors
 from seriatim.tasks import STANDALONE, TASKS, find
 from seriatim.training.reporting import LineReporter
@@ -185,3 +186,14 @@ def test_the_verdict(
     sentence = verdict(figure, {"key": 0.5}, {"key": 0.25}, result, "a bag")
     assert expected in sentence
     assert sentence.endswith("figure 0.50 against 0.25.")
+
+
+def test_that_of_another_run_is_left_out(run: seriatim.Run, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(run.path, copy)
+    opened = seriatim.load(copy)
+    assert open_baseline(opened) is not None
+    (copy / "model.safetensors").rename(tmp_path / "old")
+    shutil.copy(tmp_path / "old", copy / "model.safetensors")  # as by another training into this folder
+    with pytest.warns(UserWarning, match="the run was replaced after it was opened"):
+        assert open_baseline(opened) is None
