@@ -1,8 +1,9 @@
 """The eight laws of every layer, in values and gradients, in float64 and in evaluation mode, on a copy of the layer."""
 
+import contextlib
 import copy
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -13,6 +14,8 @@ from ..core.state import (
     State,
     detach_state,
     join_states,
+    kind_in_words,
+    kind_of,
     map_state,
     select_state,
     state_from_dict,
@@ -20,7 +23,7 @@ from ..core.state import (
     state_to_dict,
 )
 from ..recurrence import Recurrent
-from .broken_laws import BATCH, LAWS, LawError, compare, initial_state, kind_of, one_line, require_same_bits
+from .broken_laws import BATCH, LAWS, LawError, compare, initial_state, one_line, require_same_bits
 from .quick_check import check_quickly
 
 STEPWISE = (1, 2, 5, 7, 8)
@@ -285,20 +288,41 @@ def _compare_branches(subject: _Subject, inputs: Tensor, state: State) -> None:
         require_same_bits(subject.original, begin, before, "a later call without gradients changes it")
 
 
+class _Foreign(NamedTuple):
+    """The state of a layer that no library has."""
+
+    state: State
+
+
 def _law_8(subject: _Subject, inputs: Tensor, state: State) -> None:
     from safetensors.torch import load, save
 
     tensors = {name: leaf.detach().clone().contiguous() for name, leaf in state_to_dict(state).items()}
     loaded = state_from_dict(load(save(tensors)) if tensors else {}, subject.initial())
-    if type(loaded) is not type(state):
-        raise LawError(subject.original, 8, f"the state is {kind_of(loaded)} instead of {kind_of(state)}")
-    outputs, end = subject.layer(inputs, state)
-    again, end_again = subject.layer(inputs, loaded)
+    if kind_of(loaded) != kind_of(state):
+        kinds = f"{kind_in_words(kind_of(loaded))} instead of {kind_in_words(kind_of(state))}"
+        raise LawError(subject.original, 8, f"the state is {kinds}")
+    layer = subject.layer
+    outputs, end = layer(inputs, state)
+    again, end_again = layer(inputs, loaded)
     subject.compare(8, "outputs", again, outputs)
     if not torch.equal(outputs, again):
         raise LawError(subject.original, 8, "outputs differ in their last bits")
     if not all(map(torch.equal, state_leaves(end), state_leaves(end_again))):
         raise LawError(subject.original, 8, "the final state differs")
+    if not state_leaves(state):
+        return
+    foreign = _Foreign(state)  # the same tensors as the state of another layer
+    for method, call in (
+        ("forward", lambda: layer(inputs, foreign)),
+        ("step", lambda: layer.step(inputs[:, 0], foreign)),
+    ):
+        with contextlib.suppress(ValueError):
+            call()
+            check = "self.begin(inputs, state, lengths)" if method == "forward" else "self.check_step(inputs, state)"
+            raise LawError(
+                subject.original, 8, f"{method} accepts the state of another kind of layer; begin it with {check}"
+            )
 
 
 _CHECKS = dict(enumerate((_law_1, _law_2, _law_3, _law_4, _law_5, _law_6, _law_7, _law_8), start=1))
