@@ -63,6 +63,7 @@ class Failing:
 
     def __init__(self, source: Source, broken: list[bool]) -> None:
         self.broken, self.is_last, self.opened = broken, source.name.endswith("e.txt"), source.open()
+        self.has_begun = False
 
     def __enter__(self) -> "Failing":
         self.file = self.opened.__enter__()
@@ -72,8 +73,9 @@ class Failing:
         self.opened.__exit__(*error)
 
     def read(self, size: int = -1) -> bytes:
-        if self.broken[0] and self.is_last and self.file.tell():
+        if self.broken[0] and self.is_last and self.has_begun:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
+        self.has_begun = True
         return self.file.read(size)
 
 

@@ -205,3 +205,26 @@ def test_sources_that_look_like_jsonl_give_a_warning(tmp_path: Path, field: str)
         assert list(read_unpaired(find_sources(spec))) == [line]
     assert list(read_unpaired(find_sources(spec), file_format="text")) == [line]
     assert list(read_unpaired(find_sources(spec), file_format="jsonl")) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ('"a b"\tx\n"c ""d"""\ty\n', [("a b", "x"), ('c "d"', "y")]),
+        ('a\t"x\ty"\nb\t"z\n"\n', [("a", "x\ty"), ("b", "z\n")]),
+        ('"a\t"x"\nb\t"y"\n', [('"a', "x"), ("b", "y")]),
+    ],
+)
+def test_sources_or_targets_that_are_all_quoted_are_read_so(tmp_path: Path, content: str, expected: list) -> None:
+    spec, repairs = written(tmp_path, content, "a.tsv"), Repairs()
+    assert [(pair.source, pair.target) for pair in read_pairs(spec, repairs=repairs)] == expected
+    assert [(each.kind, each.line) for each in repairs.found()] == [("quoted fields", 1)]
+    with pytest.raises(InputError, match=r"a\.tsv:1: "):
+        list(read_pairs(spec))
+
+
+def test_other_quotes_of_pairs_are_kept_and_noted(tmp_path: Path) -> None:
+    spec, repairs = written(tmp_path, 'a\t"x"\n"b"\ty\n"c" d\tz\n', "a.tsv"), Repairs(strict=True)
+    found = [(pair.source, pair.target) for pair in read_pairs(spec, repairs=repairs)]
+    assert found == [("a", '"x"'), ('"b"', "y"), ('"c" d', "z")]
+    assert [(each.kind, each.line, each.count) for each in repairs.found()] == [("quotes in TSV", 1, 2)]

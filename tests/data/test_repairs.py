@@ -130,7 +130,7 @@ DEFECTS = {
     "a blank in front": ("saw\tO", "\tsaw\tO", 3, "irregular columns"),
     "a trailing tab in the first line": ("Ann\tB-PER", "Ann\tB-PER\t", 1, "irregular columns"),
     "a non-breaking blank": ("Bob\tB-PER", "Bob\u00a0\tB-PER\u200b", 5, "invisible blanks"),
-    "a second byte-order mark": ("Bob\t", "\ufeffBob\t", 5, "invisible blanks"),
+    "a second byte-order mark": ("Bob\t", "\ufeffBob\t", 5, "byte-order marks"),
     "a blank line that is not empty": ("\n\nBob", "\n\u00a0\nBob", 4, "invisible blanks"),
     "lower case prefixes": ("Bob\tB-PER", "Bob\tb-PER", 5, "spelling of a tag"),
     "a lower case tag": ("Lee\tI-PER", "Lee\ti-per", 2, "spelling of a tag"),

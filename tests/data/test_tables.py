@@ -8,13 +8,15 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from seriatim.core.errors import InputError
-from seriatim.data.readers import find_sources
+from seriatim.data.readers import find_sources, standard_input
+from seriatim.data.repairs import Repairs
 from seriatim.data.tables import Labelled, read_labelled
 
 TEXT = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\0\r"), max_size=20)
@@ -28,7 +30,7 @@ def written(folder: Path, content: bytes | str, name: str) -> str:
     return str(path)
 
 
-def read(spec: str, **options: str | None) -> Iterator[Labelled]:
+def read(spec: str, **options: Any) -> Iterator[Labelled]:
     return read_labelled(find_sources(spec), **options)
 
 
@@ -220,3 +222,122 @@ def test_plain_lines_that_look_like_a_table_are_warned_of(tmp_path: Path, conten
 @pytest.mark.parametrize("line", [b"the text, and more", b"{text", b"[1]", b"{" * 9999, b'{"other": 1}', b"text"])
 def test_other_lines_are_texts(tmp_path: Path, line: bytes) -> None:
     assert [row.text for row in read(written(tmp_path, line + b"\n", "a.txt"), label=None)] == [line.decode()]
+
+
+QUOTED = {
+    "all texts": ('text\tlabel\n"a b"\tx\n"c"\ty\n', [("a b", "x"), ("c", "y")]),
+    "all labels": ('text\tlabel\na "b"\t"x"\n"c\t"y"\n', [('a "b"', "x"), ('"c', "y")]),
+    "everything": ('"text"\t"label"\n"a b"\t"x"\n"c"\t"y"\n', [("a b", "x"), ("c", "y")]),
+    "tabs and line ends": ('text\tlabel\n"a\tb\nc"\tx\n\n"d\r\n"\ty', [("a\tb\nc", "x"), ("d\n", "y")]),
+    "doubled quotes": ('text\tlabel\n"a ""b"""\tx\n""\ty\n', [('a "b"', "x"), ("", "y")]),
+    "single quotes within": ('text\tlabel\n"a "b" c"\tx\n"d"\ty\n', [('a "b" c', "x"), ("d", "y")]),
+    "other columns": ('id\ttext\tlabel\n"1\t"a"\tx\n2\t"b"\ty\n', [("a", "x"), ("b", "y")]),
+    "CR": ('text\tlabel\r"a\rb"\tx\r"c"\ty\r', [("a\nb", "x"), ("c", "y")]),
+}
+
+
+@pytest.mark.parametrize("case", QUOTED)
+@pytest.mark.parametrize("name", ["a.tsv", "a.txt", "a.tsv.gz"])
+def test_a_column_of_tsv_that_is_quoted_throughout_is_read_so(tmp_path: Path, case: str, name: str) -> None:
+    content, expected = QUOTED[case]
+    spec = written(tmp_path, gzip.compress(content.encode()) if name.endswith("gz") else content, name)
+    repairs = Repairs()
+    assert [(row.text, row.label) for row in read(spec, repairs=repairs)] == expected
+    assert [each.line for each in repairs if each.kind == "quoted fields"] == [2]
+    assert not [each for each in repairs.found() if each.kind == "quotes in TSV"]
+    with pytest.raises(InputError, match=r"a\.[a-z.]+:[12]: "):
+        rows(spec)
+    if case != "all labels":
+        assert [text for text, _ in rows_without_labels(spec)] == [text for text, _ in expected]
+
+
+def rows_without_labels(spec: str, **options: str) -> list[tuple[str, int]]:
+    return [(row.text, row.line) for row in read(spec, label=None, file_format="tsv", repairs=Repairs(), **options)]
+
+
+@pytest.mark.parametrize(
+    ("content", "lines"),
+    [
+        ('text\tlabel\n"a ""b"""\tx\nplain\ty\n', {2}),
+        ('text\tlabel\nplain\tx\n"a"\ty\n', {3}),
+        ('text\tlabel\na\t"x"\nb\ty\n', {2}),
+        ('text\tlabel\n"a" b\tx\n"c"\ty\n', {3}),
+        ("text\tlabel\n'a'\tx\n'b'\ty\n", set()),
+        ('text\tlabel\na "b" c\tx\n"d\ty\n"\tz\n', set()),
+    ],
+)
+def test_other_quotes_of_tsv_are_kept_and_noted(tmp_path: Path, content: str, lines: set[int]) -> None:
+    spec, repairs = written(tmp_path, content, "a.tsv"), Repairs(strict=True)
+    found = [(row.text, row.label) for row in read(spec, repairs=repairs)]
+    assert found == [tuple(line.split("\t")) for line in content.split("\n")[1:-1]]
+    assert {each.line for each in repairs.found()} == lines
+    assert all("--data.format csv" in each.message for each in repairs.found())
+
+
+def test_the_remedy_for_quoted_lines_is_named_where_rows_do_not_fit(tmp_path: Path) -> None:
+    spec = written(tmp_path, 'text\tlabel\n"one\ntwo"\tx\nplain\ty\n', "a.tsv")
+    for label, remedy in (("label", "--data.format csv"), (None, "--format csv")):
+        with pytest.raises(InputError, match=rf"a\.tsv:2: 1 field, .*{remedy}"):
+            rows(spec, label=label)
+    assert rows(spec, file_format="csv") == [("one\ntwo", "x"), ("plain", "y")]
+
+
+def test_a_header_in_quotes_names_the_columns(tmp_path: Path) -> None:
+    repairs = Repairs()
+    spec = written(tmp_path, '"text"\t"label"\na\tx\n', "a.tsv")
+    assert [(row.text, row.label) for row in read(spec, repairs=repairs)] == [("a", "x")]
+    assert [(each.kind, each.line) for each in repairs] == [("spelling of the header", 1)]
+
+
+def test_tables_are_read_from_a_pipe_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    for content, file_format in (("label;text\nx;a,b\n", "csv"), ("label\ttext\nx\ta,b\n", "tsv")):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content.encode())))
+        found = read_labelled([standard_input()], file_format=file_format, label=None)
+        assert [row.text for row in found] == ["a,b"]
+
+
+FASTTEXT = {
+    "usual": ("__label__a b c\n__label__d e\n", [("b c", "a"), ("e", "d")]),
+    "tabs": ("__label__a\tb c\n__label__d\te\tf\n", [("b c", "a"), ("e\tf", "d")]),
+    "at the end": ("__label__x y\nb c __label__a\n", [("y", "x"), ("b c", "a")]),
+    "between": ("__label__x y\nb __label__a c\n", [("y", "x"), ("b c", "a")]),
+    "commas, and no text": ("__label__a , b\n__label__d,e\n__label__f\n", [(", b", "a"), ("", "d,e"), ("", "f")]),
+    "unicode": ("__label__é-ß 猫\u00a0は\n__label__d\u3000e f\n", [("猫\u00a0は", "é-ß"), ("f", "d\u3000e")]),
+    "twice the same": ("__label__a __label__a b\n", [("b", "a")]),
+    "a word that contains it": ("__label__a b__label__c\n", [("b__label__c", "a")]),
+    "CR and blank lines": ("__label__a b\r\r__label__d e\r", [("b", "a"), ("e", "d")]),
+}
+
+
+@pytest.mark.parametrize("case", FASTTEXT)
+@pytest.mark.parametrize("name", ["a.txt", "train", "a.csv", "a.txt.gz"])
+def test_lines_of_fasttext_are_recognized_and_read(tmp_path: Path, case: str, name: str) -> None:
+    content, expected = FASTTEXT[case]
+    spec = written(tmp_path, gzip.compress(content.encode()) if name.endswith("gz") else content, name)
+    for file_format in ("auto", "fasttext"):
+        for label in ("label", None):
+            found = read(spec, file_format=file_format, label=label, repairs=Repairs())
+            texts = [row.text for row in found if row.text or label or "\r\r" not in content]
+            assert texts == [text for text, _ in expected]
+    assert [(row.text, row.label) for row in read(spec, repairs=Repairs())] == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("__label__a b\n__label__c __label__d e\n", ":2: 2 labels .*'c', 'd'.*fastText"),
+        ("__label__a b\nc __label__d e __label__f\n", ":2: 2 labels"),
+        ("__label__a b\nc d\n", ":2: no word begins with __label__"),
+        ("__label__a b\n__label__ c\n", ":2: the label is empty"),
+        ("__label__a b\n\n", ":2: a blank line"),
+    ],
+)
+def test_what_is_no_line_of_fasttext_with_one_label_is_named(tmp_path: Path, content: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        rows(written(tmp_path, content, "a.txt"))
+
+
+def test_lines_of_fasttext_in_a_pipe_are_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"__label__a b\n")))
+    with pytest.warns(UserWarning, match="<stdin>:1: looks like a line of fastText.*--format fasttext"):
+        assert [row.text for row in read_labelled([standard_input()], label=None)] == ["__label__a b"]

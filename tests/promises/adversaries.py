@@ -49,7 +49,7 @@ def promising(folder: Path) -> bytes:
 
 FILES: dict[str, Callable[[Path], bytes]] = {
     "line.txt": lambda _: b"ab" * (LARGE // 2),
-    "returns.txt": lambda _: b"\r" * LARGE,
+    "returns.txt": lambda _: b"\r" * (LARGE // 4),
     "broken.txt": lambda _: b"\x80" * LARGE,
     "bomb.txt.gz": lambda _: packed(b"a" * 999 + b"\n"),
     "line.bomb.txt.gz": lambda _: packed(b"a"),

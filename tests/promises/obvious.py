@@ -10,6 +10,12 @@ from seriatim.core.errors import InputError
 MARK = b"\xef\xbb\xbf"
 
 
+def with_plain_ends(content: bytes) -> bytes:
+    """With LF at the end of every line, and without the marks that begin one."""
+    content = content.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    return re.sub(b"(?m)^(" + MARK + b")+", b"", content)
+
+
 def expect_refusal(error: InputError, path: str, content: bytes) -> int | None:
     """The line that a refusal names, after the file; that there is one, a reason, and what to do, all in one line."""
     message = str(error)
@@ -18,16 +24,16 @@ def expect_refusal(error: InputError, path: str, content: bytes) -> int | None:
     assert len(message) < len(path) + 600, message
     if found[1] is None:
         return None
-    assert 1 <= int(found[1]) <= max(1, content.count(b"\n") + (not content.endswith(b"\n"))), message
+    assert 1 <= int(found[1]) <= max(1, len(content.splitlines())), message
     return int(found[1])
 
 
 def plain(content: bytes) -> str | None:
-    """What a text file holds: without its mark, line ends LF; None where that is no text. The obvious way."""
+    """What a text file holds: without marks, line ends LF; None where that is no text. The obvious way."""
     if content[:2] in (b"\xff\xfe", b"\xfe\xff") or b"\0" in content:
         return None
     try:
-        return content.removeprefix(MARK).replace(b"\r\n", b"\n").decode("utf-8")
+        return with_plain_ends(content).decode("utf-8")
     except UnicodeDecodeError:
         return None
 
@@ -45,7 +51,7 @@ def objects(text: str, first: str = "text", second: str = "label") -> list[tuple
         assert len(dict(pairs)) == len(pairs)
         one, other = dict(pairs)[first], dict(pairs)[second]
         other = other if isinstance(other, str) else json.dumps(other)
-        found.append((one.replace("\r\n", "\n"), other.replace("\r\n", "\n")))
+        found.append(tuple(re.sub("\r\n?", "\n", field) for field in (one, other)))
     return found
 
 

@@ -18,9 +18,11 @@ from ..exhaustive import parameters
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* learned positions")
 PLAIN = ["the cat sees the sea .", "", " ", "\t", "the\tcat ", "  it  ", "zebra quagga", "x" * 300, "- -"]
-ODD = ["one\u2028two the\x85three\vfour\ffive\x1csix", "a lone\rreturn", "\ufeffmark", "\u00a0", "\u3000 the ", "🙂 猫"]
+ODD = ["one\u2028two the\u2029three\vfour\ffive\x1csix", "\u00a0", "\u3000 the ", "🙂 猫"]
 SPECIALS = ["<unk>", "<s> </s> <pad>", "[MASK]", "the [MASK] sea [MASK][MASK] .", "[UNK] [CLS] <|endoftext|>", "\\n"]
 SHORT = [*PLAIN, *ODD, *SPECIALS]
+REPAIRED = {"a lone\rreturn": "a lone\nreturn", "\ufeffmark": "mark"}
+"""What begins or ends a line in a file, though not in a text of Python."""
 LONG = {"words": " ".join(["the", "sea", "zebra"] * 1700), "characters": "abc " * 500}
 """Longer than any window, and than there are learned positions."""
 
@@ -36,7 +38,7 @@ def texts(folder: Path) -> dict[str, str]:
     contents = {
         "txt": "".join(f"{line}\n" for line in found),
         "tsv": "label\ttext\n" + "".join(f"{label}\t{line}\n" for label, line in zip(labels, found, strict=True)),
-        "pairs.tsv": "".join(f"{''.join(chosen.choices('abc ', k=6))}\tA\rB C\n" for _ in range(60)),
+        "pairs.tsv": "".join(f"{''.join(chosen.choices('abc ', k=6))}\tAB C\n" for _ in range(60)),
         "conll": "".join("".join(f"{w}\t{tag}\n" for w, tag in line) + "\n" for line in tagged),
         "conllu": "".join(
             "".join(row.format(i, w, tag) + "\n" for i, (w, tag) in enumerate(line, 1)) + "\n" for line in tagged
@@ -110,7 +112,7 @@ def alone(trained: Callable[[str], seriatim.Run]) -> Callable[[str], dict[str, s
     def answers(name: str) -> dict[str, str]:
         if name not in found:
             found[name] = {}
-            for line in lines_for(name):
+            for line in [*lines_for(name), *REPAIRED]:
                 (found[name][line],) = trained(name).predict([line])
         return found[name]
 
@@ -144,13 +146,19 @@ def test_every_line_has_its_own_answer(name: str, trained, alone, tmp_path: Path
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(path.read_bytes())))
     objects = [json.loads(line) for line in answers_of([str(run.path), "--format", "text", "--json"], capsys)]
     assert [one["text"] for one in objects] == right[::-1]
+    path.write_text("\n".join(["the", *REPAIRED]), newline="")
+    with pytest.warns(UserWarning, match=r"lines\.txt:[24]: ") as told:
+        found = answers_of([str(run.path), str(path), "--format", "text"], capsys)
+    assert len(told) == 2
+    path.write_text("\n".join(["the", *REPAIRED.values()]))
+    assert answers_of([str(run.path), str(path), "--format", "text"], capsys) == found
 
 
 @pytest.mark.parametrize("name", TASKS)
 def test_whatever_stands_around_a_line(name: str, trained, alone) -> None:
     run, expected = trained(name), alone(name)
     for seed in range(2):
-        lines = random.Random(seed).choices(SHORT, k=300)
+        lines = random.Random(seed).choices([*SHORT, *REPAIRED], k=300)
         if seed:
             lines.insert(20, lines_for(name)[-2])
         assert list(run.predict(lines)) == [expected[line] for line in lines]
@@ -208,7 +216,7 @@ def test_no_lines(name: str, trained, tmp_path: Path, capsys, monkeypatch) -> No
     assert len(answers_of([str(trained(name).path), str(path)], capsys)) == 1
 
 
-WORDS = ["the", "sea", "zebra", "<unk>", "[MASK]", "a\u2028b", "a\x85b", "\ufeff", "#", "é" * 200, "_", "1-2", "-"]
+WORDS = ["the", "sea", "zebra", "<unk>", "[MASK]", "a\u2028b", "a\u2029b", "\ufeff", "#", "é" * 200, "_", "1-2", "-"]
 
 
 def in_columns(kind: str) -> list[str]:

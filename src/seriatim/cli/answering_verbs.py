@@ -176,6 +176,7 @@ def add_inspect(verbs: Verbs) -> None:
     add("--format", choices=FORMATS, help="the format of the data (default: that of the run)")
     add("--out", metavar="FILE", help="the page to write (default: inspect.html in the run's folder)")
     add("--beam", type=int, default=5, metavar="N", help="the width of beam search (seq2seq; default: 5)")
+    add_strict(parser)
     add_code(parser)
 
 
@@ -190,7 +191,7 @@ def inspect(options: argparse.Namespace) -> None:
         raise InputError("inspect: needs one text; give either --text S or --text-file FILE")
     if options.out is not None:
         check_file(options.out, PAGE, (options.text_file,))
-    text = options.text if options.text is not None else read_whole(options.text_file)
+    text = options.text if options.text is not None else read_whole(options.text_file, strict=options.strict)
     page = functools.partial(
         write_page,
         text=text,

@@ -1,6 +1,7 @@
 """The verb ``generate``: one text, several samples, or a text for each of many prompts."""
 
 import argparse
+import functools
 import json
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -13,6 +14,7 @@ from .shared_options import (
     add_code,
     add_generation,
     add_sampling,
+    add_strict,
     add_verb,
     add_weights,
     allowed,
@@ -23,6 +25,7 @@ from .shared_options import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from ..data.repairs import Repairs
     from ..runs.text_batches import Prompt
 
 MAX_TOKENS = (1 << 31) - 1
@@ -47,12 +50,14 @@ def add_generate(verbs: Verbs) -> None:
     add("--draft", metavar="RUN2", help=f"{text}; the distribution stays the same; slower for small models")
     add_weights(parser)
     add("--samples", type=int, metavar="N", help="the number of texts, each under a title with its seed")
+    add_strict(parser)
     add("--json", action="store_true", help="print one JSON object for each text: its seed, prompt and text")
     add_code(parser)
 
 
 def generate(options: argparse.Namespace) -> None:
     """Print the prompt and the text that continues it, or several texts."""
+    from ..data.repairs import with_warnings
     from ..runs.generation_settings import choose_seed
     from ..runs.run import LOOKUP, load
     from ..runs.text_batches import Prompt, read_prompts
@@ -70,12 +75,16 @@ def generate(options: argparse.Namespace) -> None:
     settings |= {"logit_bias": parse_biases(options.logit_bias or ()), "stop": options.stop or ()}
     run = open_run(options.run, options)
     first = settings["seed"] = choose_seed(options.seed)
+    repairs = run.task.new_repairs(run.vocabulary)
+    repairs.markers = run.task.markers_in([])
     if options.prompts is not None:
         read = deque[Prompt]()  # prompts whose texts have not been printed yet
-        texts = run.generate_many(_noting(read_prompts(options.prompts, options.format), read), **settings)
+        prompts = with_warnings(functools.partial(read_prompts, options.prompts, options.format), repairs)
+        texts = run.generate_many(_noting(prompts, read), **settings)
         _print_texts(((read.popleft().text, text) for text in texts), "prompt", first, options.json)
         return
-    prompt = read_prompt() if options.prompt == "-" else options.prompt or ""
+    prompt = read_prompt(repairs) if options.prompt == "-" else repairs.text(options.prompt or "", "--prompt", 1)
+    repairs.warn()
     is_path = options.draft not in (None, LOOKUP)
     draft = load(options.draft, allow_code=allowed(options)) if is_path else options.draft
     if options.samples in (None, 1) and not options.json:
@@ -93,12 +102,12 @@ def generate(options: argparse.Namespace) -> None:
     _print_texts(((prompt, text) for text in texts), "sample", first, options.json, count=count)
 
 
-def read_prompt() -> str:
+def read_prompt(repairs: "Repairs") -> str:
     """Read a prompt from standard input, without the line end after its last line."""
-    from ..data.readers import read_lines, standard_input
+    from ..data.readers import read_items, standard_input
 
     lines, size = [], 0
-    for line in read_lines([standard_input()]):
+    for line in read_items([standard_input()], repairs):
         lines.append(line)
         size += len(line) + 1
         if size > MAX_PROMPT:

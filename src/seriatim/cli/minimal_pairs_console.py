@@ -1,10 +1,14 @@
 """``seriatim evaluate --minimal-pairs``: accuracy on pairs of sentences, by phenomenon, of one run or of two."""
 
 import argparse
+from typing import TYPE_CHECKING
 
 from ..core.errors import InputError
 from ..storage.atomic_files import to_json
 from .shared_options import SEARCH, open_run
+
+if TYPE_CHECKING:
+    from ..runs.run import Run
 
 
 def evaluate_pairs(options: argparse.Namespace) -> None:
@@ -18,13 +22,20 @@ def evaluate_pairs(options: argparse.Namespace) -> None:
     for name in ("interpolate", *SEARCH):
         if getattr(options, name) is not None:
             raise InputError(f"--minimal-pairs: cannot be combined with --{name.replace('_', '-')}; leave one out")
-    pairs = read_pairs(find_sources(options.data, file_format=options.format or "auto", split="test"))
 
-    def scored(path: str) -> PairScores:
-        run = ensemble([open_run(part, options) for part in path.split(",")])
+    def opened(paths: str) -> "Run":
+        return ensemble([open_run(path, options) for path in paths.split(",")])
+
+    run = opened(options.run)
+    repairs = run.task.new_repairs(run.vocabulary)
+    repairs.markers = run.task.markers_in([])
+    pairs = read_pairs(find_sources(options.data, file_format=options.format or "auto", split="test"), repairs)
+    repairs.warn()
+
+    def scored(run: "Run") -> PairScores:
         return score_pairs(pairs, lambda sentences: [score.log_probability for score in run.score(sentences)])
 
-    first, second = scored(options.run), None if options.other is None else scored(options.other)
+    first, second = scored(run), None if options.other is None else scored(opened(options.other))
     if second is None:
         metrics = first.metrics()
         if options.json:

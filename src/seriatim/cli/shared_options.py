@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ..layers.origins import AllowCode
     from ..runs.run import Run
 
-FORMATS = ("auto", "text", "jsonl", "tsv", "csv", "conllu", "conll")
+FORMATS = ("auto", "text", "jsonl", "tsv", "csv", "fasttext", "conllu", "conll")
 FIELDS_HELP = """\
 Any field of the configuration can be set by its full name, or by the last part of its name:
   --tokenizer.kind word  --model.hidden_size 512  --training.minutes 5

@@ -2,13 +2,14 @@
 
 import argparse
 import csv
+import functools
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TextIO
 
 from ..core.errors import InputError
-from .shared_options import Verbs, add_code, add_verb, add_weights, open_run
+from .shared_options import Verbs, add_code, add_strict, add_verb, add_weights, open_run
 
 EPILOG = """\
 Each line of the text is a text of its own. The columns of a run are bits (the surprisal), entropy (in bits, before the
@@ -32,12 +33,14 @@ def add_surprisal(verbs: Verbs) -> None:
     add("--format", choices=("auto", "text", "jsonl"), default="auto", help="the format of the text (default: by name)")
     add("--out", metavar="F.csv", help="write a file instead of standard output")
     add_weights(parser)
+    add_strict(parser)
     add_code(parser)
 
 
 def surprisal(options: argparse.Namespace) -> None:
     """Write the table."""
     from ..data.readers import find_sources, read_items, standard_input
+    from ..data.repairs import with_warnings
     from ..runs.surprisal_table import surprisal_table
     from ..storage.atomic_files import whole
     from ..training.run_files import Kind, check_file, is_run
@@ -53,7 +56,8 @@ def surprisal(options: argparse.Namespace) -> None:
         sources = [standard_input("jsonl" if options.format == "jsonl" else "text")]
     else:
         sources = find_sources(source, file_format=options.format, split="test")
-    lines = read_items(sources, one_line=True)
+    read = functools.partial(read_items, sources, one_line=True)
+    lines = with_warnings(read, runs[0].task.input_repairs(runs[0].vocabulary, sources, read))
     rows = surprisal_table(runs, lines, by=options.by, carry_context=options.context == "text")
     if options.out is None:
         _write(rows, sys.stdout)

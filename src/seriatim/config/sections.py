@@ -28,7 +28,9 @@ class Data(Section):
 
     ``unit`` is ``stream`` (one running text) or ``line`` (every line is a sequence), for language models. ``text`` and
     ``label`` name the columns or fields of labelled texts; ``column`` names the column of the tags of a CoNLL file.
-    ``strict`` refuses data that needs a repair.
+    ``strict`` refuses data that needs a repair. ``markers`` are two words that other tools write around each line, such
+    as ``<s> </s>``, and that are left out; ``keep`` reads them as words, and ``auto`` leaves them out where every line
+    of the data has both.
     """
 
     model_config = ConfigDict(coerce_numbers_to_str=True)  # ``column: 3`` in a YAML file names a column
@@ -36,12 +38,13 @@ class Data(Section):
     train: str | None = None
     valid: str | None = None
     test: str | None = None
-    format: Literal["auto", "text", "jsonl", "tsv", "csv", "conllu", "conll"] = "auto"
+    format: Literal["auto", "text", "jsonl", "tsv", "csv", "fasttext", "conllu", "conll"] = "auto"
     unit: Literal["stream", "line"] = "stream"
     text: str = "text"
     label: str = "label"
     column: str | None = None
     strict: bool = False
+    markers: Annotated[str, Field(pattern=r"^(auto|keep|\S+ \S+)$")] = "auto"
 
 
 class Tokenizer(Section):

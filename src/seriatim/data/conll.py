@@ -28,7 +28,7 @@ from .paths import plain_name
 from .pipes import live_input
 from .readers import TAGGED_SUFFIXES, Source, object_fields, read_items, read_lines
 from .repairs import Repairs
-from .spellings import stripped
+from .spellings import other_spelling, stripped
 from .tag_sets import SCHEMES, TYPELESS, TagSet
 
 UNTAGGED_FORMATS = ("auto", "conllu", "conll", "text", "jsonl")
@@ -84,7 +84,7 @@ def read_sentences(
         raise InputError(f"unknown scheme {scheme!r}; {nearest(scheme, ['bio', 'iob1'])}")
 
     def files(repairs: Repairs) -> Iterator[tuple[LineFormat, Iterator[Sentence]]]:
-        return (_parse(read_lines([one]), one.name, file_format, column, labelled, repairs) for one in sources)
+        return (_parse(read_lines([one], repairs), one.name, file_format, column, labelled, repairs) for one in sources)
 
     if not labelled:
         for _, sentences in files(repairs):
@@ -131,9 +131,9 @@ def read_untagged(
         name = plain_name(source.name)
         named = next((suffix[1:] for suffix in TAGGED_SUFFIXES if name.endswith(suffix)), "")
         if source.format == "jsonl" or requested in ("text", "jsonl"):
-            yield from read_items([source])
+            yield from read_items([source], repairs)
             continue
-        lines = read_lines([source])
+        lines = read_lines([source], repairs)
         if requested == "auto" and not named:
             first, lines = _first_content(lines)
             if "\t" not in first and not first.startswith(DOCUMENT):
@@ -146,7 +146,8 @@ def read_untagged(
                 words = [line for line in sample if line.strip(BLANKS) and not line.startswith(DOCUMENT)]
                 alike = len({len(separated(line)) for line in words}) == 1
                 if len(words) < 2 or not alike or not all(_is_tagged(line, column, tags) for line in words):
-                    yield from _suspected(lines, source.name, column, tags)
+                    for number, line in enumerate(_suspected(lines, source.name, column, tags), start=1):
+                        yield repairs.text(line, source.name, number)
                     continue
         _, sentences = _parse(lines, source.name, named or requested, column, False, repairs)
         yield from sentences
@@ -201,7 +202,13 @@ def _parse(
         is_conllu = len(fields) == len(CONLLU) and ID.fullmatch(fields[0])
         file_format = "conllu" if is_conllu or plain_name(name).endswith(".conllu") else "conll"
     line_format = ConlluFormat(column, labelled) if file_format == "conllu" else ColumnsFormat(column, labelled)
-    return line_format, _sentences(lines, name, line_format, repairs)
+    return line_format, _examined(_sentences(lines, name, line_format, repairs), repairs)
+
+
+def _examined(sentences: Iterable[Sentence], repairs: Repairs) -> Iterator[Sentence]:
+    for sentence in sentences:
+        repairs.examine(" ".join(sentence.words), sentence.name, sentence.number + sentence.rows[0])
+        yield sentence
 
 
 def _first_content(lines: Iterator[str]) -> tuple[str, Iterator[str]]:
@@ -309,7 +316,7 @@ def _spelled(
                 repairs.add(
                     "spelling of a tag",
                     *(sentence.name, sentence.number + sentence.rows[i]),
-                    problem=f"the tag {shown(before)} is another spelling of {shown(after)}",
+                    problem=f"the tag {other_spelling(before, after)}",
                     reading=f"read as {shown(after)}",
                     remedy=f"write {shown(after)}",
                 )

@@ -170,8 +170,6 @@ def separated(line: str) -> list[str]:
 
 
 def _check_tag(tag: str, labelled: bool) -> None:
-    """Raise BadLineError for a tag that would end the line of an answer, or that is too long to be a tag."""
+    """Raise BadLineError for a tag that is too long to be a tag."""
     if labelled and len(tag) > MAX_TAG:
         raise BadLineError(f"a tag of {len(tag):,} characters; check that the column holds tags")
-    if labelled and "\r" in tag:
-        raise BadLineError(f"a lone CR in the tag {shown(tag)}; line ends are LF or CRLF, remove it")

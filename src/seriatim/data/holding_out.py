@@ -17,7 +17,8 @@ from typing import BinaryIO
 
 from ..core.errors import InputError
 from .pipes import PIECE_BYTES
-from .readers import MARK, UNREADABLE, Source, is_compressed, unreadable
+from .readers import UNREADABLE, Source, is_compressed, unreadable
+from .text_bytes import MARK, normal_line_ends
 
 NOTHING = "none"
 """The value of ``data.valid`` that holds nothing out."""
@@ -125,7 +126,7 @@ def _text_of(line: bytes) -> bytes:
     except (ValueError, RecursionError):
         return line
     text = record.get("text") if isinstance(record, dict) else None
-    return text.replace("\r\n", "\n").encode("utf-8", "surrogatepass") if isinstance(text, str) else line
+    return normal_line_ends(text).encode("utf-8", "surrogatepass") if isinstance(text, str) else line
 
 
 def cut_at(file: BinaryIO, *, at: int, end: bool) -> Iterator[bytes]:

@@ -1,6 +1,7 @@
 """Readers of pairs of texts for sequence to sequence: TSV, JSONL, or two files whose lines belong together.
 
-TSV has no header and no quoting. JSONL has the fields ``source`` and ``target``. Two files are ``train.en,train.de``.
+TSV has no header, and no quoting unless every source or every target is in quotes. JSONL has the fields ``source`` and
+``target``. Two files are ``train.en,train.de``.
 Either text may be empty (the correct answer may be nothing), and white space is kept except at line ends. Blank lines
 and trailing tabs are recorded as repairs.
 """
@@ -24,11 +25,11 @@ from .readers import (
     string_field,
 )
 from .repairs import Repairs
+from .separated_rows import TAB, peek_line, tab_separated
 from .spellings import BLANKS
-from .tables import format_of, peek_line
+from .tables import format_of
 
 FORMATS = ("auto", "tsv", "jsonl")
-TAB = "\t"
 HEADERS = ({"source", "target"}, {"text", "label"})
 
 
@@ -67,17 +68,20 @@ def read_pairs(
     files: Iterable[tuple[str, Iterator[Pair]]]
     if len(names) == 2 and not os.path.exists(spec):
         left, right = (_single_file(name, spec, split) for name in names)
-        files = [(names[0], _aligned_lines(left, right))]
+        files = [(names[0], _aligned_lines(left, right, repairs))]
     else:
         sources = find_sources(spec, file_format=file_format, split=split, suffixes=PAIRED_SUFFIXES)
         files = ((source.name, _pairs(source, file_format, labelled, repairs)) for source in sources)
     for name, pairs in files:
         problem = f"{name}:1: no pairs to learn from; write SOURCE<TAB>TARGET on every line"
-        yield from require_items(pairs, problem) if labelled else pairs
+        for pair in require_items(pairs, problem) if labelled else pairs:
+            source = repairs.text(pair.source, pair.name, pair.line)
+            target = repairs.text(pair.target, pair.name, pair.line, target=True)
+            yield pair._replace(source=source, target=target)
 
 
 def read_unpaired(
-    sources: Iterable[Source], *, file_format: str | None = None, repairs: Repairs | None = None
+    sources: Iterable[Source], file_format: str | None = None, repairs: Repairs | None = None
 ) -> Iterator[str]:
     """Read the sources that a model is to answer, one by one.
 
@@ -93,17 +97,17 @@ def read_unpaired(
     for source in sources:
         chosen = format_of(source) if file_format in (None, "auto") else file_format
         if chosen == "tsv":
-            yield from (pair.source for pair in _tab_separated(source, False, repairs))
+            pairs = _tab_separated(source, False, repairs)
         elif chosen == "jsonl":
-            for number, record in read_objects(source, repairs):
-                field = "text" if "source" not in record and "text" in record else "source"
-                yield string_field(record, field, f"{source.name}:{number}")
+            pairs = _from_objects(source, False, repairs)
         else:
-            yield from _whole_lines(source, warn=file_format != "text")
+            pairs = _whole_lines(source, repairs, warn=file_format != "text")
+        for pair in pairs:
+            yield repairs.text(pair.source, pair.name, pair.line)
 
 
-def _whole_lines(source: Source, *, warn: bool) -> Iterator[str]:
-    for number, line in numbered_lines(source):
+def _whole_lines(source: Source, repairs: Repairs, *, warn: bool) -> Iterator[Pair]:
+    for number, line in numbered_lines(source, repairs):
         hint = ""
         if number == 1 and TAB in line:
             hint = "the tab is read as part of the source; use --format tsv to read only the text before it"
@@ -111,7 +115,7 @@ def _whole_lines(source: Source, *, warn: bool) -> Iterator[str]:
             hint = "looks like JSONL, but is read as text; use --format jsonl for JSONL"
         if hint:
             warnings.warn(f"{source.name}:1: {hint}", stacklevel=2)
-        yield line
+        yield Pair(line, "", source.name, number)
 
 
 def _pairs(source: Source, requested: str, labelled: bool, repairs: Repairs) -> Iterator[Pair]:
@@ -125,24 +129,24 @@ def _pairs(source: Source, requested: str, labelled: bool, repairs: Repairs) -> 
 
 
 def _tab_separated(source: Source, labelled: bool, repairs: Repairs) -> Iterator[Pair]:
-    for number, line in numbered_lines(source):
+    read, remedy = [0, 1] if labelled else [0], "if it is quoted, delete the quotes, or write JSONL"
+    for number, fields in tab_separated(source, lambda _: read, repairs, headed=False, remedy=remedy):
         where = f"{source.name}:{number}"
-        fields = line.split(TAB, 2)
         if number == 1 and set(fields) in HEADERS:
             remedy = "delete it (a pair of these words may be on another line)"
             if source.name.startswith("builtin:"):
                 raise InputError(f"{source.name}: texts with labels, not pairs; give this data to the task classify")
             raise InputError(f"{where}: a header, but files of pairs have none; {remedy}")
         if len(fields) > 2:
-            if fields[2].strip(BLANKS):
+            if any(field.strip(BLANKS) for field in fields[2:]):
                 remedy = "for example the lemma and the features joined by a space, then a tab and the form"
-                columns = f"{line.rstrip(BLANKS).count(TAB) + 1} columns, but a pair has 2"
+                columns = f"{TAB.join(fields).rstrip(BLANKS).count(TAB) + 1} columns, but a pair has 2"
                 raise InputError(f"{where}: {columns}; write SOURCE<TAB>TARGET, {remedy}")
-            problem = f"{line.count(TAB)} tabs, but only one may separate source and target"
+            problem = f"{TAB.join(fields).count(TAB)} tabs, but only one may separate source and target"
             remedy = "delete the others, or write JSONL"
             reading = "read without the tabs at the end"
             repairs.add("trailing separators", source.name, number, problem=problem, reading=reading, remedy=remedy)
-        if len(fields) < 2 and labelled and not line.strip(BLANKS):
+        if len(fields) < 2 and labelled and not fields[0].strip(BLANKS):
             problem, remedy = "a blank line", "delete it, or write the tab of a pair of empty texts"
             repairs.add("blank lines", source.name, number, problem=problem, reading="left out", remedy=remedy)
             continue
@@ -155,7 +159,8 @@ def _from_objects(source: Source, labelled: bool, repairs: Repairs) -> Iterator[
     for number, record in read_objects(source, repairs):
         where = f"{source.name}:{number}"
         target = string_field(record, "target", where) if labelled else ""
-        yield Pair(string_field(record, "source", where), target, source.name, number)
+        field = "text" if not labelled and "source" not in record and "text" in record else "source"
+        yield Pair(string_field(record, field, where), target, source.name, number)
 
 
 def _single_file(name: str, spec: str, split: str) -> Source:
@@ -167,8 +172,8 @@ def _single_file(name: str, spec: str, split: str) -> Source:
     return sources[0]._replace(format="text")
 
 
-def _aligned_lines(left: Source, right: Source) -> Iterator[Pair]:
-    lines = zip_longest(read_lines([left]), read_lines([right]))
+def _aligned_lines(left: Source, right: Source, repairs: Repairs) -> Iterator[Pair]:
+    lines = zip_longest(read_lines([left], repairs), read_lines([right], repairs))
     for number, (source, target) in enumerate(lines, start=1):
         if source is None or target is None:
             longer, shorter = (left, right) if target is None else (right, left)

@@ -12,9 +12,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import BinaryIO, TypeVar, cast
 
 from ..core.errors import InputError
+from .text_bytes import TextFile
 
 PIECE_BYTES = 1 << 20
 SPARE_BYTES = 1 << 28  # the free disk space that a copy of a pipe must leave
@@ -70,7 +71,7 @@ def live_input() -> AbstractContextManager[BinaryIO]:
     It reads below Python's buffer: at exit the interpreter could not take the lock of the buffer while a thread waits
     for input.
     """
-    return nullcontext(getattr(sys.stdin.buffer, "raw", sys.stdin.buffer))
+    return cast(BinaryIO, TextFile(nullcontext(getattr(sys.stdin.buffer, "raw", sys.stdin.buffer))))
 
 
 def ready(items: Iterable[Item], max_items: int) -> Iterator[list[Item]]:

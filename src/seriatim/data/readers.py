@@ -1,8 +1,10 @@
 """Text from plain files, folders, globs, pipes, gzip, JSONL, built-in corpora and the hub.
 
-Text is UTF-8. A byte-order mark is dropped and CRLF becomes LF; nothing else is changed. What cannot be read is refused
-by file and line. Files are read in pieces and need not fit in memory, nor need a line of running text. A line in unit
-``line`` and an object of JSONL are read as a whole.
+Text is UTF-8. Byte-order marks are dropped, and every line end becomes LF (see `text_bytes`); nothing else is changed.
+What cannot be read is refused by file and line. Files are read in pieces and need not fit in memory, nor need a line of
+running text. A line in unit ``line`` and an object of JSONL are read as a whole.
+
+A reader records the repairs that it makes in ``repairs``; None records nothing.
 """
 
 import functools
@@ -16,11 +18,22 @@ from typing import BinaryIO, NamedTuple, TypeVar, cast
 
 from ..core.errors import InputError, UnreadableError
 from ..storage.safe_files import DuplicateFieldError, is_text, unique_fields
+from .boundary_markers import Markers
 from .builtin import builtin_format, builtin_text
 from .hub import hub_source
 from .paths import find_paths, plain_name
 from .pipes import PIECE_BYTES, live_input
 from .repairs import Repairs
+from .text_bytes import (
+    TextFile,
+    decode,
+    find_control_characters,
+    first_bytes,
+    line_ends,
+    plain_text,
+    split_at_damage,
+    without_marks,
+)
 
 TEXT_SUFFIXES = (".txt", ".text", ".md", ".rst", ".jsonl", ".ndjson")
 TAGGED_SUFFIXES = (".conllu", ".conll")
@@ -29,8 +42,6 @@ PAIRED_SUFFIXES = (".tsv", ".jsonl", ".ndjson", ".txt", ".text")
 JSONL_SUFFIXES = (".jsonl", ".ndjson")
 UNREADABLE = (OSError, EOFError, zlib.error)
 SPACES = (b" ", b"\t", b"\v", b"\f")
-MARK = b"\xef\xbb\xbf"
-WRONG_MARKS = (b"\xff\xfe", b"\xfe\xff")  # the byte-order marks of UTF-16, which also begin those of UTF-32
 DECODER = json.JSONDecoder(object_pairs_hook=unique_fields)
 CONTINUATION_BYTES = 3  # the largest number of bytes of a UTF-8 character after its first byte
 Item = TypeVar("Item")
@@ -43,6 +54,7 @@ class Source(NamedTuple):
     open: Callable[[], AbstractContextManager[BinaryIO]]  # opens it
     format: str  # text, jsonl or tsv, as far as it is known; else text
     origin: tuple[str, ...] = ()  # the path of a file on the disk, and what says which part of it; empty if unknown
+    markers: Markers | None = None  # the boundary markers that are left out of its lines
 
 
 class Piece(NamedTuple):
@@ -85,48 +97,53 @@ def standard_input(file_format: str = "text") -> Source:
     return Source("<stdin>", live_input, file_format)
 
 
-def read_pieces(sources: Iterable[Source]) -> Iterator[Piece]:
-    """Read the documents piece by piece. Blank lines of JSONL are left out; `find_blank_lines` counts them.
+def read_pieces(sources: Iterable[Source], repairs: Repairs | None = None) -> Iterator[Piece]:
+    """Read the documents piece by piece. Blank lines of JSONL are left out.
 
     Raises:
         InputError: bytes that are not UTF-8 text, or a line that is not a JSON object with a field ``text``.
     """
-    repairs = Repairs()
+    repairs = repairs or Repairs()
     for source in sources:
         if source.format == "jsonl":
             for number, record in read_objects(source, repairs):
-                yield Piece(string_field(record, "text", f"{source.name}:{number}"), True)
+                text = string_field(record, "text", f"{source.name}:{number}")
+                if source.markers is not None:
+                    text = repairs.without_markers(text, source.markers, source.name, number)
+                yield Piece(text, True)
         else:
-            yield from _text_pieces(source)
+            yield from _text_pieces(source, repairs)
 
 
-def read_lines(sources: Iterable[Source]) -> Iterator[str]:
+def read_lines(sources: Iterable[Source], repairs: Repairs | None = None) -> Iterator[str]:
     """Read line by line, without line ends. The last line of a document needs no line end."""
-    for lines in read_whole_lines(sources):
+    for lines in read_whole_lines(sources, repairs):
         yield from lines.split("\n")[:-1]
 
 
-def read_items(sources: Iterable[Source], *, one_line: bool = False) -> Iterator[str]:
+def read_items(sources: Iterable[Source], repairs: Repairs | None = None, *, one_line: bool = False) -> Iterator[str]:
     """Read the texts that are answered one by one: the lines of a text, and the ``text`` of each object of JSONL.
 
     Raises:
         InputError: as for `read_pieces`; with ``one_line`` also if the text of an object holds a line end.
     """
+    repairs = repairs or Repairs()
     for source in sources:
         if source.format != "jsonl":
-            yield from read_lines([source])
+            for number, line in numbered_lines(source, repairs):
+                yield repairs.text(line, source.name, number)
             continue
-        for number, record in read_objects(source):
+        for number, record in read_objects(source, repairs):
             where = f"{source.name}:{number}"
-            text = string_field(record, "text", where)
+            text = repairs.text(string_field(record, "text", where), source.name, number)
             if one_line and "\n" in text:
                 raise InputError(f'{where}: a line end in "text", whose answer would be two lines; split the text')
             yield text
 
 
-def numbered_lines(source: Source) -> Iterator[tuple[int, str]]:
+def numbered_lines(source: Source, repairs: Repairs | None = None) -> Iterator[tuple[int, str]]:
     """Read the lines of a file, whatever its format, with their numbers from 1."""
-    return enumerate(read_lines([source._replace(format="text")]), start=1)
+    return enumerate(read_lines([source._replace(format="text")], repairs), start=1)
 
 
 def require_items(items: Iterable[Item], problem: str) -> Iterator[Item]:
@@ -139,10 +156,10 @@ def require_items(items: Iterable[Item], problem: str) -> Iterator[Item]:
         raise InputError(problem)
 
 
-def read_whole_lines(sources: Iterable[Source]) -> Iterator[str]:
+def read_whole_lines(sources: Iterable[Source], repairs: Repairs | None = None) -> Iterator[str]:
     """Read some lines at a time, all with their line ends; otherwise as `read_lines`."""
     unfinished: list[str] = []
-    for text, begins_document in read_pieces(sources):
+    for text, begins_document in read_pieces(sources, repairs):
         if begins_document and unfinished:
             yield "".join([*unfinished, "\n"])
             unfinished = []
@@ -169,7 +186,7 @@ def read_objects(source: Source, repairs: Repairs | None = None) -> Iterator[tup
     ``repairs`` records blank lines, which are left out; if None, they are refused.
     """
     repairs = repairs or Repairs(strict=True)
-    for number, line in numbered_lines(source):
+    for number, line in numbered_lines(source, repairs):
         where = f"{source.name}:{number}"
         if not line.strip():
             add_blank_line(repairs, source.name, number)
@@ -183,6 +200,10 @@ def read_objects(source: Source, repairs: Repairs | None = None) -> Iterator[tup
             raise InputError(f"{where}: not JSON ({reason}); correct this line") from None
         if not isinstance(record, dict):
             raise InputError(f"{where}: not an object; write {{...}} with a field for each value")
+        if "\\r" in line or "\\u00" in line:  # else the line itself has no such characters any more
+            for name, value in record.items():
+                if isinstance(value, str):
+                    record[name] = plain_text(value, source.name, number, repairs)
         yield number, record
 
 
@@ -201,7 +222,7 @@ def object_fields(line: str) -> list[str]:
 
 
 def string_field(record: dict[str, object], field: str, where: str, *, option: str = "") -> str:
-    """Return a field of a JSON object that must be a string; CRLF becomes LF.
+    """Return a field of a JSON object that must be a string.
 
     ``where`` is the file and line for messages, and ``option`` the field of the configuration that names another field.
 
@@ -217,7 +238,7 @@ def string_field(record: dict[str, object], field: str, where: str, *, option: s
         raise InputError(f"{where}: half of a surrogate pair in {quoted}; write both halves")
     if "\0" in value:
         raise InputError(f"{where}: a NUL character in {quoted}; remove it")
-    return value.replace("\r\n", "\n")
+    return value
 
 
 def unreadable(source: Source, error: Exception) -> InputError:
@@ -227,41 +248,50 @@ def unreadable(source: Source, error: Exception) -> InputError:
     return (InputError if is_damaged else UnreadableError)(f"{source.name}: cannot be read ({reason}); check the file")
 
 
-def _text_pieces(source: Source) -> Iterator[Piece]:
-    begins, line = True, 1
-    for raw in _raw_pieces(source):  # none is empty
-        for part in _split_at_damage(raw):  # so that lines before a damaged one are read
-            yield Piece(_decode(part, source.name, line).replace("\r\n", "\n"), begins)
-            begins, line = False, line + part.count(b"\n")
-
-
-def _raw_pieces(source: Source) -> Iterator[bytes]:
-    """Read bytes in pieces that end where text may be cut, without the byte-order mark."""
-    held = b""
+def _text_pieces(source: Source, repairs: Repairs | None) -> Iterator[Piece]:
     try:
         with source.open() as file:
-            block = _first_bytes(source.name, file)
-            while block:
-                held += block
-                if cut := _cut(held):
-                    yield held[:cut]
-                    held = held[cut:]
-                block = file.read(PIECE_BYTES)
+            yield from _decoded_pieces(source, file, repairs or Repairs())
     except UNREADABLE as error:
         raise unreadable(source, error) from None
+
+
+def _decoded_pieces(source: Source, file: BinaryIO, repairs: Repairs) -> Iterator[Piece]:
+    begins, line, at_line, known = True, 1, True, False
+    pieces = _raw_pieces(source, file)
+    for raw in pieces:  # none is empty
+        following = () if source.open is live_input else pieces
+        for part in split_at_damage(raw):  # so that lines before a damaged one are read
+            text = decode(part, source.name, line, following=following, known=known)
+            if isinstance(file, TextFile):
+                file.record(source.name, repairs)
+            find_control_characters(part, source.name, line, repairs)
+            text = text.replace("\r\n", "\n")
+            if "\ufeff" in text:
+                text = without_marks(text, source.name, line, repairs, at_line=at_line)
+            is_mark = not text
+            if source.markers is not None and source.format != "jsonl":
+                text = repairs.without_markers(text, source.markers, source.name, line)
+            elif repairs.markers is None:
+                repairs.note_markers(text, source.name, line)
+            if not is_mark:
+                yield Piece(text, begins)
+                begins = False
+            known = known or not text.isascii()
+            line, at_line = line + line_ends(part), part.endswith(b"\n") or (at_line and is_mark)
+
+
+def _raw_pieces(source: Source, file: BinaryIO) -> Iterator[bytes]:
+    """Read bytes in pieces that end where text may be cut, without the byte-order mark."""
+    held, block = b"", first_bytes(source.name, file, PIECE_BYTES)
+    while block:
+        held += block
+        if cut := _cut(held) if source.markers is None else held.rfind(b"\n") + 1:
+            yield held[:cut]
+            held = held[cut:]
+        block = file.read(PIECE_BYTES)
     if held:
         yield held
-
-
-def _first_bytes(name: str, file: BinaryIO) -> bytes:
-    """Read the first bytes without the byte-order mark; a pipe may return it in several reads."""
-    held = block = file.read(PIECE_BYTES)
-    while block and MARK.startswith(held):
-        block = file.read(PIECE_BYTES)
-        held += block
-    if held.startswith(WRONG_MARKS):
-        raise InputError(f"{name}:1: UTF-16, not UTF-8; convert it: iconv -f UTF-16 -t UTF-8")
-    return held.removeprefix(MARK)
 
 
 def _cut(held: bytes) -> int:
@@ -269,36 +299,11 @@ def _cut(held: bytes) -> int:
     cut = held.rfind(b"\n") + 1 or max(map(held.rfind, SPACES)) + 1
     if cut or len(held) < PIECE_BYTES:
         return cut
-    cut = len(held) - 1  # the last byte may be a CR whose LF is still to come
+    cut = len(held) - 1  # the last character may be incomplete
     starts = (at for at in range(cut, max(0, cut - CONTINUATION_BYTES) - 1, -1) if held[at] & 0xC0 != 0x80)
     return next(starts, cut)
 
 
-def _split_at_damage(raw: bytes) -> Iterator[bytes]:
-    """Yield the lines before the first damaged one, if there are any, and then the rest."""
-    end = raw.find(b"\0")
-    try:
-        (raw if end < 0 else raw[:end]).decode("utf-8")
-    except UnicodeDecodeError as error:
-        end = error.start
-    cut = raw.rfind(b"\n", 0, end) + 1 if end >= 0 else 0
-    if cut:
-        yield raw[:cut]
-    yield raw[cut:]
-
-
-def _decode(raw: bytes, name: str, line: int) -> str:
-    nul = raw.find(b"\0")
-    if nul >= 0:
-        at = line + raw.count(b"\n", 0, nul)
-        raise InputError(f"{name}:{at}: a NUL byte: the file is binary or damaged; give plain UTF-8 text")
-    try:
-        return raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        at = line + raw.count(b"\n", 0, error.start)
-        remedy = "if it is Latin-1 text, convert it: iconv -f ISO-8859-1 -t UTF-8"
-        raise InputError(f"{name}:{at}: not UTF-8 (byte 0x{raw[error.start]:02X}); {remedy}") from None
-
-
 def _open(path: Path) -> BinaryIO:
-    return cast(BinaryIO, gzip.open(path, "rb")) if is_compressed(path) else path.open("rb")
+    open_file = gzip.open if is_compressed(path) else open
+    return cast(BinaryIO, TextFile(cast(BinaryIO, open_file(path, "rb"))))

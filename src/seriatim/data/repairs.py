@@ -1,14 +1,31 @@
 """A record of what readers repaired: defects of real files that can be read in one way only.
 
-The user is told of each kind of repair. With ``data.strict`` the data is refused instead.
+The user is told of each kind of repair. With ``data.strict`` the data is refused instead. A defect with which the data
+are read as they are written is noted: the user is told of it, and it is never refused.
 """
 
 import warnings
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 from ..core.errors import InputError
+from .boundary_markers import Markers, lines_with_markers, without_markers
+
+BOUNDARY_MARKERS = "boundary markers"
+Item = TypeVar("Item")
+
+
+class Examine(Protocol):
+    """Examines the texts of files."""
+
+    def __call__(self, text: str, name: str, line: int, *, target: bool = False) -> None:
+        """Examine a text, and record what is found."""
+
+
+def ignore(text: str, name: str, line: int, *, target: bool = False) -> None:
+    """Examine nothing."""
 
 
 class DataWarning(UserWarning):
@@ -17,21 +34,40 @@ class DataWarning(UserWarning):
 
 @dataclass
 class Repair:
-    """All repairs of one kind in one file."""
+    """All repairs of one kind in one file, or all defects of one kind that were noted."""
 
     kind: str  # a short name for the defect
     file: str  # the file
-    line: int  # the first line that was repaired, from 1
-    count: int  # the number of repairs
-    first: str  # the problem on the first line and how it was read
+    line: int  # the first line that has it, from 1
+    count: int  # how often the file has it
+    problem: str  # what is wrong on the first line
+    reading: str | None  # how it was read; None for a defect that is noted only
+    remedy: str  # what to do
+
+    @property
+    def message(self) -> str:
+        """Return a line that names the first place, and how many there are."""
+        times = f" ({self.count:,} times in this file)" if self.count > 1 else ""
+        if self.reading is None:
+            return f"{self.file}:{self.line}: {self.problem}{times}; {self.remedy}"
+        return f"{self.file}:{self.line}: {self.problem}; {self.reading}{times}; --strict refuses such data"
 
 
 class Repairs:
-    """The repairs made while some data was read; ``strict`` refuses data that needs one."""
+    """The repairs made while some data was read; ``strict`` refuses data that needs one.
+
+    Attributes:
+        markers: the boundary markers that are left out of texts, if any.
+        looks_for_markers: whether other boundary markers are noted.
+        examine: is called with each text, and may record what it finds.
+    """
 
     def __init__(self, *, strict: bool = False) -> None:
         self.strict = strict
-        self._repairs: dict[tuple[str, str], Repair] = {}
+        self.markers: Markers | None = None
+        self.looks_for_markers = False
+        self.examine: Examine = ignore
+        self._found: dict[tuple[str, str], Repair] = {}
 
     def add(self, kind: str, file: str, line: int, *, problem: str, reading: str, remedy: str, count: int = 1) -> None:
         """Record a repair, or ``count`` from ``line`` on: what is wrong, how it was read and what to do.
@@ -39,31 +75,84 @@ class Repairs:
         Raises:
             InputError: repairs are refused.
         """
-        if self.strict:
-            raise InputError(f"{file}:{line}: {problem}; {remedy}")
-        repair = self._repairs.setdefault((file, kind), Repair(kind, file, line, 0, f"{problem}; {reading}"))
-        repair.count += count
+        self.include(Repair(kind, file, line, count, problem, reading, remedy))
+
+    def note(self, kind: str, file: str, line: int, *, problem: str, remedy: str, count: int = 1) -> None:
+        """Record a defect, or ``count`` from ``line`` on, with which the data are read as they are written."""
+        self.include(Repair(kind, file, line, count, problem, None, remedy))
+
+    def include(self, found: Repair) -> None:
+        """Record a repair or a defect; see `add` and `note`."""
+        if self.strict and found.reading is not None:
+            raise InputError(f"{found.file}:{found.line}: {found.problem}; {found.remedy}")
+        known = self._found.setdefault((found.file, found.kind), replace(found, count=0))
+        known.count += found.count
+
+    def text(self, text: str, name: str, line: int, *, target: bool = False) -> str:
+        """Return a text as it is to be read. Every reader of texts, such as those of a column, passes them through.
+
+        Args:
+            text: the text.
+            name: its file.
+            line: its line.
+            target: whether it is the target of a pair.
+        """
+        if self.markers is not None:
+            text = self.without_markers(text, self.markers, name, line)
+        self.examine(text, name, line, target=target)
+        return text
+
+    def without_markers(self, text: str, markers: Markers, name: str, line: int) -> str:
+        """Return some lines without the boundary markers around them, and record them; the first line is ``line``."""
+        text, lines = without_markers(text, markers)
+        if lines:
+            self.add(
+                BOUNDARY_MARKERS,
+                *(name, line + lines[0]),
+                problem=f"the boundary markers {' '.join(markers)} are not text",
+                reading="read without them",
+                remedy="delete them, or keep them as words with --data.markers keep",
+                count=len(lines),
+            )
+        return text
+
+    def note_markers(self, text: str, name: str, line: int) -> None:
+        """Note the boundary markers of some lines, of which the first is ``line``, if they are looked for."""
+        if self.looks_for_markers and (lines := lines_with_markers(text)):
+            problem = "a boundary marker such as <s>, which is read as a word"
+            remedy = 'delete it, or leave it out with --data.markers "<s> </s>"'
+            self.note(BOUNDARY_MARKERS, name, line + lines[0], problem=problem, remedy=remedy, count=len(lines))
+
+    @property
+    def keeps_markers(self) -> bool:
+        """Whether there were boundary markers that were read as words."""
+        return any(found.kind == BOUNDARY_MARKERS and found.reading is None for found in self.found())
+
+    def found(self) -> list[Repair]:
+        """Return the repairs and the defects in the order of their first occurrence."""
+        return list(self._found.values())
 
     def __iter__(self) -> Iterator[Repair]:
         """Iterate over the repairs in the order of their first occurrence."""
-        return iter(self._repairs.values())
+        return (found for found in self.found() if found.reading is not None)
 
     def warn(self) -> None:
-        """Issue one warning for each kind of repair in each file."""
-        for repair in self:
-            times = f" ({repair.count:,} times in this file)" if repair.count > 1 else ""
-            warnings.warn(
-                f"{repair.file}:{repair.line}: {repair.first}{times}; --strict refuses such data",
-                DataWarning,
-                stacklevel=2,
-            )
+        """Issue one warning for each kind of repair, and of defect, in each file."""
+        for found in self.found():
+            warnings.warn(found.message, DataWarning, stacklevel=2)
 
     def facts(self) -> dict[str, list[dict[str, str | int]]]:
         """Return ``kind``, ``file``, first ``line`` and ``count`` of each repair as ``repairs``; empty without any."""
-        facts = [{name: value for name, value in vars(repair).items() if name != "first"} for repair in self]
+        facts = [{name: getattr(repair, name) for name in ("kind", "file", "line", "count")} for repair in self]
         return {"repairs": facts} if facts else {}
 
     def lines(self) -> dict[str, list[str]]:
         """Return one line of text for each repair as ``repairs``; empty without any."""
         lines = [f"{repair.kind} {repair.count:,} (first: {Path(repair.file).name}:{repair.line})" for repair in self]
         return {"repairs": lines} if lines else {}
+
+
+def with_warnings(read: Callable[..., Iterable[Item]], repairs: Repairs) -> Iterator[Item]:
+    """Yield what ``read(repairs=repairs)`` reads, and warn of the repairs at the end."""
+    yield from read(repairs=repairs)
+    repairs.warn()

@@ -23,7 +23,7 @@ LARGE_BYTES = 32_000_000  # the size of a text from which on the progress of rea
 COMPRESSION = 4  # about how much smaller compressed text is
 RACY_SECONDS = 2.0
 """A file that was modified less than this time ago may be modified again without a new time of modification."""
-VERSION = 1
+VERSION = 2  # increased whenever other facts are remembered of the same files
 Facts = TypeVar("Facts")
 
 
@@ -64,7 +64,7 @@ class _Hashed:
 
     def __init__(self, owner: HashedSources, source: Source) -> None:
         self._owner, self._opened = owner, source.open()
-        owner.digest.update(f"\0{source.format}\0".encode())
+        owner.digest.update(f"\0{source.format}{'' if source.markers is None else source.markers}\0".encode())
 
     def __enter__(self) -> BinaryIO:
         self._file = self._opened.__enter__()
@@ -122,7 +122,7 @@ def remembered(kind: str, sources: Sequence[Source], read: Callable[[], Facts]) 
     if time.time_ns() - newest < RACY_SECONDS * 1e9:  # also if the clock of another machine is ahead
         return read()
     identity = json.dumps(
-        [VERSION, [source.format for source in sources], [source.origin for source in sources], before]
+        [VERSION, *([getattr(source, fact) for source in sources] for fact in ("format", "origin", "markers")), before]
     )
     name = f"{kind}-{hashlib.blake2b(identity.encode(), digest_size=16).hexdigest()}"
 

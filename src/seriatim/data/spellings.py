@@ -1,7 +1,13 @@
-"""Spellings of labels and tags that mean the same: they differ in letter case, or in blanks at their ends, only."""
+"""Spellings of labels and tags that mean the same.
 
+They differ in letter case, in blanks at their ends, or in their Unicode normal form only: é is one character or two.
+"""
+
+import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
+
+from ..core.errors import shown
 
 BLANKS = " \t\u00a0\u2007\u202f\u3000\u200b\u2060\ufeff"
 """Blanks that can stand at the ends of a field without being seen: non-breaking, wide and zero-width ones, too."""
@@ -14,7 +20,18 @@ def stripped(text: str) -> str:
 
 def folded(label: str) -> str:
     """Return what all spellings of a label have in common."""
-    return stripped(label).casefold()
+    return canonical(label).casefold()
+
+
+def canonical(label: str) -> str:
+    """Return what the spellings of a label have in common that look the same."""
+    return unicodedata.normalize("NFC", stripped(label))
+
+
+def other_spelling(label: str, usual: str) -> str:
+    """Say that a label is another spelling of the usual one, also where both look the same."""
+    differs = canonical(label) == canonical(usual) and stripped(label) != stripped(usual)
+    return f"{shown(label)} is another spelling of {shown(usual)}" + " (Unicode normal forms)" * differs
 
 
 class Spellings:
@@ -31,13 +48,15 @@ class Spellings:
 
     @classmethod
     def learned(cls, counts: Mapping[str, int]) -> "Spellings":
-        """Let the most frequent spelling stand for the others, or the first in sorted order of equally frequent ones.
+        """Let the most frequent spelling stand for the others.
+
+        Of equally frequent ones it is a composed one (NFC), and the first in sorted order.
 
         Args:
             counts: how often each spelling occurs in the training data.
         """
         groups: dict[str, Counter[str]] = defaultdict(Counter)
-        for label in sorted(counts):
+        for label in sorted(counts, key=lambda label: (stripped(label) != canonical(label), label)):
             groups[folded(label)][stripped(label)] += counts[label]
         return cls({key: group.most_common(1)[0][0] for key, group in groups.items()})
 

@@ -1,11 +1,13 @@
-"""Readers of labelled texts for classification, row by row: TSV and CSV with a header, and JSONL.
+"""Readers of labelled texts for classification, row by row: TSV and CSV with a header, JSONL, and lines of fastText.
 
-In TSV every tab separates, and a quote is an ordinary character. CSV is quoted as in RFC 4180, with commas, semicolons
-or tabs. In JSONL a label is a string, an integer or a truth value. The text may be empty, but not the label. Blank
-lines, separators after the last column, and another spelling of the header or of a label are recorded as repairs.
+In TSV every tab separates, and a quote is an ordinary character, unless every field of the text or of the label is in
+quotes. CSV is quoted as in RFC 4180, with commas, semicolons or tabs. In JSONL a label is a string, an integer or a
+truth value. A line of fastText has its label as a word that begins with ``__label__``. The text may be empty, but not
+the label. Blank lines, separators after the last column, quotes in TSV, and another spelling of the header or of a
+label are recorded as repairs.
 """
 
-import csv
+import functools
 import json
 import re
 import warnings
@@ -15,17 +17,19 @@ from typing import NamedTuple
 
 from ..core.errors import InputError, closest, nearest, shown
 from .paths import plain_name
-from .readers import Source, numbered_lines, object_fields, read_objects, read_pieces, require_items, string_field
+from .pipes import live_input
+from .readers import Source, numbered_lines, object_fields, read_objects, require_items, string_field
 from .repairs import Repairs
-from .spellings import BLANKS, Spellings, folded
+from .separated_rows import MAX_FIELDS, SEPARATORS, TAB, Row, peek_line, quoted_rows, tab_separated, unquoted
+from .spellings import BLANKS, Spellings, folded, other_spelling
 
-FORMATS = ("auto", "tsv", "csv", "jsonl", "text")
+FORMATS = ("auto", "tsv", "csv", "jsonl", "fasttext", "text")
 SUFFIXES = {".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+LOOKS = {"jsonl": "an object of JSONL", "fasttext": "a line of fastText"}
 SHOWN_COLUMNS = 8
 """The number of columns that a message names; a file without a header may have a whole document in its first line."""
-SEPARATORS = (",", ";", "\t")  # the possible separators of CSV fields
-MAX_FIELDS = 10_000  # the largest number of fields of a row; splitting a longer row would take many times its memory
-QUOTED = re.compile('"[^"]*"')
+FASTTEXT_LABEL = re.compile(r"(?:^|[ \t\v\f]+)__label__([^ \t\v\f]*)")
+FASTTEXT_LINE = re.compile(r"__label__[^ \t\v\f]+([ \t\v\f]|$)")
 
 
 class Labelled(NamedTuple):
@@ -35,9 +39,6 @@ class Labelled(NamedTuple):
     label: str
     name: str
     line: int
-
-
-Row = tuple[int, list[str]]  # the line on which a row begins, and its fields
 
 
 def read_labelled(
@@ -52,9 +53,10 @@ def read_labelled(
 
     Args:
         sources: from `find_sources`.
-        file_format: ``tsv``, ``csv``, ``jsonl``, or ``auto`` to choose by the name and then by the first line. Without
-            labels also ``text``: every line is a text. Then ``auto`` chooses by the name or else ``text``, so that the
-            first line of a pipe cannot change how it is read, and warns if it looks like a header or like JSON.
+        file_format: ``tsv``, ``csv``, ``jsonl``, ``fasttext``, or ``auto`` to choose by the name and then by the first
+            line. Without labels also ``text``: every line is a text. Then ``auto`` chooses by the name or else
+            ``text``, so that the first line of a pipe cannot change how it is read, and warns if it looks like another
+            format.
         text: the column or field of the text.
         label: the column or field of the label; None to read no labels.
         repairs: records the repairs; if None, data that needs a repair is refused.
@@ -69,16 +71,25 @@ def read_labelled(
         chosen = _format(source, file_format, label)
         items: Iterator[Labelled]
         if chosen == "text":
-            items = _from_lines(source, text)
+            items = _from_lines(source, text, repairs)
         elif chosen == "jsonl":
             items = _from_objects(source, text, label, repairs)
+        elif chosen == "fasttext":
+            items = _from_fasttext(source, label, repairs)
         else:
-            rows = _tab_separated(source) if chosen == "tsv" else _quoted(source, _separator(source, text, label))
-            items = _from_table(source.name, rows, text, label, repairs)
+            columns, quoting = ([text], "--format csv") if label is None else ([text, label], "--data.format csv")
+            if chosen == "tsv":
+                remedy = f"if the fields are quoted, read them with {quoting}"
+                find = functools.partial(_places, columns=columns)
+                rows = tab_separated(source, find, repairs, headed=True, remedy=remedy)
+                items = _from_table(source.name, rows, text, label, repairs, quoting)
+            else:
+                items = _from_table(source.name, quoted_rows(source, columns, repairs), text, label, repairs)
         if label is not None:
             problem = "no rows; give a text and its label on every line"
             items = require_items(items, f"{source.name}:1: {problem}")
-        yield from items
+        for row in items:
+            yield row._replace(text=repairs.text(row.text, row.name, row.line))
 
 
 def with_spellings(
@@ -104,7 +115,7 @@ def with_spellings(
             repairs.add(
                 "spelling of a label",
                 *(row.name, row.line),
-                problem=f"the label {shown(row.label)} is another spelling of {shown(label)}",
+                problem=f"the label {other_spelling(row.label, label)}",
                 reading=f"read as {shown(label)}",
                 remedy=f"write {shown(label)}",
             )
@@ -120,38 +131,35 @@ def format_of(source: Source) -> str | None:
     return next((file_format for suffix, file_format in SUFFIXES.items() if name.endswith(suffix)), None)
 
 
-def peek_line(source: Source) -> str:
-    """Return the first line of a source, or as much of it as is read at once; empty if there is none."""
-    piece = next(read_pieces([source._replace(format="text")]), None)
-    return piece.text.partition("\n")[0] if piece else ""
-
-
 def _format(source: Source, requested: str, label: str | None) -> str:
     if requested == "text" and label is not None:
         raise InputError(f"{source.name}:1: lines of text have no labels; give the format tsv, csv or jsonl")
     if requested != "auto":
         return requested
     known = format_of(source)
+    line = "" if known == "jsonl" or source.open is live_input else peek_line(source)
+    if FASTTEXT_LINE.match(line):
+        return "fasttext"
     if known or label is None:
         return known or "text"
-    line = peek_line(source)
     if line.startswith("{"):
         return "jsonl"
-    if "\t" in line:
+    if TAB in line:
         return "tsv"
     raise InputError(
-        f"{source.name}:1: neither a header with tabs nor JSON; give TSV, CSV or JSONL with a text and a label, "
-        "and name it .tsv, .csv or .jsonl or give its format"
+        f"{source.name}:1: neither a header with tabs nor JSON nor __label__; give TSV, CSV, JSONL or lines of "
+        "fastText with a text and a label, and name it .tsv, .csv or .jsonl or give its format"
     )
 
 
-def _from_lines(source: Source, text: str) -> Iterator[Labelled]:
-    for number, line in numbered_lines(source):
+def _from_lines(source: Source, text: str, repairs: Repairs) -> Iterator[Labelled]:
+    for number, line in numbered_lines(source, repairs):
         if number == 1 and (likely_format := _likely_format(line, text)):
-            what = "an object of JSONL" if likely_format == "jsonl" else "the header of a table"
+            what = LOOKS.get(likely_format, "the header of a table")
+            part = "texts without labels" if likely_format == "fasttext" else f"{shown(text)} of each row"
             warnings.warn(
                 f"{source.name}:1: looks like {what}, but is read as a text, like every line; use --format "
-                f"{likely_format} to read {shown(text)} of each row",
+                f"{likely_format} to read {part}",
                 stacklevel=2,
             )
         yield Labelled(line, "", source.name, number)
@@ -161,8 +169,10 @@ def _likely_format(line: str, text: str) -> str | None:
     """Return the format of a first line that does not look like text."""
     if text in object_fields(line):
         return "jsonl"
+    if FASTTEXT_LINE.match(line):
+        return "fasttext"
     separators = [separator for separator in SEPARATORS if separator in line and text in line.split(separator)]
-    return {"\t": "tsv"}.get(separators[0], "csv") if separators else None
+    return {TAB: "tsv"}.get(separators[0], "csv") if separators else None
 
 
 def _from_objects(source: Source, text: str, label: str | None, repairs: Repairs) -> Iterator[Labelled]:
@@ -177,54 +187,36 @@ def _from_objects(source: Source, text: str, label: str | None, repairs: Repairs
         yield Labelled(content, label_value, source.name, number)
 
 
-def _tab_separated(source: Source) -> Iterator[Row]:
-    return ((number, line.split("\t", MAX_FIELDS)) for number, line in numbered_lines(source))
-
-
-def _separator(source: Source, text: str, label: str | None) -> str:
-    """Return the separator that gives the header the required columns, else the one that gives the most columns."""
-    line, counts = peek_line(source), {",": 0}
-    for separator in SEPARATORS:
-        try:
-            header = next(csv.reader([line], delimiter=separator), [])
-        except csv.Error:
+def _from_fasttext(source: Source, label: str | None, repairs: Repairs) -> Iterator[Labelled]:
+    for number, line in numbered_lines(source, repairs):
+        where = f"{source.name}:{number}"
+        content = FASTTEXT_LABEL.sub("", line).strip(" \t\v\f")
+        if label is None:
+            yield Labelled(content, "", source.name, number)
             continue
-        names = {folded(name) for name in header}
-        if folded(text) in names and (label is None or folded(label) in names):
-            return separator
-        counts[separator] = len(header)
-    return max(counts, key=counts.__getitem__)
+        if not line.strip(BLANKS):
+            _leave_out(repairs, source.name, number)
+            continue
+        labels = list(dict.fromkeys(FASTTEXT_LABEL.findall(line)))
+        if not labels:
+            raise InputError(f"{where}: no word begins with __label__; write the label before the text")
+        if len(labels) > 1:
+            listed = ", ".join(map(shown, labels[:SHOWN_COLUMNS]))
+            raise InputError(
+                f"{where}: {len(labels)} labels ({listed}), but classify gives a text one label; leave one, or use a "
+                "tool that gives several, such as fastText itself (-loss ova)"
+            )
+        yield Labelled(content, _checked_label(labels[0], where), source.name, number)
 
 
-def _quoted(source: Source, separator: str) -> Iterator[Row]:
-    lines: list[str] = []
-    reader = csv.reader(_recorded_lines(source, separator, lines), delimiter=separator, strict=True)
-    first = 1
-    try:
-        for fields in reader:
-            if sum(line.count("\r") for line in lines) != sum(field.count("\r") for field in fields):
-                raise InputError(f"{source.name}:{first}: a lone CR outside quotes; delete it, or quote its field")
-            lines.clear()
-            yield first, fields or [""]
-            first = reader.line_num + 1
-    except csv.Error as error:
-        raise InputError(
-            f"{source.name}:{first}: the row that begins here is not CSV ({error}, line {reader.line_num}); put "
-            "quotes around a field that contains a quote, a separator or a line end, and double each quote in it; "
-            f"a field has at most {csv.field_size_limit():,} characters"
-        ) from None
+def _places(header: Sequence[str], columns: Sequence[str]) -> list[int]:
+    """Return the indices of the columns with some names."""
+    return [i for i, name in enumerate(header) if folded(unquoted(name)) in map(folded, columns)]
 
 
-def _recorded_lines(source: Source, separator: str, lines: list[str]) -> Iterator[str]:
-    """Iterate over lines with their ends, and append them to ``lines``: the csv module drops a CR before a line end."""
-    for number, line in numbered_lines(source):
-        if line.count(separator) > MAX_FIELDS and QUOTED.sub("", line).count(separator) > MAX_FIELDS:
-            raise InputError(f"{source.name}:{number}: more than {MAX_FIELDS:,} fields; check that it is a table")
-        lines.append(line)
-        yield f"{line}\n"
-
-
-def _from_table(name: str, rows: Iterator[Row], text: str, label: str | None, repairs: Repairs) -> Iterator[Labelled]:
+def _from_table(
+    name: str, rows: Iterator[Row], text: str, label: str | None, repairs: Repairs, quoting: str = ""
+) -> Iterator[Labelled]:
     _, header = next(rows, (1, []))
     if len(header) > MAX_FIELDS:
         raise InputError(f"{name}:1: more than {MAX_FIELDS:,} columns; check that it is a table")
@@ -234,18 +226,23 @@ def _from_table(name: str, rows: Iterator[Row], text: str, label: str | None, re
     for number, fields in rows:
         where = f"{name}:{number}"
         if len(header) > 1 and _is_blank(fields, label is not None):
-            remedy = "delete it"
-            repairs.add("blank lines", name, number, problem="a blank line", reading="left out", remedy=remedy)
+            _leave_out(repairs, name, number)
             continue
         if len(fields) != len(header):
             problem = f"{len(fields)} field{'s' if len(fields) != 1 else ''}, but the header has {len(header)}"
             remedy = "correct this row (in TSV every tab separates, in CSV every separator outside quotes)"
+            if quoting and any(field.startswith('"') for field in fields):
+                remedy = f"if its fields are quoted, read the file with {quoting}; else {remedy}"
             if any(field.strip(BLANKS) for field in fields[_width(header) :]) or len(fields) < _width(header):
                 raise InputError(f"{where}: {problem}; {remedy}")
             reading = "read without the empty fields at its end"
             repairs.add("trailing separators", name, number, problem=problem, reading=reading, remedy=remedy)
         label_value = "" if label_column is None else _checked_label(fields[label_column], where)
         yield Labelled(fields[text_column], label_value, name, number)
+
+
+def _leave_out(repairs: Repairs, name: str, number: int) -> None:
+    repairs.add("blank lines", name, number, problem="a blank line", reading="left out", remedy="delete it")
 
 
 def _is_blank(fields: list[str], labelled: bool) -> bool:
@@ -264,7 +261,7 @@ def _column(header: list[str], column: str, name: str, option: str, repairs: Rep
         return header.index(column)
     if column in header:
         raise InputError(f"{name}:1: the header names {shown(column)} more than once; rename a column")
-    alike = [i for i, other in enumerate(header) if folded(other) == folded(column)]
+    alike = [i for i, other in enumerate(header) if folded(unquoted(other)) == folded(column)]
     columns = ", ".join(repr(other[:40]) for other in header[:SHOWN_COLUMNS]) or "nothing"
     close = closest(column, header)
     hint = f"did you mean {close!r}? " if close else ""
@@ -280,6 +277,6 @@ def _column(header: list[str], column: str, name: str, option: str, repairs: Rep
 def _checked_label(value: str, where: str) -> str:
     if not value.strip(BLANKS).strip():
         raise InputError(f"{where}: the label is empty; write one, or delete the row")
-    if "\n" in value or "\r" in value:
+    if "\n" in value:
         raise InputError(f"{where}: a line end in the label; labels are written one on each line, remove it")
     return value

@@ -12,6 +12,7 @@ import numpy as np
 
 from ..core.errors import InputError
 from ..data.readers import Source, read_objects, string_field
+from ..data.repairs import Repairs
 from .intervals import Measure, Metrics, mean, with_intervals
 
 GOOD, BAD = "sentence_good", "sentence_bad"
@@ -61,13 +62,17 @@ class PairScores(NamedTuple):
         return {**accuracy, "pairs": len(hits), "ties": int((self.differences[chosen] == 0).sum())}
 
 
-def read_pairs(sources: Iterable[Source]) -> list[Pair]:
-    """Read the pairs of JSONL files; raise InputError for a line without the two sentences, or if there are none."""
+def read_pairs(sources: Iterable[Source], repairs: Repairs) -> list[Pair]:
+    """Read the pairs of JSONL files; ``repairs`` records repairs.
+
+    Raises:
+        InputError: a line does not have the two sentences, or there are no pairs.
+    """
     pairs = []
     for source in sources:
-        for number, record in read_objects(source):
+        for number, record in read_objects(source, repairs):
             where = f"{source.name}:{number}"
-            good, bad = (string_field(record, field, where) for field in (GOOD, BAD))
+            good, bad = (repairs.text(string_field(record, field, where), source.name, number) for field in (GOOD, BAD))
             groups = (string_field(record, field, where) if field in record else "" for field in GROUPS)
             if "\n" in good + bad:
                 raise InputError(f"{where}: a sentence contains a line end; remove it")

@@ -1,5 +1,6 @@
 """The page on a run and a text: surprisal, attention, gates, gradients, memory and mistakes of a model."""
 
+import functools
 import os
 import shlex
 import textwrap
@@ -10,6 +11,7 @@ from typing import NamedTuple
 from ..config import set_fields
 from ..core.errors import InputError
 from ..data.readers import find_sources, read_lines
+from ..data.repairs import Repairs, with_warnings
 from ..layers.origins import AllowCode
 from ..report.notebook_display import framed
 from ..report.page import Code, Link, Part, Prose, Section, Table, render, write_page
@@ -229,6 +231,7 @@ def _refuse_unwritable(path: Path) -> None:
         raise InputError(f"--out: {path.parent} is not writable; change its permissions, or name another file")
 
 
-def read_whole(spec: str) -> str:
+def read_whole(spec: str, *, strict: bool) -> str:
     """Return the text of a file, or of standard input for ``-``; see `read_lines` for errors."""
-    return "\n".join(read_lines(find_sources(spec, file_format="text")))
+    sources = find_sources(spec, file_format="text")
+    return "\n".join(with_warnings(functools.partial(read_lines, sources), Repairs(strict=strict)))

@@ -12,6 +12,7 @@ from torch import nn
 from ..core.errors import InputError
 from ..data.arguments import check_text
 from ..data.paths import check_named_by_run
+from ..data.text_bytes import normal_line_ends
 from ..layers.origins import AllowCode
 from ..report.page import Part
 from ..report.wording import short_name
@@ -115,7 +116,7 @@ def prepare(
     if beam < 1:
         raise InputError(f"--beam must be at least 1, got {beam}")
     check_text(text, "text")
-    text = text.replace("\r\n", "\n")
+    text = normal_line_ends(text)
     if not text.strip():
         raise InputError("the text is empty; give some with --text or --text-file")
     text, notes = view_of(run).excerpt(text)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from ..core.errors import InputError
 from ..data.readers import find_sources, numbered_lines, read_objects, string_field
+from ..data.repairs import Repairs
 from ..data.tokenizers import END, Tokenizer
 from ..decoding.continuous_batch import ContinuousBatch, PromptRead, TextRequest, TokenDrawn
 from ..decoding.stop_strings import StopStrings
@@ -47,23 +48,23 @@ class _Text:
         self.is_complete = token is None or self.stops.has_ended
 
 
-def read_prompts(spec: str, file_format: str = "auto") -> Iterator[Prompt]:
+def read_prompts(spec: str, file_format: str, repairs: Repairs) -> Iterator[Prompt]:
     """Read prompts: the lines of files, or the field ``prompt`` (or else ``text``) of each object of JSONL.
 
-    ``file_format`` is ``text``, ``jsonl``, or ``auto`` to choose by the name of a file.
+    ``file_format`` is ``text``, ``jsonl``, or ``auto`` to choose by the name of a file; ``repairs`` records repairs.
 
     Raises:
         InputError: a file cannot be read, or an object has neither field.
     """
     for source in find_sources(spec, file_format=file_format):
         if source.format != "jsonl":
-            for number, line in numbered_lines(source):
-                yield Prompt(line, f"{source.name}:{number}")
+            for number, line in numbered_lines(source, repairs):
+                yield Prompt(repairs.text(line, source.name, number), f"{source.name}:{number}")
             continue
-        for number, record in read_objects(source):
+        for number, record in read_objects(source, repairs):
             place = f"{source.name}:{number}"
             field = "text" if "text" in record and "prompt" not in record else "prompt"
-            yield Prompt(string_field(record, field, place), place)
+            yield Prompt(repairs.text(string_field(record, field, place), source.name, number), place)
 
 
 def generate_texts(

@@ -2,7 +2,7 @@
 
 import contextlib
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, ClassVar
 
@@ -16,6 +16,7 @@ from ..core.state import State
 from ..data.arguments import check_integer
 from ..data.batching import Buckets
 from ..data.encoded_pairs import PairBatch, Pairs, encode_pairs, encode_side
+from ..data.normal_forms import note_different_sides
 from ..data.pairs import Pair, read_pairs, read_unpaired
 from ..data.readers import PAIRED_SUFFIXES, Source
 from ..data.repairs import Repairs
@@ -171,8 +172,19 @@ class SequenceToSequence(LabelledTask[Pairs, PairBatch, Translator]):
             repairs or self.new_repairs(),
             self.part(spec, split),
         )
+        repairs.markers = self.markers(spec, split, file_format)
         pairs = read_pairs(part.spec, file_format=wanted, split=part.split, repairs=repairs)
         return part.chosen(pairs, attrgetter("source"))
+
+    def sides(self, spec: str, split: str, file_format: str | None = None) -> list[Iterable[str]]:
+        """Return the sources and the targets as they are written."""
+        part, wanted = self.part(spec, split), file_format or self.config.data.format
+
+        def side(name: str) -> Iterable[str]:
+            pairs = read_pairs(part.spec, file_format=wanted, split=part.split, repairs=Repairs())
+            return map(attrgetter(name), pairs)
+
+        return [side("source"), side("target")]
 
     def labelled_items(self, spec: str, split: str) -> Iterator[tuple[str, str]]:
         """Yield sources with their targets."""
@@ -184,8 +196,11 @@ class SequenceToSequence(LabelledTask[Pairs, PairBatch, Translator]):
 
     def read(self, spec: str, split: str, vocabulary: Vocabulary, *, file_format: str | None = None) -> Pairs:
         """Read and encode pairs, and refuse targets that are longer than answers may be; see `Task.read`."""
-        repairs = self.new_repairs()
+        repairs = self.new_repairs(vocabulary)
         pairs = list(self.pairs(spec, split, file_format, repairs))
+        if split == "train" and pairs:
+            sides = (pair.source for pair in pairs), (pair.target for pair in pairs)
+            note_different_sides(*sides, pairs[0].name, pairs[0].line, repairs)
         data, limit = encode_pairs(pairs, vocabulary), self.options.max_target_length
         data.repairs = self.reported(repairs, spec, split)
         data.repairs.warn()
@@ -304,11 +319,11 @@ class SequenceToSequence(LabelledTask[Pairs, PairBatch, Translator]):
         """Return the number of pairs and tokens."""
         return f"{len(data.sources):,} pairs ({data.source.lengths.sum():,} and {data.target.lengths.sum():,} tokens)"
 
-    def items(self, sources: Sequence[Source], file_format: str | None) -> Iterator[str]:
+    def items(
+        self, sources: Sequence[Source], file_format: str | None, vocabulary: Vocabulary, repairs: Repairs
+    ) -> Iterator[str]:
         """Read lines, or the sources of TSV or JSONL; targets are ignored."""
-        repairs = self.new_repairs()
-        yield from read_unpaired(sources, file_format=file_format, repairs=repairs)
-        repairs.warn()
+        return read_unpaired(sources, file_format, repairs)
 
     def answer(
         self, model: Translator, vocabulary: Vocabulary, items: Sequence[str], **settings: object

@@ -7,9 +7,9 @@ import pytest
 
 import seriatim
 from seriatim.core.errors import InputError
-from seriatim.data.blank_lines import find_blank_lines
 from seriatim.data.readers import find_sources, read_objects, read_pieces
 from seriatim.data.repairs import DataWarning, Repairs
+from seriatim.data.text_defects import find_repairs
 from seriatim.runs.checking import check_training
 
 ROWS = [json.dumps({"text": f"row {i} of the text"}) + "\n" for i in range(60)]
@@ -27,7 +27,7 @@ def config(tmp_path: Path) -> dict[str, object]:
 def test_those_are_counted_that_readers_leave_out(config) -> None:
     sources, read, counted = find_sources(config["data"]["train"]), Repairs(), Repairs()
     assert len(list(read_objects(sources[0], read))) == len(list(read_pieces(sources))) == 60
-    find_blank_lines([*find_sources("builtin:python-docs"), *sources], counted)
+    find_repairs([*find_sources("builtin:python-docs"), *sources], counted)
     assert counted.facts() == read.facts()
     assert counted.lines() == {"repairs": ["blank lines 3 (first: a.jsonl:4)"]}
 

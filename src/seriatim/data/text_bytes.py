@@ -1,0 +1,291 @@
+"""The bytes of a text: what ends a line, and what bytes are that are no UTF-8 text.
+
+A line ends with LF, with CR LF, or with CR, which files of old Macintosh programs have; no other character ends a line
+(U+0085 and U+2028 do not). A CR alone becomes LF where a file is opened, so that no reader meets one.
+"""
+
+import codecs
+import itertools
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import BinaryIO
+
+from ..core.errors import InputError
+from .repairs import Repairs
+
+MARK = b"\xef\xbb\xbf"
+WRONG_MARKS = {  # the longer ones first, because one begins with another
+    b"\xff\xfe\0\0": "UTF-32",
+    b"\0\0\xfe\xff": "UTF-32",
+    b"\xff\xfe": "UTF-16",
+    b"\xfe\xff": "UTF-16",
+}
+ENCODINGS = ("UTF-32LE", "UTF-32BE", "UTF-16LE", "UTF-16BE")
+SAMPLE_BYTES = 4096
+"""The number of bytes at the beginning of a file that tell an encoding."""
+LINE_BYTES = 1 << 20  # the number of bytes that are read at once to find lines
+SPARSE = 100
+"""Text has at least one character of ASCII among so many."""
+NO_TEXT, SPACES = ("Cc", "Cn", "Co", "Cs"), "\t\n\v\f\r"
+"""Categories of characters that text does not have, and those that it has nevertheless."""
+LONE_RETURN = re.compile(rb"\r(?!\n)")
+C1 = re.compile(rb"\xc2[\x80-\x9f]")
+MARKS = re.compile("^\ufeff+(?![\t ])", re.MULTILINE)  # in a column of its own it is a word
+UTF8 = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}")
+ASCII, NO_C1 = bytes(range(0x80)), bytes(byte for byte in range(0x100) if not 0x80 <= byte <= 0x9F)
+
+
+class TextFile:
+    """An open file without a CR that is not followed by LF; such a CR is read as LF. The number of bytes is the same.
+
+    Args:
+        opened: the file, which ends with this one.
+
+    Attributes:
+        returns: the number of CRs that were read as LF so far.
+        line: the number of the line that the first of them ends, from 1.
+    """
+
+    def __init__(self, opened: AbstractContextManager[BinaryIO]) -> None:
+        self._opened = opened
+        self._held = b""  # a CR at the end of a block, of which only the next block says what follows
+        self.returns, self.line = 0, 1
+        self._recorded = 0
+
+    def __enter__(self) -> "TextFile":
+        self._file = self._opened.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        return self._opened.__exit__(kind, error, trace)
+
+    def read(self, size: int = -1) -> bytes:
+        """Read about ``size`` bytes, one more at most; none at the end of the file."""
+        block = b""
+        while not block:
+            new = self._file.read(size)
+            block, self._held = self._held + new, b""
+            if not new:
+                break
+            if block.endswith(b"\r"):
+                block, self._held = block[:-1], b"\r"
+        returns = block.count(b"\r") - block.count(b"\r\n")
+        if not self.returns:
+            until = LONE_RETURN.search(block) if returns else None
+            self.line += block.count(b"\n", 0, until.start() if until else len(block))
+        self.returns += returns
+        if not returns:
+            return block
+        return b"\r\n".join(part.replace(b"\r", b"\n") for part in block.split(b"\r\n"))
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Iterate over the lines, with their ends."""
+        unfinished: list[bytes] = []
+        while block := self.read(LINE_BYTES):
+            first, *others = block.splitlines(keepends=True)
+            unfinished.append(first)
+            if first.endswith(b"\n"):
+                yield b"".join(unfinished)
+                unfinished = []
+            if others:
+                yield from others[:-1]
+                if others[-1].endswith(b"\n"):
+                    yield others[-1]
+                else:
+                    unfinished = [others[-1]]
+        if unfinished:
+            yield b"".join(unfinished)
+
+    def seekable(self) -> bool:
+        """Return whether the file can be read from another place on."""
+        return self._file.seekable()
+
+    def seek(self, place: int) -> int:
+        """Read on at the byte ``place``; `line` counts from there."""
+        self._held = b""
+        return self._file.seek(place)
+
+    def record(self, name: str, repairs: Repairs) -> None:
+        """Record the CRs that were read since the last call."""
+        if self.returns > self._recorded:
+            add_returns(repairs, name, self.line, self.returns - self._recorded)
+            self._recorded = self.returns
+
+
+def add_returns(repairs: Repairs, name: str, line: int, count: int = 1) -> None:
+    """Record lines that end with a CR alone."""
+    repairs.add(
+        "CR line ends",
+        *(name, line),
+        problem="a CR without LF, with which old Macintosh programs end a line",
+        reading="read as a line end",
+        remedy="save the file with LF line ends",
+        count=count,
+    )
+
+
+def find_control_characters(raw: bytes, name: str, line: int, repairs: Repairs) -> None:
+    """Note the characters U+0080 to U+009F in UTF-8, whose first line is ``line``."""
+    if found := C1.search(raw):
+        count = len(C1.findall(raw))
+        _note_control_character(found[0].decode(), name, line + line_ends(raw[: found.start()]), count, repairs)
+
+
+def _note_control_character(character: str, name: str, line: int, count: int, repairs: Repairs) -> None:
+    repairs.note(
+        "C1 control characters",
+        *(name, line),
+        problem=f"a C1 control character (U+{ord(character):04X}), which is kept",
+        remedy="if the text was converted from ISO-8859-1, convert the original again, from WINDOWS-1252",
+        count=count,
+    )
+
+
+def without_marks(text: str, name: str, line: int, repairs: Repairs, *, at_line: bool = True) -> str:
+    """Return a text without byte-order marks where a line begins, as files have them that were joined.
+
+    ``at_line`` says whether the text begins a line.
+    """
+
+    def drop(found: re.Match[str]) -> str:
+        if not found.start() and not at_line:
+            return found[0]
+        repairs.add(
+            "byte-order marks",
+            *(name, line + text.count("\n", 0, found.start())),
+            problem="a byte-order mark, although the file does not begin here",
+            reading="read without",
+            remedy="delete it",
+            count=len(found[0]),
+        )
+        return ""
+
+    return MARKS.sub(drop, text)
+
+
+def line_ends(raw: bytes) -> int:
+    """Return how many lines end in a part of a `TextFile`."""
+    return raw.count(b"\n")
+
+
+def normal_line_ends(text: str) -> str:
+    """Return a text in which every line ends with LF."""
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def plain_text(text: str, name: str, line: int, repairs: Repairs) -> str:
+    """Return a string of JSON, in which any character can be escaped, as if its characters were those of a file."""
+    if "\r" in text:
+        if count := text.count("\r") - text.count("\r\n"):
+            add_returns(repairs, name, line, count)
+        text = normal_line_ends(text)
+    if not text.isascii():
+        find_control_characters(text.encode("utf-8", "surrogatepass"), name, line, repairs)
+    return text
+
+
+def first_bytes(name: str, file: BinaryIO, size: int) -> bytes:
+    """Read the first bytes without the byte-order mark; a pipe may return it in several reads.
+
+    Raises:
+        InputError: they are text in UTF-16 or UTF-32, with or without a mark.
+    """
+    marks = (MARK, *WRONG_MARKS)
+    held = block = file.read(size)
+    while block and any(len(held) < len(mark) and mark.startswith(held) for mark in marks):
+        block = file.read(size)
+        held += block
+    for mark, encoding in WRONG_MARKS.items():
+        if held.startswith(mark):
+            raise InputError(f"{name}:1: {encoding}, not UTF-8; convert it: iconv -f {encoding} -t UTF-8")
+    if encoding := _encoding_with_nuls(held[:SAMPLE_BYTES]):
+        problem = f"{encoding[:6]} without a byte-order mark, not UTF-8"
+        raise InputError(f"{name}:1: {problem}; convert it: iconv -f {encoding} -t UTF-8")
+    return held.removeprefix(MARK)
+
+
+def split_at_damage(raw: bytes) -> Iterator[bytes]:
+    """Yield the lines before the first damaged one, if there are any, and then the rest."""
+    end = raw.find(b"\0")
+    try:
+        (raw if end < 0 else raw[:end]).decode("utf-8")
+    except UnicodeDecodeError as error:
+        end = error.start
+    cut = raw.rfind(b"\n", 0, end) + 1 if end >= 0 else 0
+    if cut:
+        yield raw[:cut]
+    yield raw[cut:]
+
+
+def decode(raw: bytes, name: str, line: int, *, following: Iterable[bytes], known: bool) -> str:
+    """Decode a part of a file.
+
+    Args:
+        raw: the part.
+        name: the name of the file in messages.
+        line: the number of the first line of the part.
+        following: what follows in the file, which is read only if the part is no UTF-8 text.
+        known: whether there are characters before that are UTF-8 and not ASCII.
+
+    Raises:
+        InputError: the part is no UTF-8 text; the message says what it may be.
+    """
+    nul = raw.find(b"\0")
+    try:
+        text = (raw if nul < 0 else raw[:nul]).decode("utf-8")
+        if nul < 0:
+            return text
+        damage, reason = nul, ""
+    except UnicodeDecodeError as error:
+        damage, reason = error.start, error.reason
+    where = f"{name}:{line + line_ends(raw[:damage])}"
+    if not reason:
+        raise InputError(f"{where}: a NUL byte: the file is binary or damaged; give plain UTF-8 text")
+    remedies = [_remedy(itertools.chain([raw[damage:]], following), known=known or not raw[:damage].isascii())]
+    problem = f"not UTF-8 (byte 0x{raw[damage]:02X})"
+    if reason == "unexpected end of data":
+        problem = f"{problem}: the file ends inside a character"
+        remedies.insert(0, "if it was cut there, get all of it")
+    raise InputError(f"{where}: {problem}; {'; '.join(remedies)}")
+
+
+def _remedy(parts: Iterable[bytes], *, known: bool) -> str:
+    """Return what to do with text of which some bytes are not UTF-8; ``known`` says whether characters before are.
+
+    In WINDOWS-1252 the bytes 0x80 to 0x9F are quotes, dashes and the like; ISO-8859-1 has control characters there.
+    """
+    encoding = "ISO-8859-1"
+    for raw in parts:
+        rest, characters = UTF8.subn(b"", raw)
+        known = known or characters > len(rest.translate(None, ASCII))
+        if known or rest.translate(None, NO_C1):
+            encoding = "WINDOWS-1252" if rest.translate(None, NO_C1) else encoding
+            break
+    if known:
+        return f"other characters are UTF-8, correct this one (it may be {encoding})"
+    name = "Latin-1" if encoding == "ISO-8859-1" else "Windows"
+    return f"if it is {name} text, convert it: iconv -f {encoding} -t UTF-8"
+
+
+def _encoding_with_nuls(beginning: bytes) -> str:
+    """Return an encoding in which a file begins with text, although it has NUL bytes; empty if there is none.
+
+    Of the encodings that give text of any script, it is the one that gives the most characters of ASCII, such as spaces
+    and line ends: those are what has NUL bytes.
+    """
+    best, most = "", 1
+    for encoding in ENCODINGS if b"\0" in beginning else ():
+        try:
+            text = codecs.getincrementaldecoder(encoding)().decode(beginning)
+        except UnicodeDecodeError:
+            continue
+        ascii_count = sum(character < "\x80" for character in text)
+        is_text = all(unicodedata.category(c) not in NO_TEXT or c in SPACES for c in set(text))
+        if is_text and ascii_count > most and ascii_count * SPARSE >= len(text):
+            best, most = encoding, ascii_count
+    return best

@@ -1,0 +1,246 @@
+"""One rule for every reader: what ends a line, and what bytes are that are no UTF-8 text."""
+
+import gzip
+import io
+import itertools
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seriatim.core.errors import InputError
+from seriatim.data import readers, text_bytes
+from seriatim.data.conll import read_sentences, read_untagged
+from seriatim.data.holding_out import end_part, line_part
+from seriatim.data.pairs import read_pairs, read_unpaired
+from seriatim.data.readers import find_sources, read_items, read_lines, read_pieces, standard_input
+from seriatim.data.repairs import Repairs
+from seriatim.data.source_content import content_of
+from seriatim.data.tables import read_labelled
+from seriatim.data.text_defects import find_repairs
+from seriatim.data.vectors import read_vectors
+from seriatim.evaluation.minimal_pairs import read_pairs as read_minimal_pairs
+from seriatim.runs.text_batches import read_prompts
+
+Reader = Callable[[str, Repairs], Any]
+WORDS = ["Anna", "ruft", "sehr", "laut", "schön", "猫", "a\u2028b", "a\x0cb", "x"]
+LABELS = "AB" * 4 + "A"
+
+
+def objects(*fields: str) -> list[str]:
+    return [json.dumps({name: f"{word} {name}" for name in fields}, ensure_ascii=False) for word in WORDS]
+
+
+def of(read: Callable, **options: Any) -> Reader:
+    return lambda path, repairs: list(read(find_sources(path), repairs=repairs, **options))
+
+
+def parallel(path: str, repairs: Repairs) -> Any:
+    right = Path(path).with_name("right")
+    right.write_text("y\n" * len(WORDS))
+    return list(read_pairs(f"{path},{right}", repairs=repairs))
+
+
+READERS: dict[str, tuple[list[str], str, Reader]] = {
+    "pieces": (WORDS, "a.txt", lambda *given: "".join(piece.text for piece in of(read_pieces)(*given)).strip()),
+    "lines": (WORDS, "a.txt", of(read_lines)),
+    "items": (WORDS, "a.txt", of(read_items)),
+    "items of JSONL": (objects("text"), "a.jsonl", of(read_items)),
+    "running text of JSONL": (objects("text"), "a.jsonl", of(read_pieces)),
+    "texts": (WORDS, "a.txt", of(read_labelled, label=None)),
+    "TSV": (["label\ttext", *map("\t".join, zip(LABELS, WORDS, strict=True))], "a.tsv", of(read_labelled)),
+    "CSV": (["label,text", *map('{},"{}, so"'.format, LABELS, WORDS)], "a.csv", of(read_labelled)),
+    "labelled JSONL": (objects("text", "label"), "a.jsonl", of(read_labelled)),
+    "pairs": (
+        [f"{word}\t{word} too" for word in WORDS],
+        "a.tsv",
+        lambda *given: list(read_pairs(given[0], repairs=given[1])),
+    ),
+    "pairs of JSONL": (
+        objects("source", "target"),
+        "a.jsonl",
+        lambda *given: list(read_pairs(given[0], repairs=given[1])),
+    ),
+    "parallel files": (WORDS, "a.txt", parallel),
+    "sources": (WORDS, "a.txt", of(read_unpaired)),
+    "columns": ([f"{word}\tO" if word != "laut" else "" for word in WORDS], "a.conll", of(read_sentences)),
+    "CoNLL-U": ([f"{i}\t{word}" + "\tX" * 8 for i, word in enumerate(WORDS, 1)], "a.conllu", of(read_sentences)),
+    "sentences": (WORDS, "a.txt", of(read_untagged)),
+    "prompts": (WORDS, "a.txt", lambda path, repairs: list(read_prompts(path, "auto", repairs))),
+    "minimal pairs": (objects("sentence_good", "sentence_bad"), "a.jsonl", of(read_minimal_pairs)),
+    "vectors": (
+        [f"{word} 1.5 2.5" for word in WORDS],
+        "a.vec",
+        lambda path, repairs: [
+            part if isinstance(part, list) else part.tolist() for part in read_vectors(path, WORDS, repairs)
+        ],
+    ),
+}
+
+
+def joined(lines: list[str], ends: list[str]) -> bytes:
+    return "".join(map("".join, zip(lines, ends, strict=True))).encode()
+
+
+@pytest.fixture(params=[1 << 20, 5], ids=["at once", "in pieces"])
+def pieces(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """The number of bytes that are read at once: few let a line end fall on a border."""
+    monkeypatch.setattr(readers, "PIECE_BYTES", request.param)
+    monkeypatch.setattr(text_bytes, "LINE_BYTES", request.param)
+    return request.param
+
+
+@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize("packed", ["", ".gz"])
+def test_lf_crlf_and_cr_end_a_line_for_every_reader(tmp_path: Path, name: str, packed: str, pieces: int) -> None:
+    lines, file, read = READERS[name]
+    path, draw = tmp_path / (file + packed), random.Random(name)
+    write = gzip.compress if packed else bytes
+    path.write_bytes(write(joined(lines, ["\n"] * len(lines))))
+    expected = read(str(path), Repairs(strict=True))
+    for ends in (["\r\n"], ["\r"], draw.choices(["\n", "\r\n", "\r"], k=5), ["\r", "\r", "\n"]):
+        several = list(itertools.islice(itertools.cycle(ends), len(lines)))
+        for last in (several[-1], ""):
+            content, repairs = joined(lines, [*several[:-1], last]), Repairs()
+            path.write_bytes(write(content))
+            assert read(str(path), repairs) == expected
+            returns = content.count(b"\r") - content.count(b"\r\n")
+            first = content.replace(b"\r\n", b"\n").partition(b"\r")[0].count(b"\n") + 1
+            found = [(each.kind, each.line, each.count) for each in repairs.found()]
+            assert found == ([("CR line ends", first, returns)] if returns else [])
+            if returns:
+                with pytest.raises(InputError, match=rf":{first}: a CR without LF"):
+                    read(str(path), Repairs(strict=True))
+
+
+def test_blank_lines_between_mac_line_ends_are_lines(tmp_path: Path, pieces: int) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"a\r\rb\r\n\r\n\rc\n\rd")
+    assert list(read_lines(find_sources(str(path)))) == ["a", "", "b", "", "", "c", "", "d"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(path.read_bytes())))
+        assert list(read_lines([standard_input()])) == ["a", "", "b", "", "", "c", "", "d"]
+
+
+def test_no_other_character_ends_a_line(tmp_path: Path, pieces: int) -> None:
+    text = "a\u2028b\u2029c\x85d\x0be\x0cf\x1cg\x1dh\x1ei"
+    path = tmp_path / "a.txt"
+    path.write_text(f"{text}\n{text}")
+    for read in (read_lines, read_items, read_unpaired, read_untagged):
+        assert list(read(find_sources(str(path)))) == [text, text]
+
+
+def test_escaped_line_ends_of_json_are_those_of_a_file(tmp_path: Path) -> None:
+    path, repairs = tmp_path / "a.jsonl", Repairs()
+    path.write_text('{"text": "a"}\n{"text": "b\\rc\\r\\nd\\ne\\r"}\n')
+    assert list(read_items(find_sources(str(path)), repairs)) == ["a", "b\nc\nd\ne\n"]
+    assert [(each.line, each.count) for each in repairs] == [(2, 2)]
+
+
+@pytest.mark.parametrize("unit", ["lines", "end"])
+def test_parts_and_their_digests_are_those_of_a_file_with_lf(tmp_path: Path, unit: str, pieces: int) -> None:
+    """A held-out part is cut where a line ends, and a text has one digest whatever ends its lines in one byte."""
+    text, found = "".join(f"line {i} of the text\n" for i in range(200)), []
+    for name, end in (("a.txt", "\n"), ("b.txt", "\r")):
+        (tmp_path / name).write_bytes(text.replace("\n", end).encode())
+        (source,) = find_sources(str(tmp_path / name))
+        sides = [
+            [line_part(source, 0.2, held_out=side)] if unit == "lines" else end_part([source], 0.2, held_out=side)
+            for side in (False, True)
+        ]
+        found.append([(list(read_lines(side)), content_of(side)) for side in sides])
+    assert found[0] == found[1]
+    assert sorted(found[0][0][0] + found[0][1][0]) == sorted(text.split("\n")[:-1])
+
+
+def test_marks_of_joined_files_are_dropped_where_a_line_begins(tmp_path: Path, pieces: int) -> None:
+    path, repairs = tmp_path / "a.txt", Repairs()
+    path.write_text("\ufeffone\n\ufefftwo \ufeff x\n\ufeff\ufeffthree\n\ufeff")
+    assert list(read_lines(find_sources(str(path)), repairs)) == ["one", "two \ufeff x", "three"]
+    assert [(each.kind, each.line, each.count) for each in repairs] == [("byte-order marks", 2, 4)]
+    (tmp_path / "b.txt").write_text("\ufefffour\n")
+    assert list(read_lines(find_sources(str(tmp_path)), Repairs(strict=False)))[-1] == "four"
+    with pytest.raises(InputError, match=r"a\.txt:2: a byte-order mark"):
+        list(read_lines(find_sources(str(path)), Repairs(strict=True)))
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_control_characters_are_noted_and_kept_by_every_reader(tmp_path: Path, name: str) -> None:
+    lines, file, read = READERS[name]
+    path, expected = tmp_path / file, None
+    for letters in ("ö–", "ö\x96"):
+        several = [line.replace("schön", f"sch{letters}n").replace("猫", f"{letters[1]}…") for line in lines]
+        path.write_text("\n".join(several))
+        repairs = Repairs(strict=True)
+        found = repr(read(str(path), repairs))
+        expected = expected or found
+        if name != "vectors":
+            assert found.replace("\\x96", "–") == expected
+        notes = [(each.kind, each.count >= 2, several[each.line - 1].count("\x96")) for each in repairs.found()]
+        assert [(kind, twice, bool(count)) for kind, twice, count in notes] == (
+            [("C1 control characters", True, True)] if "\x96" in letters else []
+        )
+
+
+ENCODINGS = {
+    "utf-16": (r":1: UTF-16, ", "iconv -f UTF-16 "),
+    "utf-16-le": (r":1: UTF-16 without", "iconv -f UTF-16LE "),
+    "utf-16-be": (r":1: UTF-16 without", "iconv -f UTF-16BE "),
+    "utf-32": (r":1: UTF-32, ", "iconv -f UTF-32 "),
+    "utf-32-le": (r":1: UTF-32 without", "iconv -f UTF-32LE "),
+    "utf-32-be": (r":1: UTF-32 without", "iconv -f UTF-32BE "),
+}
+TEXTS = ["a cat\nsees a dog\n", "Это не всё.\r\nДа\r\n", "猫は好きです。\n犬も好きです。\n", "🙂 so\n", "Größe\tA\n"]
+
+
+@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_wide_encodings_are_named_by_every_reader(tmp_path: Path, name: str, encoding: str) -> None:
+    lines, file, read = READERS[name]
+    for text in ("\n".join(lines), *TEXTS):
+        (tmp_path / file).write_bytes(text.encode(encoding))
+        for strict in (False, True):
+            with pytest.raises(InputError, match=r"a\.[a-z]+" + ENCODINGS[encoding][0]) as caught:
+                read(str(tmp_path / file), Repairs(strict=strict))
+            assert ENCODINGS[encoding][1] in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"ok\ncaf\xe9\n", r":2: not UTF-8 \(byte 0xE9\); .*iconv -f ISO-8859-1 "),
+        (b"ok\nsch\xf6n \x96 gut\n", r":2: not UTF-8 \(byte 0xF6\); .*iconv -f WINDOWS-1252 "),
+        (b"caf\xe9\n" + b"a\n" * 9 + b"\x93so\x94\n", ":1: .*iconv -f WINDOWS-1252 "),
+        (b"caf\xe9", ":1: not UTF-8 .*ends inside a character; .*ISO-8859-1"),
+        ("é è\n猫".encode()[:-1], ":2: not UTF-8 .*ends inside a character; .*get all of it"),
+        ("é è\n".encode() + b"caf\xe9\n" + "é\n".encode(), ":2: .*other characters are UTF-8, correct this one"),
+        (b"ok\n" + b"caf\xe9\n" + "é à è\n".encode(), ":2: .*other characters are UTF-8, correct this one"),
+        (b"\x80" * 40, ":1: .*iconv -f WINDOWS-1252 "),
+        (b"ok\n\nb\0d\n", ":3: a NUL byte"),
+        (b"text\0", ":1: a NUL byte"),
+        (b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x03\0>\0\x01\0\0\0", ":1: a NUL byte"),
+        (b"\0" * 100, ":1: a NUL byte"),
+    ],
+)
+def test_other_bytes_are_named_with_the_remedy(tmp_path: Path, content: bytes, message: str, pieces: int) -> None:
+    (tmp_path / "a.txt").write_bytes(content)
+    for read in (of(read_lines), of(read_items), of(read_unpaired), of(read_labelled, label=None)):
+        with pytest.raises(InputError, match=message):
+            read(str(tmp_path / "a.txt"), Repairs())
+
+
+def test_running_text_is_examined_once_for_all_defects(tmp_path: Path) -> None:
+    path, repairs = tmp_path / "a.txt", Repairs()
+    path.write_bytes("one\rtwo\n\ufeffthree \x80\n".encode())
+    find_repairs(find_sources(str(path)), repairs)
+    assert {each.kind: (each.line, each.count) for each in repairs.found()} == {
+        "CR line ends": (1, 1),
+        "byte-order marks": (3, 1),
+        "C1 control characters": (3, 1),
+    }
+    assert [each["kind"] for each in repairs.facts()["repairs"]] == ["CR line ends", "byte-order marks"]
+    with pytest.raises(InputError, match=r"a\.txt:1: a CR"):
+        find_repairs(find_sources(str(path)), Repairs(strict=True))
