@@ -102,11 +102,11 @@ def example(layer: SequenceLayer, time: int) -> tuple[Tensor, State]:
     return inputs, state
 
 
-def initial(layer: SequenceLayer) -> State:
+def initial(layer: SequenceLayer, batch_size: int = BATCH) -> State:
     if not isinstance(layer, MemoryLayer):
-        return layer.initial_state(BATCH)
-    memory = torch.randn(BATCH, 9, MEMORY_SIZE, dtype=torch.float64)
-    return layer.initial_state(BATCH, memory, torch.tensor([9, 0, 4, 1]))
+        return layer.initial_state(batch_size)
+    memory = torch.randn(BATCH, 9, MEMORY_SIZE, dtype=layer.zeros(0).dtype)
+    return layer.initial_state(batch_size, memory, torch.tensor([9, 0, 4, 1]))
 
 
 def leaves(state: State) -> list[Tensor]:

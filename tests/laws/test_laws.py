@@ -1,10 +1,20 @@
 """The eight laws, for every registered layer: values and gradients, in float64."""
 
+from collections import namedtuple
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
-from seriatim.core.contract import MemoryLayer
-from seriatim.core.state import join_states, select_state
+import seriatim
+from seriatim.core.contract import MemoryLayer, SequenceLayer
+from seriatim.core.errors import InputError
+from seriatim.core.state import join_states, map_state, select_state, state_leaves
+from seriatim.layers.registry import BUILT_IN
 from seriatim.testing import check_law, check_quickly
 
 from ..exhaustive import parameters
@@ -154,18 +164,129 @@ def test_wrong_shapes_are_named(name: str) -> None:
             layer.initial_state(BATCH)
 
 
+def calls(layer: SequenceLayer) -> list[Callable[[Any, Any], Any]]:
+    """``forward`` and ``step`` as functions of inputs ``(batch, 1, width)`` and a state."""
+
+    def step(inputs: Any, state: Any) -> Any:
+        return layer.step(inputs[:, 0] if isinstance(inputs, Tensor | np.ndarray) else inputs, state)
+
+    return [layer, step] if layer.causal else [layer]
+
+
 @pytest.mark.parametrize("name", ALL_LAYERS)
 def test_a_state_that_does_not_fit_is_refused(name: str) -> None:
     layer = build(name)
     inputs, state = example(layer, 7)
     for rows in ([0], [0, 1, 2, 3, 0, 1]):
-        with pytest.raises(ValueError, match="inputs have 4 rows and the state has another number"):
+        with pytest.raises(InputError, match="inputs have 4 rows and the state has another number"):
             layer(inputs, select_state(state, torch.tensor(rows)))
-    if not isinstance(layer, MemoryLayer):
-        with pytest.raises(ValueError, match="the state belongs to another layer"):
-            layer(inputs, (state, state))
     if layer.causal:
-        with pytest.raises(ValueError, match=r"inputs of a step must have shape \(batch, 5\)"):
+        with pytest.raises(InputError, match=r"inputs of a step must have shape \(batch, 5\)"):
             layer.step(inputs[:, 0, :-1], state)
-        with pytest.raises(ValueError, match="the state has another number"):
+        with pytest.raises(InputError, match="the state has another number"):
             layer.step(inputs[:, 0], select_state(state, torch.tensor([0])))
+
+
+WRONG_INPUTS: dict[str, Callable[[Tensor], object]] = {
+    **{kind: partial(Tensor.to, dtype=getattr(torch, kind)) for kind in ("float32", "float16", "int64", "complex128")},
+    "bool": lambda inputs: inputs > 0,
+    "meta": partial(Tensor.to, device="meta"),
+    "NumPy": Tensor.numpy,
+    "list": Tensor.tolist,
+    "None": lambda inputs: None,
+}
+
+
+@pytest.mark.parametrize("name", ALL_LAYERS)
+def test_inputs_of_another_type_are_refused_by_every_layer_alike(name: str) -> None:
+    layer = build(name)
+    inputs, state = example(layer, 1)
+    for kind, change in WRONG_INPUTS.items():
+        for call in calls(layer):
+            with pytest.raises(InputError, match=r"inputs of .* must (have the type|be)") as raised:
+                call(change(inputs), state)
+            assert "\n" not in str(raised.value), kind
+    for batch_size in (-1, 2.5, True, None, "4"):
+        with pytest.raises(InputError, match="batch_size must be an integer"):
+            initial(layer, batch_size)
+    for lengths in (torch.ones(BATCH, dtype=torch.long, device="meta"), "text", [None] * BATCH, 3):
+        with pytest.raises(InputError, match="lengths must"):
+            layer(inputs, state, lengths=lengths)
+
+
+@pytest.mark.parametrize("name", ALL_LAYERS)
+def test_the_state_of_another_kind_is_refused(name: str) -> None:
+    """Also where the shapes agree, because the numbers mean something else; and a state of another type of numbers."""
+    layer = build(name)
+    inputs, state = example(layer, 1)
+    others: list[object] = [
+        *([(state, state), (state,), namedtuple("Foreign", ["layer"])(state)]),
+        *([namedtuple("Foreign", [f"part{i}" for i in range(len(state))])(*state)] if isinstance(state, tuple) else []),
+    ]
+    if state_leaves(state):
+        changes: tuple[Callable[[Tensor], object], ...] = (Tensor.float, partial(Tensor.to, device="meta"))
+        others += [map_state(change, state) for change in changes]
+        others += [list(state_leaves(state)), state_leaves(state)[0].numpy()]
+    for call in calls(layer):
+        for other in others:
+            with pytest.raises(InputError, match="state"):
+                call(inputs, other)
+    if layer.causal:
+        with pytest.raises(InputError, match="state"):
+            layer.step(inputs[:, 0], None)
+
+
+def test_no_layer_takes_the_state_of_another_architecture() -> None:
+    """Where a state has several parts; a single tensor does not say what it is."""
+    layers = {name: seriatim.layer(name, 6, 6, block=False) for name in BUILT_IN if name != "transformer"}
+    stacks = [seriatim.layer(name, 6, 6, num_layers=2, block=False) for name in layers]
+    for name, layer in layers.items():
+        if not isinstance(layer.initial_state(2), tuple):
+            continue
+        for other in [*(other for key, other in layers.items() if key != name), *stacks]:
+            for call in calls(layer):
+                with pytest.raises(InputError, match="the state belongs to another layer"):
+                    call(torch.zeros(2, 1, 6), other.initial_state(2))
+
+
+@pytest.mark.parametrize("name", ALL_LAYERS)
+def test_autocast_accepts_what_it_converts(name: str) -> None:
+    layer = build(name).float()
+    inputs, state = torch.randn(BATCH, 1, INPUT_SIZE), initial(layer)
+    with torch.autocast("cpu", torch.bfloat16):
+        for call in calls(layer):
+            for given in (inputs, inputs.bfloat16()):
+                outputs, after = call(given, state)
+                assert outputs.isfinite().all()
+                call(given, after)
+            with pytest.raises(InputError, match="must have the type"):
+                call(inputs.double(), state)
+
+
+@pytest.mark.parametrize(
+    "name", [None, 5, [], b"lstm", "", "lstm,", "LSTM", seriatim.RecurrentCell, torch.nn.LSTM], ids=str
+)
+def test_a_name_that_is_none_is_refused(name: object) -> None:
+    with pytest.raises(InputError, match="layer"):
+        seriatim.layer(name, 4, 5)
+
+
+@pytest.mark.parametrize("size", [0, -1, True, 2.5, None, "4", [4], 2**40, float("nan"), np.float64(4)], ids=str)
+def test_sizes_that_are_none_are_refused(size: object) -> None:
+    for arguments in ({"input_size": size}, {"hidden_size": size}, {"num_layers": size}):
+        with pytest.raises(InputError, match=next(iter(arguments))):
+            seriatim.layer("lstm", **{"input_size": 4, "hidden_size": 5, **arguments})
+
+
+def test_sizes_and_rows_may_be_integers_of_numpy() -> None:
+    layer = seriatim.layer("lstm", np.int64(4), np.int32(5), num_layers=np.uint8(2))
+    assert type(layer.output_size) is int
+    assert layer(torch.zeros(2, 3, 4), layer.initial_state(np.int64(2)), lengths=np.array([3, 1]))[0].shape == (2, 3, 5)
+
+
+@pytest.mark.parametrize(
+    "option", [{"bidirectional": "yes"}, {"bidirectional": 2}, {"residual": None}, {"variational_dropout": 1}], ids=str
+)
+def test_switches_are_true_or_false(option: dict[str, object]) -> None:
+    with pytest.raises(InputError, match=f"{next(iter(option))}: .* give true or false"):
+        seriatim.layer("gru", 4, 4, **option)

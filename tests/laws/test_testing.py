@@ -98,7 +98,20 @@ class KeepsStateOnTheModule(Mean):
         return outputs + self.calls, end
 
 
-BROKEN = {1: Forgetful, 2: OtherStep, 3: ReadsPadding, 4: CountsEmptyRows, 5: LooksAhead, 6: ChangesState, 7: MixesRows}
+class TakesOtherStates(Mean):
+    def check_state(self, state, inputs): ...
+
+
+BROKEN = {
+    1: Forgetful,
+    2: OtherStep,
+    3: ReadsPadding,
+    4: CountsEmptyRows,
+    5: LooksAhead,
+    6: ChangesState,
+    7: MixesRows,
+    8: TakesOtherStates,
+}
 
 
 def test_a_layer_that_keeps_the_laws_is_accepted() -> None:

@@ -245,6 +245,11 @@ def test_tensors_that_do_not_fit_are_refused(runs, tmp_path: Path, name: str) ->
     del metadata["weights"]
     save_tensors(tensors, path, metadata)  # as states were once
     assert kept(run.stream().load(path)) == kept(stream)
+    kind = metadata.pop("kind")
+    save_tensors(tensors, path, metadata)  # as states were before they named their kind
+    assert kept(run.stream().load(path)) == kept(stream)
+    save_tensors(tensors, path, {**metadata, "kind": kind.replace(" of ", " of Another")})
+    expect_refusal(stream, path, "the state belongs to another layer")
     leaf = next(key for key in tensors if key.startswith("state/"))
     changes: list[dict[str, Any]] = [
         *({key: None} for key in tensors),

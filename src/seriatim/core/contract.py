@@ -2,14 +2,16 @@
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from numbers import Integral
 from typing import ClassVar, Literal, NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
+from .errors import InputError, shown
 from .lengths import check_lengths, zero_padding
-from .state import OutputsAndState, State, fits, state_leaves
+from .state import Kind, OutputsAndState, State, fits, kind_in_words, kind_of, require_kind, state_leaves
 
 Wrap: TypeAlias = Literal["none", "residual", "block"]
 """What surrounds a layer: nothing; a norm and a residual connection; or these and a feed-forward network."""
@@ -19,6 +21,18 @@ LEARNING_RATES: Mapping[str, float] = {"lm": 1e-2, "mlm": 1e-2, "classify": 3e-3
 `benchmarks/learning_rates.py` measures them; `benchmarks/RESULTS.md` has the figures of every layer for every task.
 Those of taggers and classifiers are the best over whole trainings, which are longer than the 150 steps of that script.
 """
+
+
+CONVERTED = frozenset((torch.float32, torch.float16, torch.bfloat16))
+"""The types of numbers that autocast converts to one another."""
+
+
+def check_batch_size(batch_size: object) -> None:
+    """Raise InputError for a number of rows that is not an integer of at least 0."""
+    if isinstance(batch_size, torch.SymInt):  # of an exported program
+        return
+    if not isinstance(batch_size, Integral) or isinstance(batch_size, bool) or int(batch_size) < 0:
+        raise InputError(f"initial_state: batch_size must be an integer of at least 0; got {shown(batch_size)}")
 
 
 class Stateful(nn.Module):
@@ -47,8 +61,36 @@ class Stateful(nn.Module):
 
     def zeros(self, batch_size: int, *sizes: int) -> Tensor:
         """Return zeros ``(batch, *sizes)`` with the type and device of the layer's parameters and constants."""
+        check_batch_size(batch_size)
         like = next(itertools.chain(self.parameters(), self.buffers()), torch.zeros(()))
         return torch.zeros(batch_size, *sizes, dtype=like.dtype, device=like.device)
+
+    def class_name(self) -> str:
+        """Return the name of the class, for messages."""
+        return type(self).__name__
+
+    def check_numbers(self, name: str, values: object) -> None:
+        """Raise InputError unless an argument is a tensor of the type and on the device of the layer's weights.
+
+        Under autocast, activations of every type that it converts are accepted.
+        """
+        owner = self.class_name()
+        if not isinstance(values, Tensor):
+            kind = type(values).__name__
+            raise InputError(f"{name} of {owner} must be a torch.Tensor; got {kind}; convert it with torch.as_tensor")
+        like = next(filter(Tensor.is_floating_point, itertools.chain(self.parameters(), self.buffers())), None)
+        if like is None:  # a layer without weights takes every type of floating-point numbers
+            like = values if values.is_floating_point() else torch.zeros((), device=values.device)
+        if values.device != like.device:
+            raise InputError(
+                f"{name} of {owner} must be where its weights are, on {like.device}; got {values.device}; move one of "
+                f"them, as with {name}.to({str(like.device)!r})"
+            )
+        if not _agree(values, like.dtype):
+            raise InputError(
+                f"{name} of {owner} must have the type of its weights, {like.dtype}; got {values.dtype}; convert one "
+                f"of them, as with {name}.to({like.dtype})"
+            )
 
 
 class SequenceLayer(Stateful):
@@ -69,6 +111,13 @@ class SequenceLayer(Stateful):
         """Return the state before the first input, for ``batch_size`` rows."""
         raise NotImplementedError(f"{type(self).__name__} does not define initial_state")
 
+    def example_state(self, batch_size: int = 1, memory_time: int = 0) -> State | None:
+        """Return an initial state, for its kind and shapes; None if they are not known.
+
+        A `MemoryLayer` attends to a memory of ``memory_time`` entries.
+        """
+        return self.initial_state(batch_size)
+
     def forward(self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None) -> OutputsAndState:
         """Run over a sequence.
 
@@ -81,7 +130,7 @@ class SequenceLayer(Stateful):
             Outputs ``(batch, time, output_size)``, zero on padding, and the state after each row's last valid input.
 
         Raises:
-            ValueError: shapes that do not fit.
+            InputError: inputs, a state or lengths that do not fit.
         """
         raise NotImplementedError(f"{type(self).__name__} does not define forward")
 
@@ -89,14 +138,14 @@ class SequenceLayer(Stateful):
         """Process one input of each row: ``(batch, input_size)`` to ``(batch, output_size)``, and the next state.
 
         Raises:
-            ValueError: shapes that do not fit, or a layer that is not causal.
+            InputError: inputs or a state that do not fit, or a layer that is not causal.
         """
         if not self.causal:
             name = type(self).__name__
-            raise ValueError(
+            raise InputError(
                 f"{name} needs the whole sequence and cannot step; use a causal layer to stream or generate"
             )
-        self.check_input(inputs)
+        self.check_step(inputs, state)
         outputs, state = self(inputs.unsqueeze(1), state)
         return outputs.squeeze(1), state
 
@@ -118,42 +167,92 @@ class SequenceLayer(Stateful):
 
     def admit(self, inputs: Tensor, state: State | None, lengths: Tensor | None) -> tuple[State, Tensor | None]:
         """Check shapes and supply the initial state, for a layer that never reads padding; otherwise see `begin`."""
+        self.check_numbers("inputs", inputs)
         if inputs.dim() != 3 or inputs.shape[2] != self.input_size:
-            raise ValueError(f"inputs must have shape (batch, time, {self.input_size}); got {tuple(inputs.shape)}")
+            raise InputError(f"inputs must have shape (batch, time, {self.input_size}); got {tuple(inputs.shape)}")
         lengths = check_lengths(lengths, inputs.shape[0], inputs.shape[1])
         if state is None:
             state = self.initial_state(inputs.shape[0])
         else:
-            self.check_state(state, inputs.shape[0])
+            self.check_state(state, inputs)
         return state, lengths
 
     def check_step(self, inputs: Tensor, state: State) -> None:
-        """Raise ValueError where the inputs or the state of a step do not fit the layer."""
+        """Raise InputError where the inputs or the state of a step do not fit the layer."""
         self.check_input(inputs)
-        self.check_state(state, inputs.shape[0])
+        self.check_state(state, inputs)
 
     def check_input(self, inputs: Tensor) -> None:
-        """Raise ValueError where the inputs of a step have the wrong shape."""
+        """Raise InputError where the inputs of a step do not fit the layer."""
+        self.check_numbers("inputs", inputs)
         if inputs.dim() != 2 or inputs.shape[1] != self.input_size:
-            raise ValueError(f"inputs of a step must have shape (batch, {self.input_size}); got {tuple(inputs.shape)}")
+            raise InputError(f"inputs of a step must have shape (batch, {self.input_size}); got {tuple(inputs.shape)}")
 
-    def check_state(self, state: State, batch_size: int) -> None:
-        """Raise ValueError where a state belongs to another layer or has another number of rows than the batch."""
-        expected = _initial_shapes.get(self)
-        if expected is None:
-            expected = _initial_shapes[self] = _leaf_shapes(self.initial_state(1))
-        shapes = _leaf_shapes(state)
-        if len(shapes) != len(expected) or not all(map(fits, shapes, expected)):
-            right = [(batch_size, *shape[1:]) for shape in expected]
-            raise ValueError(
-                f"the state belongs to another layer: the state of {type(self).__name__} has shapes "
-                f"{_shape_list(right)} (dimensions of size 0 grow); got {_shape_list(shapes)}"
+    def check_state(self, state: State, inputs: Tensor) -> None:
+        """Raise InputError where a state is of another kind, or does not fit the layer or the inputs beside it."""
+        if self not in _forms:
+            _forms[self] = _form_of(self)
+        form, name, rows, leaves = _forms[self], self.class_name(), inputs.shape[0], state_leaves(state)
+        shapes = [leaf.shape for leaf in leaves]
+        if form is not None:
+            require_kind(kind_of(state), form.kind, name)
+            if not all(map(fits, shapes, form.shapes)):
+                right = [(rows, *shape[1:]) for shape in form.shapes]
+                raise InputError(
+                    f"the state belongs to another layer: the state of {name} has shapes {_shape_list(right)} "
+                    f"(dimensions of size 0 grow); got {_shape_list(shapes)}"
+                )
+        if any(shape[:1] != (rows,) for shape in shapes):
+            raise InputError(
+                f"inputs have {rows} rows and the state has another number of rows; got {_shape_list(shapes)}"
             )
-        _check_rows(shapes, batch_size)
+        for leaf, dtype in zip(leaves, [None] * len(leaves) if form is None else form.types, strict=True):
+            _check_leaf(leaf, dtype, inputs, name)
 
 
-_initial_shapes: WeakKeyDictionary[SequenceLayer, list[torch.Size]] = WeakKeyDictionary()
-"""Shapes of the leaves of initial states; computing these at every step would take longer than checking them."""
+class _Form(NamedTuple):
+    """What all states of a layer have in common."""
+
+    kind: Kind
+    shapes: list[torch.Size]
+    types: list[torch.dtype | None]  # None for that of the inputs
+
+
+_forms: WeakKeyDictionary[SequenceLayer, _Form | None] = WeakKeyDictionary()
+"""The forms of the states of layers; computing them at every step would take longer than checking them."""
+
+
+def _form_of(layer: SequenceLayer) -> _Form | None:
+    with torch.no_grad():
+        state = layer.example_state()
+    if state is None:
+        return None
+    leaves, own = state_leaves(state), layer.zeros(0).dtype
+    return _Form(
+        kind_of(state), [leaf.shape for leaf in leaves], [None if leaf.dtype == own else leaf.dtype for leaf in leaves]
+    )
+
+
+def _check_leaf(leaf: Tensor, dtype: torch.dtype | None, inputs: Tensor, name: str) -> None:
+    """Raise InputError where a part of a state of the layer ``name`` has another type or device than it should have."""
+    if leaf.device != inputs.device:
+        raise InputError(
+            f"the state of {name} must be where the inputs are, on {inputs.device}; got {leaf.device}; move one of them"
+        )
+    if not _agree(leaf, wanted := inputs.dtype if dtype is None else dtype):
+        raise InputError(f"a part of the state of {name} must have the type {wanted}; got {leaf.dtype}; convert it")
+
+
+def _agree(values: Tensor, dtype: torch.dtype) -> bool:
+    """Return whether values have a type, or one that autocast converts to it."""
+    if values.dtype == dtype:
+        return True
+    device = values.device.type
+    return (
+        {values.dtype, dtype} <= CONVERTED
+        and torch.amp.is_autocast_available(device)
+        and torch.is_autocast_enabled(device)
+    )
 
 
 class MemoryLayer(SequenceLayer):
@@ -182,9 +281,17 @@ class MemoryLayer(SequenceLayer):
             encoder_state: the encoder's state after its last input; used by decoders that copy it.
 
         Raises:
-            ValueError: no memory, or one that does not fit.
+            InputError: no memory, or one that does not fit.
         """
         raise NotImplementedError(f"{type(self).__name__} does not define initial_state")
+
+    def example_state(self, batch_size: int = 1, memory_time: int = 0) -> State | None:
+        """Return a state with a memory of zeros; None without the attribute ``memory_size``, or if it is not enough."""
+        sizes = (vars(part).get("memory_size") for part in self.modules())
+        size = next((size for size in sizes if isinstance(size, int)), None)
+        if size is None or self.reads_encoder_state:
+            return None
+        return self.initial_state(batch_size, self.zeros(batch_size, memory_time, size))
 
     def check_memory(
         self, batch_size: int, memory: Tensor | None, memory_lengths: Tensor | None, memory_size: int
@@ -192,9 +299,11 @@ class MemoryLayer(SequenceLayer):
         """Return a memory of width ``memory_size`` with zeros on padding, and its lengths; see `initial_state`."""
         if memory is None:
             name = type(self).__name__
-            raise ValueError(f"{name} needs a memory; give initial_state(batch_size, memory, memory_lengths)")
+            raise InputError(f"{name} needs a memory; give initial_state(batch_size, memory, memory_lengths)")
+        check_batch_size(batch_size)
+        self.check_numbers("memory", memory)
         if memory.dim() != 3 or (memory.shape[0], memory.shape[2]) != (batch_size, memory_size):
-            raise ValueError(
+            raise InputError(
                 f"memory must have shape ({batch_size}, memory_time, {memory_size}); got {tuple(memory.shape)}"
             )
         lengths = check_lengths(memory_lengths, batch_size, memory.shape[1])
@@ -205,10 +314,6 @@ class MemoryLayer(SequenceLayer):
 
     def check_encoder(self, encoder: SequenceLayer) -> None:
         """Raise InputError where this layer cannot attend to the outputs, or use the state, of ``encoder``."""
-
-    def check_state(self, state: State, batch_size: int) -> None:
-        """Raise ValueError where a state has another number of rows than the batch."""
-        _check_rows(_leaf_shapes(state), batch_size)
 
 
 def begin_state(
@@ -226,6 +331,22 @@ def begin_state(
     if isinstance(layer, MemoryLayer):
         return layer.initial_state(batch_size, memory, memory_lengths)
     return layer.initial_state(batch_size)
+
+
+KIND = "kind"
+"""The name of the result of `saved_kind` among the metadata of a file."""
+
+
+def saved_kind(model: nn.Module, state: State) -> str:
+    """Return the kind of a model's state for a file: its structure, and the layers that it belongs to."""
+    parts = [part for part in model.modules() if isinstance(part, Stateful)]
+    inner = [part for part in parts if sum(isinstance(each, Stateful) for each in part.modules()) == 1]
+    return f"{kind_in_words(kind_of(state))} of {', '.join(map(_class_name, inner or [model]))}"
+
+
+def _class_name(module: nn.Module) -> str:
+    """Return the class of a module, without the one that PyTorch derives from it to divide or reparametrize it."""
+    return next(kind.__name__ for kind in type(module).__mro__ if not kind.__module__.startswith("torch."))
 
 
 Kernel: TypeAlias = Callable[[Tensor, State, Mapping[str, Tensor]], OutputsAndState]
@@ -266,17 +387,6 @@ class RecurrentCell(Stateful):
 
 
 Architecture: TypeAlias = type[SequenceLayer] | type[RecurrentCell]
-
-
-def _check_rows(shapes: list[torch.Size], batch_size: int) -> None:
-    if any(shape[0] != batch_size for shape in shapes):
-        raise ValueError(
-            f"inputs have {batch_size} rows and the state has another number of rows; got {_shape_list(shapes)}"
-        )
-
-
-def _leaf_shapes(state: State) -> list[torch.Size]:
-    return [leaf.shape for leaf in state_leaves(state)]
 
 
 def _shape_list(shapes: Iterable[Sequence[int]]) -> str:

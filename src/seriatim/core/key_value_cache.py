@@ -9,7 +9,7 @@ the size. Gradients need the past entries unchanged: while they are recorded, th
 import itertools
 from collections.abc import Iterator, Sequence
 from threading import Lock
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -46,13 +46,13 @@ class _Leaves(NamedTuple):
 
 
 class KeyValueCache(_Leaves):
-    """The state of attention; shorter rows are zero in front."""
+    """The state of attention, of which each layer has a type of its own; shorter rows are zero in front."""
 
     buffer: Buffer | None = None  # that `kept` is a part of
     end: int = 0  # of `kept` in the buffer
 
     @classmethod
-    def of(cls, kept: Tensor, seen: Tensor, buffer: Buffer | None, end: int) -> "KeyValueCache":
+    def of(cls, kept: Tensor, seen: Tensor, buffer: Buffer | None, end: int) -> Self:
         """Return the state whose entries are a part of a buffer."""
         state = cls(kept, seen)
         state.buffer, state.end = buffer, end
@@ -96,7 +96,7 @@ def append(past: KeyValueCache, new: Tensor, seen: Tensor) -> KeyValueCache:
     if count == 0:
         values = new[:, :, :0]
     if torch.is_grad_enabled() or values.dtype != new.dtype or exporting():
-        return KeyValueCache(torch.cat([values, new], dim=2) if count else new, seen)
+        return type(past)(torch.cat([values, new], dim=2) if count else new, seen)
     buffer, end = reserve(past, values, time)
     buffer.memory[:, :, end : end + time] = new
     return extended(past, seen, buffer, end, time)
@@ -115,7 +115,7 @@ def reserve(past: KeyValueCache, values: Tensor, time: int) -> tuple[Buffer, int
 def extended(past: KeyValueCache, seen: Tensor, buffer: Buffer, end: int, time: int) -> KeyValueCache:
     """Return the cache with ``time`` new entries, which have been written to a buffer from ``end`` on."""
     first = end - past.kept.shape[2]
-    return KeyValueCache.of(buffer.memory[:, :, first : end + time], seen, buffer, end + time)
+    return past.of(buffer.memory[:, :, first : end + time], seen, buffer, end + time)
 
 
 def newest(cache: KeyValueCache, size: int) -> KeyValueCache:
@@ -125,8 +125,8 @@ def newest(cache: KeyValueCache, size: int) -> KeyValueCache:
         return cache
     kept = cache.kept[:, :, dropped:]
     if dropped > size + MIN_CAPACITY:  # a part of the buffer would hold all the others in memory
-        return KeyValueCache(kept.clone(), cache.seen)
-    return KeyValueCache.of(kept, cache.seen, cache.buffer, cache.end)
+        return type(cache)(kept.clone(), cache.seen)
+    return cache.of(kept, cache.seen, cache.buffer, cache.end)
 
 
 def without_unused(state: S) -> S:

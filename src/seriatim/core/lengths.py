@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from .errors import InputError, shown
 from .exporting import exporting
 from .state import State, join_states, select_state
 
@@ -16,23 +17,29 @@ _cleared: ContextVar[Tensor | None] = ContextVar("cleared", default=None)
 
 
 def check_lengths(lengths: Tensor | list[int] | None, batch_size: int, time: int) -> Tensor | None:
-    """Return ``lengths`` as an integer tensor ``(batch,)``, None where no row is padded, or raise ValueError."""
+    """Return ``lengths`` as an integer tensor ``(batch,)``, None where no row is padded, or raise InputError."""
     if lengths is None:
         return None
     if isinstance(lengths, Tensor) and lengths is _cleared.get():
         return lengths
-    lengths = torch.as_tensor(lengths)
-    if lengths.shape != (batch_size,) or lengths.is_floating_point() or lengths.dtype == torch.bool:
-        raise ValueError(
-            f"lengths must hold {batch_size} integers, one a row; got {lengths.dtype} of shape {tuple(lengths.shape)}"
+    try:
+        lengths = torch.as_tensor(lengths)
+    except (TypeError, ValueError, RuntimeError):  # not numbers
+        raise InputError(f"lengths must hold {batch_size} integers, one a row; got {shown(lengths)}") from None
+    kind = lengths.dtype
+    if lengths.shape != (batch_size,) or kind.is_floating_point or kind.is_complex or kind == torch.bool:
+        raise InputError(
+            f"lengths must hold {batch_size} integers, one a row; got {kind} of shape {tuple(lengths.shape)}"
         )
+    if lengths.is_meta and not exporting():
+        raise InputError("lengths must have values; got a tensor on the device meta, which has none")
     if exporting():
         return lengths.long()  # what the values are is not known
     if batch_size == 0:
         return None
     shortest, longest = int(lengths.min()), int(lengths.max())
     if shortest < 0 or longest > time:
-        raise ValueError(f"lengths must lie in 0..{time}, the length of the sequence; got {shortest}..{longest}")
+        raise InputError(f"lengths must lie in 0..{time}, the length of the sequence; got {shortest}..{longest}")
     return None if shortest == time else lengths.long()
 
 

@@ -4,6 +4,10 @@ A state is a tensor, or a tuple (usually a ``NamedTuple``) of states. Dimension 
 that grows with time grows along one dimension, whose size is 0 in the initial state. The newest entry is last, and a
 row with fewer entries than the longest row starts with zeros. These functions work for every architecture and never
 change a state in place.
+
+The kind of a state is its structure with the types of its tuples. A layer whose state has several parts has a
+``NamedTuple`` of its own, so that no other layer takes its state, also where the shapes agree. The kind of a tensor is
+not known; in a file it stands beside the names of the layers (see `seriatim.core.contract.saved_kind`).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,24 +17,54 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from .errors import InputError
+
 State: TypeAlias = Tensor | tuple["State", ...]
 OutputsAndState: TypeAlias = tuple[Tensor, State]
 """What a sequence, or one step of it, computes."""
 S = TypeVar("S", bound=State)
+Kind: TypeAlias = type | tuple["Kind", ...]
+"""The type of a state, followed by the kinds of its parts if it is a tuple."""
+
+
+def kind_of(state: object) -> Kind:
+    """Return the kind of a state; that of every tensor is `Tensor`."""
+    if isinstance(state, Tensor):
+        return Tensor
+    return (type(state), *map(kind_of, state)) if isinstance(state, tuple) else type(state)
+
+
+def kind_in_words(kind: Kind) -> str:
+    """Return a kind as text, such as ``tuple(LSTMState(Tensor, Tensor), Tensor)``."""
+    if not isinstance(kind, tuple):
+        return kind.__qualname__
+    first, *parts = map(kind_in_words, kind)
+    return f"{first}({', '.join(parts)})"
+
+
+def require_kind(found: Kind | str, expected: Kind | str, owner: str) -> None:
+    """Raise InputError where the kind of a state is not the one that its ``owner``, a layer or a model, needs.
+
+    Both are kinds, or both are texts from files.
+    """
+    if found != expected:
+        remedy = "" if isinstance(found, str) else "; give a state that this layer returned"
+        found, expected = (kind if isinstance(kind, str) else kind_in_words(kind) for kind in (found, expected))
+        raise InputError(f"the state belongs to another layer: {owner} keeps {expected}, not {found}{remedy}")
 
 
 def map_state(fn: Callable[..., Tensor], state: S, *rest: State) -> S:
-    """Apply ``fn`` to the matching leaves of some states; raise ValueError if they differ in structure."""
+    """Apply ``fn`` to the matching leaves of some states; raise InputError if they differ in structure."""
     if isinstance(state, Tensor):
         if not all(isinstance(other, Tensor) for other in rest):
-            raise ValueError(
+            raise InputError(
                 "states differ in structure: a tensor in one is a tuple in another; give states of one layer"
             )
         return fn(state, *rest)  # type: ignore[return-value]
     for other in rest:
         if not isinstance(other, tuple) or len(other) != len(state):
             expected = f"expected a tuple of {len(state)} states"
-            raise ValueError(f"states differ in structure: {expected}; give states of one layer")
+            raise InputError(f"states differ in structure: {expected}; give states of one layer")
     return _rebuild(state, [map_state(fn, *parts) for parts in zip(state, *rest, strict=True)])
 
 
@@ -53,6 +87,8 @@ def state_leaves(state: State) -> list[Tensor]:
     """Return the tensors of the state, in order."""
     if isinstance(state, Tensor):
         return [state]
+    if not isinstance(state, tuple):
+        raise InputError(f"a state is a tensor or a tuple of states; got a {type(state).__name__}")
     return [leaf for part in state for leaf in state_leaves(part)]
 
 
@@ -82,17 +118,17 @@ def state_from_dict(tensors: Mapping[str, Tensor], like: S) -> S:
     """Restore a state with the structure of ``like`` from copies of the leaves written by `state_to_dict`.
 
     Raises:
-        ValueError: a leaf is missing or unknown, or has another type or shape. The batch may differ, and so may
+        InputError: a leaf is missing or unknown, or has another type or shape. The batch may differ, and so may
             dimensions of size 0 in ``like``, which grow.
     """
     expected = state_to_dict(like)
     if set(expected) != set(tensors):
         different = ", ".join(name or "the state" for name in sorted(set(expected) ^ set(tensors)))
-        raise ValueError(f"the saved state does not belong to this model: it differs in {different}")
+        raise InputError(f"the saved state does not belong to this model: it differs in {different}")
     for name, leaf in expected.items():
         saved = tensors[name]
         if not fits(saved.shape, leaf.shape) or saved.dtype != leaf.dtype:
-            raise ValueError(
+            raise InputError(
                 f"the saved state does not belong to this model: {name!r} has shape {tuple(saved.shape)} and type "
                 f"{saved.dtype}, this model needs {tuple(leaf.shape)} and {leaf.dtype}"
             )

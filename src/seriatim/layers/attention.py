@@ -24,6 +24,7 @@ from annotated_types import Interval
 from torch import Tensor, nn
 
 from ..core.errors import InputError
+from ..core.key_value_cache import KeyValueCache
 from .attention_base import AttentionBase
 from .option_types import Size, check_sizes
 from .pointwise import EPSILON, Epsilon
@@ -32,6 +33,10 @@ from .scoring import Score, scoring
 
 HEAD_SIZE = 32
 """The least width of a head where the number of heads is not given."""
+
+
+class AttentionCache(KeyValueCache):
+    """The state of an `Attention`."""
 
 
 class Attention(AttentionBase):
@@ -54,6 +59,7 @@ class Attention(AttentionBase):
     """
 
     keeps = "keys and values of all inputs, or of a window"
+    state_type = AttentionCache
     paper = "Vaswani et al. 2017"
     learning_rates: ClassVar = {"mlm": 3e-3, "seq2seq": 3e-3}
 

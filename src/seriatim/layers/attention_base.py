@@ -5,7 +5,7 @@ the number of operations does not either. Dot products never hold the scores of 
 the other functions are held for one block at a time, and all of them while gradients are recorded.
 """
 
-from typing import cast
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -27,7 +27,7 @@ BLOCK = 256
 
 
 class AttentionBase(SequenceLayer):
-    """A subclass writes `project`, `keys_values` and `merge`; the state is a `KeyValueCache`.
+    """A subclass writes `project`, `keys_values` and `merge`; the state is a `KeyValueCache` of its own type.
 
     It sets ``cache_heads`` and ``cache_size``, the shape of the entries of one input in the cache.
     """
@@ -35,6 +35,7 @@ class AttentionBase(SequenceLayer):
     parallel = True
     cache_heads: int
     cache_size: int
+    state_type: ClassVar[type[KeyValueCache]]
     score: nn.Module
     slopes: Tensor | None
 
@@ -73,12 +74,12 @@ class AttentionBase(SequenceLayer):
     def initial_state(self, batch_size: int) -> State:
         """Return an empty cache."""
         empty = self.zeros(batch_size, self.cache_heads, 0, self.cache_size)
-        return KeyValueCache(empty, self.zeros(batch_size).long())
+        return self.state_type(empty, self.zeros(batch_size).long())
 
     def forward(self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None) -> OutputsAndState:
         """Attend over ``(batch, time, input_size)`` and the cache; see `SequenceLayer.forward`."""
         inputs, state, lengths = self.begin(inputs, state, lengths)
-        past = state if isinstance(state, KeyValueCache) else KeyValueCache(*cast(tuple[Tensor, Tensor], state))
+        past = cast(KeyValueCache, state)
         if inputs.shape[1] == 0:
             return inputs.new_zeros(inputs.shape[0], 0, self.output_size), state
         if lengths is not None:
@@ -98,7 +99,7 @@ class AttentionBase(SequenceLayer):
             raise NotTraceableError("attention is compiled if it is causal and its scores are dot products")
         arguments = (queries.squeeze(2), new.squeeze(2), past.kept, past.seen, self.slopes, self.score.scale)
         attended = torch.ops.seriatim.append_and_attend(*arguments, self.window or 0)
-        return self.merge(attended.unsqueeze(2)), KeyValueCache(past.kept, past.seen + 1)
+        return self.merge(attended.unsqueeze(2)), self.state_type(past.kept, past.seen + 1)
 
     def path_lengths(self, distance: int) -> Tensor:
         """Return the path lengths: every input of the window is seen directly."""
@@ -108,13 +109,13 @@ class AttentionBase(SequenceLayer):
         """Return the newest entries of ``cache``, which are those of ``past`` and then those of the new inputs."""
         if exporting():  # sizes are not known; fewer entries than the window has are all kept
             last = slice(0) if self.window == 1 else slice(None if self.window is None else 1 - self.window, None)
-            return KeyValueCache(cache.kept[:, :, last], cache.seen)
+            return self.state_type(cache.kept[:, :, last], cache.seen)
         limit = cache.kept.shape[2] if self.window is None else self.window - 1
         if lengths is None:
             return newest(cache, limit)
         before = past.kept.shape[2]
         valid = past.seen.clamp(max=before) + lengths
-        return KeyValueCache(newest_of_each(cache.kept, valid, before + lengths, limit), cache.seen)
+        return self.state_type(newest_of_each(cache.kept, valid, before + lengths, limit), cache.seen)
 
     def look(self, queries: Tensor, keys: Tensor, values: Tensor, count: Tensor, lengths: Tensor | None) -> Tensor:
         """Return the attention of queries ``(B, H, T, D)`` to past and present: ``(B, H, T, D)``."""

@@ -6,13 +6,15 @@ from typing import Any, cast
 from torch import nn
 
 from ..core.contract import RecurrentCell, SequenceLayer
-from ..core.errors import InputError
+from ..core.errors import InputError, shown
+from ..data.arguments import check_integer
 from ..recurrence import Recurrent
 from .bidirectional import bidirectional as both_directions
 from .block import Residual, with_residual
 from .cross_attention import CrossAttention
 from .declared_options import FINAL_NORM, Options, accepted, check_options, recurrent_options, wrap_of
 from .feed_forward import feed_forward
+from .option_types import Rate, Size, check_value
 from .pointwise import EPSILON, Pointwise, norm_named
 from .positions import ABSOLUTE, Positions
 from .registry import current, find, split_names
@@ -52,11 +54,21 @@ def layer(
     Raises:
         InputError: an unknown name or option, or a size that does not fit.
     """
+    if not isinstance(name, str):
+        raise InputError(f"layer: the name of a layer is text, such as 'lstm'; got {shown(name)}")
     name = current(name)
     check_options(name, options)
     for argument, size in (("input_size", input_size), ("hidden_size", hidden_size), ("num_layers", num_layers)):
-        if not isinstance(size, int) or size < 1:
-            raise InputError(f"{argument} must be an integer of at least 1; got {size!r}")
+        check_integer(argument, size, minimum=1)  # of NumPy, too
+        check_value(argument, int(size), Size)
+    input_size, hidden_size, num_layers = int(input_size), int(hidden_size), int(num_layers)
+    check_value("dropout", dropout, Rate)
+    for argument, value in (
+        ("bidirectional", bidirectional),
+        ("variational_dropout", variational_dropout),
+        ("residual", residual),
+    ):
+        check_value(argument, value, bool)
     names = split_names(name)
     wrapped_names = [part for part in names if wrap_of(part, options) != "none"]
     if residual and wrapped_names:

@@ -67,7 +67,7 @@ class GatedCell(RecurrentCell):
 
 
 class GatedLSTM(GatedCell):
-    """A variant of the LSTM. Its state is `LSTMState`: hidden and cell, both of width ``hidden_size``.
+    """A variant of the LSTM. Its state is an `LSTMState` of its own type, with two vectors of width ``hidden_size``.
 
     Args:
         bias: whether gates and candidate have biases.
@@ -77,6 +77,7 @@ class GatedLSTM(GatedCell):
     keeps = "two vectors: hidden and cell"
     forget_gate: ClassVar[int]
     """The place of the forget gate among the gates."""
+    state_type: ClassVar[type[LSTMState]]
 
     def __init__(self, input_size: int, hidden_size: int, *, bias: bool = True, forget_bias: GateBias = 1.0) -> None:
         self.forget_bias = forget_bias  # first: the base class initialises the parameters
@@ -89,4 +90,4 @@ class GatedLSTM(GatedCell):
 
     def initial_state(self, batch_size: int) -> LSTMState:
         """Return zeros, both ``(batch, hidden_size)``."""
-        return LSTMState(self.zeros(batch_size, self.output_size), self.zeros(batch_size, self.output_size))
+        return self.state_type(self.zeros(batch_size, self.output_size), self.zeros(batch_size, self.output_size))

@@ -22,19 +22,24 @@ from ..core.state import State
 from .gated_cell import GatedLSTM, LSTMState
 
 
+class CoupledLSTMState(LSTMState):
+    """The state of a `CoupledLSTM`."""
+
+
 class CoupledLSTM(GatedLSTM):
     """Long short-term memory with one gate for input and forgetting; see `GatedLSTM` for the arguments."""
 
     paper = "Greff et al. 2017"
     gate_names = ("forget", "output")
     gates = 3
+    state_type = CoupledLSTMState
     forget_gate = 0
 
     def forward(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         """Compute the five equations."""
-        hidden, cell = cast(LSTMState, state)
+        hidden, cell = cast(CoupledLSTMState, state)
         f, candidate, o = (self.w(inputs) + self.u(hidden)).chunk(3, dim=1)
         f = torch.sigmoid(f)
         cell = f * cell + (1 - f) * torch.tanh(candidate)
         hidden = torch.sigmoid(o) * torch.tanh(cell)
-        return hidden, LSTMState(hidden, cell)
+        return hidden, CoupledLSTMState(hidden, cell)

@@ -24,6 +24,10 @@ from .gated_cell import GatedLSTM, LSTMState, fill_gate
 from .option_types import GateBias
 
 
+class LayerNormLSTMState(LSTMState):
+    """The state of a `LayerNormLSTM`."""
+
+
 class LayerNormLSTM(GatedLSTM):
     """Long short-term memory with layer normalisation; see `GatedLSTM` for the other arguments.
 
@@ -34,6 +38,7 @@ class LayerNormLSTM(GatedLSTM):
     paper = "Ba, Kiros & Hinton 2016"
     gate_names = ("forget", "input", "output")
     gates = 4
+    state_type = LayerNormLSTMState
     forget_gate = 1
 
     def __init__(self, input_size: int, hidden_size: int, *, bias: bool = True, forget_bias: GateBias = 1.0) -> None:
@@ -54,8 +59,8 @@ class LayerNormLSTM(GatedLSTM):
 
     def forward(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         """Compute the three equations."""
-        hidden, cell = cast(LSTMState, state)
+        hidden, cell = cast(LayerNormLSTMState, state)
         i, f, candidate, o = (self.norm_inputs(self.w(inputs)) + self.norm_hidden(self.u(hidden))).chunk(4, dim=1)
         cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(candidate)
         hidden = torch.sigmoid(o) * torch.tanh(self.norm_cell(cell))
-        return hidden, LSTMState(hidden, cell)
+        return hidden, LayerNormLSTMState(hidden, cell)

@@ -32,6 +32,10 @@ PEEPHOLES = ("diagonal", "full")
 Peephole = Annotated[str, OneOf(PEEPHOLES)]
 
 
+class PeepholeLSTMState(LSTMState):
+    """The state of a `PeepholeLSTM`."""
+
+
 class PeepholeLSTM(GatedLSTM):
     """Long short-term memory with peepholes; see `GatedLSTM` for the other arguments.
 
@@ -43,6 +47,7 @@ class PeepholeLSTM(GatedLSTM):
     gate_names = ("input", "forget", "output")
     undecayed = ("peepholes",)
     gates = 4
+    state_type = PeepholeLSTMState
     forget_gate = 1
 
     def __init__(
@@ -60,13 +65,13 @@ class PeepholeLSTM(GatedLSTM):
 
     def forward(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         """Compute the six equations."""
-        hidden, cell = cast(LSTMState, state)
+        hidden, cell = cast(PeepholeLSTMState, state)
         i, f, candidate, o = (self.w(inputs) + self.u(hidden)).chunk(4, dim=1)
         p_i, p_f, p_o = self.peepholes.unbind()
         i, f = torch.sigmoid(i + self.peep(p_i, cell)), torch.sigmoid(f + self.peep(p_f, cell))
         cell = f * cell + i * torch.tanh(candidate)
         hidden = torch.sigmoid(o + self.peep(p_o, cell)) * torch.tanh(cell)
-        return hidden, LSTMState(hidden, cell)
+        return hidden, PeepholeLSTMState(hidden, cell)
 
     def peep(self, p: Tensor, cell: Tensor) -> Tensor:
         """Return p ⊙ C, or p C for full peepholes."""

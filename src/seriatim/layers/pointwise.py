@@ -14,7 +14,7 @@ from annotated_types import Interval
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core.contract import SequenceLayer
+from ..core.contract import SequenceLayer, check_batch_size
 from ..core.errors import require_known
 from ..core.lengths import valid_mask
 from ..core.random_masks import dropout_mask
@@ -128,6 +128,7 @@ class Pointwise(SequenceLayer):
 
     def initial_state(self, batch_size: int) -> State:
         """Return the empty tuple."""
+        check_batch_size(batch_size)
         return ()
 
     def forward(self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None) -> OutputsAndState:

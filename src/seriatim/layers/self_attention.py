@@ -12,10 +12,15 @@ import torch
 from torch import Tensor
 
 from ..core.errors import InputError
+from ..core.key_value_cache import KeyValueCache
 from .attention_base import AttentionBase
 from .option_types import Size
 from .positions import Position, positions
 from .scoring import Dot
+
+
+class SelfAttentionCache(KeyValueCache):
+    """The state of a `SelfAttention`."""
 
 
 class SelfAttention(AttentionBase):
@@ -30,6 +35,7 @@ class SelfAttention(AttentionBase):
     """
 
     keeps = "all inputs, or a window of them"
+    state_type = SelfAttentionCache
     paper = "Vaswani et al. 2017, without its maps"
     square = True
 

@@ -72,7 +72,11 @@ class Stack(SequenceLayer):
     def step(self, inputs: Tensor, state: State) -> OutputsAndState:
         """Compute one step of every layer, in one call of compiled code where possible."""
         self.check_input(inputs)
-        return stepped(self, inputs, state) or self.run(lambda layer, x, start: layer.step(x, start), inputs, state)
+        result = stepped(self, inputs, state)
+        if result is not None:
+            return result
+        self.check_state(state, inputs)
+        return self.run(lambda layer, x, start: layer.step(x, start), inputs, state)
 
     def run(self, run_layer: RunLayer, hidden: Tensor, state: State) -> OutputsAndState:
         """Run layer after layer, with dropout between them, residual connections and the norm at the top."""

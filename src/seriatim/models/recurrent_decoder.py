@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from ..core.contract import MemoryLayer, SequenceLayer
 from ..core.errors import InputError, nearest
 from ..core.lengths import zero_padding
-from ..core.state import State, fits, map_state, state_leaves
+from ..core.state import State, fits, kind_of, map_state, require_kind, state_leaves
 from .pooling import Pooling
 
 MakeLayer = Callable[[int], SequenceLayer]
@@ -48,7 +48,8 @@ class Bridge(nn.Module):
         if kind not in BRIDGES:
             raise InputError(f"unknown bridge {kind!r}; {nearest(kind, list(BRIDGES))}")
         self.kind = kind
-        leaves = state_leaves(layer.initial_state(1))
+        start = layer.initial_state(1)
+        leaves, self.state_kind = state_leaves(start), kind_of(start)
         self.shapes = [leaf.shape for leaf in leaves]
         widths = [leaf.shape[1] for leaf in leaves if _is_vector(leaf)]
         self.maps = nn.ModuleList(linear(memory_size, width) for width in widths if kind == "map")
@@ -57,7 +58,7 @@ class Bridge(nn.Module):
         """Return the initial state, given the layer's own, the summary ``(batch, memory_size)`` and the encoder's last.
 
         Raises:
-            ValueError: the encoder's state is missing or has another structure.
+            InputError: the encoder's state is missing, of another kind or of another size.
         """
         if self.kind == "none":
             return start
@@ -65,15 +66,16 @@ class Bridge(nn.Module):
             maps = iter(self.maps)
             return map_state(lambda leaf: torch.tanh(next(maps)(summary)) if _is_vector(leaf) else leaf, start)
         if encoder_state is None:
-            raise ValueError("bridge copy needs the encoder's last state; give initial_state(..., encoder_state=state)")
+            raise InputError("bridge copy needs the encoder's last state; give initial_state(..., encoder_state=state)")
         self.check(encoder_state)
         leaves = iter(state_leaves(encoder_state))
         return map_state(lambda _: next(leaves), start)
 
     def check(self, encoder_state: State) -> None:
-        """Raise InputError if an encoder's state differs from the decoder's state in structure."""
+        """Raise InputError if an encoder's state is of another kind or size than the decoder's."""
+        require_kind(kind_of(encoder_state), self.state_kind, "bridge copy: the decoder's layer")
         shapes = [leaf.shape for leaf in state_leaves(encoder_state)]
-        if len(shapes) != len(self.shapes) or not all(map(fits, shapes, self.shapes)):
+        if not all(map(fits, shapes, self.shapes)):
             source, target = ([tuple(shape[1:]) for shape in part] for part in (shapes, self.shapes))
             raise InputError(
                 f"bridge copy: the encoder keeps {source}, the decoder {target}; give both layers of one kind and "
@@ -124,6 +126,12 @@ class RecurrentDecoder(MemoryLayer):
         if self.bridge.kind == "copy":
             self.bridge.check(encoder.initial_state(1))
 
+    def example_state(self, batch_size: int = 1, memory_time: int = 0) -> State:
+        """Return a state with a memory of zeros, whatever the bridge, which may need the state of an encoder."""
+        memory, lengths = self.zeros(batch_size, memory_time, self.memory_size), torch.full((batch_size,), memory_time)
+        context = self.summarize(memory, lengths.to(memory.device))
+        return self.begin_with(self.layer.initial_state(batch_size), context, memory, lengths.to(memory.device))
+
     def begin_with(self, start: State, context: Tensor, memory: Tensor, lengths: Tensor) -> State:
         """Return the state of the decoder, made of the state of its recurrence and the other parts."""
         raise NotImplementedError
@@ -168,6 +176,12 @@ class ContextDecoder(RecurrentDecoder):
         self.updates, self.outputs = updates, "outputs" in uses
         self.input_size = input_size
         self.output_size = self.layer.output_size + self.outputs * memory_size
+
+    def example_state(self, batch_size: int = 1, memory_time: int = 0) -> State:
+        """Return a state with a memory of zeros, whatever the bridge, which may need the state of an encoder."""
+        memory, lengths = self.zeros(batch_size, memory_time, self.memory_size), torch.full((batch_size,), memory_time)
+        context = self.summarize(memory, lengths.to(memory.device))
+        return self.begin_with(self.layer.initial_state(batch_size), context, memory, lengths.to(memory.device))
 
     def begin_with(self, start: State, context: Tensor, memory: Tensor, lengths: Tensor) -> State:
         """Return the state of the recurrence, and c."""

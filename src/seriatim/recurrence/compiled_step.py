@@ -15,7 +15,7 @@ from ..compiler.reasons import Reason, UnsupportedError
 from ..compiler.recorder import Traced
 from ..compiler.step_trace import StepRecorder
 from ..core.contract import MemoryLayer
-from ..core.state import State, state_leaves, with_leaves
+from ..core.state import State, kind_of, state_leaves, with_leaves
 from .fast_path import as_step, traced_step
 from .obstacles import compiling, numbers_of, obstacles, on_gpu, uncompiled, without_autocast
 from .program_runner import UncompiledError
@@ -47,7 +47,7 @@ def stepped(layer: nn.Module, inputs: Tensor, state: State) -> tuple[Tensor, Sta
     steppers = STEPPERS.of(layer)
     if steppers.has_hooks:
         return None
-    key: Hashable = (inputs.dtype, type(state), torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu"))
+    key: Hashable = (inputs.dtype, kind_of(state), torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu"))
     stepper = steppers.get(key)
     if stepper is None:
         if inputs.shape[0] == 0 or any(leaf.shape[:1] != inputs.shape[:1] for leaf in state_leaves(state)):
@@ -72,11 +72,9 @@ def trace_step(layer: nn.Module) -> tuple[Traced, list[Tensor]]:
 
 def example(layer: nn.Module, batch_size: int) -> tuple[Tensor, State]:
     """Return inputs and a state for a step; those of a memory have one entry."""
-    memory: list[Tensor] = []
-    if isinstance(layer, MemoryLayer):
-        size = next(vars(part)["memory_size"] for part in layer.modules() if "memory_size" in vars(part))
-        memory.append(next(layer.parameters()).new_zeros(batch_size, 1, size))
-    state = layer.initial_state(batch_size, *memory)  # type: ignore[operator]
+    state = layer.example_state(batch_size, 1) if isinstance(layer, MemoryLayer) else None
+    if state is None:
+        state = layer.initial_state(batch_size)  # type: ignore[operator]
     like = next(
         (leaf for leaf in [*layer.parameters(), *state_leaves(state)] if leaf.is_floating_point()), torch.zeros(())
     )

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 
-from ..core.contract import RecurrentCell, SequenceLayer
+from ..core.contract import RecurrentCell, SequenceLayer, check_batch_size
 from ..core.errors import InputError, shown
 from ..core.lengths import run_by_length
 from ..core.random_masks import dropout_mask
@@ -100,8 +100,13 @@ class Recurrent(SequenceLayer):
         self.input_size = cell.input_size
         self.output_size = cell.output_size
 
+    def class_name(self) -> str:
+        """Return the name of the class of the cell, for messages."""
+        return cell_name(self.cell)
+
     def initial_state(self, batch_size: int) -> State:
         """Return the initial state of the cell."""
+        check_batch_size(batch_size)
         state = self.cell.initial_state(batch_size)
         check_initial(state, cell_name(self.cell), batch_size)
         return state
@@ -118,7 +123,7 @@ class Recurrent(SequenceLayer):
         if result is not None:
             check_outputs(result[0], name, len(inputs), self.output_size)
             return result
-        self.check_state(state, inputs.shape[0])
+        self.check_state(state, inputs)
         kernel = None if torch.is_grad_enabled() or tracing() else self.cell.vendor_kernel()
         if kernel is not None and kernel.step is not None:
             return kernel.step(inputs, state, self.dropped_weights())

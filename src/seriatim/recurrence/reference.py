@@ -2,12 +2,13 @@
 
 import functools
 from collections.abc import Callable
+from typing import cast
 
 import torch
 from torch import Tensor
 
 from ..core.lengths import run_by_length
-from ..core.state import State, state_leaves
+from ..core.state import State, kind_of, state_leaves
 
 Advance = Callable[[Tensor, State], tuple[Tensor, State]]
 """One step: inputs ``(batch, input_size)`` and state to outputs ``(batch, output_size)`` and the next state."""
@@ -91,11 +92,10 @@ def check_initial(state: object, name: str, batch_size: int) -> None:
 
 def has_same_structure(new: object, old: State, *, types: bool) -> bool:
     """Return whether one state can replace another; ``types`` says whether the types of numbers must be equal."""
-    if isinstance(old, Tensor):
-        return isinstance(new, Tensor) and new.shape == old.shape and (not types or new.dtype == old.dtype)
-    if not isinstance(new, tuple) or type(new) is not type(old) or len(new) != len(old):
+    if kind_of(new) != kind_of(old):
         return False
-    return all(has_same_structure(part, other, types=types) for part, other in zip(new, old, strict=True))
+    pairs = zip(state_leaves(cast(State, new)), state_leaves(old), strict=True)
+    return all(leaf.shape == other.shape and (not types or leaf.dtype == other.dtype) for leaf, other in pairs)
 
 
 def describe(value: object) -> str:

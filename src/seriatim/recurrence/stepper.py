@@ -261,7 +261,7 @@ class Stepper:
         for program_caches in self.attended:  # values, keys and weights of one memory
             if len({leaves[self.caches[number].part].shape[1] for number in program_caches}) > 1:
                 return False
-        if any(len(leaf) != batch for leaf in leaves):
+        if any(len(leaf) != batch or leaf.device.type != "cpu" for leaf in leaves):
             return False
         return [(leaf.shape[1:], leaf.dtype) for leaf in leaves] == expected
 
@@ -323,7 +323,7 @@ def _rebuilt(state: State, numbers: Iterator[int], new: dict[int, Tensor], fille
     if isinstance(state, KeyValueCache):
         part, seen = next(numbers), new[next(numbers)]
         if part not in filled:
-            return KeyValueCache(new[part], seen)
+            return type(state)(new[part], seen)
         buffer, end, window = filled[part]
         cache = extended(state, seen, buffer, end, 1)
         return newest(cache, window - 1) if window else cache

@@ -10,8 +10,9 @@ from typing import NamedTuple, Unpack
 import torch
 from torch import Tensor
 
+from ..core.contract import KIND, saved_kind
 from ..core.errors import InputError
-from ..core.state import State, state_bytes, state_from_dict, state_leaves, state_to_dict
+from ..core.state import State, require_kind, state_bytes, state_from_dict, state_leaves, state_to_dict
 from ..data.arguments import check_integer
 from ..data.tokenizers import Tokenizer
 from ..decoding.drafts import Draft
@@ -211,7 +212,8 @@ class Stream:
         tensors = {f"state/{name}": leaf for name, leaf in state_to_dict(self.state).items()}
         tensors |= {"logits": self.logits, "last": torch.tensor(self.last)}
         tensors["occurred"] = self.occurred.nonzero().view(1, -1)
-        save_tensors(tensors, Path(path), {**self._owner(), **OCCURRED, "num_tokens": str(self.num_tokens)})
+        about = {KIND: saved_kind(self.model, self.state), "num_tokens": str(self.num_tokens)}
+        save_tensors(tensors, Path(path), {**self._owner(), **OCCURRED, **about})
 
     def load(self, path: str | Path) -> "Stream":
         """Continue from a file that `save` wrote. After an error the stream is unchanged.
@@ -230,6 +232,8 @@ class Stream:
             is_earlier = "occurred" not in metadata
             occurred = self._parse_occurred(None if is_earlier else tensors.pop("occurred", torch.empty(0)))
             num_tokens = _parse_count(metadata.get("num_tokens", "0"))
+            kind = saved_kind(self.model, self.state)
+            require_kind(metadata.get(KIND, kind), kind, "this model")  # states of earlier versions do not have one
             self.logits, self.state, self.last = self._parse(tensors)
             self.occurred, self.num_tokens = occurred, num_tokens
         except ValueError as error:

@@ -75,7 +75,7 @@ def is_state(value: object) -> bool:
     return isinstance(value, Tensor) or (isinstance(value, tuple) and all(map(is_state, value)))
 
 
-def kind_of(value: object) -> str:
+def type_in_words(value: object) -> str:
     """Return the type of a value in words, for messages."""
     return f"a tuple of {len(value)}" if isinstance(value, tuple) else f"a {type(value).__name__}"
 

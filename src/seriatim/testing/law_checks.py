@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -13,6 +13,8 @@ from ..core.state import (
     State,
     detach_state,
     join_states,
+    kind_in_words,
+    kind_of,
     map_state,
     select_state,
     state_from_dict,
@@ -20,7 +22,7 @@ from ..core.state import (
     state_to_dict,
 )
 from ..recurrence import Recurrent
-from .broken_laws import BATCH, LAWS, LawError, compare, initial_state, kind_of, one_line, require_same_bits
+from .broken_laws import BATCH, LAWS, LawError, compare, initial_state, one_line, require_same_bits
 from .quick_check import check_quickly
 
 STEPWISE = (1, 2, 5, 7, 8)
@@ -290,15 +292,33 @@ def _law_8(subject: _Subject, inputs: Tensor, state: State) -> None:
 
     tensors = {name: leaf.detach().clone().contiguous() for name, leaf in state_to_dict(state).items()}
     loaded = state_from_dict(load(save(tensors)) if tensors else {}, subject.initial())
-    if type(loaded) is not type(state):
-        raise LawError(subject.original, 8, f"the state is {kind_of(loaded)} instead of {kind_of(state)}")
-    outputs, end = subject.layer(inputs, state)
-    again, end_again = subject.layer(inputs, loaded)
+    if kind_of(loaded) != kind_of(state):
+        kinds = f"{kind_in_words(kind_of(loaded))} instead of {kind_in_words(kind_of(state))}"
+        raise LawError(subject.original, 8, f"the state is {kinds}")
+    layer = subject.layer
+    outputs, end = layer(inputs, state)
+    again, end_again = layer(inputs, loaded)
     subject.compare(8, "outputs", again, outputs)
     if not torch.equal(outputs, again):
         raise LawError(subject.original, 8, "outputs differ in their last bits")
     if not all(map(torch.equal, state_leaves(end), state_leaves(end_again))):
         raise LawError(subject.original, 8, "the final state differs")
+    _require_refusal(subject, inputs, state)
+
+
+def _require_refusal(subject: _Subject, inputs: Tensor, state: State) -> None:
+    """Raise LawError where a layer accepts the parts of its state as the state of another kind of layer."""
+    if not isinstance(state, tuple) or not state:
+        return  # a single tensor does not say what it is
+    kind: Any = type("Another", (type(state),), {})
+    other: State = kind(*state) if hasattr(state, "_fields") else kind(state)
+    for call, begin in (("forward", "begin(inputs, state, lengths)"), ("step", "check_step(inputs, state)")):
+        try:
+            subject.layer(inputs, other) if call == "forward" else subject.layer.step(inputs[:, 0], other)
+        except Exception:  # in whatever way
+            continue
+        problem = f"{call} accepts the state of another kind of layer"
+        raise LawError(subject.original, 8, f"{problem}; begin it with self.{begin}")
 
 
 _CHECKS = dict(enumerate((_law_1, _law_2, _law_3, _law_4, _law_5, _law_6, _law_7, _law_8), start=1))

@@ -15,10 +15,10 @@ from .broken_laws import (
     compare,
     initial_state,
     is_state,
-    kind_of,
     one_line,
     require_same_bits,
     shapes_of,
+    type_in_words,
 )
 
 ALONE = "; compute every row from its own inputs and state alone"
@@ -60,7 +60,9 @@ def _check_one_mode(part: Part, subject: Part, memory: Tensor | None, memory_len
 def _check_contract(part: Part, subject: Part, inputs: Tensor, state: State) -> None:
     """Check a copy of a part, ``subject``, from an initial state on."""
     if not is_state(state):
-        raise LawError(part, None, f"initial_state returns {kind_of(state)}; return a tensor or a tuple of tensors")
+        raise LawError(
+            part, None, f"initial_state returns {type_in_words(state)}; return a tensor or a tuple of tensors"
+        )
     if any(not leaf.dim() or len(leaf) != BATCH for leaf in state_leaves(state)):
         shapes = f"initial_state({BATCH}) has shapes {shapes_of(state)}"
         raise LawError(part, None, f"{shapes}; dimension 0 must be the batch, {BATCH}")
@@ -119,7 +121,9 @@ def _run(part: Part, subject: Part, inputs: Tensor, state: State, **lengths: Ten
     torch.manual_seed(2)
     returned: Any = subject(inputs, state, **lengths)
     if not isinstance(returned, tuple) or len(returned) != 2 or not isinstance(returned[0], Tensor):
-        raise LawError(part, None, f"forward returns {kind_of(returned)}; return the pair (outputs, state)")
+        raise LawError(part, None, f"forward returns {type_in_words(returned)}; return the pair (outputs, state)")
     if not is_state(returned[1]):
-        raise LawError(part, None, f"forward returns {kind_of(returned[1])} as its state; return a tensor or a tuple")
+        raise LawError(
+            part, None, f"forward returns {type_in_words(returned[1])} as its state; return a tensor or a tuple"
+        )
     return returned[0], returned[1]

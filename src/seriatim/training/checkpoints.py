@@ -19,8 +19,9 @@ from pathlib import Path
 from pydantic import TypeAdapter
 from torch import Tensor, nn
 
+from ..core.contract import KIND, saved_kind
 from ..core.errors import InputError, TrainingError, shown
-from ..core.state import State, state_from_dict, state_to_dict
+from ..core.state import State, require_kind, state_from_dict, state_to_dict
 from ..storage.atomic_files import PARTIAL, flush, remove, write_whole
 from ..storage.safe_files import open_regular, read_json, read_text
 from ..storage.weights import load_tensors, load_weights, read_metadata, save_tensors, save_weights
@@ -73,7 +74,7 @@ def save_checkpoint(
             save_tensors(average, partial / AVERAGE)
         if state is not None:
             leaves = {f"state/{path}": leaf for path, leaf in state_to_dict(state).items()}
-            save_tensors(leaves, partial / "state.safetensors")
+            save_tensors(leaves, partial / "state.safetensors", {KIND: saved_kind(model, state)})
         write_whole(partial / "progress.json", json.dumps(asdict(progress)))
         sums = {path.name: _sum(path) for path in sorted(partial.iterdir())}
         write_whole(partial / MANIFEST, json.dumps({"sha256": sums}, indent=2))
@@ -166,11 +167,14 @@ def load_checkpoint(
     load_weights(model, last / "model.safetensors")
     if like is None or not (last / "state.safetensors").exists():
         return None, progress
-    tensors = {name.removeprefix("state/"): leaf for name, leaf in load_tensors(last / "state.safetensors").items()}
+    file = last / "state.safetensors"
+    tensors = {name.removeprefix("state/"): leaf for name, leaf in load_tensors(file).items()}
+    expected = saved_kind(model, like)
     try:
+        require_kind(read_metadata(file).get(KIND, expected), expected, "this model")
         return state_from_dict(tensors, like), progress
     except ValueError as error:
-        raise InputError(f"{last / 'state.safetensors'}: {error}; {REMEDY}") from None
+        raise InputError(f"{file}: {error}; {REMEDY}") from None
 
 
 def _read_progress(path: Path) -> Progress:
