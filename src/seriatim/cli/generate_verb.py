@@ -42,7 +42,8 @@ def add_generate(verbs: Verbs) -> None:
     add("--prompts", metavar="FILE", help=text)
     formats = ("auto", "text", "jsonl")
     add("--format", choices=formats, default="auto", help="the format of --prompts (default: by the name)")
-    add("--max-tokens", type=int, default=200, metavar="N", help="the largest number of tokens (default: 200)")
+    text = "the largest number of tokens (default: 200, or as many as the model can read)"
+    add("--max-tokens", type=int, metavar="N", help=text)
     add_sampling(parser, temperature=1.0)
     add_generation(parser)
     text = "verify several drafted tokens at once: those of an n-gram run, or lookup for repetitions of the text"
@@ -61,7 +62,7 @@ def generate(options: argparse.Namespace) -> None:
     from ..runs.run import LOOKUP, load
     from ..runs.text_batches import Prompt, read_prompts
 
-    if not 1 <= options.max_tokens <= MAX_TOKENS:
+    if options.max_tokens is not None and not 1 <= options.max_tokens <= MAX_TOKENS:
         raise InputError(f"--max-tokens: must be between 1 and {MAX_TOKENS:,}, got {options.max_tokens}")
     if options.samples is not None and options.samples < 1:
         raise InputError(f"--samples: must be at least 1, got {options.samples}")
@@ -75,6 +76,8 @@ def generate(options: argparse.Namespace) -> None:
     run = open_run(options.run, options)
     first = settings["seed"] = choose_seed(options.seed)
     if options.prompts is not None:
+        places = ((prompt.place, prompt.text) for prompt in read_prompts(options.prompts, options.format, Repairs()))
+        run.check_lengths(places, more=options.max_tokens or 0)
         read = deque[Prompt]()  # prompts whose texts have not been printed yet
         prompts = with_warnings(
             functools.partial(read_prompts, options.prompts, options.format), Repairs(strict=options.strict)

@@ -25,6 +25,7 @@ def evaluate_pairs(options: argparse.Namespace) -> None:
 
     def scored(path: str) -> PairScores:
         run = ensemble([open_run(part, options) for part in path.split(",")])
+        run.check_lengths((pair.place, sentence) for pair in pairs for sentence in pair[:2])
         return score_pairs(pairs, lambda sentences: [score.log_probability for score in run.score(sentences)])
 
     first, second = scored(options.run), None if options.other is None else scored(options.other)

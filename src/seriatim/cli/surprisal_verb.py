@@ -40,8 +40,9 @@ def add_surprisal(verbs: Verbs) -> None:
 
 def surprisal(options: argparse.Namespace) -> None:
     """Write the table."""
-    from ..data.readers import find_sources, read_items, standard_input
+    from ..data.readers import find_sources, located_items, read_items, standard_input
     from ..data.repairs import Repairs, with_warnings
+    from ..layers.positions import learned_positions
     from ..runs.surprisal_table import surprisal_table
     from ..storage.atomic_files import whole
     from ..storage.written_folders import is_run
@@ -54,10 +55,12 @@ def surprisal(options: argparse.Namespace) -> None:
         kind = Kind("a table that seriatim surprisal wrote", f"line,index,{options.by},".encode())
         check_file(options.out, kind, options.inputs)
     runs = [open_run(path, options) for path in paths]
-    if source in (None, "-"):
+    if source in (None, "-") and all(learned_positions(run.answering) is None for run in runs):
         sources = [standard_input("jsonl" if options.format == "jsonl" else "text")]
     else:
-        sources = find_sources(source, file_format=options.format, split="test")
+        sources = find_sources(source or "-", file_format=options.format, split="test")
+    for run in runs:
+        run.check_lengths(located_items(sources, Repairs()))
     lines = with_warnings(functools.partial(read_items, sources, one_line=True), Repairs(strict=options.strict))
     rows = surprisal_table(runs, lines, by=options.by, carry_context=options.context == "text")
     if options.out is None:

@@ -19,7 +19,7 @@ from ..storage.disk_cache import complete, find, intact, make_folder, read_entry
 from ..storage.resumable_cache import cached_in_parts
 from .block_encoding import id_type
 from .encoding import BLOCK, PARALLEL_BYTES, measure, no_text, write_encoded, write_words
-from .readers import Source, read_pieces, read_whole_lines
+from .readers import Source, located_lines, read_pieces, read_whole_lines
 from .reading_progress import ReadingProgress, report
 from .repairs import Repairs
 from .source_content import Content, HashedSources, content_of, name_text
@@ -113,6 +113,11 @@ class Corpus:
                 lengths = lengths.astype(np.int64)
             lengths[start : start + BLOCK] = block
         return lengths
+
+    def place(self, row: int, whole: Sequence[Source]) -> str:
+        """Return the file and line of a line of the text, whose files may be parts of the ``whole`` ones."""
+        text = next(itertools.islice((line for _, line in located_lines(self.sources)), row, None))
+        return next(place for place, line in located_lines(whole) if line == text)
 
     def spans(self, rows: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the starts and ends of sequences: the lines, or a stream cut into ``rows`` parts of equal size."""

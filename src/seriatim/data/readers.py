@@ -122,16 +122,29 @@ def read_items(sources: Iterable[Source], repairs: Repairs | None = None, *, one
     Raises:
         InputError: as for `read_pieces`; with ``one_line`` also if the text of an object holds a line end.
     """
+    for where, text in located_items(sources, repairs):
+        if one_line and "\n" in text:
+            raise InputError(f'{where}: a line end in "text", whose answer would be two lines; split the text')
+        yield text
+
+
+def located_items(sources: Iterable[Source], repairs: Repairs | None = None) -> Iterator[tuple[str, str]]:
+    """Read the same texts, each after its file and line."""
     for source in sources:
         if source.format != "jsonl":
-            yield from read_lines([source], repairs)
+            for number, line in numbered_lines(source, repairs):
+                yield f"{source.name}:{number}", line
             continue
         for number, record in read_objects(source, repairs):
             where = f"{source.name}:{number}"
-            text = string_field(record, "text", where)
-            if one_line and "\n" in text:
-                raise InputError(f'{where}: a line end in "text", whose answer would be two lines; split the text')
-            yield text
+            yield where, string_field(record, "text", where)
+
+
+def located_lines(sources: Iterable[Source]) -> Iterator[tuple[str, str]]:
+    """Read as `read_lines`, each line after its file and line; the lines of an object of JSONL have the same."""
+    for where, text in located_items(sources, Repairs()):
+        for line in text.removesuffix("\n").split("\n"):
+            yield where, line
 
 
 def numbered_lines(source: Source, repairs: Repairs | None = None) -> Iterator[tuple[int, str]]:

@@ -21,12 +21,13 @@ GROUPS = ("linguistics_term", "UID")
 
 
 class Pair(NamedTuple):
-    """Two sentences, and the phenomenon and the paradigm in which they differ; empty if they are unknown."""
+    """Two sentences, the phenomenon and the paradigm in which they differ (empty if unknown), and file and line."""
 
     good: str
     bad: str
     phenomenon: str
     paradigm: str
+    place: str
 
 
 class PairScores(NamedTuple):
@@ -73,10 +74,10 @@ def read_pairs(sources: Iterable[Source], repairs: Repairs) -> list[Pair]:
         for number, record in read_objects(source, repairs):
             where = f"{source.name}:{number}"
             good, bad = (string_field(record, field, where) for field in (GOOD, BAD))
-            groups = (string_field(record, field, where) if field in record else "" for field in GROUPS)
+            phenomenon, paradigm = (string_field(record, name, where) if name in record else "" for name in GROUPS)
             if "\n" in good + bad:
                 raise InputError(f"{where}: a sentence contains a line end; remove it")
-            pairs.append(Pair(good, bad, *groups))
+            pairs.append(Pair(good, bad, phenomenon, paradigm, where))
     if not pairs:
         raise InputError(f"--minimal-pairs: no pairs; give JSONL with the fields {GOOD} and {BAD}")
     return pairs

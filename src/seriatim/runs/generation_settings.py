@@ -5,11 +5,17 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, TypedDict
 
+from torch import nn
+
 from ..core.errors import LOOKED_AT, InputError, nearest, shown
 from ..data.arguments import check_integer, check_number, check_text
 from ..data.tokenizers import END, END_TEXT, Tokenizer
 from ..decoding.sampling_settings import FINITE, Sampling
 from ..decoding.stop_strings import check_stop_strings
+from ..layers.positions import check_lengths, learned_positions
+
+USUAL_TOKENS = 200
+"""The largest number of tokens of a text, unless another is given."""
 
 
 class SamplingSettings(TypedDict, total=False):
@@ -35,7 +41,7 @@ class SamplingSettings(TypedDict, total=False):
 class TextSettings(SamplingSettings, total=False):
     """The keyword arguments of `Run.iter_samples`."""
 
-    max_tokens: int
+    max_tokens: int | None
     seed: int | None
 
 
@@ -44,6 +50,21 @@ def choose_seed(seed: int | None) -> int:
     if seed is None:
         return random.SystemRandom().randrange(2**31)
     return check_integer("seed", seed)
+
+
+def tokens_to_generate(model: nn.Module, read: int, max_tokens: int | None, place: str) -> int:
+    """Return the largest number of tokens that follow ``read`` tokens, the boundary before them included.
+
+    None stands for `USUAL_TOKENS`, or as many as learned positions are left. ``place`` names the text in messages.
+
+    Raises:
+        InputError: the model has too few learned positions.
+    """
+    limit = learned_positions(model)
+    check_lengths(limit, [read], lambda _: place, more=max_tokens or 0)
+    if max_tokens is not None:
+        return max_tokens
+    return USUAL_TOKENS if limit is None else min(USUAL_TOKENS, limit - read)
 
 
 class Generation(NamedTuple):

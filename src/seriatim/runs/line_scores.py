@@ -13,6 +13,7 @@ from ..data.corpus import Corpus
 from ..data.text_blocks import Statistics
 from ..data.tokenizers import END, Tokenizer
 from ..evaluation.perplexity import LINES_TOGETHER, WINDOW
+from ..layers.positions import check_lengths, learned_positions
 from ..models.base_models import TextModel
 from ..tasks.overlong import warn_of_long
 
@@ -37,6 +38,7 @@ def score_lines(model: TextModel, tokenizer: Tokenizer, config: Config, lines: I
     end = tokenizer.encode_continued("\n") if config.data.unit == "stream" else np.array([END])
     ids = [np.concatenate([tokenizer.encode(text), end]).astype(np.int64) for text in texts]
     sizes = np.array([len(part) for part in ids])
+    check_lengths(learned_positions(model), sizes, lambda number: f"score: item {number}")
     warn_of_long(sizes, config, name="score", items="lines")
     batches = Batches(
         Corpus(np.concatenate(ids), sizes.cumsum(), Statistics(), tokenizer=tokenizer), LINES_TOGETHER, WINDOW

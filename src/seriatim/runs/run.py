@@ -19,6 +19,7 @@ from ..decoding.drafts import Draft, PromptLookup, draft_with
 from ..evaluation.intervals import Metrics
 from ..evaluation.word_surprisal import By, UnitSurprisal
 from ..layers.origins import AllowCode, require_code, stacks_of
+from ..layers.positions import check_lengths, learned_positions
 from ..storage.written_folders import file_state, steadily
 from ..tasks import find
 from ..training.hardware import choose_device
@@ -115,7 +116,7 @@ class Run:
         self,
         prompt: str = "",
         *,
-        max_tokens: int = 200,
+        max_tokens: int | None = None,
         seed: int | None = None,
         draft: "str | os.PathLike[str] | Run | None" = None,
         **sampling: Unpack[SamplingSettings],
@@ -124,7 +125,7 @@ class Run:
 
         Args:
             prompt: the beginning of the text, which is not repeated.
-            max_tokens: largest number of tokens.
+            max_tokens: largest number of tokens; None for 200, or as many as a model with learned positions can read.
             seed: the same seed gives the same text; None gives another text each time.
             draft: where drafts of the next tokens come from, of which the model verifies several in one pass: an n-gram
                 run (or another fast language model) with the same vocabulary, its folder, or ``"lookup"`` for what
@@ -133,8 +134,8 @@ class Run:
                 ``frequency_penalty``, ``presence_penalty``, ``logit_bias`` and ``stop``, as in `SamplingSettings`.
 
         Raises:
-            InputError: a setting outside its range, a prompt or a bias with unknown symbols, a run of another task, or
-                a draft of another vocabulary.
+            InputError: a setting outside its range, a prompt or a bias with unknown symbols, a run of another task, a
+                draft of another vocabulary, or fewer learned positions than the prompt and ``max_tokens`` need.
         """
         self.needs("lm")
         Generation.parse(self.tokenizer, sampling)  # checks the settings before the prompt is read
@@ -151,6 +152,9 @@ class Run:
             raise InputError(f"draft: must be {LOOKUP!r}, a run or the folder of a run, got {shown(draft)}")
         other = draft if isinstance(draft, Run) else load(os.fspath(draft), device=str(self.device))
         other.needs("lm")
+        read, ours = learned_positions(other.answering), learned_positions(self.answering)
+        if read is not None and (ours is None or read < ours):
+            raise InputError(f"draft: {other.path} reads only {read:,} tokens, fewer than {self.path}; use another run")
         if other.vocabulary.fingerprint() != self.vocabulary.fingerprint():
             raise InputError(
                 f"draft: {other.path} has another vocabulary than {self.path}; train it on the same data with the same "
@@ -167,7 +171,7 @@ class Run:
         count: int,
         prompt: str = "",
         *,
-        max_tokens: int = 200,
+        max_tokens: int | None = None,
         seed: int | None = None,
         **sampling: Unpack[SamplingSettings],
     ) -> Iterator[str]:
@@ -191,7 +195,7 @@ class Run:
         self,
         prompts: Iterable[str | Prompt],
         *,
-        max_tokens: int = 200,
+        max_tokens: int | None = None,
         seed: int | None = None,
         **sampling: Unpack[SamplingSettings],
     ) -> Iterator[str]:
@@ -201,7 +205,7 @@ class Run:
 
         Args:
             prompts: the beginnings of the texts, which are not repeated.
-            max_tokens: the largest number of tokens of each text.
+            max_tokens: as in `generate`, for each text.
             seed: seed of the first text.
             sampling: as in `generate`.
 
@@ -209,7 +213,8 @@ class Run:
             InputError: as in `generate`. The texts before a prompt that cannot be read are generated first.
         """
         self.needs("lm")
-        max_tokens = check_integer("max_tokens", max_tokens, minimum=0)
+        if max_tokens is not None:
+            max_tokens = check_integer("max_tokens", max_tokens, minimum=0)
         settings = Generation.parse(self.tokenizer, sampling)
         items = iterate_items(prompts, "prompts")
         named = (
@@ -237,7 +242,8 @@ class Run:
             running text, the line end), and ``bytes`` of the line itself. An unknown word counts as ``<unk>``.
 
         Raises:
-            InputError: a line is not a text or contains a line end, or the run is not a language model.
+            InputError: a line is not a text, contains a line end, or has more tokens than learned positions; or the run
+                is not a language model.
         """
         self.needs("lm")
         return score_lines(self.answering, self.tokenizer, self.config, lines)
@@ -260,6 +266,18 @@ class Run:
         if carry_context and self.config.data.unit == "line":
             raise InputError(f"{self.path}: was trained on separate lines; score each line alone")
         return line_surprisals(self.answering, self.tokenizer, lines, by=by, carry_context=carry_context)
+
+    def check_lengths(self, texts: Iterable[tuple[str, str]], *, more: int = 0) -> None:
+        """Raise InputError for the first of some texts that is too long for a model with learned positions.
+
+        Each text comes after its place, such as its file and line; ``more`` tokens follow it. Models of the other kinds
+        read texts of any length, and then nothing is read here.
+        """
+        if (limit := learned_positions(self.answering)) is None:
+            return
+        around = 2 if self.tokenizer.frames else 1
+        for place, text in texts:
+            check_lengths(limit, [len(self.tokenizer.encode(text)) + around], [place].__getitem__, more=more)
 
     def evaluate(self, data: str | os.PathLike[str], *, file_format: str | None = None, **settings: object) -> Metrics:
         """Compute the metrics of the run's task on some data.

@@ -20,10 +20,11 @@ from ..decoding.prompt_reading import TextState
 from ..decoding.sampling import DrawsNext, read, sample
 from ..decoding.speculative import Generated, speculate
 from ..decoding.stop_strings import StopStrings
+from ..layers.positions import check_lengths, learned_positions
 from ..models.base_models import TextModel
 from ..models.probabilities import token_log_probabilities
 from ..storage.weights import is_finite, load_tensors, read_metadata, save_tensors
-from .generation_settings import Generation, SamplingSettings
+from .generation_settings import Generation, SamplingSettings, tokens_to_generate
 from .identity import weights_digest
 from .line_scores import Score
 from .text_batches import banned_tokens
@@ -103,7 +104,7 @@ class Stream:
         """Read ``text`` after what was read before, and return its probability.
 
         Raises:
-            InputError: a character or word that is not in the vocabulary.
+            InputError: a character or word that is not in the vocabulary, or more tokens than learned positions.
         """
         tokens, total = self._encode(text), 0.0
         for start in range(0, len(tokens), SCORED_TOGETHER):
@@ -131,6 +132,7 @@ class Stream:
         is_first = self.last == self.tokenizer.begin
         encode = self.tokenizer.encode if is_first else self.tokenizer.encode_continued
         tokens: list[int] = encode(text).tolist()
+        check_lengths(learned_positions(self.model), [1 + self.num_tokens + len(tokens)], lambda _: "the text")
         self.occurred[tokens] = True
         self.num_tokens += len(tokens)
         return tokens
@@ -138,7 +140,7 @@ class Stream:
     def generate(
         self,
         *,
-        max_tokens: int = 200,
+        max_tokens: int | None = None,
         seed: int = 0,
         draft: Draft | None = None,
         **sampling: Unpack[SamplingSettings],
@@ -148,7 +150,7 @@ class Stream:
         If the text ends before a stop string, the tokens of this string were generated and count as read, too.
 
         Args:
-            max_tokens: largest number of tokens.
+            max_tokens: largest number of tokens; None for 200, or as many as a model with learned positions can read.
             seed: of the random choices.
             draft: proposes tokens, so that fewer passes of the model are needed; it must have read the text so far.
                 The text has the same distribution as without a draft; see `decoding.speculative`.
@@ -156,10 +158,14 @@ class Stream:
                 it was saved and loaded; ``frequency_penalty`` and ``presence_penalty`` apply to those of this call.
 
         Raises:
-            InputError: a setting outside its range, or a token that the model does not have.
+            InputError: a setting outside its range, a token that the model does not have, or more tokens than learned
+                positions.
         """
-        max_tokens, seed = check_integer("max_tokens", max_tokens, minimum=0), check_integer("seed", seed)
+        if max_tokens is not None:
+            max_tokens = check_integer("max_tokens", max_tokens, minimum=0)
+        seed = check_integer("seed", seed)
         settings = Generation.parse(self.tokenizer, sampling)
+        max_tokens = tokens_to_generate(self.model, 1 + self.num_tokens, max_tokens, "max_tokens")
         if draft is not None and (settings.biases or settings.sampling.penalizes):
             raise InputError("draft: cannot be combined with penalties or biases; leave these out, or the draft")
         return self._generate(settings, max_tokens, seed, draft)

@@ -11,7 +11,7 @@ from ..data.tokenizers import END, Tokenizer
 from ..decoding.continuous_batch import ContinuousBatch, PromptRead, TextRequest, TokenDrawn
 from ..decoding.stop_strings import StopStrings
 from ..models.base_models import TextModel
-from .generation_settings import Generation
+from .generation_settings import Generation, tokens_to_generate
 
 AHEAD = 512
 """Texts that are in progress or complete while an earlier one is not."""
@@ -73,21 +73,21 @@ def generate_texts(
     prompts: Iterable[Prompt],
     settings: Generation,
     *,
-    max_tokens: int,
+    max_tokens: int | None,
     seed: int,
     stop: int | None,
 ) -> Iterator[str]:
     """Generate a text for each prompt, in order; text i depends on its own prompt and the seed ``seed + i`` only.
 
-    A text ends with the token ``stop``, before a stop string, or after ``max_tokens``. Prompts are read while texts are
-    generated, at most `AHEAD` before the text that is returned next. If reading one of them fails, the texts before it
-    are completed first.
+    A text ends with the token ``stop``, before a stop string, or after ``max_tokens``; see `tokens_to_generate` for
+    None. Prompts are read while texts are generated, at most `AHEAD` before the text that is returned next. If reading
+    one of them fails, the texts before it are completed first.
 
     Raises:
-        InputError: a prompt has symbols that the tokenizer does not know.
+        InputError: a prompt has symbols that the tokenizer does not know, or is too long for the model.
     """
     batch = ContinuousBatch(model, stop=stop, banned=banned_tokens(tokenizer, stop))
-    arriving = _encode(tokenizer, prompts, settings, max_tokens, seed)
+    arriving = _encode(model, tokenizer, prompts, settings, max_tokens, seed)
     texts, in_progress = deque[_Text](), dict[TextRequest, _Text]()
     problem: Exception | None = None
     has_more = True
@@ -119,7 +119,12 @@ def generate_texts(
 
 
 def _encode(
-    tokenizer: Tokenizer, prompts: Iterable[Prompt], settings: Generation, max_tokens: int, seed: int
+    model: TextModel,
+    tokenizer: Tokenizer,
+    prompts: Iterable[Prompt],
+    settings: Generation,
+    max_tokens: int | None,
+    seed: int,
 ) -> Iterator[_Text]:
     """Encode prompts; equal ones that follow each other are encoded once."""
     before, tokens = None, list[int]()
@@ -130,7 +135,8 @@ def _encode(
             except InputError as error:
                 raise InputError(f"{prompt.place}: {error}" if prompt.place else str(error)) from None
             before, tokens = prompt.text, [tokenizer.begin, *tokenizer.encode(prompt.text).tolist()]
-        yield _Text(tokenizer, tokens, settings, max_tokens, seed + number)
+        count = tokens_to_generate(model, len(tokens), max_tokens, prompt.place or "prompt")
+        yield _Text(tokenizer, tokens, settings, count, seed + number)
 
 
 def banned_tokens(tokenizer: Tokenizer, stop: int | None) -> list[int]:

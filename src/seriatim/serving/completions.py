@@ -86,7 +86,7 @@ class Completions:
             if isinstance(prompt, str):
                 _check_known(job, prompt, param)
             ids = await job.encode(prompt, param)
-            job.check_context(len(ids), max_tokens, "max_tokens")
+            job.check_context(len(ids), max_tokens, param)
             echoed, shows_begin = None, job.start is None and prompt[:1] == [tokenizer.begin]
             if fields.echo:
                 echoed = prompt if isinstance(prompt, str) else tokenizer.decode(ids[job.start is None :])

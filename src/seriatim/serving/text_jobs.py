@@ -92,7 +92,7 @@ class TextJob:
         return [*begin, *ids]
 
     def check_context(self, num_prompt: int, max_tokens: int, param: str) -> None:
-        """Raise HttpError if a model with a limited context cannot read so many tokens."""
+        """Raise HttpError if a model with a limited context cannot read so many tokens; ``param`` is the prompt."""
         is_new = self.session is None or self.session.text is None  # the prompt then includes the boundary
         context, before = (
             self.model.engine.context,
@@ -100,9 +100,12 @@ class TextJob:
         )
         # The last token is not read, but if the text can be continued.
         needed = before + num_prompt + (max(0, max_tokens - 1) if self.session is None else max_tokens)
-        if context is not None and needed > context:
-            problem = f"the prompt and max_tokens need {needed:,} tokens, the model can read {context:,}"
-            raise HttpError(400, f"{param}: {problem}; lower one of them", param=param)
+        if context is None or needed <= context:
+            return
+        if (read := before + num_prompt) > context:
+            raise HttpError(400, f"{param}: {read:,} tokens, the model reads {context:,}; shorten it", param=param)
+        problem = f"the {param} and max_tokens need {needed:,} tokens, the model can read {context:,}"
+        raise HttpError(400, f"max_tokens: {problem}; lower one of them", param="max_tokens")
 
     def add(
         self,

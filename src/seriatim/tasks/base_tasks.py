@@ -104,6 +104,11 @@ class TextTask(Task[Data, Batch, Model]):
             )
         return corpus
 
+    def place(self, corpus: Corpus, row: int, spec: str, split: str, file_format: str | None) -> str:
+        """Return the file and line of a line of a text, also of one whose lines are in part held out."""
+        part = self.part(spec, split)
+        return corpus.place(row, super().sources(part.spec, part.split, file_format))
+
     def find_repairs(self, spec: str, split: str, file_format: str | None = None) -> Repairs:
         """Return the repairs that a text needs; none of a held-out share, whose file the training part has, too.
 

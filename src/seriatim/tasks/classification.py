@@ -1,6 +1,7 @@
 """Classification: a label for every text."""
 
 import functools
+import itertools
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +25,7 @@ from ..data.vocabulary import Vocabulary, check_label
 from ..decoding.ensemble import Classifiers
 from ..evaluation.intervals import Measure, Metrics
 from ..evaluation.label_metrics import Predictions, prediction_measures, prediction_metrics
-from ..layers.positions import learned_positions
+from ..layers.positions import check_lengths, declared_positions, learned_positions
 from ..models import Classifier
 from ..models.bag import Bag, BlendedClassifier
 from ..models.base_models import drop_words
@@ -189,7 +190,7 @@ class Classification(LabelledTask[Documents, DocumentBatch, Classifier]):
     def read(self, spec: str, split: str, vocabulary: Vocabulary, *, file_format: str | None = None) -> Documents:
         """Read and encode labelled texts; warn of repairs, and of labels that never occur in training.
 
-        Texts with such a label count as wrong.
+        Texts with such a label count as wrong. A text with more tokens than learned positions is refused.
         """
         repairs, numbers = self.new_repairs(), {label: i for i, label in enumerate(vocabulary.labels)}
         texts, labels, digests, first = [], [], array("q"), dict[str, str]()
@@ -206,6 +207,12 @@ class Classification(LabelledTask[Documents, DocumentBatch, Classifier]):
         )
         repairs.warn()
         warn_of_long(data.texts.lengths, self.config, name=self.name_of(spec), items="texts")
+
+        def place(index: int) -> str:
+            row = next(itertools.islice(self.rows(spec, split, file_format), index, None))
+            return f"{row.name}:{row.line}"
+
+        check_lengths(declared_positions(self.config.model.options), data.texts.lengths, place)
         if first:
             count = data.counts()["unseen_labels"]
             if count == len(labels):
@@ -326,7 +333,7 @@ class Classification(LabelledTask[Documents, DocumentBatch, Classifier]):
         Of more than `MAX_PROBABILITIES` labels, the probabilities of the most probable ones are returned.
         """
         data = self.encode(items, [0] * len(items), vocabulary)
-        lengths = read_lengths(data.texts.lengths, learned_positions(model))
+        lengths = read_lengths(items, data.texts.lengths, learned_positions(model))
         warn_of_long(lengths, self.config, name="predict", items="texts")
         answers: list[Metrics] = [{}] * len(items)
         for rows, shares in label_probabilities(model, data._replace(texts=data.texts._replace(lengths=lengths))):

@@ -19,7 +19,7 @@ from ..data.vocabulary import Vocabulary
 from ..evaluation.intervals import Measure, Metrics, mean
 from ..evaluation.perplexity import WINDOW, block_losses, each_loss, text_metrics, unigram_metrics
 from ..layers import check_options, options_of, split_names
-from ..layers.positions import MAX_LENGTH
+from ..layers.positions import check_lengths, declared_positions
 from ..models import LanguageModel
 from ..models.activation_penalties import Regularization
 from ..models.base_models import TextModel, drop_words
@@ -105,11 +105,12 @@ class LanguageModelling(TextTask[Corpus, Batch, TextModel]):
         return model
 
     def read(self, spec: str, split: str, vocabulary: Vocabulary, *, file_format: str | None = None) -> Corpus:
-        """Read and encode a text; see `Task.read`."""
+        """Read and encode a text, and refuse lines with more tokens than learned positions; see `Task.read`."""
         corpus = self.read_corpus(spec, split, vocabulary, file_format=file_format)
-        warn_of_long(
-            corpus.lengths(1), self.config, name=self.name_of(spec), items="lines" if self.unit == "line" else "texts"
-        )
+        lengths, items = corpus.lengths(1), "lines" if self.unit == "line" else "texts"
+        warn_of_long(lengths, self.config, name=self.name_of(spec), items=items)
+        place = functools.partial(self.place, corpus, spec=spec, split=split, file_format=file_format)
+        check_lengths(declared_positions(self.config.model.options), lengths, place)
         return corpus
 
     def batches(self, data: Corpus) -> Batches:
@@ -193,7 +194,7 @@ class LanguageModelling(TextTask[Corpus, Batch, TextModel]):
         return model.initial_state(1)
 
     def check(self, train: Corpus, valid: Corpus | None) -> None:
-        """Check that a stream is long enough for its batches, and that there are enough learned positions.
+        """Check that a stream is long enough for its batches.
 
         Before, sizes of the batches that the user left open are set for a stream that is shorter than they are.
         """
@@ -210,18 +211,6 @@ class LanguageModelling(TextTask[Corpus, Batch, TextModel]):
             )
         if self.unit != "line" and self.batch_size > tokens:
             raise InputError(f"training.batch_size: {self.batch_size} rows for {tokens} tokens; at most {tokens}")
-        if self.layer_options.get("position") != "learned":
-            return
-        limit = self.layer_options.get("max_length", MAX_LENGTH)
-        for name, corpus in {"data.train": train, "data.valid": valid}.items():
-            starts, ends = corpus.spans(1) if corpus is not None else (np.zeros(1), np.zeros(1))
-            longest = int((ends - starts).argmax())
-            needed = int(ends[longest] - starts[longest])
-            if needed > limit:
-                raise InputError(
-                    f"{name}: line {longest + 1} has {needed} tokens, its end included, and there are {limit} learned "
-                    f"positions; set model.options.max_length to {needed}, or take position rotary, alibi or sinusoidal"
-                )
 
     def fit_batches(self, tokens: int) -> None:
         """Set the window and the number of rows, if they are not given, in place: at most what a short stream fills."""

@@ -27,7 +27,7 @@ from ..evaluation.intervals import Measure, Metrics
 from ..evaluation.perplexity import unigram_metrics
 from ..evaluation.pseudo_likelihood import evaluate_masked_language_model, pseudo_measures
 from ..layers.pointwise import EPSILON
-from ..layers.positions import MAX_LENGTH
+from ..layers.positions import declared_positions
 from ..models import MaskedLanguageModel
 from ..models.masked_language_model import Frame
 from ..training.task import evaluating
@@ -176,9 +176,9 @@ class Masking(
         """Raise InputError if a window has more tokens than there are learned positions."""
         self.check_held_out()
         tokenizer = train.corpus.tokenizer
-        limit = self.layer_options.get("max_length", MAX_LENGTH)
+        limit = declared_positions(self.config.model.options)
         around = len(Frame._fields) if tokenizer is not None and tokenizer.frames else 0
-        if self.layer_options.get("position") == "learned" and limit < self.length + around:
+        if limit is not None and limit < self.length + around:
             beside = ", two of them for the tokens around a text" if around else ""
             raise InputError(
                 f"training.sequence_length: {self.length} tokens and {limit} learned positions{beside}; at most "

@@ -1,10 +1,12 @@
 """Long lines: more tokens than learned positions, or so many that attention takes a long time."""
 
 import warnings
+from collections.abc import Sequence
 
 import numpy as np
 
 from ..config import Config
+from ..core.errors import shown
 from ..layers import names, options_of, split_names
 
 LONG = 10_000
@@ -26,13 +28,13 @@ def warn_of_long(lengths: np.ndarray, config: Config, *, name: str, items: str) 
         )
 
 
-def read_lengths(lengths: np.ndarray, limit: int | None) -> np.ndarray:
+def read_lengths(texts: Sequence[str], lengths: np.ndarray, limit: int | None) -> np.ndarray:
     """Return how many tokens of each text are read ``(texts,)``: at most ``limit``, and warn of longer texts."""
     if limit is None or int(lengths.max(initial=0)) <= limit:
         return lengths
     warnings.warn(
-        f"{int((lengths > limit).sum())} of {len(lengths)} lines have more tokens than there are "
-        f"learned positions; only the first {limit} are read",
+        f"{int((lengths > limit).sum())} of {len(lengths)} lines have more tokens than there are learned positions; "
+        f"only the first {limit} are read, also of {shown(texts[int((lengths > limit).argmax())])}",
         stacklevel=3,
     )
     shortened: np.ndarray = np.minimum(lengths, limit)

@@ -27,7 +27,7 @@ from ..data.vocabulary import Vocabulary
 from ..decoding.ensemble import EncoderDecoders
 from ..evaluation.intervals import Measure, Metrics
 from ..evaluation.translation import translation_metrics
-from ..layers.positions import learned_positions
+from ..layers.positions import check_lengths, declared_positions, learned_positions
 from ..models.copying import copied_tokens
 from ..models.ctc_translator import CTCTranslator
 from ..models.encoder_decoder import EncoderDecoder
@@ -203,6 +203,9 @@ class SequenceToSequence(LabelledTask[Pairs, PairBatch, Translator]):
         limit = self.options.max_target_length
         sizes, target_sizes = data.source.lengths, data.target.lengths
         warn_of_long(sizes, self.config, name=self.name_of(spec), items="sources")
+        needed = sizes * self.options.upsample if self.at_once else np.maximum(sizes, target_sizes + 1)
+        limited = declared_positions(self.config.model.options)
+        check_lengths(limited, needed, lambda row: f"{pairs[row].name}:{pairs[row].line}")
         for row in np.flatnonzero(target_sizes > limit)[:1]:
             raise InputError(
                 f"{pairs[row].name}:{pairs[row].line}: the target has {target_sizes[row]} tokens, "
@@ -359,7 +362,7 @@ class SequenceToSequence(LabelledTask[Pairs, PairBatch, Translator]):
             raise InputError(f"min_length: an answer of this model has at most {longest} tokens, got {given}; lower it")
         if places is not None and self.at_once:
             places //= self.options.upsample
-        side = side._replace(lengths=read_lengths(side.lengths, places))
+        side = side._replace(lengths=read_lengths(items, side.lengths, places))
         warn_of_long(side.lengths, self.config, name="predict", items="sources")
         if chosen.sampled and self.at_once:
             raise InputError("temperature, seed: not supported for a model that writes whole answers at once")

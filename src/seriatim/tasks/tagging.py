@@ -24,7 +24,7 @@ from ..data.vocabulary import Vocabulary
 from ..data.word_tokenizer import WordTokenizer
 from ..evaluation.intervals import Measure, Metrics, mean, with_interval
 from ..evaluation.label_metrics import tagging_measures, tagging_metrics
-from ..layers.positions import learned_positions
+from ..layers.positions import check_lengths, declared_positions, learned_positions
 from ..models.probabilities import checked_losses
 from ..models.tagger import Options, Tagger, TagModel, refuse_contradictions, tagger
 from ..models.tagger_product import TaggerProduct
@@ -158,10 +158,19 @@ class Tagging(TaggedFiles[TaggedCorpus, TaggedBatch, Tagger]):
         return answer.split()
 
     def read(self, spec: str, split: str, vocabulary: Vocabulary, *, file_format: str | None = None) -> TaggedCorpus:
-        """Read and encode sentences; warn of repairs, and of tags that never occur in training and count as wrong."""
+        """Read and encode sentences; warn of repairs, and of tags that never occur in training and count as wrong.
+
+        A sentence with more words than learned positions is refused.
+        """
         repairs = self.new_repairs()
         corpus = TaggedCorpus(self.sentences(spec, split, file_format, repairs, vocabulary.labels), vocabulary)
         warn_of_long(corpus.lengths, self.config, name=self.name_of(spec), items="sentences")
+
+        def place(index: int) -> str:
+            sentences = self.sentences(spec, split, file_format, labels=vocabulary.labels)
+            return next(itertools.islice(sentences, index, None)).place(0)
+
+        check_lengths(declared_positions(self.config.model.options), corpus.lengths, place)
         corpus.repairs = self.reported(repairs, spec, split)
         corpus.repairs.warn()
         if corpus.unseen:
