@@ -233,3 +233,63 @@ def test_known_tokens_are_at_most_all(served: Served) -> None:
     for _ in range(2):
         usage = served.post("/v1/completions", model="chars", prompt="a known prompt", max_tokens=1).json()["usage"]
     assert usage["prompt_tokens_details"]["cached_tokens"] == usage["prompt_tokens"] == 14
+
+
+def raw(name: str) -> bytes:
+    """Return the bytes of a token by its name."""
+    if not name.startswith("bytes:"):
+        return name.encode()
+    return name.removeprefix("bytes:").encode().decode("unicode_escape").encode("latin-1")
+
+
+@pytest.fixture(scope="module")
+def undecided(tmp_path_factory: pytest.TempPathFactory):
+    """A server of a model of bytes that finds all of them about equally likely."""
+    folder = tmp_path_factory.mktemp("bytes")
+    (folder / "text.txt").write_text("😀é東京\u2028 " * 40)
+    texts = {"train": str(folder / "text.txt"), "valid": "none"}
+    settings = small_config(texts, folder / "run", tokenizer={"kind": "byte"}, training={"steps": 1})
+    with serving({"bytes": seriatim.train(settings)}) as served:
+        yield served
+
+
+def test_parts_of_characters_have_names_of_their_own(undecided: Served) -> None:
+    given = {"prompt": "é😀", "max_tokens": 30, "logprobs": 5, "seed": 1, "n": 2, "echo": True}
+    choices = undecided.post("/v1/completions", **given).raise_for_status().json()["choices"]
+    for choice in choices:
+        scores = choice["logprobs"]
+        assert {len(alternatives) for alternatives in scores["top_logprobs"]} == {5}
+        assert all("\N{REPLACEMENT CHARACTER}" not in name for top in scores["top_logprobs"] for name in top)
+        assert any(name.startswith("bytes:") for top in scores["top_logprobs"] for name in top)
+        tokens = [name for name in scores["tokens"] if name != "</s>"]
+        assert b"".join(map(raw, tokens)).decode("utf-8", "replace") == choice["text"]
+        assert tokens[:6] == ["bytes:\\xc3", "bytes:\\xa9", "bytes:\\xf0", "bytes:\\x9f", "bytes:\\x98", "bytes:\\x80"]
+        for name, value, top in zip(scores["tokens"], scores["token_logprobs"], scores["top_logprobs"], strict=True):
+            assert name not in top or top[name] == pytest.approx(value)
+    found: list[list[str]] = [[], []]
+    for line in undecided.post("/v1/completions", **given, stream=True).text.splitlines():
+        if line not in ("", "data: [DONE]"):
+            (choice,) = json.loads(line.removeprefix("data: "))["choices"]
+            found[choice["index"]] += choice["logprobs"]["tokens"]
+    assert found == [choice["logprobs"]["tokens"] for choice in choices]
+    (scored,) = undecided.post("/v1/score", input="é", top_logprobs=5).json()["data"]
+    assert [token["text"] for token in scored["tokens"]] == ["bytes:\\xc3", "bytes:\\xa9"]
+    assert all(len({other["text"] for other in token["top"]}) == 5 for token in scored["tokens"])
+    tokens = undecided.post("/v1/tokenize", input="é").json()["data"]
+    assert [token["text"] for token in tokens] == ["bytes:\\xc3", "bytes:\\xa9"]
+
+
+def test_no_json_has_a_line_end_of_unicode(undecided: Served) -> None:
+    text = "a\u2028b\u2029c\x85d"
+    given = {"prompt": text, "max_tokens": 1, "echo": True}
+    whole = undecided.post("/v1/completions", **given)
+    assert whole.json()["choices"][0]["text"].startswith(text)
+    stream = undecided.post("/v1/completions", **given, stream=True)
+    lines = [line for line in stream.text.splitlines() if line]
+    assert all(line.startswith("data: ") for line in lines)
+    pieces = [json.loads(line.removeprefix("data: "))["choices"][0]["text"] for line in lines[:-1]]
+    assert "".join(pieces).startswith(text)
+    others = [undecided.post("/v1/score", input=text), undecided.post("/v1/tokenize", input=text)]
+    others.append(undecided.post("/v1/completions", model=text, prompt="a"))
+    for answer in (whole, *others):
+        assert len(answer.text.splitlines()) == 1

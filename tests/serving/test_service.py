@@ -123,6 +123,10 @@ def test_a_context_that_is_too_short_is_said_before(texts, tmp_path) -> None:
         assert served.http.get("/v1/models").json()["data"][0]["context"] == 40
         status, message = served.error("/v1/completions", prompt="the cat", max_tokens=60)
         assert (status, message[:50]) == (400, "max_tokens: the prompt and max_tokens need 67 toke")
+        for path, field in (("completions", "prompt"), ("score", "input")):
+            status, message = served.error(f"/v1/{path}", **{field: ["a", "the cat " * 10]})
+            assert (status, message[:9]) == (400, f"{field}.1: "[:9])
+            assert "the model reads 40" in message
         endless = {"logit_bias": {"0": -100}}
         assert served.post("/v1/completions", prompt="the cat", max_tokens=33, **endless).status_code == 200
         for _ in range(2):

@@ -5,7 +5,7 @@ import functools
 from typing import TYPE_CHECKING
 
 from ..core.errors import InputError, printable
-from ..storage.atomic_files import to_json
+from ..storage.atomic_files import json_line, to_json
 from .minimal_pairs_console import evaluate_pairs
 from .shared_options import (
     COLUMNS_HELP,
@@ -140,7 +140,7 @@ def predict(options: argparse.Namespace) -> None:
         sources = find_sources(options.data, file_format=options.format or "auto", split="test", suffixes=suffixes)
         batches = chunks(run.task.items_for(run.vocabulary, sources, options.format), run.task.answer_batch_size)
     for answer in run.predict_batches(batches, details=options.json, **settings):
-        write_out([to_json(answer, ensure_ascii=False) if options.json else answer["text"], "\n"])
+        write_out([json_line(answer) if options.json else answer["text"], "\n"])
 
 
 def _answer_settings(options: argparse.Namespace, run: "Run") -> dict[str, object]:

@@ -2,11 +2,11 @@
 
 import argparse
 import functools
-import json
 from collections import deque
 from collections.abc import Iterable, Iterator
 
 from ..core.errors import InputError
+from ..storage.atomic_files import json_line
 from .shared_options import (
     GENERATION,
     SAMPLING,
@@ -131,7 +131,7 @@ def _print_texts(
     for number, (prompt, text) in enumerate(texts):
         if as_json:
             fields = {"seed": seed + number, "prompt": prompt, "text": text}
-            write_out([json.dumps(fields, ensure_ascii=False), "\n"])
+            write_out([json_line(fields), "\n"])
         else:
             of_all = "" if count is None else f" of {count}"
             title = f"--- {kind} {number + 1}{of_all}, seed {seed + number} ---"

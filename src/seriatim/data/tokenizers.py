@@ -172,10 +172,10 @@ class Tokenizer(ABC):
         return "".join(decoder.feed(int(token)) for token in tokens) + decoder.finish()
 
     def describe(self, token: int) -> str:
-        """Return a readable name of a token."""
+        """Return a readable name of a token; see `name_of_bytes` for a part of a character."""
         if token == END:
             return END_TEXT
-        return UNKNOWN_TEXT if token == self.unknown_id else self.token_bytes(token).decode("utf-8", "replace")
+        return UNKNOWN_TEXT if token == self.unknown_id else name_of_bytes(self.token_bytes(token))
 
     def to_json(self) -> str:
         """Return the content of `tokenizer.json`; raise InputError if the vocabulary is too large for a file."""
@@ -193,6 +193,14 @@ class Tokenizer(ABC):
             problem = f"{self.vocabulary_size:,} tokens take more than {MAX_FILE_BYTES:,} bytes"
             raise InputError(f"tokenizer.vocabulary_size: {problem}; set it, or raise tokenizer.min_count")
         return text
+
+
+def name_of_bytes(raw: bytes) -> str:
+    r"""Return a text; for bytes that are no text, such as parts of a character, a name such as ``bytes:\xf0``."""
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return "bytes:" + raw.replace(b"\\", b"\\\\").decode("ascii", "backslashreplace")
 
 
 class Decoder:

@@ -5,10 +5,9 @@ from collections.abc import Sequence
 from typing import cast
 
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from ..evaluation.intervals import Metrics
-from ..storage.atomic_files import json_value
 from .answer_engine import Question
 from .http_errors import HttpError
 from .json_bodies import BodyLimits, check_content_type, read_body, validate
@@ -16,7 +15,7 @@ from .request_fields import AnswerRequest
 from .scores import check_count
 from .server import until_disconnect
 from .service import ServedAnswerer, Service
-from .strict_json import parse_json
+from .strict_json import JsonResponse, parse_json
 from .text_jobs import failure
 
 
@@ -50,7 +49,7 @@ class Answers:
         question = Question(items, {name: getattr(fields, name) for name in sorted(given)}, sizes)
         answers = await self._answers(model, question, request)
         data = [{"object": "answer", "index": i, **answer} for i, answer in enumerate(answers)]
-        return JSONResponse(json_value({"object": "list", "model": model.name, "data": data}))
+        return JsonResponse({"object": "list", "model": model.name, "data": data})
 
     async def _sizes(self, model: ServedAnswerer, items: Sequence[object]) -> list[int]:
         """Return the numbers of tokens of the inputs; raise HttpError if they have too many together."""

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.responses import HTMLResponse, Response
 from starlette.types import ASGIApp
 
 from ..tasks import TASKS
@@ -28,6 +28,7 @@ from .request_metrics import RequestMetrics, add_process_metrics
 from .scores import Scores
 from .service import STOP_SECONDS, Service
 from .session_endpoints import STATE_TYPE, Sessions
+from .strict_json import JsonResponse
 
 OPEN_PATHS = frozenset({"/", "/health", "/pages/"})
 """What needs no key; the addresses of pages are secret."""
@@ -55,7 +56,7 @@ def make_application(
     document = openapi_document([each for each, _ in handlers], "Seriatim", __version__, key=rules.key is not None)
 
     async def show_document(request: Request) -> Response:
-        return JSONResponse(document)
+        return JsonResponse(document)
 
     described = Endpoint("GET", "/openapi.json", "Describe all endpoints.", {200: "application/json"})
     routes = make_routes([*handlers, (described, show_document), _playground()])

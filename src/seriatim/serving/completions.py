@@ -1,26 +1,27 @@
 """``/v1/completions``: generated texts, as the client of OpenAI asks for them."""
 
 import asyncio
-import json
 import time
 import uuid
 from collections.abc import Sequence
 from typing import cast
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from ..core.errors import InputError
 from ..decoding.continuous_batch import TextRequest
 from ..decoding.sampling_settings import Sampling
 from ..runs.generation_settings import choose_seed
+from ..storage.atomic_files import json_line
 from .event_stream import EventStream, LateResponse
 from .http_errors import HttpError
 from .json_bodies import BodyLimits, read_request
 from .live_text import LiveText, ScoredToken
 from .request_fields import CompletionRequest
 from .service import Service
+from .strict_json import JsonResponse
 from .text_jobs import TextJob
 
 DEFAULT_MAX_TOKENS = 16
@@ -55,7 +56,7 @@ class Completions:
                     await job.finished(receive)
                     await job.close()
                     choices = [answer.choice(i, text, has_ended=True) for i, text in enumerate(job.texts)]
-                    response = JSONResponse({**answer.envelope(choices), "usage": usage(job.texts)})
+                    response = JsonResponse({**answer.envelope(choices), "usage": usage(job.texts)})
                     await response(scope, receive, send)
 
         return LateResponse(run)
@@ -149,14 +150,14 @@ async def _stream(job: TextJob, answer: Completion, fields: CompletionRequest, r
                 job.raise_failure()
                 choice = answer.choice(i, text, has_ended=are_done[i])
                 if choice["text"] or choice["finish_reason"] or choice["logprobs"] not in (None, NO_SCORES):
-                    await stream.send(json.dumps(answer.envelope([choice]), ensure_ascii=False))
+                    await stream.send(json_line(answer.envelope([choice])))
                 if choice["finish_reason"]:
                     ended.add(i)
             if len(ended) < len(job.texts):
                 await _pause(job)
         if fields.stream_options is not None and fields.stream_options.include_usage:
             last = {**answer.envelope([]), "usage": usage(job.texts)}
-            await stream.send(json.dumps(last, ensure_ascii=False))
+            await stream.send(json_line(last))
         await stream.send("[DONE]")
 
 

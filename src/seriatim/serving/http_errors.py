@@ -1,6 +1,5 @@
 """Errors of the HTTP interface, in the form of OpenAI's: one line that says what is wrong and what to do."""
 
-import json
 import logging
 import re
 from collections.abc import Mapping
@@ -11,6 +10,7 @@ from starlette.responses import Response
 from starlette.types import ExceptionHandler
 
 from ..core.errors import InputError, shown
+from ..storage.atomic_files import json_line
 
 LOGGER = logging.getLogger("seriatim.serving")
 CLIENT_CLOSED = 499
@@ -62,7 +62,7 @@ def error_body(error: HttpError) -> bytes:
         "param": error.param,
         "code": error.code,
     }
-    return json.dumps({"error": fields}, ensure_ascii=False).encode(errors="backslashreplace")
+    return json_line({"error": fields}).encode(errors="backslashreplace")
 
 
 def error_response(error: HttpError) -> Response:

@@ -15,13 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.responses import HTMLResponse, Response
 
 from .http_errors import HttpError
 from .json_bodies import BodyLimits, read_request
 from .request_fields import InspectRequest
 from .server import until_disconnect
 from .service import INSPECT, Service, can_inspect
+from .strict_json import JsonResponse
 
 MAX_PAGES = 32
 MAX_SECONDS = 300.0
@@ -64,7 +65,7 @@ class InspectionPages:
         self._remove_old()
         name, seconds = secrets.token_urlsafe(24), self.service.limits.page_seconds
         self._pages[name] = _Page(html, time.monotonic() + seconds)
-        return JSONResponse({"object": "page", "url": f"/pages/{name}", "expires_in": int(seconds)})
+        return JsonResponse({"object": "page", "url": f"/pages/{name}", "expires_in": int(seconds)})
 
     async def show(self, request: Request) -> Response:
         """Return a page."""

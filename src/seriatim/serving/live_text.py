@@ -182,10 +182,13 @@ class LiveText:
             self._pieces.append(Piece(text, tokens))
 
     def _scored(self, token: int, score: TokenScore) -> ScoredToken:
-        alternatives: dict[str, float] = {}
-        for other, log_probability in score.alternatives:
-            alternatives.setdefault(self.tokenizer.describe(other), log_probability)  # parts of characters look alike
-        return ScoredToken(self.tokenizer.describe(token), self._decoded, score.log_probability, alternatives)
+        names: dict[str, int] = {}  # by which the answer tells tokens apart
+        for other in (*(other for other, _ in score.alternatives), token):
+            name = self.tokenizer.describe(other)
+            names.setdefault(name if names.get(name, other) == other else f"token_id:{other}", other)
+        named = {other: name for name, other in names.items()}
+        alternatives = {named[other]: value for other, value in score.alternatives}
+        return ScoredToken(named[token], self._decoded, score.log_probability, alternatives)
 
     # In the event loop
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from ..core.errors import nearest
 from .http_errors import HttpError
@@ -13,6 +13,7 @@ from .prometheus import CONTENT_TYPE
 from .request_fields import TokenizeRequest
 from .scores import spans
 from .service import Service
+from .strict_json import JsonResponse
 
 
 class Models:
@@ -24,7 +25,7 @@ class Models:
     async def list(self, request: Request) -> Response:
         """List the models."""
         data = [model.described() for model in self.service.models.values()]
-        return JSONResponse({"object": "list", "data": data})
+        return JsonResponse({"object": "list", "data": data})
 
     async def show(self, request: Request) -> Response:
         """Describe a model."""
@@ -33,7 +34,7 @@ class Models:
         if model is None:
             hint = nearest(name, list(self.service.models))
             raise HttpError(404, f"model: {name!r} is not served; {hint}", param="model", code="model_not_found")
-        return JSONResponse(model.described())
+        return JsonResponse(model.described())
 
     async def tokenize(self, request: Request) -> Response:
         """Divide a text into tokens, with their ids and the characters that they cover."""
@@ -46,7 +47,7 @@ class Models:
             if len(ids) > most:
                 problem = f"must have at most {most:,} tokens, got {len(ids):,}; shorten it"
                 raise HttpError(400, f"input: {problem}", param="input")
-            return JSONResponse({"object": "list", "model": model.name, "data": spans(tokenizer, fields.input, ids)})
+            return JsonResponse({"object": "list", "model": model.name, "data": spans(tokenizer, fields.input, ids)})
 
         return await asyncio.to_thread(respond)
 
@@ -54,7 +55,7 @@ class Models:
         """Return 200 if all models answer, else 503."""
         states = {name: "ok" if model.engine.is_alive else "dead" for name, model in self.service.models.items()}
         is_ok = set(states.values()) <= {"ok"}
-        return JSONResponse({"status": "ok" if is_ok else "dead", "models": states}, 200 if is_ok else 503)
+        return JsonResponse({"status": "ok" if is_ok else "dead", "models": states}, 200 if is_ok else 503)
 
     async def metrics(self, request: Request) -> Response:
         """Return the metrics as text for Prometheus."""

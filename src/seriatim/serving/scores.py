@@ -6,19 +6,19 @@ from collections.abc import Sequence
 
 import numpy as np
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from ..data.tokenizers import END, Spelling, Tokenizer
+from ..data.tokenizers import END, Spelling, Tokenizer, name_of_bytes
 from ..decoding.continuous_batch import TextRequest
 from ..decoding.next_token_scores import TokenScore
-from ..storage.atomic_files import json_value
 from .completions import usage
 from .event_stream import LateResponse
 from .http_errors import HttpError
 from .json_bodies import BodyLimits, read_request
 from .request_fields import ScoreRequest
 from .service import Service
+from .strict_json import JsonResponse
 from .text_jobs import TextJob
 
 
@@ -59,7 +59,7 @@ class Scores:
                         for i, (text, live) in enumerate(zip(inputs, job.texts, strict=True))
                     ]
                     answer = {"object": "list", "model": model.name, "data": data, "usage": usage(job.texts)}
-                    return JSONResponse(json_value(answer))
+                    return JsonResponse(answer)
 
                 response = await asyncio.to_thread(build)
                 await response(scope, receive, send)
@@ -128,7 +128,7 @@ def spans(tokenizer: Tokenizer, text: str, ids: Sequence[int]) -> list[dict[str,
     ends += [len(raw)] * (len(ids) - len(inner))
     found, start = list[dict[str, object]](), 0
     for token, end in zip(ids, ends, strict=True):
-        piece = raw[start:end].tobytes().decode("utf-8", "replace") if end > start else tokenizer.describe(int(token))
+        piece = name_of_bytes(raw[start:end].tobytes()) if end > start else tokenizer.describe(int(token))
         first = int(before[start]) - (1 if start < end and raw[start] & 0xC0 == 0x80 else 0)  # within a character
         found.append({"id": int(token), "text": piece, "start": first, "end": int(before[end])})
         start = end

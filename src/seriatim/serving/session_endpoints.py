@@ -4,7 +4,7 @@ import asyncio
 
 from pydantic import TypeAdapter, ValidationError
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from .endpoints import read_query
 from .http_errors import HttpError
@@ -12,6 +12,7 @@ from .json_bodies import BodyLimits, check_content_type, read_body
 from .request_fields import SessionName
 from .service import ServedWriter, Service
 from .session_store import load_session, save_session
+from .strict_json import JsonResponse
 
 STATE_TYPE = "application/octet-stream"
 SESSION_NAME: TypeAdapter[str] = TypeAdapter(SessionName)
@@ -27,17 +28,17 @@ class Sessions:
         """List the sessions of a model, those used last first."""
         model = self._model(request)
         data = [session.described() for session in model.sessions.all()]
-        return JSONResponse({"object": "list", "model": model.name, "data": data})
+        return JsonResponse({"object": "list", "model": model.name, "data": data})
 
     async def show(self, request: Request) -> Response:
         """Describe a session."""
-        return JSONResponse(self._model(request).sessions.find(_name(request)).described())
+        return JsonResponse(self._model(request).sessions.find(_name(request)).described())
 
     async def delete(self, request: Request) -> Response:
         """Remove a session."""
         name = _name(request)
         self._model(request).sessions.remove(name)
-        return JSONResponse({"id": name, "object": "session", "deleted": True})
+        return JsonResponse({"id": name, "object": "session", "deleted": True})
 
     async def download(self, request: Request) -> Response:
         """Return the state of a session, as the file that `Stream.load` reads."""
@@ -63,7 +64,7 @@ class Sessions:
             await asyncio.wrap_future(model.engine.call(lambda: load_session(model.run, session, data)))
         finally:
             model.sessions.close(session)
-        return JSONResponse(session.described(), 201 if is_new else 200)
+        return JsonResponse(session.described(), 201 if is_new else 200)
 
     def _model(self, request: Request) -> ServedWriter:
         return self.service.writer(read_query(request, "model").get("model"), "/v1/completions")

@@ -1,4 +1,7 @@
-"""JSON from strangers: one meaning or an error, in time and memory proportional to the length of the text."""
+"""JSON from strangers: one meaning or an error, in time and memory proportional to the length of the text.
+
+And JSON for them, on one line.
+"""
 
 import json
 import math
@@ -7,7 +10,10 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import accumulate
 
+from starlette.responses import Response
+
 from ..core.errors import shown
+from ..storage.atomic_files import json_line
 from ..storage.safe_files import is_text
 from .http_errors import HttpError
 
@@ -19,6 +25,16 @@ STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 """A string in JSON, or the rest of the text after a quotation mark without an end, so that a scan is linear."""
 NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
 STEPS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
+
+
+class JsonResponse(Response):
+    """A response of JSON."""
+
+    media_type = "application/json"
+
+    def render(self, content: object) -> bytes:
+        """Return the body."""
+        return json_line(content).encode()
 
 
 def parse_json(data: bytes) -> dict[str, object]:

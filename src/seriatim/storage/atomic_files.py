@@ -4,6 +4,7 @@ import errno
 import json
 import math
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+LINE_ENDS = re.compile("[\x85\u2028\u2029]")  # those that JSON may hold as they are
 PARTIAL = ".partial"  # the suffix of files that are not complete
 
 
@@ -64,9 +66,15 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def to_json(value: object, *, indent: int | None = None, ensure_ascii: bool = True) -> str:
+def json_line(value: object) -> str:
+    """Return JSON on one line, also for readers that end lines as `str.splitlines` does; see `to_json`."""
+    text = json.dumps(json_value(value), ensure_ascii=False, allow_nan=False)
+    return LINE_ENDS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def to_json(value: object, *, indent: int | None = None) -> str:
     """Return JSON in which infinity and NaN, which JSON does not have, are null."""
-    return json.dumps(json_value(value), indent=indent, ensure_ascii=ensure_ascii, allow_nan=False)
+    return json.dumps(json_value(value), indent=indent, allow_nan=False)
 
 
 def json_value(value: object) -> object:
