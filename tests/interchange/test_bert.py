@@ -281,3 +281,70 @@ def test_an_onnx_model_reads_the_ids_of_the_library(made, tmp_path) -> None:
     (logits,) = session.run(None, {"tokens": read.numpy(), "lengths": lengths.numpy()})
     valid = torch.arange(ids.shape[1]) < lengths.unsqueeze(1)
     torch.testing.assert_close(torch.from_numpy(logits)[valid], model(**batch).logits[valid], rtol=0, atol=1e-5)
+
+
+WORDS = ["the cat sat on the mat .", "she", "héllo wörld, and the dogs barked", "  spaced   out ", "", "!"]
+
+
+def pseudo_bits(model: torch.nn.Module, ids: list[int], masked: list[int], there) -> tuple[float, float, int]:
+    """Return bits, entropy and rank of the first of some masked tokens of a text, as the library computes them."""
+    whole = torch.tensor([[there.cls_token_id, *ids, there.sep_token_id]])
+    whole[0, [place + 1 for place in masked]] = there.mask_token_id
+    nats = torch.log_softmax(model(whole).logits[0, masked[0] + 1].double(), 0)
+    of_target = nats[ids[masked[0]]]
+    ln2 = torch.log(torch.tensor(2.0, dtype=torch.float64))
+    return (-of_target / ln2).item(), (-(nats.exp() * nats).sum() / ln2).item(), int((nats > of_target).sum()) + 1
+
+
+@pytest.mark.parametrize("name", GAPPED)
+@torch.no_grad()
+def test_surprisals_are_those_of_the_library(made, name: str) -> None:
+    """The tokens of a word from left to right, with those that follow in it masked, too; of --by token, one alone."""
+    folder, model, run = made(name)
+    there = transformers.AutoTokenizer.from_pretrained(folder)
+    by_word, by_token = (list(run.surprisal(WORDS, by=by)) for by in ("word", "token"))
+    for line, words, tokens in zip(WORDS, by_word, by_token, strict=True):
+        pieces = [there.encode(word, add_special_tokens=False) for word in line.split()]
+        ids, first = [token for word in pieces for token in word], 0
+        assert there.encode(line, add_special_tokens=False) == ids
+        assert [word.text for word in words] == line.split()
+        assert len(tokens) == len(ids)
+        for place, token in enumerate(tokens):
+            bits, entropy, rank = pseudo_bits(model, ids, [place], there)
+            assert (token.bits, token.entropy, token.rank) == pytest.approx((bits, entropy, rank), abs=1e-4)
+        for word, parts in zip(words, pieces, strict=True):
+            places = range(first, first + len(parts))
+            found = [pseudo_bits(model, ids, list(places[i:]), there) for i in range(len(parts))]
+            assert word.bits == pytest.approx(sum(bits for bits, _, _ in found), abs=1e-4)
+            assert (word.entropy, word.rank) == pytest.approx(found[0][1:], abs=1e-4)
+            assert word.tokens == len(parts)
+            first += len(parts)
+
+
+def test_surprisals_of_tokens_sum_to_the_exact_evaluation(made, tmp_path) -> None:
+    run = made("bert-cased")[2]
+    lines = [line for line in WORDS if line.strip()]
+    (tmp_path / "text.txt").write_text("".join(f"{line}\n" for line in lines))
+    metrics = run.evaluate(str(tmp_path / "text.txt"), exact=True)
+    bits = sum(token.bits for line in run.surprisal(lines, by="token") for token in line)
+    assert metrics["loss"] * metrics["tokens"] == pytest.approx(bits * torch.log(torch.tensor(2.0)).item(), rel=1e-4)
+
+
+def test_the_table_of_surprisals_names_them(made, tmp_path, capsys) -> None:
+    bert, gpt, text = str(made("bert")[2].path), str(made("gpt2")[2].path), tmp_path / "text.txt"
+    text.write_text("the cat sat\nshe likes it\n")
+    assert main(["surprisal", bert, gpt, str(text)]) == 0
+    heading, *rows = capsys.readouterr().out.splitlines()
+    assert [column.rpartition(".")[2] for column in heading.split(",")[3:]] == [
+        *("pseudo_bits", "entropy", "rank", "tokens", "unknown"),
+        *("bits", "entropy", "rank", "tokens", "unknown"),
+    ]
+    assert len(rows) == 6
+    text.write_text("the cat sat\n" + "the " * 39 + "\n")
+    assert main(["surprisal", bert, str(text)]) == 2
+    printed = capsys.readouterr()
+    assert f"{text}:2: 41 tokens" in printed.err
+    assert printed.out == ""
+    text.write_text("the cat sat\n")
+    assert main(["surprisal", bert, str(text), "--context", "text"]) == 2
+    assert "separate lines" in capsys.readouterr().err

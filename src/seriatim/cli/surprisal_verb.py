@@ -15,7 +15,8 @@ EPILOG = """\
 Each line of the text is a text of its own. The columns of a run are bits (the surprisal), entropy (in bits, before the
 unit), rank (1 if no token was more likely than its first one), tokens, and unknown (how many of these are the unknown
 token). A unit that the model finds impossible has inf bits; entropy and rank are empty where every token is impossible.
-seriatim docs surprisal says how the bits of a word are computed."""
+A masked language model has pseudo_bits instead of bits: given the text on both sides of a unit, its tokens from left to
+right with those that follow in it masked (of words: PLL-word-l2r). seriatim docs surprisal explains both."""
 
 
 def add_surprisal(verbs: Verbs) -> None:

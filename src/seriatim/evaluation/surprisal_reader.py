@@ -100,13 +100,8 @@ class SurprisalReader:
     def _measure(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Return the fields of `Surprisals` for logits ``(batch, time, vocabulary)``: ``(4, batch, time)``."""
         nats = token_log_probabilities(self.model, logits)
-        of_target = nats.gather(2, targets.unsqueeze(2))
         probabilities = nats.exp()
-        entropy = torch.special.entr(probabilities).sum(2)
-        ranks = (nats > of_target).sum(2) + 1
-        boundary = self._boundary(nats, probabilities)
-        bits, entropy, boundary = (part / math.log(2) for part in (-of_target.squeeze(2), entropy, boundary))
-        columns = torch.stack([bits, entropy, ranks.double(), boundary])
+        columns = torch.stack([*measures_of(nats, targets), self._boundary(nats, probabilities) / math.log(2)])
         columns[1:3].masked_fill_(probabilities.sum(2) == 0, math.nan)
         return columns
 
@@ -119,3 +114,11 @@ class SurprisalReader:
             exact = nats.masked_fill(~self.begins_word, -math.inf).logsumexp(2)
             logarithms = torch.where(logarithms < SMALLEST, exact, logarithms)
         return logarithms
+
+
+def measures_of(nats: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return bits, entropy and rank of targets ``(...)``, given log P of every token in nats ``(..., vocabulary)``."""
+    of_target = nats.gather(-1, targets.unsqueeze(-1))
+    entropy = torch.special.entr(nats.exp()).sum(-1)
+    ranks = (nats > of_target).sum(-1) + 1
+    return of_target.squeeze(-1).neg() / math.log(2), entropy / math.log(2), ranks.double()

@@ -20,7 +20,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from ..core.errors import InputError, shown
-from ..data.tokenizers import Tokenizer
+from ..data.tokenizers import Tokenizer, name_of_bytes
 from .surprisal_reader import Surprisals
 
 By = Literal["word", "token", "character"]
@@ -57,6 +57,15 @@ def _begins_with_space(tokenizer: Tokenizer, token: int) -> bool:
     return token != tokenizer.unknown_id and text[:1].isspace()
 
 
+class Span(NamedTuple):
+    """A word, token or character: its text, its tokens from ``first`` up to ``last``, of which ``lead`` begins it."""
+
+    text: str
+    first: int
+    lead: int
+    last: int
+
+
 class Line(NamedTuple):
     """A line of text, its tokens and their surprisals."""
 
@@ -66,44 +75,12 @@ class Line(NamedTuple):
     is_first: bool  # whether nothing comes before it
 
     def units(self, by: By, tokenizer: Tokenizer) -> Iterator[UnitSurprisal]:
-        """Yield the words, tokens or characters in order.
+        """Yield the words, tokens or characters in order; see `spans_of` for errors."""
+        for span in spans_of(self.text, self.ids, by, tokenizer):
+            yield self._unit(span, tokenizer.unknown_id, is_word=by == "word")
 
-        Tokens that are white space between words belong to the word after them; those after the last word belong to
-        none.
-
-        Raises:
-            InputError: a token is a part of two words, or of two characters.
-        """
-        read = tokenizer.prepare(self.text)
-        ends = tokenizer.token_ends(read, self.ids)
-        if by == "token":
-            raw, starts = read.encode(), [0, *ends[:-1].tolist()]
-            for i, (start, end) in enumerate(zip(starts, ends.tolist(), strict=False)):
-                name = raw[start:end].decode("utf-8", "replace")
-                name = (name.strip() or name) if tokenizer.ends_lines else name
-                yield self._unit(name, i, i, i + 1, tokenizer.unknown_id)
-            return
-        pattern = WORD if by == "word" else CHARACTER
-        spans = _byte_spans(read, pattern)
-        names = pattern.findall(self.text)
-        names = names if len(names) == len(spans) else pattern.findall(read)
-        last = 0
-        for number, (name, (start, end)) in enumerate(zip(names, spans, strict=True)):
-            first, last = last, int(np.searchsorted(ends, end)) + 1
-            lead = int(np.searchsorted(ends, start, side="right"))
-            if max(first, lead) >= len(self.ids):
-                raise InputError(f"--by {by}: the tokenizer leaves out {shown(name)} at the end of {shown(self.text)}")
-            if number + 1 < len(spans) and ends[last - 1] > spans[number + 1][0]:
-                token = tokenizer.describe(int(self.ids[last - 1]))
-                raise InputError(
-                    f"--by {by}: the token {shown(token)} is a part of two {by}s of {shown(self.text)}; use --by token"
-                )
-            yield self._unit(name, first, lead, last, tokenizer.unknown_id, is_word=by == "word")
-
-    def _unit(
-        self, name: str, first: int, lead: int, last: int, unknown: int | None, *, is_word: bool = False
-    ) -> UnitSurprisal:
-        """Return the unit of the tokens from ``first`` up to ``last``, of which ``lead`` begins its text."""
+    def _unit(self, span: Span, unknown: int | None, *, is_word: bool) -> UnitSurprisal:
+        name, first, lead, last = span
         bits, entropy, rank, boundary = self.scores
         parts = [float(bits[first:last].sum())]
         if is_word:
@@ -114,6 +91,41 @@ class Line(NamedTuple):
         known = not np.isnan(entropy[lead])
         uncertainty, place = float(entropy[lead]) if known else None, int(rank[lead]) if known else None
         return UnitSurprisal(name, total, uncertainty, place, last - first, count)
+
+
+def spans_of(text: str, ids: np.ndarray, by: By, tokenizer: Tokenizer) -> Iterator[Span]:
+    """Yield the words, tokens or characters of a line of text with token ids ``(tokens,)``, in order.
+
+    Tokens that are white space between words belong to the word after them; those after the last word belong to none.
+
+    Raises:
+        InputError: a token is a part of two words, or of two characters.
+    """
+    read = tokenizer.prepare(text)
+    ends = tokenizer.token_ends(read, ids)
+    if by == "token":
+        raw, starts = read.encode(), [0, *ends[:-1].tolist()]
+        for i, (start, end) in enumerate(zip(starts, ends.tolist(), strict=False)):
+            name = name_of_bytes(raw[start:end])
+            name = (name.strip() or name) if tokenizer.ends_lines else name
+            yield Span(name, i, i, i + 1)
+        return
+    pattern = WORD if by == "word" else CHARACTER
+    spans = _byte_spans(read, pattern)
+    names = pattern.findall(text)
+    names = names if len(names) == len(spans) else pattern.findall(read)
+    last = 0
+    for number, (name, (start, end)) in enumerate(zip(names, spans, strict=True)):
+        first, last = last, int(np.searchsorted(ends, end)) + 1
+        lead = int(np.searchsorted(ends, start, side="right"))
+        if max(first, lead) >= len(ids):
+            raise InputError(f"--by {by}: the tokenizer leaves out {shown(name)} at the end of {shown(text)}")
+        if number + 1 < len(spans) and ends[last - 1] > spans[number + 1][0]:
+            token = tokenizer.describe(int(ids[last - 1]))
+            raise InputError(
+                f"--by {by}: the token {shown(token)} is a part of two {by}s of {shown(text)}; use --by token"
+            )
+        yield Span(name, first, lead, last)
 
 
 def _byte_spans(text: str, pattern: re.Pattern[str]) -> list[tuple[int, int]]:

@@ -259,13 +259,18 @@ class Run:
             carry_context: read the lines as one text, with a line end between them; by default each is its own text.
 
         Raises:
-            InputError: a line is not a text or contains a line end; the run is not a language model, or was trained on
-                separate lines and the context is to be carried; or a token is a part of two words or characters.
+            InputError: a line is not a text or contains a line end; the run is not a language model, or reads separate
+                lines and the context is to be carried; or a token is a part of two words or characters.
+
+        A masked language model gives pseudo-surprisals; see `seriatim.evaluation.pseudo_likelihood`.
         """
-        self.needs("lm")
-        if carry_context and self.config.data.unit == "line":
+        self.needs("lm", "mlm")
+        unit = self.config.data.unit
+        if carry_context and unit == "line":
             raise InputError(f"{self.path}: was trained on separate lines; score each line alone")
-        return line_surprisals(self.answering, self.tokenizer, lines, by=by, carry_context=carry_context)
+        if carry_context and self.config.task == "mlm":
+            raise InputError(f"{self.path}: is a masked language model, which keeps no context; score each line alone")
+        return line_surprisals(self.answering, self.tokenizer, lines, by=by, carry_context=carry_context, unit=unit)
 
     def check_lengths(self, texts: Iterable[tuple[str, str]], *, more: int = 0) -> None:
         """Raise InputError for the first of some texts that is too long for a model with learned positions.
@@ -354,12 +359,13 @@ class Run:
         owner, before = identity(self.config, self.vocabulary), self._unrounded
         return Stream(self.answering, self.tokenizer, stop=self.stop, identity=owner, unrounded=before)
 
-    def needs(self, task: str) -> None:
-        """Raise InputError if the run was trained for another task."""
-        if self.config.task != task:
+    def needs(self, *tasks: str) -> None:
+        """Raise InputError if the run was trained for another task than these."""
+        if self.config.task not in tasks:
+            use = "surprisal or predict" if self.config.task == "mlm" else "predict"
             raise InputError(
-                f"{self.path}: trained to {self.config.task}, which writes no text of its own; use predict, or a run "
-                f"trained with: seriatim train {task}"
+                f"{self.path}: trained to {self.config.task}, which writes no text of its own; use {use}, or a run "
+                f"trained with: seriatim train {tasks[0]}"
             )
 
 

@@ -9,7 +9,7 @@ from ..evaluation.word_surprisal import By
 from .run import Run
 
 COLUMNS = ("bits", "entropy", "rank", "tokens", "unknown")
-"""The columns of each run."""
+"""The columns of each run; the first one of a masked language model is ``pseudo_bits``."""
 
 
 def surprisal_table(
@@ -28,7 +28,11 @@ def surprisal_table(
     if len({os.path.abspath(run.path) for run in runs}) < len(runs):
         raise InputError(f"{runs[-1].path}: a run is given twice; give it once")
     names = run_names(runs)
-    yield ["line", "index", by, *(f"{name}{column}" for name in names for column in COLUMNS)]
+    headings = [f"{name}{column}" for name in names for column in COLUMNS]
+    for i, run in enumerate(runs):
+        if run.config.task == "mlm":
+            headings[i * len(COLUMNS)] = f"{names[i]}pseudo_bits"
+    yield ["line", "index", by, *headings]
     parts = itertools.tee(lines, len(runs))
     each = [run.surprisal(part, by=by, carry_context=carry_context) for run, part in zip(runs, parts, strict=True)]
     for number, rows in enumerate(zip(*each, strict=True), start=1):

@@ -65,8 +65,12 @@ def find_gaps(line: str, tokenizer: Tokenizer, mask: int, unit: str) -> Gaps:
     ids = [tokenizer.encode(pieces[0])]
     for piece in pieces[1:]:
         ids += [np.array([mask]), tokenizer.encode(piece)]
-    end = np.array([END]) if unit == "line" and not tokenizer.frames else tokenizer.encode("\n")
-    return Gaps(pieces, spaced, np.concatenate([*ids, end]).astype(np.int64))
+    return Gaps(pieces, spaced, np.concatenate([*ids, line_end(tokenizer, unit)]).astype(np.int64))
+
+
+def line_end(tokenizer: Tokenizer, unit: str) -> np.ndarray:
+    """Return the tokens that end a line that a masked language model reads ``(tokens,)``."""
+    return np.array([END]) if unit == "line" and not tokenizer.frames else tokenizer.encode("\n")
 
 
 def gap_includes_space(tokenizer: Tokenizer) -> bool:
