@@ -27,7 +27,7 @@ class Pair(NamedTuple):
     bad: str
     phenomenon: str
     paradigm: str
-    place: str
+    place: str = ""
 
 
 class PairScores(NamedTuple):
