@@ -151,6 +151,19 @@ def test_what_the_output_is_written_to_is_not_read(descriptor: int, tmp_path: Pa
         os.close(before)
 
 
+def test_what_is_no_file_of_a_folder_is_told(folder: Path) -> None:
+    """A pipe would be waited for, and what a link led to is missing."""
+    os.mkfifo(folder / "pipe.txt")
+    (folder / "link.txt").symlink_to("nowhere")
+    (folder / "zero.txt").symlink_to("/dev/zero")
+    with pytest.warns(UserWarning, match=r"files were not read \(.*no regular file") as caught:
+        names = {Path(source.name).name for source in find_sources(str(folder))}
+    assert names
+    assert not names & {"pipe.txt", "link.txt", "zero.txt"}
+    assert "link.txt" in paths.skipped_files(str(folder), (".txt",))
+    assert len(caught) == 1
+
+
 @pytest.mark.parametrize("device", ["/dev/zero", "/dev/urandom", "/dev/full"])
 def test_a_device_without_an_end_is_refused(device: str) -> None:
     with pytest.raises(InputError, match="a device without an end"):

@@ -12,6 +12,7 @@ import pytest
 
 import seriatim
 from seriatim.cli.main import main
+from seriatim.core.errors import InputError
 
 from ..conftest import sentences
 from ..exhaustive import parameters
@@ -209,6 +210,18 @@ def test_texts_of_json(name: str, trained, alone, tmp_path: Path, capsys, monkey
         assert "<stdin>:2: a line end" in capsys.readouterr().err
     else:
         assert len(answers_of([str(run.path), "--format", "jsonl"], capsys)) == 2
+
+
+@pytest.mark.parametrize(
+    "name", parameters(TASKS, everyday=("classify", "tag", "seq2seq", "seq2seq at once learned", "mlm", "mlm pieces"))
+)
+def test_a_word_of_any_characters_has_an_answer(name: str, trained) -> None:
+    """Also of characters that no file of text holds, in a program and over HTTP."""
+    words = ["\0", "\0\0", "\x01", "\x1b[31m", "\x7f", "\x9b", "\u202e", "\uffff", "\U0010ffff", "\u0301" * 20]
+    lines = [text for word in words for text in (word, f"the {word} sea")]
+    assert len(list(trained(name).predict(lines))) == len(lines)
+    with pytest.raises(InputError, match=r"item 1: .* is not UTF-8 text"):
+        list(trained(name).predict(["the sea", "half \ud800"]))
 
 
 @pytest.mark.parametrize("name", TASKS)

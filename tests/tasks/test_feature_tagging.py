@@ -33,7 +33,7 @@ def test_it_learns_and_opens_with_the_same_figures(run: seriatim.Run, folder: Pa
 
 
 def test_a_batch_gives_the_answers_of_its_sentences(run: seriatim.Run) -> None:
-    lines = ["anna sees Paris", "", "unseen-word 12", "a " * 30]
+    lines = ["anna sees Paris", "", "unseen-word 12", "a " * 30, "\0", "anna \0\0\0 \x01", "\uffff" * 5]
     answers = list(run.predict(lines, details=True))
     for line, answer in zip(lines, answers, strict=True):
         (alone,) = run.predict([line], details=True)

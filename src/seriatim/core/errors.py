@@ -1,6 +1,7 @@
 """Errors, and how messages show the values of users."""
 
 import difflib
+import errno
 import os
 import re
 from collections.abc import Iterable
@@ -59,11 +60,11 @@ def known_reason(error: Exception) -> str | None:
     """Return one line for an error in the input, the training, the files or the memory; None for other errors."""
     if isinstance(error, InputError | TrainingError):
         return str(error)
-    if isinstance(error, OSError):
+    if isinstance(error, OSError) and error.errno != errno.ENOMEM:
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror or error}; check space and permissions"
     exhausted = isinstance(error, RuntimeError) and "alloc" in first_line(error)  # PyTorch has no class for it
-    if isinstance(error, MemoryError) or exhausted:
+    if isinstance(error, MemoryError | OSError) or exhausted:
         return "out of memory; lower training.batch_size, training.sequence_length or the sizes"
     return None
 

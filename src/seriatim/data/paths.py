@@ -36,7 +36,7 @@ class FolderFiles(NamedTuple):
     """The sorted files of a folder and its subfolders: those to read, and what is not read."""
 
     readable: list[Path]
-    skipped: list[Path]  # hidden files, and those whose names have other endings
+    skipped: list[Path]  # hidden files, pipes, links that lead nowhere, and files whose names have other endings
     written: list[Path]  # folders that Seriatim wrote, whose files are not listed
 
 
@@ -62,9 +62,9 @@ def list_folder(folder: Path, suffixes: Sequence[str]) -> FolderFiles:
         folders[:] = [name for name in folders if not name.startswith(".")]
         for path in (Path(place, name) for name in files):
             matches = plain_name(path.name).endswith(tuple(suffixes))
-            if path.name.startswith("."):
+            if path.name.startswith(".") or not path.is_file():
                 skipped.extend([path] if matches else [])
-            elif path.is_file():
+            else:
                 (readable if matches else skipped).append(path)
     return FolderFiles(sorted(readable), sorted(skipped), sorted(written))
 
@@ -179,9 +179,9 @@ def _paths_of_folder(spec: str, suffixes: Sequence[str]) -> list[Path]:
         names = ", ".join(str(path.relative_to(spec)) for path in skipped[:SHOWN_FILES])
         more = f" and {len(skipped) - SHOWN_FILES:,} more" if len(skipped) > SHOWN_FILES else ""
         files = "1 file was" if len(skipped) == 1 else f"{len(skipped):,} files were"
+        reason = f"hidden, no regular file, or not named {' '.join(suffixes)}"
         warnings.warn(
-            f"{spec}: {files} not read (hidden, or not named {' '.join(suffixes)}): {printable(names)}{more}; "
-            "use a glob to name files of any kind",
+            f"{spec}: {files} not read ({reason}): {printable(names)}{more}; use a glob to name files of any kind",
             stacklevel=2,
         )
     return readable
