@@ -187,7 +187,9 @@ def test_impossible_words_have_infinite_bits(tmp_path: Path, capsys: pytest.Capt
 
 def test_nothing_is_said_of_a_place_where_every_token_is_impossible() -> None:
     model, tokenizer = Bigrams(4), Tokens()
+    model.gives_log_probabilities = True
     with torch.no_grad():
+        model.logits.copy_(model.logits.log_softmax(1))
         model.logits[1] = -math.inf  # nothing follows "a"
     by_word = words(model, "a a", tokenizer)
     assert [(word.bits, word.entropy is None, word.rank is None) for word in by_word] == [
@@ -199,6 +201,22 @@ def test_nothing_is_said_of_a_place_where_every_token_is_impossible() -> None:
     first, second = Line("aa", ids, scores, is_first=True).units("token", tokenizer)
     assert first.bits < math.inf == second.bits
     assert (second.entropy, second.rank) == (None, None)
+
+
+def test_probabilities_of_a_table_are_those_that_it_holds(tmp_path: Path) -> None:
+    """Those of an ARPA file need not sum to 1; surprisal, score and evaluation agree all the same."""
+    (tmp_path / "a.arpa").write_text(
+        "\\data\\\nngram 1=4\nngram 2=2\n\n\\1-grams:\n-99 <s> -0.3\n-0.6 </s>\n-0.6 ja -0.2\n-0.6 <unk>\n\n"
+        "\\2-grams:\n-0.3 <s> ja\n-0.4 ja </s>\n\n\\end\\\n"
+    )
+    assert main(["import", str(tmp_path / "a.arpa"), "--out", str(tmp_path / "run")]) == 0
+    run = seriatim.load(tmp_path / "run")
+    (units,), (score,) = run.surprisal(["ja ja"]), run.score(["ja ja"])
+    assert [unit.bits for unit in units] == pytest.approx([0.3 * math.log2(10), 0.8 * math.log2(10)])
+    assert score.log_probability == pytest.approx(-1.5 * math.log(10))
+    assert run.stream().feed("ja ja").log_probability == pytest.approx(-1.1 * math.log(10))
+    (tmp_path / "text.txt").write_text("ja ja\n")
+    assert run.evaluate(tmp_path / "text.txt")["loss"] == pytest.approx(0.5 * math.log(10))
 
 
 def test_a_word_of_a_word_vocabulary_ends_also_where_nothing_follows(tmp_path: Path) -> None:

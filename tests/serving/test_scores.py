@@ -4,7 +4,9 @@ import math
 
 import pytest
 
+from seriatim.data.tokenizers import END
 from seriatim.runs.run import Run
+from seriatim.serving.scores import spans
 
 from .conftest import Served
 
@@ -42,6 +44,16 @@ def test_characters_of_several_bytes(served: Served) -> None:
     spans = [(token["start"], token["end"]) for token in data["tokens"]]
     assert spans == [(0, 1), (1, 2), (1, 2), (2, 3), (2, 3), (2, 3), (2, 3)]
     assert data["text"] == "né🙂"
+
+
+@pytest.mark.parametrize("name", ["word-line", "char-line", "bpe-line", "word-stream"])
+def test_the_end_of_a_text_covers_no_character(runs, name: str) -> None:
+    tokenizer = runs[name].tokenizer
+    for text in ("the cat", "the", ""):
+        ids = tokenizer.encode(text).tolist()
+        *inner, end = spans(tokenizer, text, [*ids, END])
+        assert inner == spans(tokenizer, text, ids)
+        assert (end["start"], end["end"]) == (len(text), len(text))
 
 
 def test_unknown_words_are_scored(served: Served) -> None:

@@ -24,7 +24,7 @@ from torch.nn import functional as F
 from ..core.errors import InputError, shown
 from ..core.state import State, map_state, state_leaves
 from ..data.arguments import check_integer, check_number
-from ..models.probabilities import NotFiniteError, log_softmax, may_be_impossible
+from ..models.probabilities import NotFiniteError, gives_log_probabilities, log_softmax
 from ..recurrence.obstacles import uncompiled
 from .sampling import NextToken
 
@@ -127,7 +127,7 @@ def beam_search(model: NextToken, state: State, settings: Beam, *, max_length: i
         while len(search.rows):
             logits = search.states.step(model, tokens)
             tokens = search.advance(logits)
-    if not all(search.ended) and not may_be_impossible(model):
+    if not all(search.ended) and not gives_log_probabilities(model):
         raise NotFiniteError
     return [sorted(ended, key=lambda one: -one.score)[: settings.n_best] for ended in search.ended]
 

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from ..models.base_models import TextModel
 from ..models.probabilities import token_log_probabilities
 
 
@@ -19,7 +20,7 @@ class TokenScore(NamedTuple):
     alternatives: tuple[tuple[int, float], ...]  # the most likely tokens, the first one first
 
 
-def score_tokens(model: nn.Module, logits: Tensor, tokens: Sequence[int], num_alternatives: int) -> list[TokenScore]:
+def score_tokens(model: TextModel, logits: Tensor, tokens: Sequence[int], num_alternatives: int) -> list[TokenScore]:
     """Score a token for each row of the model's logits ``(rows, vocabulary)``."""
     if not len(tokens):
         return []

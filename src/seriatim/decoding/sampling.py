@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..core.state import State
 from ..models.base_models import TextModel
-from ..models.probabilities import REMEDY, NotFiniteError, may_be_impossible
+from ..models.probabilities import REMEDY, NotFiniteError, gives_log_probabilities
 from .penalties import Penalties
 from .sampling_settings import Sampling
 from .token_draws import draw
@@ -179,7 +179,7 @@ def choosable(model: NextToken, logits: Tensor, excluded: Tensor) -> tuple[Tenso
     stuck = (peak == -math.inf).squeeze(1)
     if not math.isfinite(peak.sum().item()):
         has_failed = ~(peak.squeeze(1) < math.inf)
-        if not may_be_impossible(model):
+        if not gives_log_probabilities(model):
             has_failed |= given.amax(1) == -math.inf
         if bool(has_failed.any()):
             raise NotFiniteError(f"lower the penalties and biases of tokens if there are any; else {REMEDY}")

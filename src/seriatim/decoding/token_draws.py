@@ -25,7 +25,7 @@ NUM_CANDIDATES = (64, 512)
 NUM_BINS, BINNED = 4096, 40.0
 """Bins of `_smallest_set_of_many`, and the range of keys, in nats, that they divide."""
 EXTREME = 1e30
-"""Log probabilities below minus this number are limited in a mean, of which their probability of 0 is no part."""
+"""Stands for ∞ in a mean of log probabilities: a token of probability 0 has the weight 0, and 0 · ∞ would be NaN."""
 BELOW_ONE = 1 - 2**-53
 """The largest number below 1 in float64."""
 

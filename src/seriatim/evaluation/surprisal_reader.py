@@ -119,6 +119,7 @@ class SurprisalReader:
 def measures_of(nats: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return bits, entropy and rank of targets ``(...)``, given log P of every token in nats ``(..., vocabulary)``."""
     of_target = nats.gather(-1, targets.unsqueeze(-1))
-    entropy = torch.special.entr(nats.exp()).sum(-1)
+    probabilities = nats.exp()  # which need not sum to 1 in a table of another program
+    entropy = torch.special.entr(probabilities / probabilities.sum(-1, keepdim=True)).sum(-1)
     ranks = (nats > of_target).sum(-1) + 1
     return of_target.squeeze(-1).neg() / math.log(2), entropy / math.log(2), ranks.double()

@@ -31,6 +31,8 @@ class TextModel(nn.Module):
     """
 
     causal = True
+    gives_log_probabilities = False
+    """Whether `forward` and `step` return log probabilities instead of logits; see `models.probabilities`."""
     begin: int = 0
     vocabulary_size: int
 

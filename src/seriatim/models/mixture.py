@@ -33,6 +33,8 @@ class Mixture(TextModel):
     or the weights do not sum to 1.
     """
 
+    gives_log_probabilities = True
+
     def __init__(self, models: Sequence[TextModel], weights: Sequence[float] | None = None) -> None:
         super().__init__()
         shares = [1 / len(models)] * len(models) if weights is None else list(weights)

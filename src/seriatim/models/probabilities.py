@@ -8,10 +8,10 @@ All scores of one choice can be −∞ in an n-gram model without smoothing, but
 import math
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..core.errors import InputError
-from .base_models import NeuralModel
+from .base_models import TextModel
 
 REMEDY = "restore the model.safetensors of the run, or train it again with a lower training.learning_rate"
 
@@ -51,17 +51,20 @@ def log_softmax(scores: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
     return log_probabilities
 
 
-def token_log_probabilities(model: nn.Module, logits: Tensor) -> Tensor:
+def token_log_probabilities(model: object, logits: Tensor) -> Tensor:
     """Return log P of all tokens ``(..., vocabulary)``, in float64, given the logits of a language model.
 
-    Where an n-gram model finds every token impossible, all are −∞.
+    Those of a model that gives log probabilities are returned as they are: an n-gram model that was imported need not
+    sum to 1, and all tokens may be impossible.
     """
-    if may_be_impossible(model):
-        is_impossible = logits.amax(-1, keepdim=True) == -math.inf
-        return log_softmax(logits.masked_fill(is_impossible, 0.0)).masked_fill(is_impossible, -math.inf)
-    return log_softmax(logits)
+    if not gives_log_probabilities(model):
+        return log_softmax(logits)
+    log_probabilities = logits.double()
+    if not bool((log_probabilities < math.inf).all()):
+        raise NotFiniteError
+    return log_probabilities
 
 
-def may_be_impossible(model: object) -> bool:
-    """Return whether a model may find every token impossible: models that are counted do, networks do not."""
-    return not isinstance(model, NeuralModel)
+def gives_log_probabilities(model: object) -> bool:
+    """Return whether the logits of a model are log probabilities, of which all may be −∞; those of networks are not."""
+    return isinstance(model, TextModel) and model.gives_log_probabilities

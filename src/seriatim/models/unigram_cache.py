@@ -21,6 +21,7 @@ NO_TOKEN = -1
 class RecentTokens(TextModel):
     """A language model whose state is the last ``size`` tokens ``(batch, size)``."""
 
+    gives_log_probabilities = True
     size: int
 
     def initial_state(self, batch_size: int) -> State:

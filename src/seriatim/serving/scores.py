@@ -123,7 +123,8 @@ def spans(tokenizer: Tokenizer, text: str, ids: Sequence[int]) -> list[dict[str,
     prepared = tokenizer.prepare(text)
     raw = np.frombuffer(prepared.encode(), dtype=np.uint8)
     before = np.concatenate([[0], np.cumsum((raw & 0xC0) != 0x80)])  # characters that begin in so many bytes
-    inner = np.asarray(ids[:-1] if len(ids) and ids[-1] == END and not tokenizer.ends_lines else ids, dtype=np.int64)
+    is_line_end = tokenizer.ends_lines and prepared.endswith("\n")
+    inner = np.asarray(ids[:-1] if len(ids) and ids[-1] == END and not is_line_end else ids, dtype=np.int64)
     ends = np.minimum(tokenizer.token_ends(prepared, inner), len(raw)).tolist() if len(inner) else []
     ends += [len(raw)] * (len(ids) - len(inner))
     found, start = list[dict[str, object]](), 0
