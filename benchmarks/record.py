@@ -2,8 +2,9 @@
 
     python benchmarks/record.py
 
-A script writes its record into `benchmarks/records/`. This command writes the sections of RESULTS.md that lie between
-``<!-- record: NAME -->`` and ``<!-- end of record -->`` from the records.
+A script writes its record into `benchmarks/records/`. This command writes the sections of `PAGES` from the records:
+``<!-- record: NAME -->`` begins all that a record holds, ``<!-- record: NAME, table 1 -->`` its first table alone, and
+``<!-- end of record -->`` ends both.
 """
 
 import json
@@ -21,7 +22,8 @@ import seriatim
 
 FOLDER = Path(__file__).parent / "records"
 RESULTS = Path(__file__).parent / "RESULTS.md"
-SECTION = re.compile(r"<!-- record: (\S+) -->\n\n.*?\n\n<!-- end of record -->", re.DOTALL)
+PAGES = (RESULTS, FOLDER.parents[1] / "docs" / "defaults.md")
+SECTION = re.compile(r"<!-- record: (\w[\w-]*)(?:, table (\d))? -->\n\n.*?\n\n<!-- end of record -->", re.DOTALL)
 
 
 def save(
@@ -128,9 +130,12 @@ def _command() -> list[str]:
     return [f"benchmarks/{Path(script).name}", *(Path(one).name if "/" in one else one for one in arguments)]
 
 
-def section(name: str) -> str:
-    """Return the text of a section of RESULTS.md, made of its record."""
+def section(name: str, table: str | None = None) -> str:
+    """Return the text of a section, made of its record."""
     record = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+    if table is not None:
+        shown = _table(record["tables"][int(table) - 1])
+        return f"<!-- record: {name}, table {table} -->\n\n{shown}\n\n<!-- end of record -->"
     threads = record["machine"]["threads"]
     where = f"{record['machine']['name']}, {threads} thread{'s' if threads > 1 else ''}"
     parts = [f"`{record['command']}` ({where}; commit {record['commit']}):", *map(_table, record["tables"])]
@@ -145,9 +150,10 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
 
 
 def with_sections(text: str) -> str:
-    """Return the text of RESULTS.md with the sections of its records."""
-    return SECTION.sub(lambda found: section(found[1]), text)
+    """Return the text of a page with its sections as the records have them."""
+    return SECTION.sub(lambda found: section(*found.groups()), text)
 
 
 if __name__ == "__main__":
-    RESULTS.write_text(with_sections(RESULTS.read_text(encoding="utf-8")), encoding="utf-8")
+    for page in PAGES:
+        page.write_text(with_sections(page.read_text(encoding="utf-8")), encoding="utf-8")

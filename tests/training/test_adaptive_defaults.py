@@ -11,10 +11,12 @@ import seriatim
 from seriatim.config import Training, resolve
 from seriatim.core.errors import InputError
 from seriatim.storage.weights import load_tensors
+from seriatim.tasks import find
 from seriatim.training import recorded_training
-from seriatim.training.adaptive_defaults import MINUTES, default_budget, small_batches, text_dropout
+from seriatim.training.adaptive_defaults import MINUTES, default_budget, planned_passes, small_batches, text_dropout
 from seriatim.training.averaging import WeightAverage
 from seriatim.training.checkpoints import checkpoints
+from seriatim.training.setup import prepare
 from seriatim.training.training_state import Progress
 
 from ..conftest import small_config
@@ -152,12 +154,42 @@ def test_batches_grow_with_the_data() -> None:
     assert sizes[0] < sizes[-1]
 
 
-@pytest.mark.parametrize(
-    ("tokens", "vocabulary_size", "expected"),
-    [(100_000, 80, 0.3), (1_000_000, 80, 0.0), (1_000_000, 20_000, 0.3), (100_000_000, 50_000, 0.0)],
-)
-def test_small_texts_and_large_vocabularies_get_dropout(tokens: int, vocabulary_size: int, expected: float) -> None:
-    assert text_dropout(tokens, vocabulary_size) == expected
+def test_dropout_rises_with_the_parameters_for_each_token() -> None:
+    """Whatever the size of the text. A budget in which hardly anything is read twice needs none."""
+    for tokens in (10, 182_000, 10**9):
+        rates = [text_dropout(round(tokens * ratio), tokens, None) for ratio in (0, 0.13, 1, 4, 30, 1000)]
+        assert rates == sorted(rates)
+        assert rates[:2] == [0.0, 0.0]
+        assert 0.0 < rates[2] < rates[3] < rates[4] == rates[5] < 0.99
+        assert text_dropout(30 * tokens, tokens, 1.0) == 0.0
+        assert text_dropout(30 * tokens, tokens, 50.0) == rates[4]
+
+
+def test_a_budget_says_how_often_a_text_is_read() -> None:
+    for budget in (
+        {"epochs": 4},
+        {"steps": 40},
+        {"tokens": 4000},
+        {"steps": 40, "epochs": 9},
+        {"tokens": 4000, "steps": 90},
+    ):
+        assert planned_passes(Training(**budget), 1000, 100) == 4
+    assert planned_passes(Training(minutes=1), 1000, 100) is None
+
+
+@pytest.mark.parametrize("unit", ["stream", "line"])
+def test_a_small_model_has_no_dropout_on_a_text_for_which_a_large_one_has(texts, tmp_path: Path, unit: str) -> None:
+    """The plain command fills in the dropout; a budget of a few steps leaves it out."""
+    rates = {}
+    for size, steps in ((4, None), (64, None), (64, 5)):
+        config = small_config(texts, tmp_path / f"{size}-{steps}", data={"unit": unit})
+        config["model"] = {"layer": "rnn", "embedding_size": size, "hidden_size": size}
+        config["training"] = {"baseline": "none", "batch_size": 8, "steps": steps}
+        task = find(resolve(config))
+        prepare(task, tmp_path)
+        rates[size, steps] = task.config.model.dropout
+    assert rates[4, None] == rates[64, 5] == 0.0
+    assert rates[64, None] > 0.0
 
 
 def test_little_data_is_validated_every_50_steps() -> None:

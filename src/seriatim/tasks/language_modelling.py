@@ -25,9 +25,10 @@ from ..models.activation_penalties import Regularization
 from ..models.base_models import TextModel, drop_words
 from ..models.mixture import Mixture, fit_weights
 from ..models.scheduled_sampling import ScheduledSampling
-from ..training.adaptive_defaults import text_dropout
+from ..training.adaptive_defaults import planned_passes, text_dropout
 from ..training.estimator import Estimator
 from ..training.loop import Trainer
+from ..training.resource_limits import size_of
 from ..training.task_data import Metric
 from .base_tasks import TextTask, like_initial, split_options, with_kind, with_model
 from .overlong import warn_of_long
@@ -126,9 +127,14 @@ class LanguageModelling(TextTask[Corpus, Batch, TextModel]):
         return f"tokens {batch.start + 1:,} to {batch.start + time:,} of each of {rows} parts of the text"
 
     def recipe(self, train: Corpus) -> Fields:
-        """Return dropout for little text."""
-        size = 0 if train.tokenizer is None else train.tokenizer.vocabulary_size
-        return {"model.dropout": text_dropout(len(train.ids), size)}
+        """Return dropout for a model that is large beside its text."""
+        if self.config.model.dropout is not None or train.tokenizer is None:
+            return {}
+        training, tokens = self.config.training, len(train.ids)
+        row = training.sequence_length if train.ends is None else tokens / max(1, len(train.ends))
+        passes = planned_passes(training, tokens, round(self.batch_size * training.accumulate * row))
+        parameters = size_of(self, Vocabulary({"tokenizer": train.tokenizer})).parameters
+        return {"model.dropout": text_dropout(parameters, tokens, passes)}
 
     @property
     def trains_by_steps(self) -> bool:

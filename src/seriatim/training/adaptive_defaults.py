@@ -5,6 +5,7 @@ until that stops improving: the average stands in for a falling learning rate, w
 (B. Polyak and A. Juditsky, "Acceleration of stochastic approximation by averaging", 1992).
 """
 
+import math
 from operator import attrgetter
 from typing import Any, TypeVar
 
@@ -25,8 +26,11 @@ AVERAGE = 0.998
 """Decay of the average of the weights, in a training without a budget."""
 WARMUP_STEPS = 100
 """Steps in which the learning rate rises, in a training without a budget."""
-FEW_TOKENS, FEW_OCCURRENCES, SMALL_TEXT_DROPOUT = 300_000, 200, 0.3
-"""A training text is small below this number of tokens, or of tokens per vocabulary entry; dropout for small texts."""
+NO_DROPOUT, DROPOUT_GROWTH, MOST_DROPOUT = 0.4, 0.3, 0.5
+"""Number of parameters of a language model for each token of its text up to which it has no dropout; what ten times as
+many add to the dropout; and the largest dropout."""
+FEW_PASSES = 3
+"""A text that is read less often is not learned by heart, so that its model has no dropout."""
 BLIND_STEPS, BLIND_EPOCHS = 2000, (5, 50)
 """Steps of a training with neither a budget nor held-out data, and the bounds of its epochs."""
 
@@ -90,9 +94,22 @@ def small_batches(items: int) -> int:
     return next((size for size in (8, 16) if items <= 200 * size), BATCH_SIZE)
 
 
-def text_dropout(tokens: int, vocabulary_size: int) -> float:
-    """Return the dropout of a language model for a training text with this number of tokens.
+def text_dropout(parameters: int, tokens: int, passes: float | None) -> float:
+    """Return the dropout of a language model with so many parameters on a text with so many tokens.
 
-    A text is also small if it has few tokens per vocabulary entry, because the model grows with the vocabulary.
+    ``passes`` is how often the budget lets it read the text; None if it reads until that no longer helps.
     """
-    return SMALL_TEXT_DROPOUT if tokens < max(FEW_TOKENS, FEW_OCCURRENCES * vocabulary_size) else 0.0
+    if passes is not None and passes < FEW_PASSES:
+        return 0.0
+    grown = DROPOUT_GROWTH * math.log10(max(1, parameters) / max(1, tokens) / NO_DROPOUT)
+    return round(min(max(grown, 0.0), MOST_DROPOUT), 1)
+
+
+def planned_passes(training: Training, tokens: int, step_tokens: int) -> float | None:
+    """Return how often a budget lets a training read its text; None if no number of epochs, steps or tokens is given.
+
+    ``step_tokens`` is the number of tokens of a step.
+    """
+    steps = None if training.steps is None else training.steps * step_tokens / max(1, tokens)
+    read = None if training.tokens is None else training.tokens / max(1, tokens)
+    return min((one for one in (training.epochs, steps, read) if one is not None), default=None)

@@ -68,12 +68,7 @@ def _build_in_memory(task: AnyTask, vocabulary: Vocabulary) -> nn.Module:
 def check_memory(task: AnyTask, vocabulary: Vocabulary) -> None:
     """Raise InputError if training a model needs more memory than this machine has; nothing is allocated."""
     config, memory, per_value = task.config, machine_memory(), _bytes_per_value(task.config)
-    try:
-        with warnings.catch_warnings(), bounded(MAX_VALUES, calls=MAX_VALUES):
-            warnings.simplefilter("ignore")  # the task has already given them
-            size = _size(task, vocabulary)
-    except TooLargeError as error:
-        raise _too_large(config, "parameters", error.values * per_value, memory) from None
+    size = size_of(task, vocabulary)
     parameters = size.parameters * per_value
     total = parameters + STATES_PER_STEP * task.batch_size * size.state_bytes
     if parameters > memory:
@@ -82,31 +77,46 @@ def check_memory(task: AnyTask, vocabulary: Vocabulary) -> None:
         raise _too_large(config, STATES_OF_BATCH, total, memory)
 
 
-class _Size(NamedTuple):
+class Size(NamedTuple):
     """The number of parameters of a model, and the bytes of the states of one sequence."""
 
     parameters: int
     state_bytes: int
 
 
-def _size(task: AnyTask, vocabulary: Vocabulary) -> _Size:
+def size_of(task: AnyTask, vocabulary: Vocabulary) -> Size:
+    """Return the size of a task's model, of which nothing is allocated.
+
+    Raises:
+        InputError: no machine could hold it.
+    """
+    try:
+        with warnings.catch_warnings(), bounded(MAX_VALUES, calls=MAX_VALUES):
+            warnings.simplefilter("ignore")  # the task has already given them
+            return _size(task, vocabulary)
+    except TooLargeError as error:
+        needed = error.values * _bytes_per_value(task.config)
+        raise _too_large(task.config, "parameters", needed, machine_memory()) from None
+
+
+def _size(task: AnyTask, vocabulary: Vocabulary) -> Size:
     """Return the size of a task's model; that of a deep one is extrapolated from two and three layers."""
     num_layers = task.config.model.num_layers
     if num_layers <= MAX_COUNTED_LAYERS:
         return _counted_size(task, vocabulary)
 
-    def with_layers(number: int) -> _Size:
+    def with_layers(number: int) -> Size:
         model = task.config.model.model_copy(update={"num_layers": number})
         return _counted_size(type(task)(task.config.model_copy(update={"model": model})), vocabulary)
 
     two, three = with_layers(2), with_layers(3)
-    return _Size(*(more + (num_layers - 3) * (more - less) for less, more in zip(two, three, strict=True)))
+    return Size(*(more + (num_layers - 3) * (more - less) for less, more in zip(two, three, strict=True)))
 
 
-def _counted_size(task: AnyTask, vocabulary: Vocabulary) -> _Size:
+def _counted_size(task: AnyTask, vocabulary: Vocabulary) -> Size:
     model = _model_of_shapes(task, vocabulary)
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    return _Size(parameters, sum(state_bytes(layer.initial_state(1)) for layer in _outermost_layers(model)))
+    return Size(parameters, sum(state_bytes(layer.initial_state(1)) for layer in _outermost_layers(model)))
 
 
 def _model_of_shapes(task: AnyTask, vocabulary: Vocabulary) -> nn.Module:
