@@ -69,7 +69,7 @@ def config(layer: str, parts: dict[str, str], seed: int, out: str) -> dict[str, 
         "task": "lm",
         "data": {"train": parts["train"], "valid": parts["valid"], "unit": "line"},
         "tokenizer": {"kind": "char"},
-        "model": {"layer": layer, **MODELS[layer]},
+        "model": {"layer": layer, "bidirectional": False, **MODELS[layer]},
         "training": {
             **record.TRAINING,
             "seed": seed,
