@@ -343,7 +343,7 @@ def test_lines_longer_than_the_learned_positions_are_refused(texts, tmp_path) ->
     model = {"layer": "transformer", "hidden_size": 16, "options": {"position": "learned", "max_length": 64}}
     for split in ("train", "valid"):
         data = {"unit": "line", "train": texts["train"], split: str(text)}
-        message = rf"data.{split}: line 2 has 281 tokens, .* set model.options.max_length to 281"
+        message = r"text.txt:2: 281 tokens, .* model.options.max_length 281"
         with pytest.raises(InputError, match=message):
             seriatim.train(small_config(texts, tmp_path / "run", model=model, data=data))
     assert not (tmp_path / "run").exists()

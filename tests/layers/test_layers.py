@@ -165,8 +165,8 @@ def test_forget_gates_start_open_and_recurrent_weights_orthogonal() -> None:
     ("arguments", "options", "message"),
     [
         (("lstn", 4, 4), {}, "did you mean 'lstm'"),
-        (("lstm", 0, 4), {}, "input_size must be an integer of at least 1"),
-        (("lstm", 4, 4), {"num_layers": 0}, "num_layers must be an integer of at least 1"),
+        (("lstm", 0, 4), {}, "input_size: must be an integer of at least 1"),
+        (("lstm", 4, 4), {"num_layers": 0}, "num_layers: must be an integer of at least 1"),
         (("lstm", 4, 4), {"forget_bais": 1}, "did you mean 'forget_bias'"),
         (("lstm", 4, 4), {"forget_bias": "big"}, "give a number"),
         (("rnn", 4, 4), {"activation": "tahn"}, "did you mean 'tanh'"),

@@ -108,7 +108,7 @@ def test_full_peepholes_are_products_with_the_cell(bias: bool) -> None:
     parts = zip(of_cell, cell.u.weight.chunk(4), cell.w.weight.chunk(4), strict=True)
     joined = [torch.cat(part, dim=1) for part in parts]  # W of [C; h; x]
     inputs, (h, c) = randn(3, 6, D), (randn(3, D), randn(3, D))
-    outputs, end = layer(inputs, (h, c))
+    outputs, end = layer(inputs, type(layer.initial_state(1))(h, c))
     for t, x in enumerate(inputs.unbind(1)):
         before = torch.cat([c, h, x], dim=1)
         i, f = torch.sigmoid(before @ joined[0].T + b_i), torch.sigmoid(before @ joined[1].T + b_f)

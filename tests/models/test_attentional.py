@@ -249,7 +249,7 @@ def test_summaries() -> None:
     ends = torch.cat([last[:, :3], memory[:, 0, 3:]], 1)
     mean = torch.stack([memory[0].mean(0), torch.zeros(6).double(), memory[2, :2].mean(0)])
     for summary, expected in (("last", last), ("ends", ends), ("mean", mean)):
-        decoder = ContextDecoder(recurrence, INPUT_SIZE, 6, context="outputs", summary=summary)
+        decoder = ContextDecoder(recurrence, INPUT_SIZE, 6, context="outputs", summary=summary).double()
         torch.testing.assert_close(decoder.initial_state(3, memory, lengths).context, expected)
         assert not decoder.initial_state(3, memory[:, :0]).context.any()
 

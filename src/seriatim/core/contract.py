@@ -223,11 +223,12 @@ _forms: WeakKeyDictionary[SequenceLayer, _Form | None] = WeakKeyDictionary()
 
 
 def _form_of(layer: SequenceLayer) -> _Form | None:
-    with torch.no_grad():
+    like = layer.zeros(0)
+    with torch.no_grad(), torch.autocast(like.device.type, enabled=False):  # which would change the types of parts
         state = layer.example_state()
     if state is None:
         return None
-    leaves, own = state_leaves(state), layer.zeros(0).dtype
+    leaves, own = state_leaves(state), like.dtype
     return _Form(
         kind_of(state), [leaf.shape for leaf in leaves], [None if leaf.dtype == own else leaf.dtype for leaf in leaves]
     )
@@ -340,7 +341,7 @@ KIND = "kind"
 def saved_kind(model: nn.Module, state: State) -> str:
     """Return the kind of a model's state for a file: its structure, and the layers that it belongs to."""
     parts = [part for part in model.modules() if isinstance(part, Stateful)]
-    inner = [part for part in parts if sum(isinstance(each, Stateful) for each in part.modules()) == 1]
+    inner: list[nn.Module] = [part for part in parts if sum(isinstance(each, Stateful) for each in part.modules()) == 1]
     return f"{kind_in_words(kind_of(state))} of {', '.join(map(_class_name, inner or [model]))}"
 
 

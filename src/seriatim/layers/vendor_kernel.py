@@ -89,9 +89,13 @@ class TorchCell(RecurrentCell):
 
     def vendor_kernel(self) -> VendorKernel | None:
         """Return the kernels for sequences and steps."""
-        kernels = self.kernels()
+        kernels, like = self.kernels(), self.weight_ih_l0
         if kernels is None:
             return None
+        if like.device.type == "cpu" and (
+            torch.is_autocast_enabled("cpu") or like.dtype in (torch.bfloat16, torch.half)
+        ):
+            return None  # oneDNN's fails on processors without instructions for these types
         for_sequence, for_step = kernels
 
         def sequence(inputs: Tensor, state: State, replaced: Mapping[str, Tensor]) -> tuple[Tensor, State]:

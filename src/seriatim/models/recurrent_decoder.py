@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from ..core.contract import MemoryLayer, SequenceLayer
 from ..core.errors import InputError, nearest
 from ..core.lengths import zero_padding
-from ..core.state import State, fits, kind_of, map_state, require_kind, state_leaves
+from ..core.state import State, fits, kind_in_words, kind_of, map_state, state_leaves
 from .pooling import Pooling
 
 MakeLayer = Callable[[int], SequenceLayer]
@@ -49,7 +49,7 @@ class Bridge(nn.Module):
             raise InputError(f"unknown bridge {kind!r}; {nearest(kind, list(BRIDGES))}")
         self.kind = kind
         start = layer.initial_state(1)
-        leaves, self.state_kind = state_leaves(start), kind_of(start)
+        leaves, self.state_kind = state_leaves(start), kind_in_words(kind_of(start))
         self.shapes = [leaf.shape for leaf in leaves]
         widths = [leaf.shape[1] for leaf in leaves if _is_vector(leaf)]
         self.maps = nn.ModuleList(linear(memory_size, width) for width in widths if kind == "map")
@@ -73,10 +73,12 @@ class Bridge(nn.Module):
 
     def check(self, encoder_state: State) -> None:
         """Raise InputError if an encoder's state is of another kind or size than the decoder's."""
-        require_kind(kind_of(encoder_state), self.state_kind, "bridge copy: the decoder's layer")
-        shapes = [leaf.shape for leaf in state_leaves(encoder_state)]
-        if not all(map(fits, shapes, self.shapes)):
-            source, target = ([tuple(shape[1:]) for shape in part] for part in (shapes, self.shapes))
+        kind, shapes = kind_in_words(kind_of(encoder_state)), [leaf.shape for leaf in state_leaves(encoder_state)]
+        if kind != self.state_kind or not all(map(fits, shapes, self.shapes)):
+            source, target = (
+                f"{kind} of the sizes {[tuple(shape[1:]) for shape in sizes]}"
+                for kind, sizes in ((kind, shapes), (self.state_kind, self.shapes))
+            )
             raise InputError(
                 f"bridge copy: the encoder keeps {source}, the decoder {target}; give both layers of one kind and "
                 "size, or take the bridge map"
@@ -176,12 +178,6 @@ class ContextDecoder(RecurrentDecoder):
         self.updates, self.outputs = updates, "outputs" in uses
         self.input_size = input_size
         self.output_size = self.layer.output_size + self.outputs * memory_size
-
-    def example_state(self, batch_size: int = 1, memory_time: int = 0) -> State:
-        """Return a state with a memory of zeros, whatever the bridge, which may need the state of an encoder."""
-        memory, lengths = self.zeros(batch_size, memory_time, self.memory_size), torch.full((batch_size,), memory_time)
-        context = self.summarize(memory, lengths.to(memory.device))
-        return self.begin_with(self.layer.initial_state(batch_size), context, memory, lengths.to(memory.device))
 
     def begin_with(self, start: State, context: Tensor, memory: Tensor, lengths: Tensor) -> State:
         """Return the state of the recurrence, and c."""

@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -310,8 +310,8 @@ def _require_refusal(subject: _Subject, inputs: Tensor, state: State) -> None:
     """Raise LawError where a layer accepts the parts of its state as the state of another kind of layer."""
     if not isinstance(state, tuple) or not state:
         return  # a single tensor does not say what it is
-    kind: Any = type("Another", (type(state),), {})
-    other: State = kind(*state) if hasattr(state, "_fields") else kind(state)
+    kind: Callable[..., State] = type("Another", (type(state),), {})
+    other = kind(*state) if hasattr(state, "_fields") else kind(state)
     for call, begin in (("forward", "begin(inputs, state, lengths)"), ("step", "check_step(inputs, state)")):
         try:
             subject.layer(inputs, other) if call == "forward" else subject.layer.step(inputs[:, 0], other)
