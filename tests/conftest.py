@@ -36,6 +36,7 @@ def _quiet_machine(tmp_path_factory: pytest.TempPathFactory):
         base = tmp_path_factory.getbasetemp()
         shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base  # what one worker compiles serves all
         patch.setenv("SERIATIM_CACHE", str(shared / "cache"))
+        patch.setenv("TESTED_HEADERS", str(shared / "headers.h"))  # see recurrence/own_cells.py
         patch.setattr(os, "fsync", lambda descriptor: None)  # no test cuts the power; tests/promises waits for the disk
         yield
 

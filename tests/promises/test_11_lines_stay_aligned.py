@@ -171,7 +171,10 @@ def test_whatever_stands_around_a_line(name: str, trained, alone) -> None:
         assert list(run.predict(lines)) == [expected[line] for line in lines]
 
 
-@pytest.mark.parametrize("name", [name for name in TASKS if name.startswith("seq2seq")])
+@pytest.mark.parametrize(
+    "name",
+    parameters((name for name in TASKS if name.startswith("seq2seq")), everyday=("seq2seq", "seq2seq at once learned")),
+)
 @pytest.mark.parametrize("settings", [{"beam": 3}, {"beam": 2, "n_best": 2, "length_penalty": 0.6}, {"seed": 1}])
 def test_however_answers_are_found(name: str, settings: dict[str, Any], trained) -> None:
     run = trained(name)

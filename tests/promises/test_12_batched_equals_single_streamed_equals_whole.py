@@ -27,6 +27,7 @@ from seriatim.runs.run import Run
 from seriatim.tasks import TASKS
 from seriatim.tasks.counting import Options as Counted
 
+from ..exhaustive import parameters
 from ..golden.recipes import POOLINGS, TRANSLATORS
 from ..laws.eight_laws import DEAF, assert_states_close
 from .untrained import untrained
@@ -282,7 +283,12 @@ def ways(name: str) -> list[dict[str, Any]]:
     return SEARCHES if form in TRANSLATORS else SEARCHES[1:4:2]
 
 
-@pytest.mark.parametrize("name", [*ANSWERING, *(f"several {task}" for task in SEVERAL)])
+TYPICAL = ("lstm", "mamba", "transformer", "convolution", "self-attention")
+OFTEN = [name for name in ANSWERING if name.split()[1] not in seriatim.layers.names() or name.split()[1] in TYPICAL]
+SEVERAL_TASKS = [f"several {task}" for task in SEVERAL]
+
+
+@pytest.mark.parametrize("name", parameters([*ANSWERING, *SEVERAL_TASKS], everyday=[*OFTEN, *SEVERAL_TASKS]))
 def test_lines_are_answered_as_each_alone(name: str) -> None:
     for how in ways(name):
         check_answers(answering(name), GAPS if name.startswith("mlm") else LINES, **how)

@@ -105,7 +105,7 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize("form", parameters(FORMS, everyday=("bahdanau", "transformer", "copying", "at once")))
+@pytest.mark.parametrize("form", parameters(FORMS, everyday=("copying", "at once")))
 def test_every_form_trains_and_answers_a_batch_as_one_by_one(folder: Path, form: str) -> None:
     model, options = FORMS[form]
     settings = config(folder, form, model, **options)

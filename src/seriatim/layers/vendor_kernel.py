@@ -89,13 +89,11 @@ class TorchCell(RecurrentCell):
 
     def vendor_kernel(self) -> VendorKernel | None:
         """Return the kernels for sequences and steps."""
-        kernels, like = self.kernels(), self.weight_ih_l0
-        if kernels is None:
-            return None
-        if like.device.type == "cpu" and (
-            torch.is_autocast_enabled("cpu") or like.dtype in (torch.bfloat16, torch.half)
-        ):
-            return None  # oneDNN's fails on processors without instructions for these types
+        kernels = self.kernels()
+        if kernels is None or (self.weight_ih_l0.device.type == "cpu" and torch.is_autocast_enabled("cpu")):
+            return (
+                None  # under autocast, oneDNN's recurrence fails on processors that have no instructions for bfloat16
+            )
         for_sequence, for_step = kernels
 
         def sequence(inputs: Tensor, state: State, replaced: Mapping[str, Tensor]) -> tuple[Tensor, State]:
