@@ -25,6 +25,7 @@ from .shared_options import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from ..data.repairs import Repairs
     from ..runs.text_batches import Prompt
 
 MAX_TOKENS = (1 << 31) - 1
@@ -57,7 +58,7 @@ def add_generate(verbs: Verbs) -> None:
 
 def generate(options: argparse.Namespace) -> None:
     """Print the prompt and the text that continues it, or several texts."""
-    from ..data.repairs import Repairs, with_warnings
+    from ..data.repairs import with_warnings
     from ..runs.generation_settings import choose_seed
     from ..runs.run import LOOKUP, load
     from ..runs.text_batches import Prompt, read_prompts
@@ -75,17 +76,19 @@ def generate(options: argparse.Namespace) -> None:
     settings |= {"logit_bias": parse_biases(options.logit_bias or ()), "stop": options.stop or ()}
     run = open_run(options.run, options)
     first = settings["seed"] = choose_seed(options.seed)
+    repairs = run.task.new_repairs(run.vocabulary)
+    repairs.markers = run.task.markers_in([])
     if options.prompts is not None:
-        places = ((prompt.place, prompt.text) for prompt in read_prompts(options.prompts, options.format, Repairs()))
+        read_all = functools.partial(read_prompts, options.prompts, options.format)
+        places = ((prompt.place, prompt.text) for prompt in read_all(repairs.reread()))
         run.check_lengths(places, more=options.max_tokens or 0)
         read = deque[Prompt]()  # prompts whose texts have not been printed yet
-        prompts = with_warnings(
-            functools.partial(read_prompts, options.prompts, options.format), Repairs(strict=options.strict)
-        )
+        prompts = with_warnings(read_all, repairs)
         texts = run.generate_many(_noting(prompts, read), **settings)
         _print_texts(((read.popleft().text, text) for text in texts), "prompt", first, options.json)
         return
-    prompt = read_prompt(strict=options.strict) if options.prompt == "-" else options.prompt or ""
+    prompt = read_prompt(repairs) if options.prompt == "-" else repairs.text(options.prompt or "", "--prompt", 1)
+    repairs.warn()
     is_path = options.draft not in (None, LOOKUP)
     draft = load(options.draft, allow_code=allowed(options)) if is_path else options.draft
     if options.samples in (None, 1) and not options.json:
@@ -103,13 +106,12 @@ def generate(options: argparse.Namespace) -> None:
     _print_texts(((prompt, text) for text in texts), "sample", first, options.json, count=count)
 
 
-def read_prompt(*, strict: bool = False) -> str:
+def read_prompt(repairs: "Repairs") -> str:
     """Read a prompt from standard input, without the line end after its last line."""
-    from ..data.readers import read_lines, standard_input
-    from ..data.repairs import Repairs, with_warnings
+    from ..data.readers import read_items, standard_input
 
     lines, size = [], 0
-    for line in with_warnings(functools.partial(read_lines, [standard_input()]), Repairs(strict=strict)):
+    for line in read_items([standard_input()], repairs):
         lines.append(line)
         size += len(line) + 1
         if size > MAX_PROMPT:

@@ -1,16 +1,19 @@
 """``seriatim evaluate --minimal-pairs``: accuracy on pairs of sentences, by phenomenon, of one run or of two."""
 
 import argparse
+from typing import TYPE_CHECKING
 
 from ..core.errors import InputError
 from ..storage.atomic_files import to_json
 from .shared_options import SEARCH, open_run
 
+if TYPE_CHECKING:
+    from ..runs.run import Run
+
 
 def evaluate_pairs(options: argparse.Namespace) -> None:
     """Print how often each run finds the good sentence of a pair more probable, and the difference between two runs."""
     from ..data.readers import find_sources
-    from ..data.repairs import Repairs
     from ..evaluation.intervals import paired, written
     from ..evaluation.minimal_pairs import PairScores, read_pairs, score_pairs
     from ..runs.ensembles import ensemble
@@ -19,16 +22,21 @@ def evaluate_pairs(options: argparse.Namespace) -> None:
     for name in ("interpolate", *SEARCH):
         if getattr(options, name) is not None:
             raise InputError(f"--minimal-pairs: cannot be combined with --{name.replace('_', '-')}; leave one out")
-    repairs = Repairs(strict=options.strict)
+
+    def opened(paths: str) -> "Run":
+        return ensemble([open_run(path, options) for path in paths.split(",")])
+
+    run = opened(options.run)
+    repairs = run.task.new_repairs(run.vocabulary)
+    repairs.markers = run.task.markers_in([])
     pairs = read_pairs(find_sources(options.data, file_format=options.format or "auto", split="test"), repairs)
     repairs.warn()
 
-    def scored(path: str) -> PairScores:
-        run = ensemble([open_run(part, options) for part in path.split(",")])
+    def scored(run: "Run") -> PairScores:
         run.check_lengths((pair.place, sentence) for pair in pairs for sentence in pair[:2])
         return score_pairs(pairs, lambda sentences: [score.log_probability for score in run.score(sentences)])
 
-    first, second = scored(options.run), None if options.other is None else scored(options.other)
+    first, second = scored(run), None if options.other is None else scored(opened(options.other))
     if second is None:
         metrics = first.metrics()
         if options.json:

@@ -42,7 +42,7 @@ def add_surprisal(verbs: Verbs) -> None:
 def surprisal(options: argparse.Namespace) -> None:
     """Write the table."""
     from ..data.readers import find_sources, located_items, read_items, standard_input
-    from ..data.repairs import Repairs, with_warnings
+    from ..data.repairs import with_warnings
     from ..layers.positions import learned_positions
     from ..runs.surprisal_table import surprisal_table
     from ..storage.atomic_files import whole
@@ -60,9 +60,11 @@ def surprisal(options: argparse.Namespace) -> None:
         sources = [standard_input("jsonl" if options.format == "jsonl" else "text")]
     else:
         sources = find_sources(source or "-", file_format=options.format, split="test")
+    read = functools.partial(read_items, sources, one_line=True)
+    repairs = runs[0].task.input_repairs(runs[0].vocabulary, sources, read)
     for run in runs:
-        run.check_lengths(located_items(sources, Repairs()))
-    lines = with_warnings(functools.partial(read_items, sources, one_line=True), Repairs(strict=options.strict))
+        run.check_lengths(located_items(sources, repairs.reread()))
+    lines = with_warnings(read, repairs)
     rows = surprisal_table(runs, lines, by=options.by, carry_context=options.context == "text")
     if options.out is None:
         _write(rows, sys.stdout)

@@ -30,7 +30,9 @@ class Data(Section):
     ``label`` name the columns or fields of labelled texts; ``column`` names the column of the tags of a CoNLL file.
     ``strict`` refuses data that needs a repair. With ``spellings: exact``, labels and tags that differ in letter case
     are never one label. ``alternatives`` says whether the targets of pairs with equal sources are alternatives, of
-    which the best counts, or whether each pair counts.
+    which the best counts, or whether each pair counts. ``markers`` are two words that other tools write around each
+    line, such as ``<s> </s>``, and that are left out; ``keep`` reads them as words, and ``auto`` leaves them out where
+    every line of the training data has both.
     """
 
     model_config = ConfigDict(coerce_numbers_to_str=True)  # ``column: 3`` in a YAML file names a column
@@ -46,6 +48,7 @@ class Data(Section):
     strict: bool = False
     spellings: Literal["auto", "exact"] = "auto"
     alternatives: bool = True
+    markers: Annotated[str, Field(pattern=r"^(auto|keep|\S+ \S+)$")] = "auto"
 
 
 class Tokenizer(Section):

@@ -34,7 +34,7 @@ from .paths import plain_name
 from .pipes import live_input
 from .readers import TAGGED_SUFFIXES, Source, object_fields, read_items, read_lines
 from .repairs import DataWarning, Repairs
-from .spellings import stripped
+from .spellings import other_spelling, stripped
 from .tag_sets import SCHEMES, TagSet
 
 UNTAGGED_FORMATS = ("auto", "conllu", "conll", "text", "jsonl")
@@ -170,7 +170,8 @@ def read_untagged(
                 sample = [] if source.open is live_input else list(itertools.islice(lines, LOOKED_AT))
                 lines = itertools.chain(sample, lines)
                 if not _in_columns(sample, column, tags):
-                    yield from _suspected(lines, source.name, column, tags)
+                    for number, line in enumerate(_suspected(lines, source.name, column, tags), start=1):
+                        yield repairs.text(line, source.name, number)
                     continue
         yield from _parse(lines, source.name, named or requested, column, False, tags.has, repairs)
 
@@ -252,7 +253,9 @@ def _parse(
         line_format = ConlluFormat(column, labelled)
     else:
         line_format = ColumnsFormat(column, labelled, first, is_tag)
-    yield from _sentences(lines, name, line_format, labelled, repairs)
+    for sentence in _sentences(lines, name, line_format, labelled, repairs):
+        repairs.examine(" ".join(sentence.words), sentence.name, sentence.number + sum(sentence.rows[:1]))
+        yield sentence
 
 
 def _first_content(lines: Iterator[str], *, skip_documents: bool = False) -> tuple[str, Iterator[str]]:
@@ -392,7 +395,7 @@ def _spelled(sentences: Iterable[Sentence], tag_set: TagSet, repairs: Repairs) -
         for row, before, after in zip(sentence.rows, sentence.tags, tags, strict=True):
             if before == after:
                 continue
-            kind, problem = "spelling of a tag", f"the tag {shown(before)} is another spelling of {shown(after)}"
+            kind, problem = "spelling of a tag", f"the tag {other_spelling(before, after)}"
             remedy = f"write {shown(after)}"
             if tag_set.is_odd(before):
                 kind, problem = "tag that marks no chunk", f"the tag {shown(before)} marks no chunk, as other tags do"

@@ -74,7 +74,10 @@ def read_pairs(
         files = ((source.name, _pairs(source, file_format, labelled, repairs)) for source in sources)
     for name, pairs in files:
         problem = f"{name}:1: no pairs to learn from; write SOURCE<TAB>TARGET on every line"
-        yield from require_items(pairs, problem) if labelled else pairs
+        for pair in require_items(pairs, problem) if labelled else pairs:
+            source = repairs.text(pair.source, pair.name, pair.line)
+            target = repairs.text(pair.target, pair.name, pair.line, target=True)
+            yield pair._replace(source=source, target=target)
 
 
 def read_unpaired(
@@ -94,16 +97,16 @@ def read_unpaired(
     for source in sources:
         chosen = format_of(source) if file_format in (None, "auto") else file_format
         if chosen == "tsv":
-            yield from (pair.source for pair in _tab_separated(source, False, repairs))
+            pairs = _tab_separated(source, False, repairs)
         elif chosen == "jsonl":
-            for number, record in read_objects(source, repairs):
-                field = "text" if "source" not in record and "text" in record else "source"
-                yield string_field(record, field, f"{source.name}:{number}")
+            pairs = _from_objects(source, False, repairs)
         else:
-            yield from _whole_lines(source, repairs, warn=file_format != "text")
+            pairs = _whole_lines(source, repairs, warn=file_format != "text")
+        for pair in pairs:
+            yield repairs.text(pair.source, pair.name, pair.line)
 
 
-def _whole_lines(source: Source, repairs: Repairs, *, warn: bool) -> Iterator[str]:
+def _whole_lines(source: Source, repairs: Repairs, *, warn: bool) -> Iterator[Pair]:
     for number, line in numbered_lines(source, repairs):
         hint = ""
         if number == 1 and TAB in line:
@@ -112,7 +115,7 @@ def _whole_lines(source: Source, repairs: Repairs, *, warn: bool) -> Iterator[st
             hint = "looks like JSONL, but is read as text; use --format jsonl for JSONL"
         if hint:
             warnings.warn(f"{source.name}:1: {hint}", stacklevel=2)
-        yield line
+        yield Pair(line, "", source.name, number)
 
 
 def _pairs(source: Source, requested: str, labelled: bool, repairs: Repairs) -> Iterator[Pair]:
@@ -156,7 +159,8 @@ def _from_objects(source: Source, labelled: bool, repairs: Repairs) -> Iterator[
     for number, record in read_objects(source, repairs):
         where = f"{source.name}:{number}"
         target = string_field(record, "target", where) if labelled else ""
-        yield Pair(string_field(record, "source", where), target, source.name, number)
+        field = "text" if not labelled and "source" not in record and "text" in record else "source"
+        yield Pair(string_field(record, field, where), target, source.name, number)
 
 
 def _single_file(name: str, spec: str, split: str) -> Source:

@@ -18,6 +18,7 @@ from typing import BinaryIO, NamedTuple, TypeVar, cast
 
 from ..core.errors import InputError, UnreadableError
 from ..storage.safe_files import DuplicateFieldError, is_text, unique_fields
+from .boundary_markers import Markers
 from .builtin import builtin_format, builtin_text
 from .hub import hub_source
 from .paths import find_paths, plain_name
@@ -53,6 +54,7 @@ class Source(NamedTuple):
     open: Callable[[], AbstractContextManager[BinaryIO]]  # opens it
     format: str  # text, jsonl or tsv, as far as it is known; else text
     origin: tuple[str, ...] = ()  # the path of a file on the disk, and what says which part of it; empty if unknown
+    markers: Markers | None = None  # the boundary markers that are left out of its lines
 
 
 class Piece(NamedTuple):
@@ -105,7 +107,10 @@ def read_pieces(sources: Iterable[Source], repairs: Repairs | None = None) -> It
     for source in sources:
         if source.format == "jsonl":
             for number, record in read_objects(source, repairs):
-                yield Piece(string_field(record, "text", f"{source.name}:{number}"), True)
+                text = string_field(record, "text", f"{source.name}:{number}")
+                if source.markers is not None:
+                    text = repairs.without_markers(text, source.markers, source.name, number)
+                yield Piece(text, True)
         else:
             yield from _text_pieces(source, repairs)
 
@@ -130,14 +135,15 @@ def read_items(sources: Iterable[Source], repairs: Repairs | None = None, *, one
 
 def located_items(sources: Iterable[Source], repairs: Repairs | None = None) -> Iterator[tuple[str, str]]:
     """Read the same texts, each after its file and line."""
+    repairs = repairs or Repairs()
     for source in sources:
         if source.format != "jsonl":
             for number, line in numbered_lines(source, repairs):
-                yield f"{source.name}:{number}", line
+                yield f"{source.name}:{number}", repairs.text(line, source.name, number)
             continue
         for number, record in read_objects(source, repairs):
             where = f"{source.name}:{number}"
-            yield where, string_field(record, "text", where)
+            yield where, repairs.text(string_field(record, "text", where), source.name, number)
 
 
 def located_lines(sources: Iterable[Source]) -> Iterator[tuple[str, str]]:
@@ -206,7 +212,7 @@ def read_objects(source: Source, repairs: Repairs | None = None) -> Iterator[tup
             raise InputError(f"{where}: not JSON ({reason}); correct this line") from None
         if not isinstance(record, dict):
             raise InputError(f"{where}: not an object; write {{...}} with a field for each value")
-        if "\\" in line:  # else the line itself has no such characters any more
+        if "\\r" in line or "\\u00" in line:  # else the line itself has no such characters any more
             for name, value in record.items():
                 if isinstance(value, str):
                     record[name] = plain_text(value, source.name, number, repairs)
@@ -264,7 +270,7 @@ def _text_pieces(source: Source, repairs: Repairs | None) -> Iterator[Piece]:
 
 def _decoded_pieces(source: Source, file: BinaryIO, repairs: Repairs) -> Iterator[Piece]:
     begins, line, at_line, known = True, 1, True, False
-    pieces = _raw_pieces(source.name, file)
+    pieces = _raw_pieces(source, file)
     for raw in pieces:  # none is empty
         following = () if source.open is live_input else pieces
         for part in split_at_damage(raw):  # so that lines before a damaged one are read
@@ -275,19 +281,24 @@ def _decoded_pieces(source: Source, file: BinaryIO, repairs: Repairs) -> Iterato
             text = text.replace("\r\n", "\n")
             if "\ufeff" in text:
                 text = without_marks(text, source.name, line, repairs, at_line=at_line)
-            if text:  # not only a mark
+            is_mark = not text
+            if source.markers is not None and source.format != "jsonl":
+                text = repairs.without_markers(text, source.markers, source.name, line)
+            elif repairs.markers is None:
+                repairs.note_markers(text, source.name, line)
+            if not is_mark:
                 yield Piece(text, begins)
                 begins = False
             known = known or not text.isascii()
-            line, at_line = line + line_ends(part), part.endswith(b"\n") or (at_line and not text)
+            line, at_line = line + line_ends(part), part.endswith(b"\n") or (at_line and is_mark)
 
 
-def _raw_pieces(name: str, file: BinaryIO) -> Iterator[bytes]:
+def _raw_pieces(source: Source, file: BinaryIO) -> Iterator[bytes]:
     """Read bytes in pieces that end where text may be cut, without the byte-order mark."""
-    held, block = b"", first_bytes(name, file, PIECE_BYTES)
+    held, block = b"", first_bytes(source.name, file, PIECE_BYTES)
     while block:
         held += block
-        if cut := _cut(held):
+        if cut := _cut(held) if source.markers is None else held.rfind(b"\n") + 1:
             yield held[:cut]
             held = held[cut:]
         block = file.read(PIECE_BYTES)

@@ -8,11 +8,24 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from ..core.errors import InputError
+from .boundary_markers import Markers, lines_with_markers, without_markers
 
+BOUNDARY_MARKERS = "boundary markers"
 Item = TypeVar("Item")
+
+
+class Examine(Protocol):
+    """Examines the texts of files."""
+
+    def __call__(self, text: str, name: str, line: int, *, target: bool = False) -> None:
+        """Examine a text, and record what is found."""
+
+
+def ignore(text: str, name: str, line: int, *, target: bool = False) -> None:
+    """Examine nothing."""
 
 
 class DataWarning(UserWarning):
@@ -41,11 +54,26 @@ class Repair:
 
 
 class Repairs:
-    """The repairs made while some data was read; ``strict`` refuses data that needs one."""
+    """The repairs made while some data was read; ``strict`` refuses data that needs one.
+
+    Attributes:
+        markers: the boundary markers that are left out of texts, if any.
+        looks_for_markers: whether other boundary markers are noted.
+        examine: is called with each text, and may record what it finds.
+    """
 
     def __init__(self, *, strict: bool = False) -> None:
         self.strict = strict
+        self.markers: Markers | None = None
+        self.looks_for_markers = False
+        self.examine: Examine = ignore
         self._found: dict[tuple[str, str], Repair] = {}
+
+    def reread(self) -> "Repairs":
+        """Return an empty record for another reading: the same markers are left out, and nothing is refused."""
+        repairs = Repairs()
+        repairs.markers = self.markers
+        return repairs
 
     def add(self, kind: str, file: str, line: int, *, problem: str, reading: str, remedy: str, count: int = 1) -> None:
         """Record a repair, or ``count`` from ``line`` on: what is wrong, how it was read and what to do.
@@ -65,6 +93,46 @@ class Repairs:
             raise InputError(f"{found.file}:{found.line}: {found.problem}; {found.remedy}")
         known = self._found.setdefault((found.file, found.kind), replace(found, count=0))
         known.count += found.count
+
+    def text(self, text: str, name: str, line: int, *, target: bool = False) -> str:
+        """Return a text as it is to be read. Every reader of texts, such as those of a column, passes them through.
+
+        Args:
+            text: the text.
+            name: its file.
+            line: its line.
+            target: whether it is the target of a pair.
+        """
+        if self.markers is not None:
+            text = self.without_markers(text, self.markers, name, line)
+        self.examine(text, name, line, target=target)
+        return text
+
+    def without_markers(self, text: str, markers: Markers, name: str, line: int) -> str:
+        """Return some lines without the boundary markers around them, and record them; the first line is ``line``."""
+        text, lines = without_markers(text, markers)
+        if lines:
+            self.add(
+                BOUNDARY_MARKERS,
+                *(name, line + lines[0]),
+                problem=f"the boundary markers {' '.join(markers)} are not text",
+                reading="read without them",
+                remedy="delete them, or keep them as words with --data.markers keep",
+                count=len(lines),
+            )
+        return text
+
+    def note_markers(self, text: str, name: str, line: int) -> None:
+        """Note the boundary markers of some lines, of which the first is ``line``, if they are looked for."""
+        if self.looks_for_markers and (lines := lines_with_markers(text)):
+            problem = "a boundary marker such as <s>, which is read as a word"
+            remedy = 'delete it, or leave it out with --data.markers "<s> </s>"'
+            self.note(BOUNDARY_MARKERS, name, line + lines[0], problem=problem, remedy=remedy, count=len(lines))
+
+    @property
+    def keeps_markers(self) -> bool:
+        """Whether there were boundary markers that were read as words."""
+        return any(found.kind == BOUNDARY_MARKERS and found.reading is None for found in self.found())
 
     def found(self) -> list[Repair]:
         """Return the repairs and the defects in the order of their first occurrence."""

@@ -64,7 +64,7 @@ class _Hashed:
 
     def __init__(self, owner: HashedSources, source: Source) -> None:
         self._owner, self._opened = owner, source.open()
-        owner.digest.update(f"\0{source.format}\0".encode())
+        owner.digest.update(f"\0{source.format}{'' if source.markers is None else source.markers}\0".encode())
 
     def __enter__(self) -> BinaryIO:
         self._file = self._opened.__enter__()
@@ -122,7 +122,7 @@ def remembered(kind: str, sources: Sequence[Source], read: Callable[[], Facts]) 
     if time.time_ns() - newest < RACY_SECONDS * 1e9:  # also if the clock of another machine is ahead
         return read()
     identity = json.dumps(
-        [VERSION, [source.format for source in sources], [source.origin for source in sources], before]
+        [VERSION, *([getattr(source, fact) for source in sources] for fact in ("format", "origin", "markers")), before]
     )
     name = f"{kind}-{hashlib.blake2b(identity.encode(), digest_size=16).hexdigest()}"
 

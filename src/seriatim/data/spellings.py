@@ -1,12 +1,18 @@
-"""Spellings of labels and tags that mean the same: they differ in blanks at their ends, or by a slip in letter case."""
+"""Spellings of labels and tags that mean the same.
 
+They differ in blanks at their ends, by a slip in letter case, or in their Unicode normal form (é is one character or
+two).
+"""
+
+import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from itertools import zip_longest
 
+from ..core.errors import shown
+
 OFTEN, SHARE = 5, 10
 """Two spellings are two labels if the rarer one has `OFTEN` rows, or more than one of `SHARE` rows of both."""
-
 BLANKS = " \t\u00a0\u2007\u202f\u3000\u200b\u2060\ufeff"
 """Blanks that can stand at the ends of a field without being seen: non-breaking, wide and zero-width ones, too."""
 
@@ -18,7 +24,18 @@ def stripped(text: str) -> str:
 
 def folded(label: str) -> str:
     """Return what all spellings of a label have in common."""
-    return stripped(label).casefold()
+    return canonical(label).casefold()
+
+
+def canonical(label: str) -> str:
+    """Return what the spellings of a label have in common that look the same."""
+    return unicodedata.normalize("NFC", stripped(label))
+
+
+def other_spelling(label: str, usual: str) -> str:
+    """Say that a label is another spelling of the usual one, also where both look the same."""
+    differs = canonical(label) == canonical(usual) and stripped(label) != stripped(usual)
+    return f"{shown(label)} is another spelling of {shown(usual)}" + " (Unicode normal forms)" * differs
 
 
 class Spellings:
@@ -40,25 +57,29 @@ class Spellings:
     def learned(cls, counts: Mapping[str, int]) -> "Spellings":
         """Let the most frequent spelling stand for the others, but for those that are too frequent to be slips.
 
-        Those differ in letter case and have `OFTEN` rows, or more than one of `SHARE` rows of both.
+        Those differ in letter case and have `OFTEN` rows, or more than one of `SHARE` rows of both. Of equally frequent
+        normal forms of a label, the composed one (NFC) stands for the others.
 
         Args:
             counts: how often each spelling occurs in the training data.
         """
         groups: dict[str, Counter[str]] = defaultdict(Counter)
-        for label in sorted(counts):
-            groups[folded(label)][stripped(label)] += counts[label]
+        forms: dict[str, Counter[str]] = defaultdict(Counter)  # what is written for labels that look the same
+        for label in sorted(counts, key=lambda label: (stripped(label) != canonical(label), label)):
+            groups[folded(label)][canonical(label)] += counts[label]
+            forms[canonical(label)][stripped(label)] += counts[label]
         kept = list[str]()
         for group in groups.values():
             _, most = group.most_common(1)[0]
-            kept += (label for label, count in group.items() if count >= OFTEN or SHARE * count > count + most)
+            often = (label for label, count in group.items() if count >= OFTEN or SHARE * count > count + most)
+            kept += (forms[label].most_common(1)[0][0] for label in often)
         return cls(kept)
 
     def __call__(self, label: str) -> str:
         """Return the label for which a spelling stands: the most similar one, and itself if there are several."""
         if label not in self._known:
             alike = self._alike.get(folded(label), [])
-            differing = [_differing(stripped(label), other) for other in alike]
+            differing = [_differing(canonical(label), canonical(other)) for other in alike]
             nearest = [other for other, count in zip(alike, differing, strict=True) if count == min(differing)]
             self._known[label] = nearest[0] if len(nearest) == 1 else label
         return self._known[label]

@@ -21,7 +21,7 @@ from .pipes import live_input
 from .readers import Source, numbered_lines, object_fields, read_objects, require_items, string_field
 from .repairs import Repairs
 from .separated_rows import MAX_FIELDS, SEPARATORS, TAB, Row, peek_line, quoted_rows, tab_separated, unquoted
-from .spellings import BLANKS, Spellings, folded
+from .spellings import BLANKS, Spellings, folded, other_spelling
 
 FORMATS = ("auto", "tsv", "csv", "jsonl", "fasttext", "text")
 SUFFIXES = {".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
@@ -88,7 +88,8 @@ def read_labelled(
         if label is not None:
             problem = "no rows; give a text and its label on every line"
             items = require_items(items, f"{source.name}:1: {problem}")
-        yield from items
+        for row in items:
+            yield row._replace(text=repairs.text(row.text, row.name, row.line))
 
 
 def with_spellings(
@@ -119,7 +120,7 @@ def with_spellings(
             repairs.add(
                 "spelling of a label",
                 *(row.name, row.line),
-                problem=f"the label {shown(row.label)} is another spelling of {shown(label)}",
+                problem=f"the label {other_spelling(row.label, label)}",
                 reading=f"read as {shown(label)}",
                 remedy=f"write {shown(label)}",
             )

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
+from operator import attrgetter
 
 from ..config import Fields
 from .readers import Source, read_pieces
@@ -26,7 +27,8 @@ def _find(files: Sequence[Source]) -> Iterator[tuple[int, Fields]]:
     progress, done = ReadingProgress(f"looking for defects of {name_text(files)}", expected_size(files)), 0
     for place, source in enumerate(files):
         repairs = Repairs()
+        repairs.looks_for_markers = True
         for piece in read_pieces([source], repairs):
             done += len(piece.text)
             progress.update(done)
-        yield from ((place, asdict(found)) for found in repairs.found())
+        yield from ((place, asdict(found)) for found in sorted(repairs.found(), key=attrgetter("line")))

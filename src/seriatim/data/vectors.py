@@ -6,6 +6,7 @@ contain spaces. Every other line is a word and its numbers, separated by spaces.
 
 import itertools
 import re
+import unicodedata
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
@@ -24,8 +25,8 @@ def read_vectors(
 ) -> tuple[list[str], np.ndarray]:
     """Read the vectors of some words, line by line, from a text file, plain or ``.gz``.
 
-    A word that occurs twice has its first vector. The numbers of other words are counted but not parsed. ``repairs``
-    records the repairs.
+    A word that occurs twice has its first vector. A word that occurs in another Unicode normal form only has that
+    vector. The numbers of other words are counted but not parsed. ``repairs`` records the repairs.
 
     Returns:
         The words of ``vocabulary`` in the file, in its order, and their vectors ``(words, size)``, float32.
@@ -34,11 +35,13 @@ def read_vectors(
         InputError: a row has another width or a value that is not a finite number, the number of rows is not that of
             the first line, or there are no rows.
     """
-    name = str(path)
+    name, repairs = str(path), repairs or Repairs()
     lines = read_lines(find_sources(name, file_format="text"), repairs)
     count, size, first, lines = _read_header(name, lines)
-    beginnings = {word.partition(" ")[0] for word in vocabulary}
+    others = {unicodedata.normalize(form, word): word for form in ("NFC", "NFD") for word in vocabulary}
+    beginnings = {word.partition(" ")[0] for word in (*vocabulary, *others)}
     vectors: dict[str, np.ndarray] = {}
+    alike: dict[str, tuple[int, np.ndarray]] = {}  # vectors of words in another normal form, with their lines
     number = first - 1
     for number, line in enumerate(lines, first):
         row = line.rstrip(" ")
@@ -49,11 +52,19 @@ def read_vectors(
             _check_width(where, word, len(values), size, has_header=count is not None)
             if word in vocabulary and word not in vectors:
                 vectors[word] = _vector(where, values)
+            elif word not in vocabulary and word in others and others[word] not in alike:
+                alike[others[word]] = number, _vector(where, values)
     rows = number - first + 1
     if not rows:
         raise InputError(f"{name}: no vectors; give a text file with a word and its numbers on each line")
     if count is not None and rows != count:
         raise InputError(f"{name}:1: announces {count} rows, but {rows} follow; download the file again")
+    for word, (where_alike, vector) in alike.items():
+        if word not in vectors:
+            vectors[word] = vector
+            problem = f"the word {shown(word)} in another Unicode normal form than in the training data"
+            reading, remedy = "read as this word", "write both in one form (NFC)"
+            repairs.add("another normal form", name, where_alike, problem=problem, reading=reading, remedy=remedy)
     return list(vectors), np.array(list(vectors.values()), dtype=np.float32).reshape(-1, size)
 
 

@@ -73,7 +73,7 @@ def read_pairs(sources: Iterable[Source], repairs: Repairs) -> list[Pair]:
     for source in sources:
         for number, record in read_objects(source, repairs):
             where = f"{source.name}:{number}"
-            good, bad = (string_field(record, field, where) for field in (GOOD, BAD))
+            good, bad = (repairs.text(string_field(record, field, where), source.name, number) for field in (GOOD, BAD))
             phenomenon, paradigm = (string_field(record, name, where) if name in record else "" for name in GROUPS)
             if "\n" in good + bad:
                 raise InputError(f"{where}: a sentence contains a line end; remove it")

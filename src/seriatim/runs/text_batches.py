@@ -59,12 +59,12 @@ def read_prompts(spec: str, file_format: str, repairs: Repairs) -> Iterator[Prom
     for source in find_sources(spec, file_format=file_format):
         if source.format != "jsonl":
             for number, line in numbered_lines(source, repairs):
-                yield Prompt(line, f"{source.name}:{number}")
+                yield Prompt(repairs.text(line, source.name, number), f"{source.name}:{number}")
             continue
         for number, record in read_objects(source, repairs):
             place = f"{source.name}:{number}"
             field = "text" if "text" in record and "prompt" not in record else "prompt"
-            yield Prompt(string_field(record, field, place), place)
+            yield Prompt(repairs.text(string_field(record, field, place), source.name, number), place)
 
 
 def generate_texts(

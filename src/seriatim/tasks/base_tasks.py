@@ -1,8 +1,9 @@
 """Base classes of the tasks, and the defaults of their configurations."""
 
+import functools
 import warnings
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -14,7 +15,8 @@ from ..data.builtin import builtin_tokens
 from ..data.corpus import Corpus, count_text, describe_tokenizer_sample, encode_corpus, fit_corpus_tokenizer
 from ..data.encoding import BLOCK
 from ..data.holding_out import end_part, line_part, text_size, usual_share, usual_share_of_text
-from ..data.readers import Source, read_lines, read_pieces, read_whole_lines
+from ..data.normal_forms import note_other_form
+from ..data.readers import Source, read_items, read_lines, read_pieces, read_whole_lines
 from ..data.repairs import DataWarning, Repairs
 from ..data.text_defects import find_repairs
 from ..data.tokenizer_sample import SAMPLED
@@ -72,10 +74,20 @@ class TextTask(Task[Data, Batch, Model]):
         """Return whether lines are held out, and not the end of a running text."""
         return self.unit == "line" or any(source.format == "jsonl" for source in sources)
 
+    def sides(self, spec: str, split: str, file_format: str | None = None) -> list[Iterable[str]]:
+        """Return the lines of a text as they are written."""
+        part = self.part(spec, split)
+        return [read_lines(super().sources(part.spec, part.split, file_format))]
+
+    def whole_sources(self, spec: str, split: str, file_format: str | None = None) -> list[Source]:
+        """Find the files of some text, of which a part may be held out."""
+        part, markers = self.part(spec, split), self.markers(spec, split, file_format)
+        sources = super().sources(part.spec, part.split, file_format)
+        return [source._replace(markers=markers) for source in sources]
+
     def sources(self, spec: str, split: str, file_format: str | None = None) -> list[Source]:
         """Find the files of some text; of a running text the end is held out, else lines."""
-        part = self.part(spec, split)
-        sources = super().sources(part.spec, part.split, file_format)
+        part, sources = self.part(spec, split), self.whole_sources(spec, split, file_format)
         if not part.share:
             return sources
         if self.divides_lines(sources):
@@ -93,6 +105,12 @@ class TextTask(Task[Data, Batch, Model]):
         sources, tokenizer = self.sources(spec, split, file_format), vocabulary.tokenizer
         corpus = encode_corpus(sources, tokenizer, unit=self.unit)
         corpus.repairs = repairs
+        self.settle_markers(spec, repairs)
+        is_other = spec != self.config.data.train and not self.part(spec, split).held_out
+        if is_other and (tokenizer.unknown_id is None or corpus.statistics.unknown_tokens):
+            again = Repairs()  # what is found is known from above
+            again.examine = functools.partial(note_other_form, vocabulary=vocabulary, repairs=repairs)
+            deque(read_items(sources, again), maxlen=0)
         repairs.warn()
         if not corpus.statistics.unknown_tokens:
             return corpus
@@ -115,9 +133,9 @@ class TextTask(Task[Data, Batch, Model]):
         Raises:
             InputError: the text needs a repair, and ``data.strict`` refuses them.
         """
-        part, repairs = self.part(spec, split), self.new_repairs()
-        if not part.held_out:
-            find_repairs(super().sources(part.spec, part.split, file_format), repairs)
+        repairs = self.new_repairs()
+        if not self.part(spec, split).held_out:
+            find_repairs(self.whole_sources(spec, split, file_format), repairs)
         return repairs
 
     def skim(self, spec: str, split: str) -> None:
@@ -184,6 +202,7 @@ class LabelledTask(LayeredTask[Data, Batch, Model]):
 
     def reported(self, repairs: Repairs, spec: str, split: str) -> Repairs:
         """Return the repairs of some data; none of a held-out share, whose file is read for the training part, too."""
+        self.settle_markers(spec, repairs)
         return self.new_repairs() if self.part(spec, split).held_out else repairs
 
     def skim(self, spec: str, split: str) -> None:

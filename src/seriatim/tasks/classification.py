@@ -4,7 +4,7 @@ import functools
 import itertools
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import ClassVar, Literal
 
@@ -18,7 +18,7 @@ from ..core.errors import InputError
 from ..core.state import State
 from ..data.batching import Buckets
 from ..data.readers import LABELLED_SUFFIXES, Source
-from ..data.repairs import Repairs, with_warnings
+from ..data.repairs import Repairs
 from ..data.tables import Labelled, read_labelled, with_spellings
 from ..data.tokenizer_factory import fit_tokenizer
 from ..data.vocabulary import Vocabulary, check_label
@@ -32,6 +32,7 @@ from ..models.base_models import drop_words
 from ..models.cross_entropy import SMALLEST
 from ..models.word_reader import WordOptions, build_reader, refuse_contradictions
 from ..training.adaptive_defaults import small_batches
+from ..training.data_parts import Part
 from ..training.task_data import Metric
 from .base_tasks import (
     USUAL_WEIGHT,
@@ -156,16 +157,24 @@ class Classification(LabelledTask[Documents, DocumentBatch, Classifier]):
         labels: Sequence[str] | None = None,
     ) -> Iterator[Labelled]:
         """Read the texts of ``spec`` with their labels; see `with_spellings` for ``labels`` and ``repairs``."""
-        data = self.config.data
-        wanted = file_format or data.format
-        part = self.part(spec, split)
-        sources = self.sources(part.spec, part.split, wanted)
+        part, markers = self.part(spec, split), self.markers(spec, split, file_format)
 
         def read(repairs: Repairs) -> Iterator[Labelled]:
-            rows = read_labelled(sources, file_format=wanted, text=data.text, label=data.label, repairs=repairs)
+            repairs.markers = markers
+            rows = self.all_rows(part, file_format, repairs)
             return part.chosen(rows, attrgetter("text"), attrgetter("label"))
 
-        return with_spellings(read, labels, repairs or self.new_repairs(), exact=data.spellings == "exact")
+        return with_spellings(read, labels, repairs or self.new_repairs(), exact=self.config.data.spellings == "exact")
+
+    def all_rows(self, part: Part, file_format: str | None, repairs: Repairs) -> Iterator[Labelled]:
+        """Read the rows of a part and of the rest."""
+        data, wanted = self.config.data, file_format or self.config.data.format
+        sources = self.sources(part.spec, part.split, wanted)
+        return read_labelled(sources, file_format=wanted, text=data.text, label=data.label, repairs=repairs)
+
+    def sides(self, spec: str, split: str, file_format: str | None = None) -> list[Iterable[str]]:
+        """Return the texts as they are written."""
+        return [(row.text for row in self.all_rows(self.part(spec, split), file_format, Repairs()))]
 
     def labelled_items(self, spec: str, split: str) -> Iterator[tuple[str, str]]:
         """Yield texts with their labels."""
@@ -192,7 +201,7 @@ class Classification(LabelledTask[Documents, DocumentBatch, Classifier]):
 
         Texts with such a label count as wrong. A text with more tokens than learned positions is refused.
         """
-        repairs, numbers = self.new_repairs(), {label: i for i, label in enumerate(vocabulary.labels)}
+        repairs, numbers = self.new_repairs(vocabulary), {label: i for i, label in enumerate(vocabulary.labels)}
         texts, labels, digests, first = [], [], array("q"), dict[str, str]()
         for row in self.rows(spec, split, file_format, repairs, vocabulary.labels):
             if row.label not in numbers:
@@ -319,11 +328,13 @@ class Classification(LabelledTask[Documents, DocumentBatch, Classifier]):
         counts = data.counts()
         return f"{counts['texts']:,} texts ({counts['tokens']:,} tokens, {counts['unknown_tokens']:,} unknown)"
 
-    def items(self, sources: Sequence[Source], file_format: str | None) -> Iterator[str]:
+    def items(
+        self, sources: Sequence[Source], file_format: str | None, vocabulary: Vocabulary, repairs: Repairs
+    ) -> Iterator[str]:
         """Read lines, or the texts of a table or of JSONL, depending on the name; labels are ignored."""
         wanted, column = file_format or "auto", self.config.data.text
-        read = functools.partial(read_labelled, sources, file_format=wanted, text=column, label=None)
-        return (row.text for row in with_warnings(read, self.new_repairs()))
+        rows = read_labelled(sources, file_format=wanted, text=column, label=None, repairs=repairs)
+        return (row.text for row in rows)
 
     def answer(
         self, model: Classifier, vocabulary: Vocabulary, items: Sequence[str], **settings: object

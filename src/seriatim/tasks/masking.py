@@ -20,7 +20,7 @@ from ..core.errors import InputError
 from ..core.state import State
 from ..data.batching import Buckets, Windows, cut
 from ..data.readers import Source, read_items
-from ..data.repairs import with_warnings
+from ..data.repairs import Repairs
 from ..data.tokenizers import END
 from ..data.vocabulary import Vocabulary
 from ..evaluation.intervals import Measure, Metrics
@@ -185,10 +185,12 @@ class Masking(
                 f"{limit - around}, or set model.options.max_length to {self.length + around}"
             )
 
-    def items(self, sources: Sequence[Source], file_format: str | None) -> Iterator[str]:
+    def items(
+        self, sources: Sequence[Source], file_format: str | None, vocabulary: Vocabulary, repairs: Repairs
+    ) -> Iterator[str]:
         """Read lines, since an answer is the line itself."""
         self.refuse_format(file_format)
-        return with_warnings(functools.partial(read_items, sources, one_line=True), self.new_repairs())
+        return read_items(sources, repairs, one_line=True)
 
     def answer(
         self, model: MaskedLanguageModel, vocabulary: Vocabulary, items: Sequence[str], **settings: object

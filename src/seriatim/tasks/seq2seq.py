@@ -3,7 +3,7 @@
 import contextlib
 import functools
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, ClassVar
 
@@ -17,9 +17,10 @@ from ..core.state import State
 from ..data.arguments import check_integer
 from ..data.batching import Buckets
 from ..data.encoded_pairs import PairBatch, Pairs, encode_pairs, encode_side, items_of
+from ..data.normal_forms import note_different_sides
 from ..data.pairs import Pair, read_pairs, read_unpaired
 from ..data.readers import PAIRED_SUFFIXES, Source
-from ..data.repairs import DataWarning, Repairs, with_warnings
+from ..data.repairs import DataWarning, Repairs
 from ..data.text_kinds import kind_of
 from ..data.tokenizer_factory import fit_tokenizer
 from ..data.tokenizers import Tokenizer
@@ -172,8 +173,19 @@ class SequenceToSequence(LabelledTask[Pairs, PairBatch, Translator]):
             repairs or self.new_repairs(),
             self.part(spec, split),
         )
+        repairs.markers = self.markers(spec, split, file_format)
         pairs = read_pairs(part.spec, file_format=wanted, split=part.split, repairs=repairs)
         return part.chosen(pairs, attrgetter("source"))
+
+    def sides(self, spec: str, split: str, file_format: str | None = None) -> list[Iterable[str]]:
+        """Return the sources and the targets as they are written."""
+        part, wanted = self.part(spec, split), file_format or self.config.data.format
+
+        def side(name: str) -> Iterable[str]:
+            pairs = read_pairs(part.spec, file_format=wanted, split=part.split, repairs=Repairs())
+            return map(attrgetter(name), pairs)
+
+        return [side("source"), side("target")]
 
     def labelled_items(self, spec: str, split: str) -> Iterator[tuple[str, str]]:
         """Yield sources with their targets."""
@@ -226,8 +238,11 @@ class SequenceToSequence(LabelledTask[Pairs, PairBatch, Translator]):
         self, spec: str, split: str, vocabulary: Vocabulary, file_format: str | None
     ) -> tuple[Pairs, list[Pair]]:
         """Read and encode pairs; warn of repairs, and of pairs that are measured as alternatives."""
-        repairs = self.new_repairs()
+        repairs = self.new_repairs(vocabulary)
         pairs = list(self.pairs(spec, split, file_format, repairs))
+        if split == "train" and pairs:
+            sides = (pair.source for pair in pairs), (pair.target for pair in pairs)
+            note_different_sides(*sides, pairs[0].name, pairs[0].line, repairs)
         data = encode_pairs(pairs, vocabulary, alternatives=self.config.data.alternatives)
         data.repairs = self.reported(repairs, spec, split)
         data.repairs.warn()
@@ -341,9 +356,11 @@ class SequenceToSequence(LabelledTask[Pairs, PairBatch, Translator]):
         """Return the number of pairs and tokens."""
         return f"{len(data.sources):,} pairs ({data.source.lengths.sum():,} and {data.target.lengths.sum():,} tokens)"
 
-    def items(self, sources: Sequence[Source], file_format: str | None) -> Iterator[str]:
+    def items(
+        self, sources: Sequence[Source], file_format: str | None, vocabulary: Vocabulary, repairs: Repairs
+    ) -> Iterator[str]:
         """Read lines, or the sources of TSV or JSONL; targets are ignored."""
-        return with_warnings(functools.partial(read_unpaired, sources, file_format), self.new_repairs())
+        return read_unpaired(sources, file_format, repairs)
 
     def answer(
         self, model: Translator, vocabulary: Vocabulary, items: Sequence[str], **settings: object

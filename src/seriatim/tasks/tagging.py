@@ -17,6 +17,7 @@ from ..data.arguments import check_text
 from ..data.batching import Buckets
 from ..data.conll import Sentence, read_untagged, write
 from ..data.readers import TAGGED_SUFFIXES, Source
+from ..data.repairs import Repairs
 from ..data.tag_sets import TagSet, marks_chunks
 from ..data.tagged_corpus import TaggedBatch, TaggedCorpus, fit_vocabulary, word_ids
 from ..data.vectors import read_vectors
@@ -162,7 +163,7 @@ class Tagging(TaggedFiles[TaggedCorpus, TaggedBatch, Tagger]):
 
         A sentence with more words than learned positions is refused.
         """
-        repairs = self.new_repairs()
+        repairs = self.new_repairs(vocabulary)
         corpus = TaggedCorpus(self.sentences(spec, split, file_format, repairs, vocabulary.labels), vocabulary)
         warn_of_long(corpus.lengths, self.config, name=self.name_of(spec), items="sentences")
 
@@ -297,18 +298,11 @@ class Tagging(TaggedFiles[TaggedCorpus, TaggedBatch, Tagger]):
         return {"words_with_vectors": int(np.isin(np.unique(train.words), ids[known]).sum())}
 
     def items(
-        self, sources: Sequence[Source], file_format: str | None, labels: Sequence[str] = ()
+        self, sources: Sequence[Source], file_format: str | None, vocabulary: Vocabulary, repairs: Repairs
     ) -> Iterator[Sentence | str]:
         """Read the sentences of files in columns, which the tags of a model help to recognize, or lines of text."""
-        column, repairs = self.config.data.column, self.new_repairs()
-        yield from read_untagged(sources, file_format=file_format, column=column, labels=labels, repairs=repairs)
-        repairs.warn()
-
-    def items_for(
-        self, vocabulary: Vocabulary, sources: Sequence[Source], file_format: str | None
-    ) -> Iterator[Sentence | str]:
-        """Read the items of `items` with the tags of a model."""
-        return self.items(sources, file_format, vocabulary.labels)
+        column, labels = self.config.data.column, vocabulary.labels
+        return read_untagged(sources, file_format=file_format, column=column, labels=labels, repairs=repairs)
 
     def check_item(self, item: object, name: str) -> None:
         """Accept a line of text, a list of words, or a `Sentence` of a file in columns; see `Task.check_item`."""

@@ -8,9 +8,10 @@ from typing import ClassVar, NamedTuple, TypeVar
 
 from ..config import Config
 from ..core.errors import InputError
+from ..data.boundary_markers import Markers, common_markers, markers_of
 from ..data.holding_out import NOTHING, is_held_out, share_of
 from ..data.readers import TEXT_SUFFIXES, Source, find_sources
-from ..data.repairs import DataWarning
+from ..data.repairs import DataWarning, Repairs
 
 NO_FILE = re.compile(r"-?[\d.]+%?|[Nn][Oo][Nn][Ee]")
 """What a user may give who means a share of the training data, or no held-out data."""
@@ -89,6 +90,8 @@ class DataParts:
     def hold_out(self) -> None:
         """Set ``data.valid``, in place, to what is held out of the training data if the user names no other data.
 
+        Before, ``data.markers`` is set to the boundary markers that every line of the training data has.
+
         Nothing is held out if the usual share would put all data on one side.
 
         Raises:
@@ -98,6 +101,8 @@ class DataParts:
             DataWarning: the usual share puts all data on one side.
         """
         data, given = self.config.data, self.config.data.valid
+        if data.train is not None and (markers := self.markers(data.train, "train")):
+            data.markers = " ".join(markers)
         if (
             given not in (None, NOTHING)
             and NO_FILE.fullmatch(given)
@@ -149,6 +154,26 @@ class DataParts:
             if split == "train" and spec == data.train:
                 return Part(spec, split, share)
         return Part(spec, split)
+
+    def sides(self, spec: str, split: str, file_format: str | None = None) -> list[Iterable[str]]:
+        """Return the texts of some data as they are written, or the sources and the targets; nothing is read before."""
+        return []
+
+    def markers(self, spec: str, split: str, file_format: str | None = None) -> Markers | None:
+        """Return the boundary markers that are left out of some data; the arguments are those of `Task.read`."""
+        is_ours = spec.startswith(("builtin:", "hf:"))
+        return self.markers_in([] if is_ours else self.sides(spec, split, file_format))
+
+    def markers_in(self, sides: Iterable[Iterable[str]]) -> Markers | None:
+        """Return the boundary markers that are left out: those of the configuration, or of all texts of one side."""
+        if self.config.data.markers != "auto":
+            return markers_of(self.config.data.markers)
+        return next(filter(None, map(common_markers, sides)), None)
+
+    def settle_markers(self, spec: str, repairs: Repairs) -> None:
+        """Set ``data.markers`` to keep, in place, if boundary markers of the training data were read as words."""
+        if spec == self.config.data.train and repairs.keeps_markers and self.config.data.markers == "auto":
+            self.config.data.markers = "keep"
 
     def sources(self, spec: str, split: str, file_format: str | None = None) -> list[Source]:
         """Find the files of some data; the arguments are those of `Task.read`."""

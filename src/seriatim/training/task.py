@@ -20,7 +20,6 @@ from ..data.vocabulary import Vocabulary
 from ..evaluation.intervals import Measure, Metrics
 from ..models.bounds import no_larger_than
 from ..storage.weights import load_weights
-from .data_parts import DataParts
 from .estimator import Estimator
 from .task_answers import TaskAnswers
 from .task_data import Metric, MetricsTable, TaskBatch, TaskBatches, TaskData
@@ -45,7 +44,7 @@ def chosen_baseline(config: Config) -> Literal["simple", "none"]:
     return "none" if is_synthetic and not config.training.baseline_weight else "simple"
 
 
-class Task(DataParts, TaskAnswers[Model], ABC, Generic[Data, Batch, Model]):
+class Task(TaskAnswers[Model], ABC, Generic[Data, Batch, Model]):
     """One kind of work for sequence models. All its results are functions of the configuration.
 
     The type parameters are what `read` returns, the batches that `loss` takes, and the model.
@@ -74,7 +73,6 @@ class Task(DataParts, TaskAnswers[Model], ABC, Generic[Data, Batch, Model]):
     works_causally: ClassVar[bool] = False  # whether the task can also be done by reading in one direction only
     endpoint: ClassVar[str] = "answer"  # the end of the address at which a server answers: ``/v1/answer``
     continues_text: ClassVar[bool] = False  # whether a model generates text, so that its speed is that of sampling
-    tags_words: ClassVar[bool] = False  # whether an answer has one tag for each word of the input
     timed_work: ClassVar[str] = "reading and answering"  # what a comparison times, in words
     label_unit: ClassVar[str] = "items"  # plural noun for what has a label; see `labels_of`
     max_compared: ClassVar[int] = 1_000  # items whose answers a comparison keeps, at most

@@ -1,40 +1,65 @@
 """What models of a task answer: the items that are answered, the answers, and what a comparison needs of them."""
 
 import functools
+import warnings
 from abc import ABC
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Generic, TypeVar
 
 from torch import nn
 
-from ..config import Config
 from ..core.errors import InputError
 from ..data.arguments import check_text
+from ..data.normal_forms import note_other_form
+from ..data.pipes import live_input
 from ..data.readers import Source, read_items
 from ..data.repairs import Repairs, with_warnings
 from ..data.vocabulary import Vocabulary
 from ..evaluation.intervals import Metrics
+from .data_parts import DataParts
 
 Model = TypeVar("Model", bound=nn.Module)
 
 
-class TaskAnswers(ABC, Generic[Model]):
+class TaskAnswers(DataParts, ABC, Generic[Model]):
     """The part of a `Task` that answers."""
 
-    config: Config
+    tags_words: ClassVar[bool] = False  # whether an answer has one tag for each word of the input
 
-    def new_repairs(self) -> Repairs:
-        """Return an empty record of repairs, which refuses them if ``data.strict`` says so."""
-        return Repairs(strict=self.config.data.strict)
+    def new_repairs(self, vocabulary: Vocabulary | None = None) -> Repairs:
+        """Return an empty record of repairs, which refuses them if ``data.strict`` says so, and notes boundary markers.
 
-    def items(self, sources: Sequence[Source], file_format: str | None) -> Iterator[object]:
+        Given a vocabulary, it also notes texts in another normal form.
+        """
+        repairs = Repairs(strict=self.config.data.strict)
+        repairs.looks_for_markers = True
+        if vocabulary is not None:
+            repairs.examine = functools.partial(note_other_form, vocabulary=vocabulary, repairs=repairs)
+        return repairs
+
+    def items(
+        self, sources: Sequence[Source], file_format: str | None, vocabulary: Vocabulary, repairs: Repairs
+    ) -> Iterator[object]:
         """Read the items to answer: the lines of a text, or the texts of JSONL; other formats raise InputError."""
         self.refuse_format(file_format)
-        return with_warnings(functools.partial(read_items, sources), self.new_repairs())
+        return read_items(sources, repairs)
 
     def items_for(self, vocabulary: Vocabulary, sources: Sequence[Source], file_format: str | None) -> Iterator[object]:
-        """Read the items that a model with this vocabulary answers; by default, `items`."""
-        return self.items(sources, file_format)
+        """Read the items that a model with this vocabulary answers, and warn of repairs at the end."""
+        read = functools.partial(self.items, sources, file_format, vocabulary)
+        return with_warnings(read, self.input_repairs(vocabulary, sources, read))
+
+    def input_repairs(
+        self, vocabulary: Vocabulary, sources: Sequence[Source], read: Callable[..., Iterable[object]]
+    ) -> Repairs:
+        """Return a record of repairs for the inputs of a model, which ``read(repairs=...)`` reads from some files."""
+        repairs = self.new_repairs(vocabulary)
+        is_live = any(source.open is live_input for source in sources)  # then no text can be read twice
+        if not self.tags_words:  # every word has an answer
+            with warnings.catch_warnings():  # of what is read again
+                warnings.simplefilter("ignore")
+                repairs.markers = self.markers_in([] if is_live else [map(str, read(repairs=Repairs()))])
+        return repairs
 
     def refuse_format(self, file_format: str | None) -> None:
         """Raise InputError for a format other than plain lines, whose lines would be answered as something else."""
