@@ -17,7 +17,7 @@ from seriatim.core.errors import InputError
 from ..conftest import sentences
 from ..exhaustive import parameters
 
-pytestmark = pytest.mark.filterwarnings("ignore:.* learned positions")
+pytestmark = pytest.mark.filterwarnings("ignore:.* learned positions", "ignore:.* boundary marker")
 PLAIN = ["the cat sees the sea .", "", " ", "\t", "the\tcat ", "  it  ", "zebra quagga", "x" * 300, "- -"]
 ODD = ["one\u2028two the\u2029three\vfour\ffive\x1csix", "\u00a0", "\u3000 the ", "🙂 猫"]
 SPECIALS = ["<unk>", "<s> </s> <pad>", "[MASK]", "the [MASK] sea [MASK][MASK] .", "[UNK] [CLS] <|endoftext|>", "\\n"]

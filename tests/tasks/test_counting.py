@@ -18,7 +18,7 @@ from seriatim.tasks import shared_options
 
 from ..conftest import small_config
 
-pytestmark = pytest.mark.filterwarnings("ignore:too few")
+pytestmark = pytest.mark.filterwarnings("ignore:too few", "ignore:.* boundary marker")
 
 
 @pytest.fixture(scope="module")
