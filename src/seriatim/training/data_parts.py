@@ -161,8 +161,7 @@ class DataParts:
 
     def markers(self, spec: str, split: str, file_format: str | None = None) -> Markers | None:
         """Return the boundary markers that are left out of some data; the arguments are those of `Task.read`."""
-        is_ours = spec.startswith(("builtin:", "hf:"))
-        return self.markers_in([] if is_ours else self.sides(spec, split, file_format))
+        return self.markers_in(self.sides(spec, split, file_format))
 
     def markers_in(self, sides: Iterable[Iterable[str]]) -> Markers | None:
         """Return the boundary markers that are left out: those of the configuration, or of all texts of one side."""
