@@ -168,6 +168,7 @@ def test_what_is_left_out_can_be_chosen(tmp_path: Path) -> None:
 def test_inputs_of_a_language_model_are_read_as_its_data(tmp_path: Path, capsys, monkeypatch) -> None:
     run = str(trained(tmp_path, written(tmp_path, marked(LINES)), data={"unit": "line"})[0].path)
     plain = str(trained(tmp_path, written(tmp_path, LINES), "plain", data={"unit": "line"})[0].path)
+    keeps = str(trained(tmp_path, written(tmp_path, [*marked(LINES), "ja"]), "keeps")[0].path)
     lines, bare = written(tmp_path, marked(LINES[:3]), "marked.txt"), written(tmp_path, LINES[:3], "bare.txt")
     pairs = [{"sentence_good": a, "sentence_bad": b} for a, b in itertools.pairwise(LINES) if a and b]
     pairs_marked = [{name: marked([text])[0] for name, text in pair.items()} for pair in pairs]
@@ -186,6 +187,12 @@ def test_inputs_of_a_language_model_are_read_as_its_data(tmp_path: Path, capsys,
     for text in ("<s> ja", "<s> ja </s>"):
         found, said = told(lambda text=text: printed("generate", run, "--prompt", text, "--seed", "1"))
         assert (found, len(said)) == (printed("generate", run, "--prompt", "ja", "--seed", "1"), 1)
+    monkeypatch.chdir(tmp_path)
+    for text in ("<s> ja nein </s>", "ja nein"):
+        told(lambda text=text: printed("inspect", run, "--text", text, "--out", f"{len(text)}.html"))
+    pages = [(tmp_path / f"{size}.html").read_text().replace(f"{size}.html", "") for size in (7, 16)]
+    assert pages[0] == pages[1]
+    assert [":1: " in line for line in told(lambda: printed("generate", keeps, "--prompt", "<s> ja"))[1]] == [True]
     files = [written(tmp_path, [json.dumps(pair) for pair in each], f"{len(each)}.jsonl") for each in (pairs,)]
     expected = printed("evaluate", run, "--minimal-pairs", "--json", "--data", files[0])
     other = written(tmp_path, [json.dumps(pair) for pair in pairs_marked], "marked.jsonl")

@@ -87,8 +87,11 @@ def generate(options: argparse.Namespace) -> None:
         texts = run.generate_many(_noting(prompts, read), **settings)
         _print_texts(((read.popleft().text, text) for text in texts), "prompt", first, options.json)
         return
-    prompt = read_prompt(repairs) if options.prompt == "-" else repairs.text(options.prompt or "", "--prompt", 1)
-    repairs.warn()
+    if options.prompt == "-":
+        prompt = read_prompt(repairs)
+        repairs.warn()
+    else:
+        prompt = run.task.given_text(run.vocabulary, options.prompt or "", "--prompt")
     is_path = options.draft not in (None, LOOKUP)
     draft = load(options.draft, allow_code=allowed(options)) if is_path else options.draft
     if options.samples in (None, 1) and not options.json:

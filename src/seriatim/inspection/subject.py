@@ -116,7 +116,7 @@ def prepare(
     if beam < 1:
         raise InputError(f"--beam must be at least 1, got {beam}")
     check_text(text, "text")
-    text = normal_line_ends(text)
+    text = run.task.given_text(run.vocabulary, normal_line_ends(text), "--text")
     if not text.strip():
         raise InputError("the text is empty; give some with --text or --text-file")
     text, notes = view_of(run).excerpt(text)

@@ -61,6 +61,16 @@ class TaskAnswers(DataParts, ABC, Generic[Model]):
                 repairs.markers = self.markers_in([] if is_live else [map(str, read(repairs=Repairs()))])
         return repairs
 
+    def given_text(self, vocabulary: Vocabulary, text: str, name: str) -> str:
+        """Return a text of the command line as the data of a model are read, and warn of it; messages name ``name``."""
+        repairs = self.new_repairs(vocabulary)
+        repairs.markers = self.markers_in([])
+        if repairs.markers is None:
+            repairs.note_markers(text, name, 1)
+        text = repairs.text(text, name, 1)
+        repairs.warn()
+        return text
+
     def refuse_format(self, file_format: str | None) -> None:
         """Raise InputError for a format other than plain lines, whose lines would be answered as something else."""
         if file_format not in (None, "auto", "text", "jsonl"):
