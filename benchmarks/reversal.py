@@ -84,6 +84,7 @@ def config(form: str, folder: Path, epochs: int, rate: float) -> dict[str, Any]:
             "batch_size": 32,
             "learning_rate": rate,
             "warmup_steps": epochs * 801 // 20,
+            "keep": "last",
         },
         "out": str(folder / "run"),
     }
@@ -133,7 +134,7 @@ def main() -> None:
             settings[f"{form}, {epochs} epochs"] = record.settled(run, stated, but=LEFT_OPEN)
             lengths = by_length(run, test)
             found.setdefault(form, lengths)
-            right, loss = sum(map(sum, lengths.values())) / len(test), run.summary["best_valid"]
+            right, loss = sum(map(sum, lengths.values())) / len(test), run.summary["valid"]["loss"]
             row = {
                 "form": form,
                 "epochs": epochs,
