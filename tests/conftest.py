@@ -24,6 +24,13 @@ from seriatim.training import pace
 
 from .tasks import outside_task
 
+try:
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    LAY_OUT = ConstrainedLayoutEngine.execute
+except ImportError:
+    ConstrainedLayoutEngine = None
+
 outside_task.remove_both()
 
 
@@ -37,8 +44,21 @@ def _quiet_machine(tmp_path_factory: pytest.TempPathFactory):
         shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base  # what one worker compiles serves all
         patch.setenv("SERIATIM_CACHE", str(shared / "cache"))
         patch.setenv("TESTED_HEADERS", str(shared / "headers.h"))  # see recurrence/own_cells.py
+        for device in (torch.cuda, torch.xpu, torch.mtia):  # these format the call stack for a device that is not there
+            if not device.is_available():
+                patch.setattr(device, "manual_seed_all", lambda seed: None)
+        if ConstrainedLayoutEngine is not None:
+            patch.setattr(
+                ConstrainedLayoutEngine, "execute", lambda engine, figure: None
+            )  # takes half of a page's time
         patch.setattr(os, "fsync", lambda descriptor: None)  # no test cuts the power; tests/promises waits for the disk
         yield
+
+
+@pytest.fixture
+def laid_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lay out figures as for users."""
+    monkeypatch.setattr(ConstrainedLayoutEngine, "execute", LAY_OUT)
 
 
 @pytest.fixture(scope="module")

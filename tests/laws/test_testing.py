@@ -116,7 +116,6 @@ BROKEN = {
 
 def test_a_layer_that_keeps_the_laws_is_accepted() -> None:
     check_layer(Mean())
-    check_layer(seriatim.layer("gru", 5, 6))
     check_layer(seriatim.layer("gru", 5, 6, bidirectional=True))
     check_cell(Decay(5, 6))
 

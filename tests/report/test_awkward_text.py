@@ -15,6 +15,8 @@ from seriatim.report.token_links import LinkedToken, LinkView
 
 from .test_page import check_page, sections
 
+pytestmark = pytest.mark.usefixtures("laid_out")
+
 AWKWARD = {
     "controls": "a\x00b\x07c\x1b[31m\x7f",
     "surrogate": "half \ud83d of a pair",

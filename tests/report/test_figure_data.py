@@ -19,6 +19,8 @@ from seriatim.report.theme import new_figure, plain, style
 
 from .test_page import HOSTILE, check_page
 
+pytestmark = pytest.mark.usefixtures("laid_out")
+
 POINTS = [(1.0, 3.25), (10.0, 2.5), (1000.0, 1.0 / 3.0)]
 
 

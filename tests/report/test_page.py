@@ -31,6 +31,8 @@ from seriatim.report.page import (
 from seriatim.report.palette import COLOURS, DARK, HEAT, LIGHT
 from seriatim.report.theme import STYLES, new_figure, plain, style
 
+pytestmark = pytest.mark.usefixtures("laid_out")
+
 HOSTILE = '<script>alert(1)</script><img src=x onerror=alert(1)> & "quoted" \'$$ {{ 7 * 7 }} ]]> -->'
 VOID = {"meta", "link", "img", "br", "input", "hr"}
 

@@ -123,6 +123,24 @@ def test_it_is_not_trained_beside_a_network_on_a_synthetic_task(task: str, name:
     assert chosen("builtin:python-docs") == chosen("file.tsv") == "simple"
 
 
+@pytest.mark.parametrize("layer", ["gru", "transformer"])
+@pytest.mark.parametrize("name", [name for name, task in synthetic.TASKS.items() if task.header])
+def test_a_classifier_reads_a_synthetic_task_in_one_direction(name: str, layer: str) -> None:
+    """Backwards, the symbol that it asks for is among the last inputs, which need no memory."""
+
+    def sees_all(spec: str, **model: object) -> bool:
+        model = find(
+            resolve({"task": "classify", "data": {"train": spec}, "model": {"layer": layer, **model}})
+        ).config.model
+        return bool(model.bidirectional) or not model.options.get("causal", True)
+
+    spec = f"builtin:{name}"
+    assert not sees_all(spec)
+    assert not sees_all(f"{spec}:train-10")
+    assert sees_all("file.tsv")
+    assert sees_all(spec, bidirectional=True)
+
+
 def test_a_comparison_has_no_row_of_it_on_a_synthetic_task() -> None:
     def rows(train: str, **training: object) -> list[str]:
         tree = {"task": "classify", "data": {"train": train}, "training": training}

@@ -5,6 +5,7 @@ and a line in the ``Args`` of the class docstring. A task declares them as the f
 docstring below it. ``seriatim layers --json``, the page `docs/options.md` and the errors are made from these.
 """
 
+import functools
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -144,6 +145,11 @@ def task_options(section: type[Section]) -> dict[str, Option]:
 
 def declared(function: Callable[..., object]) -> dict[str, Option]:
     """Return the keyword-only arguments of a class or a function as options."""
+    return dict(_declared(function))
+
+
+@functools.cache
+def _declared(function: Callable[..., object]) -> dict[str, Option]:
     parts = reversed(function.__mro__) if isinstance(function, type) else [function]
     texts = {name: text for part in parts for name, text in arguments_of(inspect.cleandoc(part.__doc__ or "")).items()}
     return {

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..config import Config, Section, resolve
 from ..core.errors import InputError, shown
-from ..data.builtin import builtin_tokens
+from ..data.builtin import builtin_task, builtin_tokens
 from ..data.corpus import Corpus, count_text, describe_tokenizer_sample, encode_corpus, fit_corpus_tokenizer
 from ..data.encoding import BLOCK
 from ..data.holding_out import end_part, line_part, text_size, usual_share, usual_share_of_text
@@ -241,10 +241,12 @@ def split_options(kind: type[Options], config: Config) -> tuple[Options, dict[st
 def seeing_everything(config: Config) -> Config:
     """Return the configuration of a task that reads whole sequences: in both directions, unless it says otherwise.
 
-    A layer with the option ``causal`` reads later inputs itself; any other layer runs once from each end.
+    A layer with the option ``causal`` reads later inputs itself; any other layer runs once from each end. The synthetic
+    tasks with labels ask what a layer remembers to the end, so that they are read in one direction.
     """
     name, options = config.model.layer, config.model.options
-    if config.model.bidirectional is not None or "causal" in options:
+    asks_memory = builtin_task(config.data.train) == "classify"
+    if config.model.bidirectional is not None or "causal" in options or asks_memory:
         return with_model(config, bidirectional=bool(config.model.bidirectional))
     if all("causal" in options_of(one, options) for one in split_names(name)):
         return with_model(config, bidirectional=False, options={**options, "causal": False})

@@ -186,7 +186,11 @@ class Trainer(RecordedTraining):
     def step(self, batches: list[TaskBatch]) -> None:
         """Take one optimizer step on the mean loss over the terms of all its batches, of all ranks."""
         progress, started = self.progress, time.perf_counter()
-        torch.manual_seed(self.config.seed * 1_000_003 + progress.step + RANK_SEED * self.ranks.index)
+        seed = self.config.seed * 1_000_003 + progress.step + RANK_SEED * self.ranks.index
+        # torch.manual_seed would format the call stack for every kind of device that is not in use, which takes 0.2 ms.
+        torch.default_generator.manual_seed(seed)
+        if self.device.type != "cpu":
+            torch.get_device_module(self.device).manual_seed_all(seed)
         share = progress.spent(self.config, self.windows)
         rate = learning_rate(self.config, step=progress.step, progress=share, annealed=progress.annealed)
         for group in self.optimizer.param_groups:
