@@ -19,6 +19,7 @@ from seriatim.data.tokenizer_sample import SAMPLED, Sample, describe_sample, in_
 from seriatim.runs.checking import check_training
 
 from ..conftest import small_config
+from ..exhaustive import parameters
 
 
 def sampled(texts: list[str], config: TokenizerConfig) -> tuple[list[str], Sample]:
@@ -45,7 +46,10 @@ def test_a_sample_is_bounded_and_spread(texts: list[str], part: int, kind: str) 
     assert "".join(chosen) == "".join(sampled(texts, TokenizerConfig(kind=kind, sample_bytes=bound))[0])
 
 
-@pytest.mark.parametrize("bound", [1_000, 100_000, 500_000, 1_000_000, 1_500_000, 3_000_000])
+BOUNDS = (1_000, 100_000, 500_000, 1_000_000, 1_500_000, 3_000_000)
+
+
+@pytest.mark.parametrize("bound", parameters(BOUNDS, everyday=(1_000, 1_000_000)))
 @pytest.mark.parametrize("jsonl", [False, True])
 def test_every_tenth_of_a_text_is_in_its_sample(tmp_path: Path, bound: int, jsonl: bool) -> None:
     rows = [f"{i:06d} of the lines of this text\n" for i in range(150_000)]

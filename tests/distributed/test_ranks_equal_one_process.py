@@ -68,15 +68,13 @@ def test_two_ranks(configs, tmp_path: Path) -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("parallel", ["data", "fsdp"])
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize(("ranks", "parallel"), [(2, "fsdp"), (4, "data")])
 def test_every_job(configs, tmp_path: Path, ranks: int, parallel: str) -> None:
     check_equal(configs, EXACT, tmp_path, ranks, parallel)
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("unit", ["stream", "line"])
-@pytest.mark.parametrize("parallel", ["data", "fsdp"])
+@pytest.mark.parametrize(("parallel", "unit"), [("data", "stream"), ("fsdp", "line")])
 def test_every_layer(configs, tmp_path: Path, parallel: str, unit: str) -> None:
     base, layers = configs["lstm"], seriatim.layers.names()
     data = {"train": uneven(tmp_path), "valid": "none", "unit": "line"} if unit == "line" else base["data"]

@@ -142,7 +142,7 @@ def test_figures_are_drawn_from_the_results(texts: dict[str, str], tmp_path: Pat
     pytest.importorskip("matplotlib")
     from matplotlib.figure import Figure
 
-    model = {"layer": "mingru,transformer,mamba", "options": {"num_experts": 2, "num_heads": 2}}
+    model = {"layer": "mingru,transformer,mamba", "options": {"num_experts": 2, "num_heads": 2, "state_size": 2}}
     run = seriatim.train(small_config(texts, tmp_path / "run", model=model, training={"steps": 1}))
     flow, opened, maps = (inspect(run, TEXT) for inspect in (gradient_flow, gates, attention_maps))
     figures = [

@@ -11,9 +11,11 @@ import seriatim
 from seriatim.training import hardware as module
 from seriatim.training.hardware import environment
 
+from ..exhaustive import parameters
 from .jobs import OPTIONS, configurations
 from .kills import outcome
 
+THREADED = ("ngram", "cell", "attention")
 PARTS = ("model.safetensors", "last/optimizer.safetensors", "metrics.jsonl")
 
 
@@ -29,9 +31,10 @@ def _one_thread_afterwards() -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    ("name", "threads"), [*((name, 1) for name in OPTIONS), *((name, 2) for name in ("ngram", "cell", "attention"))]
+    "job", parameters([*OPTIONS, *(f"{name} with 2 threads" for name in THREADED)], everyday=[*OPTIONS])
 )
-def test_twice_the_same_and_another_seed_something_else(configs, tmp_path: Path, name: str, threads: int) -> None:
+def test_twice_the_same_and_another_seed_something_else(configs, tmp_path: Path, job: str) -> None:
+    name, threads = job.removesuffix(" with 2 threads"), 2 if job.endswith("threads") else 1
     torch.set_num_threads(threads)
     found = []
     for i, seed in enumerate((1, 1, 2)):

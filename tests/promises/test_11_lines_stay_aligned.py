@@ -161,7 +161,10 @@ def test_every_line_has_its_own_answer(name: str, trained, alone, tmp_path: Path
     assert answers_of([str(run.path), str(path), "--format", "text"], capsys) == found
 
 
-@pytest.mark.parametrize("name", TASKS)
+AROUND = ("classify", "tag", "seq2seq", "seq2seq at once learned", "mlm")
+
+
+@pytest.mark.parametrize("name", parameters(TASKS, everyday=AROUND))
 def test_whatever_stands_around_a_line(name: str, trained, alone) -> None:
     run, expected = trained(name), alone(name)
     for seed in range(2):

@@ -10,6 +10,7 @@ from seriatim.layers.pointwise import ACTIVATIONS, activation_named
 from seriatim.recurrence import explain
 from seriatim.recurrence import program_runner as runner
 
+from ..exhaustive import parameters
 from .own_cells import (
     CELLS,
     Own,
@@ -68,11 +69,16 @@ def test_single_precision(name: str) -> None:
     agree(cell, time=63, batch=5, lengths=RAGGED[63], dtype=torch.float32)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("name", ["peephole LSTM", "normalized", "joined state"])
-def test_as_it_is_compiled_for_use(name: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+USED = [
+    f"{name}-{dtype}" for name in ("peephole LSTM", "normalized", "joined state") for dtype in ("float32", "float64")
+]
+
+
+@pytest.mark.parametrize("use", parameters(USED, everyday=("peephole LSTM-float32", "normalized-float64")))
+def test_as_it_is_compiled_for_use(use: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiler, "OPTIONS", OPTIONS)
-    cell = CELLS[name](50)
+    name, number = use.split("-")
+    cell, dtype = CELLS[name](50), getattr(torch, number)
     agree(cell, dtype=dtype)
     agree(cell, time=63, batch=5, lengths=RAGGED[63], dtype=dtype)
 

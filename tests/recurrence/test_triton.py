@@ -116,7 +116,9 @@ def agree(found: list[Found], tolerance: float) -> None:
             torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("lengths", [None, [2, 0, 4]], ids=["full", "ragged"])
+@pytest.mark.parametrize(
+    "lengths", [pytest.param(None, id="full", marks=pytest.mark.exhaustive), pytest.param([2, 0, 4], id="ragged")]
+)
 @pytest.mark.parametrize("name", CELLS)
 def test_kernels_are_the_loop_in_values_and_gradients(name: str, lengths: list[int] | None) -> None:
     torch.manual_seed(1)
