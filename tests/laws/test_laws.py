@@ -206,7 +206,7 @@ def test_inputs_of_another_type_are_refused_by_every_layer_alike(name: str) -> N
             with pytest.raises(InputError, match=r"inputs of .* must (have the type|be)") as raised:
                 call(change(inputs), state)
             assert "\n" not in str(raised.value), kind
-    for batch_size in (-1, 2.5, True, None, "4"):
+    for batch_size in (-1, 10**30, 2.5, True, None, "4"):
         with pytest.raises(InputError, match="batch_size must be an integer"):
             initial(layer, batch_size)
     for lengths in (torch.ones(BATCH, dtype=torch.long, device="meta"), "text", [None] * BATCH, 3):

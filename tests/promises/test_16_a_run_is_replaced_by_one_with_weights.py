@@ -3,6 +3,7 @@
 import json
 import shutil
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,14 @@ STAYS = "ignore:.*goes on with the training that is to replace"
 @pytest.fixture(scope="module")
 def config(texts: dict[str, str]) -> dict:
     return small_config(texts, "", training=TRAINING)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _content_is_remembered_at_once() -> Iterator[None]:
+    """So that every training after the first touches the disk as often as it, however old the files are."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("seriatim.data.source_content.RACY_SECONDS", 0)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -181,6 +190,7 @@ CLASHES = {
     "a link as initial run": f"{TRAIN} {{train}} --init {{folder}}/link --out {{run}}",
     "a link as output": f"{TRAIN} {{train}} --init {{run}} --out {{folder}}/link",
     "another path": f"{TRAIN} {{train}} --init {{run}} --out {{run}}/../run",
+    "through a folder that is not there": f"{TRAIN} {{train}} --init {{run}} --out {{folder}}/none/../{{run.name}}",
     "within the initial run": f"{TRAIN} {{train}} --init {{run}} --out {{run}}/baseline",
     "the initial run within": f"{TRAIN} {{train}} --init {{run}}/baseline --out {{run}}",
     "the configuration": f"{TRAIN} {{train}} --config {{run}}/config.yaml --out {{run}}",

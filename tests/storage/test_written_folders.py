@@ -164,6 +164,8 @@ FOREIGN = {
     "a lock": {LOCK: "", "README.md": "mine"},
     "within a run": {**OLD, "checkpoints/notes.txt": "mine"},
     "within a checkpoint": {**OLD, "checkpoints/step-000000001/notes.txt": "mine"},
+    "weights within a checkpoint": {**OLD, "checkpoints/step-000000001/mine.safetensors": "mine"},
+    "a checkpoint that was kept": {**OLD, "checkpoints/step-best/model.safetensors": "mine"},
     "beside a run": {**OLD, "notes.txt": "mine"},
     "a card of one's own": {**OLD, "README.md": "mine"},
     "a comparison": COMPARED,

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias, TypeVar
 import yaml
 from pydantic import ValidationError
 
-from ..core.errors import InputError, nearest
+from ..core.errors import InputError, nearest, shown
 from ..storage.plain_yaml import load_plain
 from ..storage.safe_files import read_text
 from .config_errors import explain, explain_all
@@ -68,6 +68,8 @@ def _read(source: ConfigSource, overrides: Mapping[str, object]) -> tuple[Fields
         tree = _given(source)
     elif isinstance(source, Mapping):
         tree = _copy(source)
+    elif not isinstance(source, str | Path):
+        raise InputError(f"config: must be a Config, a dict or the path of a YAML file; got {shown(source)}")
     else:
         tree, where = read_yaml(_path_of(source)), f"{source}: "
         task = overrides.get("task")

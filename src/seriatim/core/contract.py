@@ -31,8 +31,8 @@ def check_batch_size(batch_size: object) -> None:
     """Raise InputError for a number of rows that is not an integer of at least 0."""
     if isinstance(batch_size, torch.SymInt):  # of an exported program
         return
-    if not isinstance(batch_size, Integral) or isinstance(batch_size, bool) or int(batch_size) < 0:
-        raise InputError(f"initial_state: batch_size must be an integer of at least 0; got {shown(batch_size)}")
+    if not isinstance(batch_size, Integral) or isinstance(batch_size, bool) or not 0 <= int(batch_size) < 1 << 63:
+        raise InputError(f"initial_state: batch_size must be an integer from 0 to 2^63 - 1; got {shown(batch_size)}")
 
 
 class Stateful(nn.Module):

@@ -388,6 +388,8 @@ def load(
             is missing or has changed; or its weights cannot be rounded.
     """
     check_format(weights)
+    if not isinstance(path, str | Path):
+        raise InputError(f"load: the run must be the path of a folder; got {shown(path)}")
     return steadily(Path(path), lambda: _load(path, device, allow_code, weights))
 
 

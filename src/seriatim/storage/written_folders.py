@@ -56,7 +56,13 @@ class Form(NamedTuple):
 
 _ANY = Form("", "", {"*": b""}, {})
 _ANY.folders["*"] = _ANY
-_CHECKPOINT = Form("", "", {"*.safetensors": b"", "progress.json": b"", "manifest.json": b"", f"*{PARTIAL}": b""}, {})
+_CHECKPOINT_FILES = (
+    *(f"{name}.safetensors" for name in ("model", "optimizer", "average", "state")),
+    *("progress.json", "manifest.json", f"*{PARTIAL}"),
+)
+_STEP = "step-" + 9 * "[0-9]"
+_STEPS = (_STEP, f"{_STEP}.[0-9]*", f"{_STEP}*.damaged*", f"{_STEP}*{PARTIAL}")
+"""Names of the checkpoints of a step; see `training.checkpoints`."""
 RUN = Form(
     "run",
     "config.yaml",
@@ -73,7 +79,7 @@ RUN = Form(
         "inspect.html": PAGE_MARK,
     },
     {
-        "checkpoints": Form("", "", {}, {"step-*": _CHECKPOINT}),
+        "checkpoints": Form("", "", {}, dict.fromkeys(_STEPS, Form("", "", dict.fromkeys(_CHECKPOINT_FILES, b""), {}))),
         "tensorboard": Form("", "", {"events.out.tfevents.*": b""}, {}),
         f"model.safetensors.shards{PARTIAL}": _ANY,
     },

@@ -105,9 +105,10 @@ def refuse_overwriting(out: str | Path, reads: Iterable[str | None]) -> None:
         out: the file, or the folder of a run or a comparison, to write.
         reads: what is read: files, folders, globs, or several with commas between them.
     """
+    written = _form_of(Path(os.path.realpath(out))) or RUN
     for path in (path for spec in reads if spec for path in _files_named(spec)):
         form = _form_of(path)
-        is_part = _is_part(path, out, _form_of(Path(out)) or RUN) or (form is not None and _is_part(out, path, form))
+        is_part = _is_part(path, out, written) or (form is not None and _is_part(out, path, form))
         if is_part or _is_same(path, out):
             what = "one of the folders" if path.is_dir() else "one of the files"
             raise InputError(f"--out: {out} would be written over {path}, {what} that are read; choose another --out")
@@ -131,8 +132,8 @@ def _files_named(spec: str) -> Iterator[Path]:
 
 
 def _is_same(first: str | Path, second: str | Path) -> bool:
-    try:
-        return os.path.samefile(first, second)
+    try:  # `realpath` also removes ``x/..`` where x does not exist yet
+        return os.path.samefile(os.path.realpath(first), os.path.realpath(second))
     except (OSError, ValueError):
         return False
 
@@ -163,6 +164,11 @@ def check_place(out: str | None) -> Path:
         existing = nearest_existing(folder)
     except OSError as error:
         raise InputError(f"{out[:80]}: cannot be a folder ({error.strerror}); choose another --out") from None
+    parts = folder.parts
+    before = (Path(*parts[:i]) for i, part in enumerate(parts) if part == "..")
+    missing = next((path for path in before if not path.exists()), None)
+    if missing is not None:  # once it is created, the path would lead to a folder that was not checked
+        raise InputError(f"--out: {missing} of {folder} does not exist; leave it and the .. after it out")
     if existing == folder and not folder.is_dir():
         raise InputError(f"{folder}: is a file, not a folder; choose another --out")
     if not existing.is_dir():
