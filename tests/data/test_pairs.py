@@ -68,6 +68,7 @@ def test_targets_may_be_missing_where_none_are_asked_for(tmp_path: Path) -> None
         ("a\tb\tc\n", "a.tsv", r"a\.tsv:1: 3 columns"),
         ("a line\n", "a.txt", r"a\.txt:1: no tab.*two files"),
         ("source\ttarget\na\tb\n", "a.tsv", r"a\.tsv:1: a header"),
+        ("Source\tTARGET \na\tb\n", "a.tsv", r"a\.tsv:1: a header"),
         ("", "a.tsv", r"a\.tsv:1: no pairs"),
         ("", "a.jsonl", r"a\.jsonl:1: no pairs"),
         ('{"source": "a"}\n', "a.jsonl", r'a\.jsonl:1: no string field "target"'),

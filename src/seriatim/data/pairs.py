@@ -26,7 +26,7 @@ from .readers import (
 )
 from .repairs import Repairs
 from .separated_rows import TAB, peek_line, tab_separated
-from .spellings import BLANKS
+from .spellings import BLANKS, folded
 from .tables import format_of
 
 FORMATS = ("auto", "tsv", "jsonl")
@@ -132,7 +132,7 @@ def _tab_separated(source: Source, labelled: bool, repairs: Repairs) -> Iterator
     read, remedy = [0, 1] if labelled else [0], "if it is quoted, delete the quotes, or write JSONL"
     for number, fields in tab_separated(source, lambda _: read, repairs, headed=False, remedy=remedy):
         where = f"{source.name}:{number}"
-        if number == 1 and set(fields) in HEADERS:
+        if number == 1 and {folded(field) for field in fields} in HEADERS:
             remedy = "delete it (a pair of these words may be on another line)"
             if source.name.startswith("builtin:"):
                 raise InputError(f"{source.name}: texts with labels, not pairs; give this data to the task classify")
