@@ -31,7 +31,7 @@ def config(texts: dict[str, str]) -> dict:
 
 @pytest.fixture(scope="module", autouse=True)
 def _content_is_remembered_at_once() -> Iterator[None]:
-    """So that every training after the first touches the disk as often as it, however old the files are."""
+    """Remember the content of young files, too, so that later trainings touch the disk equally often."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("seriatim.data.source_content.RACY_SECONDS", 0)
         yield

@@ -28,7 +28,7 @@ CONVERTED = frozenset((torch.float32, torch.float16, torch.bfloat16))
 
 
 def check_batch_size(batch_size: object) -> None:
-    """Raise InputError for a number of rows that is not an integer of at least 0."""
+    """Raise InputError for a number of rows that is not an integer from 0 to 2^63 - 1."""
     if isinstance(batch_size, torch.SymInt):  # of an exported program
         return
     if not isinstance(batch_size, Integral) or isinstance(batch_size, bool) or not 0 <= int(batch_size) < 1 << 63:

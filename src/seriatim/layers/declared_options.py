@@ -148,7 +148,7 @@ def declared(function: Callable[..., object]) -> dict[str, Option]:
     return dict(_declared(function))
 
 
-@functools.cache
+@functools.cache  # reading signatures and docstrings takes milliseconds, and a training asks many times
 def _declared(function: Callable[..., object]) -> dict[str, Option]:
     parts = reversed(function.__mro__) if isinstance(function, type) else [function]
     texts = {name: text for part in parts for name, text in arguments_of(inspect.cleandoc(part.__doc__ or "")).items()}
