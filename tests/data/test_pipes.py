@@ -38,6 +38,17 @@ def test_standard_input_reads_as_a_file_does(tmp_path: Path, content: bytes) -> 
     assert from_stdin(content) == expected
 
 
+def test_a_byte_order_mark_that_arrives_alone_does_not_end_the_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, writing = os.pipe()
+    with open(reading) as pipe, open(writing, "wb", buffering=0) as end:
+        monkeypatch.setattr("sys.stdin", pipe)
+        end.write(b"\xef\xbb\xbf")
+        later = threading.Timer(0.2, lambda: (end.write(b"a\n"), end.close()))
+        later.start()
+        assert list(read_lines([standard_input()])) == ["a"]
+        later.join()
+
+
 def test_a_line_of_a_pipe_is_given_before_the_next_has_come(monkeypatch: pytest.MonkeyPatch) -> None:
     reading, writing = os.pipe()
     with open(reading) as pipe, open(writing, "wb", buffering=0) as end:

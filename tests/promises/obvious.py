@@ -11,9 +11,9 @@ MARK = b"\xef\xbb\xbf"
 
 
 def with_plain_ends(content: bytes) -> bytes:
-    """With LF at the end of every line, and without the marks that begin one."""
-    content = content.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-    return re.sub(b"(?m)^(" + MARK + b")+", b"", content)
+    """With LF at the end of every line, and without the marks that begin one; before a blank a mark can be a word."""
+    content = content.removeprefix(MARK).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    return re.sub(b"(?m)^(" + MARK + b")+(?![\t ])", b"", content)
 
 
 def expect_refusal(error: InputError, path: str, content: bytes) -> int | None:

@@ -36,7 +36,7 @@ def tab_separated(
         remedy: what to do if some fields of a column are in quotes, and others are not.
     """
     columns = find(_fields(peek_line(source))) if source.open is not live_input else []  # which cannot be read twice
-    in_rows = columns and _quoted_in_rows(source, columns, headed)
+    in_rows = columns and not _fits_in_lines(source) and _quoted_in_rows(source, columns, headed)
     in_lines = [] if in_rows else [place for place in columns if _quoted_in_lines(source, place, headed)]
     rows = quoted_rows(source, (), repairs, TAB) if in_rows else _plain_rows(source, repairs)
     for i, (number, fields) in enumerate(rows):
@@ -64,6 +64,12 @@ def _plain_rows(source: Source, repairs: Repairs | None = None) -> Iterator[Row]
 
 def _fields(line: str) -> list[str]:
     return line.split(TAB, MAX_FIELDS)
+
+
+def _fits_in_lines(source: Source) -> bool:
+    """Return whether every line of TSV that is not blank has as many fields as the first one."""
+    rows = (fields for _, fields in _plain_rows(source) if any(field.strip(BLANKS) for field in fields))
+    return len({len(fields) for fields in rows}) <= 1
 
 
 def _quoted_in_lines(source: Source, place: int, headed: bool) -> bool:

@@ -190,14 +190,14 @@ def plain_text(text: str, name: str, line: int, repairs: Repairs) -> str:
 
 
 def first_bytes(name: str, file: BinaryIO, size: int) -> bytes:
-    """Read the first bytes without the byte-order mark; a pipe may return it in several reads.
+    """Read the first bytes without the byte-order mark, which a pipe may return in several reads, and alone.
 
     Raises:
         InputError: they are text in UTF-16 or UTF-32, with or without a mark.
     """
     marks = (MARK, *WRONG_MARKS)
     held = block = file.read(size)
-    while block and any(len(held) < len(mark) and mark.startswith(held) for mark in marks):
+    while block and (held == MARK or any(len(held) < len(mark) and mark.startswith(held) for mark in marks)):
         block = file.read(size)
         held += block
     for mark, encoding in WRONG_MARKS.items():
