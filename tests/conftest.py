@@ -5,6 +5,8 @@ import json
 import os
 import random
 import signal
+import zlib
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from pathlib import Path
@@ -32,6 +34,24 @@ except ImportError:
     ConstrainedLayoutEngine = None
 
 outside_task.remove_both()
+
+EVERYDAY = 6
+"""Of a test with more parameters than so many, ``make test`` runs so many, and ``make test-all`` every one."""
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest selects by marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the others as exhaustive. They lie evenly, from a place on that differs from test to test."""
+    variants: dict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("exhaustive") is None:
+            variants[item.nodeid.partition("[")[0]].append(item)
+    for test, found in variants.items():
+        first = zlib.crc32(test.encode())
+        chosen = {(first + len(found) * i // EVERYDAY) % len(found) for i in range(EVERYDAY)}
+        for i, item in enumerate(found):
+            if i not in chosen:
+                item.add_marker("exhaustive")
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -22,6 +22,7 @@ def benchmarks(monkeypatch: pytest.MonkeyPatch) -> None:
             del sys.modules[name]
 
 
+@pytest.mark.exhaustive
 def test_the_tables_of_the_page_are_computed(benchmarks) -> None:
     import scaling_estimate
 

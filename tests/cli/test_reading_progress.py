@@ -7,6 +7,7 @@ import pytest
 from seriatim.cli.main import main
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("quiet", [False, True])
 def test_reading_is_shown(tmp_path: Path, quiet: bool, monkeypatch, capsys) -> None:
     monkeypatch.setenv("SERIATIM_CACHE", str(tmp_path / "cache"))

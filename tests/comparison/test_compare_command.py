@@ -51,6 +51,7 @@ def test_a_built_in_task_needs_its_answers(capsys: pytest.CaptureFixture[str], t
     assert not out.exists()
 
 
+@pytest.mark.exhaustive
 def test_the_command_and_its_processes(capsys, texts, tmp_path: Path) -> None:
     out = str(tmp_path / "out")
     sizes = (

@@ -103,6 +103,7 @@ def test_train_and_compare_train_the_same(task: str, texts, tmp_path: Path, in_p
     assert all(torch.equal(value, tensors[name]) for name, value in alone.model.named_parameters())
 
 
+@pytest.mark.exhaustive
 def test_a_comparison_goes_on_and_is_the_same_again(texts, tmp_path: Path, in_process: None) -> None:
     test = tmp_path / "test.txt"
     test.write_text(Path(texts["test"]).read_text())

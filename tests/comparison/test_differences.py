@@ -155,6 +155,7 @@ def test_answers_of_a_comparison_are_measured_and_shown(task: str, tmp_path: Pat
     assert "Where models differ" in check_page(report(json.loads(json.dumps(found.results)))).text()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("task", "unit"),
     [

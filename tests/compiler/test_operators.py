@@ -127,6 +127,7 @@ UNFIT = {"empty_like", "lift_fresh", "lift_fresh_copy", "contiguous", "hardsigmo
 """What holds no numbers, or is no operation of a step; torch's own slope of hardsigmoid, 1/6, is rounded to float32."""
 
 
+@pytest.mark.exhaustive
 def test_all_operators_compiled() -> None:
     names = [name for name in EXAMPLES if name not in UNFIT]
     output = sum(

@@ -127,6 +127,7 @@ def calls(script: Path) -> int:
     return len((script.parent / "calls").read_text().splitlines())
 
 
+@pytest.mark.exhaustive
 def test_one_program_serves_every_size_and_every_process(logged: Path) -> None:
     agree(elman(4))
     assert calls(logged) == 1

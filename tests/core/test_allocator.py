@@ -44,12 +44,14 @@ def faults(**environment: str) -> list[int]:
     return found
 
 
+@pytest.mark.exhaustive
 @glibc
 def test_freed_memory_is_used_again() -> None:
     without, within = faults()
     assert 2 * within < without
 
 
+@pytest.mark.exhaustive
 @glibc
 def test_settings_of_a_user_are_left_alone() -> None:
     without, within = faults(MALLOC_TRIM_THRESHOLD_="1000000")
@@ -124,6 +126,7 @@ print(sizes[1] - sizes[0])
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc")
 def test_memory_does_not_grow_with_the_number_of_batch_shapes() -> None:
     """With caches of 8 kernels, 80 more shapes take hardly any memory; with 1,024 they take about 100 MB."""

@@ -62,6 +62,7 @@ def test_the_size_of_blocks_changes_nothing(
     assert found[0] == found[1]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("unit", UNITS)
 @pytest.mark.parametrize(
     "kind", ["word", "bpe", *(pytest.param(kind, marks=pytest.mark.exhaustive) for kind in ("byte", "char", "unigram"))]

@@ -152,6 +152,7 @@ def test_what_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         text_of(spec)
 
 
+@pytest.mark.exhaustive
 def test_the_built_in_corpus_is_english_in_three_parts() -> None:
     parts = {split: text_of("builtin:python-docs", split=split) for split in ("train", "valid", "test")}
     assert len(parts["train"]) > 1_000_000

@@ -90,6 +90,7 @@ class Markov(TextModel):
         return self.table[tokens], tokens[:, -1]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("draft", [Babble(), Scripted([5, 5, 2] * 9, 0, [9])], ids=["babble", "scripted"])
 def test_the_distribution_is_that_of_the_model(draft) -> None:
     """Chi-squared of the first three tokens of 3000 texts against the probabilities of the model."""

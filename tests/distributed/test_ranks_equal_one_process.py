@@ -59,6 +59,7 @@ def uneven(folder: Path) -> str:
     return str(path)
 
 
+@pytest.mark.exhaustive
 def test_two_ranks(configs, tmp_path: Path) -> None:
     """With the whole model, with parts of it, and with ranks that have no token in a window."""
     data = {"train": uneven(tmp_path), "valid": "none", "unit": "line"}

@@ -49,6 +49,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return train(folder, [(label, f"{MARKUP} {label} {i % 3}") for i in range(4) for label in LABELS])
 
 
+@pytest.mark.exhaustive
 def test_hostile_labels_and_texts_stay_text(hostile: Any, tmp_path: Path) -> None:
     page = inspect(hostile, f"{MARKUP} {LABELS[2]} {'z' * 10_000} \x1b", out=tmp_path / "page.html")
     html = page.path.read_text()
@@ -58,6 +59,7 @@ def test_hostile_labels_and_texts_stay_text(hostile: Any, tmp_path: Path) -> Non
     assert len(html) < 3_000_000
 
 
+@pytest.mark.exhaustive
 def test_a_run_whose_folder_is_removed_after_loading_is_inspected(hostile: Any, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     shutil.copytree(hostile.path, folder)

@@ -43,6 +43,7 @@ def _uncompiled():
         yield
 
 
+@pytest.mark.exhaustive
 def test_the_label_is_that_of_the_run(blended: dict[str, seriatim.Run], tmp_path: Path) -> None:
     run = blended["classify"]
     rows = [line.split("\t") for line in Path(run.config.data.test).read_text().splitlines()[1:]]

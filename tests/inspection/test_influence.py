@@ -146,6 +146,7 @@ def test_texts_of_a_widget_stay_texts() -> None:
     assert links.first_shades[1] is None
 
 
+@pytest.mark.exhaustive
 def test_the_gold_answer_stands_beside_the_answer(inspected, tmp_path: Path) -> None:
     run = inspected["classify"]
     (row, *_) = Path(run.config.data.test).read_text().splitlines()[1:]

@@ -137,6 +137,7 @@ def test_inspection_does_not_change_a_run(texts: dict[str, str], tmp_path: Path,
     assert all(parameter.grad is None and parameter.requires_grad for parameter in run.model.parameters())
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("laid_out")
 def test_figures_are_drawn_from_the_results(texts: dict[str, str], tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")

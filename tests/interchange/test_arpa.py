@@ -251,7 +251,7 @@ def spelled_oddly(grams: list[dict[tuple[str, ...], tuple[float, float]]], draw:
     """Return a file as the toolkits and editors of the world leave it, and the number of repairs that it needs."""
     blank = draw.choice(["\t", " ", "  ", "\t\t", " \t"])
     capitals = {name: draw.choice([name, name.upper()]) for name in ("<s>", "</s>", "<unk>")}
-    ending, trail, apart = draw.choice(["\n", "\r\n"]), draw.choice(["", " ", "\t"]), draw.choice(["", "\n"])
+    ending, trail, apart = draw.choice(["\n", "\r\n", "\r"]), draw.choice(["", " ", "\t"]), draw.choice(["", "\n"])
     lines = draw.choice([[], [""], ["# made by hand", "Beginning of data mark: \\data\\", "\\1-grams:"]])
     repairs = sum(name in ("<S>", "</S>") for name in capitals.values())
     sections = []
@@ -270,7 +270,8 @@ def spelled_oddly(grams: list[dict[tuple[str, ...], tuple[float, float]]], draw:
     lines += ["\\data\\" + trail, *(f"ngram {n}={len(section)}{trail}" for n, section in enumerate(sections, 1))]
     for n, section in enumerate(sections, 1):
         lines += [f"{apart}\\{n}-grams:{trail}", *section]
-    return ending.join([*lines, f"{apart}\\end\\{trail}", ""]), repairs
+    whole = "\n".join([*lines, f"{apart}\\end\\{trail}", ""])
+    return whole.replace("\n", ending), repairs + (whole.count("\n") if ending == "\r" else 0)
 
 
 def spelled_plainly(grams: list[dict[tuple[str, ...], tuple[float, float]]]) -> str:

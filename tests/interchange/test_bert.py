@@ -117,6 +117,7 @@ def test_gaps_are_filled_with_the_probabilities_of_the_library(made) -> None:
     assert " )" not in answers[1]["text"]
 
 
+@pytest.mark.exhaustive
 def test_an_imported_run_is_a_run(made, texts, tmp_path, capsys) -> None:
     folder, _, _ = made("bert")
     out, tuned, exported, page = (str(tmp_path / name) for name in ("run", "tuned", "exported", "page.html"))

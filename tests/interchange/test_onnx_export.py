@@ -65,6 +65,7 @@ def run_program(folder: Path, packages: Path, *arguments: str, lines: list[str] 
     return done.stdout.splitlines()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "kind",
     ["char", pytest.param("word", marks=pytest.mark.exhaustive), pytest.param("bpe", marks=pytest.mark.exhaustive)],

@@ -202,6 +202,7 @@ BY_NAME = {case.name: case for case in CASES}
 EVERYDAY = ("classifier of maxima", "masked window")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", parameters(BY_NAME, everyday=EVERYDAY))
 def test_every_kind_of_model(name, tmp_path) -> None:
     case = BY_NAME[name]

@@ -117,6 +117,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.exhaustive
 def test_a_layer_that_keeps_the_laws_is_accepted() -> None:
     check_layer(Mean())
     check_layer(seriatim.layer("gru", 5, 6, bidirectional=True))
@@ -153,6 +154,7 @@ def test_a_broken_gradient_is_found() -> None:
         check_law(Detached(), 2)
 
 
+@pytest.mark.exhaustive
 def test_the_layer_is_not_changed() -> None:
     layer = seriatim.layer("lstm", 5, 6).train()
     before = copy.deepcopy(layer.state_dict())

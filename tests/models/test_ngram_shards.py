@@ -71,6 +71,7 @@ def shards(ids: np.ndarray, cuts: Sequence[int], folder: Path, order: int, size:
     return paths
 
 
+@pytest.mark.exhaustive
 @MANY_FILES
 @given(ids=TEXTS, data=st.data(), order=st.integers(1, 6), how=SMOOTHINGS, size=st.sampled_from([V, 1 << 17]))
 def test_any_cuts_give_the_bytes_of_one_pass(

@@ -123,6 +123,7 @@ def test_a_run_without_counts_of_its_training_text_says_so(run: seriatim.Run, te
     assert all(unknown[key] == known[key] for key in known.keys() - lost - {"ngrams"})
 
 
+@pytest.mark.exhaustive
 def test_inspect_has_a_section(run: seriatim.Run) -> None:
     found = seriatim.inspect(run, "a dog sees the sea .")
     page = Path(found.path).read_text()
@@ -149,6 +150,7 @@ def test_an_infinite_divergence_between_orders_is_called_infinite(run: seriatim.
     assert f"infinite ({infinite} of {len(effect.changes)} orders)" in page
 
 
+@pytest.mark.exhaustive
 def test_reports_show_them() -> None:
     results = made_up(("gru", "ngram"))
     rows = [{"order": n, "possible": 5**n, "types": 9, "once": 3, "predicted": 50, "unseen": n} for n in (1, 2)]

@@ -66,9 +66,12 @@ def rows(text: str, kind: str) -> list[tuple[str, str]]:
 
 def n_grams(content: bytes) -> tuple[list[int], set[str]]:
     """How many n-grams of each order an ARPA file promises, and the names of its 1-grams."""
-    lines = [line.removesuffix("\r") for line in content.removeprefix(MARK).decode().split("\n") if line.strip()]
+    text = content.removeprefix(MARK).replace(b"\r\n", b"\n").replace(b"\r", b"\n").decode()
+    lines = [line for line in text.split("\n") if line.strip()]
     sections = [line.strip() for line in lines]
     top = sections.index("\\data\\") + 1
     first = top + sections[top:].index("\\1-grams:")
     counts = [int(line.partition("=")[2]) for line in lines[top:first]]
-    return counts, {re.split(r"[ \t]+", line.strip(" "))[1] for line in lines[first + 1 : first + 1 + counts[0]]}
+    return counts, {
+        re.split(r"[ \t\v\f]+", line.strip(" \t\v\f"))[1] for line in lines[first + 1 : first + 1 + counts[0]]
+    }

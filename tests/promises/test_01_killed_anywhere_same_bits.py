@@ -38,6 +38,7 @@ def test_killed_again_and_again(configs: dict[str, dict], tmp_path: Path, name: 
         assert outcome(out) == expected
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("held_out", "every"),
     [(True, 41), *(pytest.param(held_out, 13, marks=pytest.mark.exhaustive) for held_out in (True, False))],

@@ -158,6 +158,7 @@ def test_an_interruption_that_an_import_turns_into_an_error_is_one() -> None:
     assert not _interrupted(ImportError("cannot import"))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("stream", parameters(("a closed pipe", "a full disk", "none"), everyday=("a closed pipe",)))
 def test_a_progress_line_that_cannot_be_written_is_dropped(texts, tmp_path: Path, stream: str) -> None:
     given = ["train", "lm", "--data", texts["train"], "--model.hidden_size", "8", "--training.steps", "3"]

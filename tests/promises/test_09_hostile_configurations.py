@@ -89,6 +89,7 @@ def run(texts, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return seriatim.train(small_config(texts, folder / "run", data={"unit": "line"}, training={"steps": 2})).path
 
 
+@pytest.mark.exhaustive
 def test_what_is_not_plain_is_refused_in_one_line(run, tmp_path: Path, texts) -> None:
     cases = {}
     for i, (name, (content, _)) in enumerate(FILES.items()):
@@ -112,6 +113,7 @@ def test_what_is_not_plain_is_refused_in_one_line(run, tmp_path: Path, texts) ->
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "sizes", [pytest.param(EVERYDAY, id="everyday"), pytest.param(SIZES, id="every", marks=pytest.mark.exhaustive)]
 )

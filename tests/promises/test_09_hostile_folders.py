@@ -26,6 +26,7 @@ def run(texts, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return seriatim.train(small_config(texts, tmp_path_factory.mktemp("good") / "run", training={"steps": 2})).path
 
 
+@pytest.mark.exhaustive
 def test_what_is_no_file_of_a_run_is_named(run, tmp_path: Path) -> None:
     refuse({f"{what} as {name}": (name, place) for what, place in PLACED.items() for name in FILES}, run, tmp_path)
 

@@ -168,6 +168,7 @@ def test_labels_are_texts_that_stand_there_once(fitted, tmp_path: Path) -> None:
             load_vocabulary(tmp_path)
 
 
+@pytest.mark.exhaustive
 def test_a_summary_of_another_form_is_refused_by_the_command(texts, tmp_path: Path) -> None:
     run = seriatim.train(small_config(texts, tmp_path / "run", training={"steps": 2}))
     cases: dict[str, Any] = {

@@ -94,6 +94,7 @@ def changed(run: Path, change: Change) -> Callable[[Path], object]:
     return lambda path: save_tensors(change(load_tensors(weights)), path, read_metadata(weights))
 
 
+@pytest.mark.exhaustive
 def test_weights_that_are_none_are_refused(run, tmp_path: Path) -> None:
     table = "embedding.weight"
     changes: dict[str, Change] = {

@@ -337,6 +337,7 @@ def test_the_command_checks(
     expect_refusal(InputError(said.removeprefix("seriatim: error: ").removesuffix("\n")), path, content)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is bounded as Linux does it")
 def test_no_file_uses_up_memory_or_time(tmp_path: Path) -> None:
     """Lines of 20 MB, packed files of 180 MB and headers that promise anything, in at most 160 MB above the program."""

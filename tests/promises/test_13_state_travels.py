@@ -107,6 +107,7 @@ def elsewhere(jobs: list[dict[str, Any]]) -> list[list[Any]]:
     return json.loads(done.stdout)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("keys", CHOICES)
 def test_another_process_goes_on_with_the_same_bits(runs, tmp_path: Path, keys: list[tuple[str, str]]) -> None:
     """Scores of the rest, what is written after it, and logits and state at the end."""
@@ -182,6 +183,7 @@ def test_a_file_that_was_cut_off_is_refused(runs, tmp_path: Path, name: str) -> 
     expect_refusal(stream, path, "missing")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ["lstm", "ngram-cache"])
 def test_a_flipped_bit_is_refused_or_changes_nothing(runs, tmp_path: Path, name: str) -> None:
     """In the blanks of a header, or the names of what need not be there, it says nothing."""

@@ -124,6 +124,7 @@ def test_rows_of_a_step_with_attention(case: str, tune: None) -> None:
     same_rows((case,), model, torch.randint(WORDS, (BATCH,)), state)
 
 
+@pytest.mark.exhaustive
 @tuned("name numbers", itertools.product(CELLS, ("float32", "float64", "bfloat16")), [("lstm-layernorm", "float32")])
 def test_rows_of_a_loop(name: str, numbers: str, tune: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where PyTorch computes what comes before the loop row by row: its own bits depend on how many rows there are."""
@@ -215,6 +216,7 @@ def kernel_results(dtype: torch.dtype) -> list[Tensor]:
     return found
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("tune", parameters(TUNED, everyday=("generic", "znver3")), indirect=True)
 @pytest.mark.parametrize("dtype", parameters((torch.float32, torch.float64), everyday=[torch.float32]))
 def test_products_and_attention(dtype: torch.dtype, tune: None) -> None:

@@ -46,6 +46,7 @@ def test_values_and_gradients_are_those_of_float32_to_rounding(name: str, length
         assert (mine - exact).norm() <= 8 * ROUNDING * exact.norm()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ["gru-original", "lstm-peephole", "gru", "lstm"])
 def test_the_state_is_not_rounded(name: str) -> None:
     layer = build(name).float()

@@ -74,6 +74,7 @@ USED = [
 ]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("use", parameters(USED, everyday=("peephole LSTM-float32", "normalized-float64")))
 def test_as_it_is_compiled_for_use(use: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiler, "OPTIONS", OPTIONS)
@@ -83,6 +84,7 @@ def test_as_it_is_compiled_for_use(use: str, monkeypatch: pytest.MonkeyPatch) ->
     agree(cell, time=63, batch=5, lengths=RAGGED[63], dtype=dtype)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("shared")
 @pytest.mark.parametrize("name", CELLS)
 def test_threads_share_a_step(name: str) -> None:

@@ -15,6 +15,7 @@ BASE = settings(deadline=None, derandomize=True, database=None, suppress_health_
 CASES = given(plan=plans(), lengths=st.none() | st.lists(st.integers(0, 4), min_size=3, max_size=3))
 
 
+@pytest.mark.exhaustive
 @settings(BASE, max_examples=6)
 @CASES
 def test_random_cells(plan: Plan, lengths: list[int] | None) -> None:

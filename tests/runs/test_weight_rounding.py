@@ -66,6 +66,7 @@ def test_what_cannot_be_rounded_is_refused(runs, texts, tmp_path, capsys) -> Non
     assert (code, printed, errors.count("\n")) == (2, "", 1)
 
 
+@pytest.mark.exhaustive
 def test_evaluate_shows_what_rounding_costs(runs, texts, capsys) -> None:
     path, weights = str(runs["char-line"].path), ("--weights", "int8")
     code, printed, _ = call(capsys, "evaluate", path, "--data", texts["valid"], "--json", *weights)

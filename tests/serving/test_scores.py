@@ -89,6 +89,7 @@ def test_tokens(served: Served) -> None:
     assert served.post("/v1/tokenize", model="tag", input="").json()["data"] == []
 
 
+@pytest.mark.exhaustive
 def test_as_many_texts_as_a_request_may_have(served: Served) -> None:
     answer = served.post("/v1/score", model="lm", input=["the cat"] * 1024).raise_for_status().json()
     assert len(answer["data"]) == 1024

@@ -64,6 +64,7 @@ def test_a_signal_lets_running_texts_end(runs, number: signal.Signals) -> None:
         assert (process.returncode, out, err) == (0, "", "")
 
 
+@pytest.mark.exhaustive
 def test_a_second_signal_ends_the_server_at_once(runs) -> None:
     with served_by_command(str(runs["char-stream"].path)) as (process, address):
         began = threading.Event()

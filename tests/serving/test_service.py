@@ -137,6 +137,7 @@ def test_a_context_that_is_too_short_is_said_before(texts, tmp_path) -> None:
         assert served.error("/v1/completions", prompt="a", max_tokens=15, session="t")[0] == 400
 
 
+@pytest.mark.exhaustive
 def test_too_many_texts_are_told_when_to_try_again(runs) -> None:
     limits = Limits(max_running=2, max_waiting=3)
     with serving({"chars": runs["char-stream"]}, limits) as served:

@@ -97,6 +97,7 @@ def test_answers_come_lazily_and_in_order(run: seriatim.Run) -> None:
     assert [next(answers) for _ in range(600)] == ["sea", "moon"] * 300
 
 
+@pytest.mark.exhaustive
 def test_a_training_that_was_cut_off_ends_with_the_same_bits(folder: Path) -> None:
     settings = config(folder, "whole")
     settings["data"]["train"] = settings["data"]["valid"]  # five steps an epoch
@@ -275,6 +276,7 @@ def test_other_tokens_have_an_index_alone(folder: Path, kind: str) -> None:
     assert plain.model.characters is None
 
 
+@pytest.mark.exhaustive
 def test_a_page_is_written_of_a_text_with_unknown_words(run: seriatim.Run, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     assert main(["inspect", str(run.path), "--text", "sea xyzzy moon plugh xyzzy", "--out", str(page)]) == 0

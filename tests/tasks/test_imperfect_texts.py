@@ -119,6 +119,17 @@ def test_every_verb_reads_the_same_file_alike(tmp_path: Path, capsys) -> None:
         assert "odd.tsv:1: no column 'label'" in capsys.readouterr().err or verb[0] == "predict"
 
 
+def test_a_held_out_share_counts_for_spellings_and_their_repairs(tmp_path: Path, capsys) -> None:
+    path, rows = tmp_path / "a.tsv", [f"{label}\ttext {i} of {label}" for i in range(60) for label in ("good", "bad")]
+    rows += [f"Good\tother text {i}" for i in range(3)] + [f"BAD\tother text {i}" for i in range(5)]
+    path.write_text("\n".join(["label\ttext", *rows, ""]))
+    for share in ("1%", "50%", "90%"):
+        assert main(["check", "classify", "--data", str(path), "--valid", share]) == 0
+        found = capsys.readouterr().out
+        assert "spelling of a label 3 (first: a.tsv:122)" in found
+        assert "BAD" in found
+
+
 def test_an_unseen_label_counts_as_wrong(tmp_path: Path) -> None:
     run = trained(tmp_path, REGULAR)
     path = tmp_path / "held-out.tsv"

@@ -61,6 +61,7 @@ def test_a_replaced_token_is_unknown_as_a_target_and_as_the_next_input(tmp_path,
     assert 10 < unknown < 50  # of 20 × 3
 
 
+@pytest.mark.exhaustive
 def test_unknown_words_become_likely(tmp_path) -> None:
     def unknown_loss(rate: float) -> float:
         run = seriatim.train({**config(tmp_path, word_dropout=rate), "out": str(tmp_path / f"run{rate}")})

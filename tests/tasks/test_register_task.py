@@ -86,6 +86,7 @@ def test_an_unknown_task_names_the_nearest(rated, tmp_path: Path) -> None:
         seriatim.train({**config(rated, tmp_path / "run"), "task": "rates"})
 
 
+@pytest.mark.exhaustive
 def test_it_is_compared_in_processes_of_their_own(rated, tmp_path: Path) -> None:
     """The task is registered there because the module of the layer is imported, which registers both."""
     source = {"task": "rate", "data": rated, "training": {"baseline": "none", "learning_rate": 0.05, "batch_size": 8}}

@@ -148,14 +148,12 @@ def pronouncing(tmp_path_factory: pytest.TempPathFactory) -> seriatim.Run:
 def test_targets_of_equal_sources_are_alternatives(pronouncing: seriatim.Run, capsys) -> None:
     """The best of them counts, and each source once, for every figure and every verb."""
     test = str(pronouncing.path.parent / "test.tsv")
-    with pytest.warns(
-        DataWarning, match=r"test\.tsv:1: the source 'either' and 1 more have several targets.*2 sources"
-    ):
+    with pytest.warns(DataWarning, match=r"test\.tsv:1: the source 'either' and 1 more have several rows.*2 sources"):
         found = pronouncing.evaluate(test)
     wanted = {"exact_match": 1, "word_error_rate": 0, "string_error_rate": 0, "chrf": 100, "sentences": 2, "pairs": 4}
     assert {name: found[name] for name in wanted} == wanted
     assert "nrefs:2" in found["bleu_signature"]
-    with pytest.warns(DataWarning, match=r"several targets"):
+    with pytest.warns(DataWarning, match=r"several rows"):
         data = pronouncing.task.read(test, "test", pronouncing.vocabulary)
     measures = pronouncing.task.measures(pronouncing.model, data)
     assert {len(measure.statistics) for measure in measures.values()} == {2}
@@ -174,9 +172,14 @@ def test_targets_of_equal_sources_are_alternatives(pronouncing: seriatim.Run, ca
     assert rows["word_error_rate"] == pytest.approx(2 / 8)
 
 
-def test_pairs_that_are_only_repeated_count_as_often_as_they_occur(pronouncing: seriatim.Run) -> None:
-    found = pronouncing.evaluate(str(pronouncing.path.parent / "repeated.tsv"))
-    assert (found["sentences"], found["pairs"]) == (4, 4)
+def test_a_source_counts_once_also_where_its_pair_is_repeated(pronouncing: seriatim.Run, tmp_path: Path) -> None:
+    with pytest.warns(DataWarning, match=r"repeated\.tsv:2: the source 'cat' has several rows"):
+        found = pronouncing.evaluate(str(pronouncing.path.parent / "repeated.tsv"))
+    assert (found["sentences"], found["pairs"]) == (2, 4)
+    alike = tmp_path / "alike.tsv"  # composed, decomposed, and with a blank at the end
+    alike.write_text("\u00e9\tAH\ne\u0301\tEY\n\u00e9 \tIY\n")
+    with pytest.warns(DataWarning, match=r"alike\.tsv:1: the source '\u00e9' has several rows"):
+        assert pronouncing.evaluate(str(alike))["sentences"] == 1
 
 
 @pytest.mark.parametrize("factorisation", ["autoregressive", "ctc"])
@@ -189,7 +192,7 @@ def test_networks_are_measured_and_selected_by_the_best_of_several_targets(
     task = find(resolve({"task": "seq2seq", "data": data, "model": {"layer": "transformer", "options": options}}))
     vocabulary = task.learn_vocabulary()
     task.options = task.options.model_copy(update={"location": factorisation != "ctc"})
-    with pytest.warns(DataWarning, match="several targets"):
+    with pytest.warns(DataWarning, match="several rows"):
         valid = task.read(data["valid"], "valid", vocabulary)
     model = task.make_model(vocabulary)
     losses = pair_losses(model, valid)
@@ -205,6 +208,6 @@ def test_networks_are_measured_and_selected_by_the_best_of_several_targets(
             model.output.bias.zero_()[0] = 1
         assert task.validate(model, valid)["exact_match"] == 0
         (tmp_path / "empty.tsv").write_text("a\t\na\tAH\nb\tAH\n")
-        with pytest.warns(DataWarning, match="'a' has several targets"):
+        with pytest.warns(DataWarning, match="'a' has several rows"):
             empty = task.read(str(tmp_path / "empty.tsv"), "valid", vocabulary)
         assert task.validate(model, empty)["exact_match"] == 0.5

@@ -194,6 +194,7 @@ def test_alignments_are_distributions_over_the_source(run: seriatim.Run) -> None
             assert sum(row) == pytest.approx(1 if source else 0, abs=1e-5)
 
 
+@pytest.mark.exhaustive
 def test_a_training_that_was_cut_off_ends_with_the_same_bits(folder: Path) -> None:
     settings = config(folder, "whole")
     settings["data"]["train"] = settings["data"]["valid"]  # four steps an epoch

@@ -173,6 +173,7 @@ def test_a_text_whose_lines_have_as_many_words_is_read_as_text(
     assert not list(recwarn)
 
 
+@pytest.mark.exhaustive
 def test_a_training_that_was_cut_off_ends_with_the_same_bits(folder: Path) -> None:
     settings = config(folder, "whole")
     settings["data"]["train"] = settings["data"]["valid"]  # four steps an epoch

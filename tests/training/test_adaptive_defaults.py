@@ -89,6 +89,7 @@ def test_a_resumed_training_continues_its_average(texts, tmp_path: Path) -> None
     )
 
 
+@pytest.mark.exhaustive
 def test_a_training_without_a_budget_ends_and_can_be_repeated(tmp_path: Path) -> None:
     data = tmp_path / "labelled.tsv"
     rows = [f"{'even' if i % 2 == 0 else 'odd'}\t{'two four' if i % 2 == 0 else 'three five'} {i}\n" for i in range(40)]

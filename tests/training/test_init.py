@@ -116,6 +116,7 @@ def topical(count: int, seed: int) -> list[tuple[str, str]]:
     return found
 
 
+@pytest.mark.exhaustive
 def test_ten_labels_are_enough_after_much_text_without(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("".join(f"{text}\n" for _, text in topical(600, 0)))
     for name, count, seed in (("few", 10, 3), ("test", 200, 4)):

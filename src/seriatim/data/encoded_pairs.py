@@ -14,6 +14,7 @@ from .batching import padded
 from .hallucination import SharedParts, shared_parts, with_invented_stems
 from .pairs import Pair
 from .repairs import Repairs
+from .spellings import canonical
 from .tokenizers import END, Tokenizer
 from .vocabulary import Vocabulary
 
@@ -162,19 +163,18 @@ def encode_pairs(pairs: Sequence[Pair], vocabulary: Vocabulary, *, alternatives:
     key = hashlib.blake2b(f"pairs {vocabulary.fingerprint()}".encode(), digest_size=16)
     for values in (*source, *target):
         key.update(values.tobytes())
-    items = items_of(sources, targets, alternatives=alternatives)
+    items = items_of(sources, alternatives=alternatives)
     return Pairs(source, target, sources, targets, vocabulary, key.hexdigest(), items)
 
 
-def items_of(sources: Sequence[str], targets: Sequence[str], *, alternatives: bool) -> np.ndarray:
-    """Return the index of the item of each pair ``(pairs,)``: of its source if targets are ``alternatives``.
+def items_of(sources: Sequence[str], *, alternatives: bool) -> np.ndarray:
+    """Return the index of the item of each pair ``(pairs,)``: its source, or the pair if targets are no alternatives.
 
-    They are where a source has several different targets; pairs that are only repeated count as often as they occur.
+    Sources are equal if they look the same; see `canonical`.
     """
     numbers: dict[str, int] = {}
-    items = [numbers.setdefault(source, len(numbers)) for source in sources]
-    is_several = alternatives and len(set(zip(sources, targets, strict=True))) > len(numbers)
-    return np.array(items if is_several else range(len(sources)), np.int64)
+    items = [numbers.setdefault(canonical(source), len(numbers)) for source in sources if alternatives]
+    return np.array(items or range(len(sources)), np.int64)
 
 
 def encode_side(texts: Sequence[str], tokenizer: Tokenizer) -> Side:

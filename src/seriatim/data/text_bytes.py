@@ -43,14 +43,16 @@ class TextFile:
 
     Args:
         opened: the file, which ends with this one.
+        longest: the number of bytes after which a line is yielded in parts; None for whole lines.
 
     Attributes:
         returns: the number of CRs that were read as LF so far.
         line: the number of the line that the first of them ends, from 1.
     """
 
-    def __init__(self, opened: AbstractContextManager[BinaryIO]) -> None:
+    def __init__(self, opened: AbstractContextManager[BinaryIO], longest: int | None = None) -> None:
         self._opened = opened
+        self._longest = longest
         self._held = b""  # a CR at the end of a block, of which only the next block says what follows
         self.returns, self.line = 0, 1
         self._recorded = 0
@@ -89,7 +91,7 @@ class TextFile:
         while block := self.read(LINE_BYTES):
             first, *others = block.splitlines(keepends=True)
             unfinished.append(first)
-            if first.endswith(b"\n"):
+            if first.endswith(b"\n") or (self._longest is not None and sum(map(len, unfinished)) >= self._longest):
                 yield b"".join(unfinished)
                 unfinished = []
             if others:

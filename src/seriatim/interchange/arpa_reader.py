@@ -6,9 +6,7 @@ the file announces.
 """
 
 import contextlib
-import functools
 import gzip
-import io
 import math
 import os
 import re
@@ -17,13 +15,14 @@ import warnings
 from array import array
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import BinaryIO, NamedTuple, cast
 
 import numpy as np
 
 from ..core.errors import InputError, shown
 from ..data.readers import UNREADABLE
 from ..data.repairs import DataWarning, Repairs
+from ..data.text_bytes import TextFile
 from ..data.tokenizers import END
 from ..models.ngrams.table import Order, Table
 from .arpa import BEGIN, ESCAPED, FINISH, NOTHING, OTHER_UNKNOWN, UNKNOWN
@@ -63,8 +62,8 @@ def read_arpa(path: Path, repairs: Repairs | None = None) -> Arpa:
             compressed = raw.peek(2)[:2] == b"\x1f\x8b"
             info = os.fstat(raw.fileno())
             limit = info.st_size * (DENSEST if compressed else 1) // SHORTEST if stat.S_ISREG(info.st_mode) else None
-            with io.BufferedReader(gzip.GzipFile(fileobj=raw)) if compressed else raw as file:
-                return _Reader(path, file, limit, repairs or Repairs(strict=True)).read()
+            with gzip.GzipFile(fileobj=raw) if compressed else raw as file:
+                return _Reader(path, cast(BinaryIO, file), limit, repairs or Repairs(strict=True)).read()
     except UNREADABLE as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"{path}: cannot be read ({reason}); give an ARPA file") from None
@@ -73,7 +72,7 @@ def read_arpa(path: Path, repairs: Repairs | None = None) -> Arpa:
 class _Reader:
     """Reads a file that has room for at most ``limit`` n-grams, if that is known."""
 
-    def __init__(self, path: Path, file: IO[bytes], limit: int | None, repairs: Repairs) -> None:
+    def __init__(self, path: Path, file: BinaryIO, limit: int | None, repairs: Repairs) -> None:
         self.path, self.number, self.limit, self.repairs = path, 0, limit, repairs
         self.lines = self.read_lines(file)
         self.escaped = False
@@ -98,11 +97,13 @@ class _Reader:
             warnings.warn(text, DataWarning, stacklevel=3)
         return Arpa(self.words, orders)
 
-    def read_lines(self, file: IO[bytes]) -> Iterator[str]:
+    def read_lines(self, file: BinaryIO) -> Iterator[str]:
         """Yield the lines that are not empty."""
-        for raw in iter(functools.partial(file.readline, MAX_LINE), b""):
+        text = TextFile(contextlib.nullcontext(file), MAX_LINE)
+        for raw in text.__enter__():
             self.number += 1
-            if len(raw) == MAX_LINE:
+            text.record(str(self.path), self.repairs)
+            if len(raw) >= MAX_LINE:
                 raise self.wrong(f"a line of {MAX_LINE:,} bytes or more", "is it an ARPA file?")
             try:
                 line = raw.decode()

@@ -156,15 +156,19 @@ class Classification(LabelledTask[Documents, DocumentBatch, Classifier]):
         repairs: Repairs | None = None,
         labels: Sequence[str] | None = None,
     ) -> Iterator[Labelled]:
-        """Read the texts of ``spec`` with their labels; see `with_spellings` for ``labels`` and ``repairs``."""
+        """Read the texts of ``spec`` with their labels; see `with_spellings` for ``labels`` and ``repairs``.
+
+        The rows of a part and of the rest decide together which spellings are one label.
+        """
         part, markers = self.part(spec, split), self.markers(spec, split, file_format)
 
         def read(repairs: Repairs) -> Iterator[Labelled]:
             repairs.markers = markers
-            rows = self.all_rows(part, file_format, repairs)
-            return part.chosen(rows, attrgetter("text"), attrgetter("label"))
+            return self.all_rows(part, file_format, repairs)
 
-        return with_spellings(read, labels, repairs or self.new_repairs(), exact=self.config.data.spellings == "exact")
+        exact = self.config.data.spellings == "exact"
+        rows = with_spellings(read, labels, repairs or self.new_repairs(), exact=exact)
+        return part.chosen(rows, attrgetter("text"), attrgetter("label"))
 
     def all_rows(self, part: Part, file_format: str | None, repairs: Repairs) -> Iterator[Labelled]:
         """Read the rows of a part and of the rest."""

@@ -198,8 +198,7 @@ class SequenceToSequence(LabelledTask[Pairs, PairBatch, Translator]):
     def read_items(self, spec: str, split: str, file_format: str | None = None) -> list[tuple[str, list[str]]]:
         """Read the sources, each with its targets, which are several if they are alternatives; see `items_of`."""
         pairs = list(self.pairs(spec, split, file_format))
-        sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
-        numbers = items_of(sources, targets, alternatives=self.config.data.alternatives)
+        numbers = items_of([pair.source for pair in pairs], alternatives=self.config.data.alternatives)
         items: dict[int, tuple[str, list[str]]] = {}
         for number, pair in zip(numbers.tolist(), pairs, strict=True):
             items.setdefault(number, (pair.source, []))[1].append(pair.target)
@@ -246,12 +245,12 @@ class SequenceToSequence(LabelledTask[Pairs, PairBatch, Translator]):
         data = encode_pairs(pairs, vocabulary, alternatives=self.config.data.alternatives)
         data.repairs = self.reported(repairs, spec, split)
         data.repairs.warn()
-        several = [i for i, targets in enumerate(data.references) if len(targets) > 1]
-        if split != "train" and several:
-            first, others = pairs[data.first_rows[several[0]]], len(several) - 1
+        several = np.flatnonzero(np.bincount(data.items) > 1)
+        if split != "train" and several.size:
+            first, others = pairs[data.first_rows[several[0]]], several.size - 1
             more = f" and {others:,} more have" if others else " has"
             warnings.warn(
-                f"{first.name}:{first.line}: the source {shown(first.source)}{more} several targets, of which the best "
+                f"{first.name}:{first.line}: the source {shown(first.source)}{more} several rows, of which the best "
                 f"counts, and each of the {len(data.first_rows):,} sources counts once; --data.alternatives false "
                 "counts each row",
                 DataWarning,
