@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
 from torch import Tensor
 
 import seriatim
@@ -34,6 +35,8 @@ except ImportError:
     ConstrainedLayoutEngine = None
 
 outside_task.remove_both()
+settings.register_profile("any load", suppress_health_check=[HealthCheck.too_slow], deadline=None)
+settings.load_profile("any load")  # nothing fails because the machine is busy
 
 EVERYDAY = 6
 """Of a test with more parameters than so many, ``make test`` runs so many, and ``make test-all`` every one."""

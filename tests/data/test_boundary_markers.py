@@ -236,7 +236,7 @@ def test_texts_to_classify(tmp_path: Path, capsys) -> None:
 
 @pytest.mark.parametrize("sides", ["both", "targets"])
 def test_pairs_with_markers_on_a_side(tmp_path: Path, sides: str, capsys) -> None:
-    sources, targets = [f"{line}x x" for line in LINES[:8]], [f"y y{line}" for line in LINES[:8]]
+    sources, targets = [f"{line}x x{i}" for i, line in enumerate(LINES[:8])], [f"y y{line}" for line in LINES[:8]]
 
     def pairs(sources: list[str], name: str) -> str:
         return written(tmp_path, ["\t".join(row) for row in zip(sources, marked(targets), strict=True)], name)

@@ -1,5 +1,6 @@
 """A small training of every family and task: dropout, both units, accumulation, bfloat16."""
 
+import itertools
 import random
 from pathlib import Path
 from typing import Any
@@ -78,7 +79,7 @@ def _write_data(folder: Path) -> None:
         tagged = [
             "\n".join(f"{word}\t{'NAME' if word in 'sea moon' else 'WORD'}" for word in line.split()) for line in lines
         ]
-        pairs = ["".join(draw.choices("abc", k=draw.randint(1, 6))) for _ in lines]
+        pairs = draw.sample(["".join(word) for k in (3, 4, 5) for word in itertools.product("abc", repeat=k)], count)
         contents = {
             "text.txt": "".join(f"{line}\n" for line in lines),
             "labelled.tsv": "label\ttext\n" + "".join(f"{'sea' in line}\t{line}\n" for line in lines),
