@@ -57,7 +57,7 @@ def train(folder: Path, task: str, content: str, *more: str) -> int:
     )
 
 
-@pytest.mark.filterwarnings("ignore:.*several targets")
+@pytest.mark.filterwarnings("ignore:.*several rows")
 @pytest.mark.parametrize("case", TRAINS)
 def test_little_data_trains_and_answers(tmp_path: Path, case: str) -> None:
     task, content = TRAINS[case]

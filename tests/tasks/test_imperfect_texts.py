@@ -124,7 +124,8 @@ def test_a_held_out_share_counts_for_spellings_and_their_repairs(tmp_path: Path,
     rows += [f"Good\tother text {i}" for i in range(3)] + [f"BAD\tother text {i}" for i in range(5)]
     path.write_text("\n".join(["label\ttext", *rows, ""]))
     for share in ("1%", "50%", "90%"):
-        assert main(["check", "classify", "--data", str(path), "--valid", share]) == 0
+        with pytest.warns(UserWarning, match=r"a\.tsv:122: "):
+            assert main(["check", "classify", "--data", str(path), "--valid", share]) == 0
         found = capsys.readouterr().out
         assert "spelling of a label 3 (first: a.tsv:122)" in found
         assert "BAD" in found
