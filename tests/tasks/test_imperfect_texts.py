@@ -123,7 +123,7 @@ def test_a_held_out_share_counts_for_spellings_and_their_repairs(tmp_path: Path,
     path, rows = tmp_path / "a.tsv", [f"{label}\ttext {i} of {label}" for i in range(60) for label in ("good", "bad")]
     rows += [f"Good\tother text {i}" for i in range(3)] + [f"BAD\tother text {i}" for i in range(5)]
     path.write_text("\n".join(["label\ttext", *rows, ""]))
-    for share in ("1%", "50%", "90%"):
+    for share in ("10%", "50%", "90%"):
         with pytest.warns(UserWarning, match=r"a\.tsv:122: "):
             assert main(["check", "classify", "--data", str(path), "--valid", share]) == 0
         found = capsys.readouterr().out

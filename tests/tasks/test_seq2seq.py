@@ -205,6 +205,7 @@ def test_a_training_that_was_cut_off_ends_with_the_same_bits(folder: Path) -> No
         assert torch.equal(mine, other), name
 
 
+@pytest.mark.filterwarnings("ignore:.*several rows")  # in the part of the training data that is held out
 def test_the_command_answers_line_by_line(run: seriatim.Run, folder: Path, capsys) -> None:
     (folder / "sources.txt").write_text("\n".join(SOURCES) + "\n")
     where = [str(run.path), str(folder / "sources.txt")]
