@@ -15,7 +15,7 @@ import seriatim
 from seriatim.cli.main import main
 from seriatim.config import resolve
 from seriatim.core.errors import InputError
-from seriatim.data.boundary_markers import KNOWN, common_markers, lines_with_markers, without_markers
+from seriatim.data.boundary_markers import KNOWN, common_markers, find_markers, without_markers
 from seriatim.data.repairs import DataWarning
 
 LINES = ["ja nein", "nein ja", "ja <unk> ja", "", "nein nein ja"] * 12
@@ -33,12 +33,35 @@ def test_markers_around_every_text_are_found_and_removed(markers: tuple[str, str
     text, lines = without_markers("\n".join([*marked, "ja", begin, f"  {begin} {begin} x"]), markers)
     assert text == "\n".join([*LINES, "ja", "", "x"])
     assert lines == [*range(len(LINES)), len(LINES) + 1, len(LINES) + 2]
-    for other in (f"{begin}ja{end}", f"x{begin} ja", f"ja {end}x", f"ja {begin} ja", " ja "):
+    for other in (f"x{begin} ja", f"ja {end}x", f"ja {begin} ja", " ja "):
         assert without_markers(other, markers) == (other, [])
 
 
-def test_markers_are_found_as_words_only() -> None:
-    assert lines_with_markers('a\nb <s>\n<s>c\n{"text": "<s> d"}\n<s>\te\nx </s>,y\n<b> [x]') == [1, 3, 4, 5]
+@pytest.mark.parametrize("markers", KNOWN)
+def test_markers_need_no_blank_beside_them(markers: tuple[str, str]) -> None:
+    begin, end = markers
+    glued = [f"{begin}{line}{end}" for line in LINES]
+    assert common_markers([*glued, f"{begin} ja {end}", f" {begin}ja {end} "]) == markers
+    assert common_markers([*glued, f"{begin}ja"]) is None
+    assert without_markers("\n".join(glued), markers) == ("\n".join(LINES), [*range(len(LINES))])
+    for one in (f"{begin}ja", f"ja{end}", f"a{end}{begin}b", f'"{begin}ja"', f"{begin}\tja", f"x {end},y", glued[0]):
+        lines, pair, marker = find_markers(f"a\n{one}\nb")
+        assert lines == [1]
+        assert marker in markers
+        assert {begin, end} & set(pair)
+        assert pair == markers or not (begin in one and end in one)
+    for one in (f"List{begin}", f"x{begin} y", f"y {end}x"):
+        assert not find_markers(one)[0]
+
+
+def test_words_that_begin_or_end_with_chosen_markers_are_words() -> None:
+    assert without_markers("a apple pizz z\na b", ("a", "z")) == ("apple pizz\nb", [0, 1])
+    assert find_markers("apple |- a\nb -|x |-y\nc -|", ("|-", "-|")) == ([0, 2], ("|-", "-|"), "|-")
+
+
+def test_markers_are_found_at_the_ends_of_words_only() -> None:
+    text = 'a\nb <s>\nx<s>c\n{"text": "<s> d"}\n<s>\te\nx </s>,y\n<b> [x]'
+    assert find_markers(text) == ([1, 3, 4, 5], ("<s>", "</s>"), "<s>")
     assert common_markers(["<s> a </s>", "[CLS] a [SEP]"]) is None
 
 
@@ -116,6 +139,53 @@ def test_the_surprisal_of_a_report(tmp_path: Path) -> None:
         run = seriatim.train(config)
     ((first, _),) = run.surprisal(["ja nein"])
     assert first.bits == pytest.approx(0.73, abs=0.005)
+
+
+INNER = {
+    "a.txt": ("<s> ja nein </s> <s> ja </s>", "lm"),
+    "a.jsonl": ('{"text": "<s> ja </s>\\n<s> nein </s> <s> ja </s>"}', "lm"),
+    "glued.txt": ("<s>ja nein</s><s>ja</s>", "lm"),
+    "other.txt": ("<s> ja [SEP] nein </s>", "lm"),
+    "a.tsv": ("<s> ja nein </s> <s> ja </s>\tA", "classify"),
+    "pairs.tsv": ("<s> ja </s> <s> ja </s>\t<s> a </s>", "seq2seq"),
+}
+
+
+@pytest.mark.parametrize("unit", ["line", "stream"])
+@pytest.mark.parametrize("name", INNER)
+def test_markers_within_lines_are_warned_of_where_those_around_are_left_out(
+    tmp_path: Path, name: str, unit: str
+) -> None:
+    line, task = INNER[name]
+    outer = {"lm": "<s> ja </s>", "classify": "<s> ja </s>\tB", "seq2seq": "<s> ja </s>\t<s> b </s>"}[task]
+    outer = json.dumps({"text": outer}) if "jsonl" in name else outer
+    lines = [*["text\tlabel"][task != "classify" :], outer, outer, line, line]
+    spec = written(tmp_path, lines, name)
+    base = ["--data.unit", unit] if task == "lm" else []
+    code, said = told(lambda: main(["check", task, "--data", spec, "--tokenizer.kind", "word", *base]))
+    assert code == 0
+    first = lines.index(outer) + 1
+    assert [each.partition(" ")[0] for each in said] == [f"{spec}:{first}:", f"{spec}:{first + 2}:"]
+    assert "read as a word" in said[1]
+    assert "2 times" in said[1]
+
+
+@pytest.mark.parametrize(
+    ("line", "remedy"),
+    [
+        ("[CLS] ja", "[CLS] [SEP]"),
+        ("ja [SEP]", "[CLS] [SEP]"),
+        ("<sos> ja <eos>", "<sos> <eos>"),
+        ("ja<EOS>", "<BOS> <EOS>"),
+        ("<s>ja</s>", "<s> </s>"),
+    ],
+)
+def test_the_remedy_names_the_pair_of_the_marker(tmp_path: Path, line: str, remedy: str) -> None:
+    spec = written(tmp_path, ["ja", line])
+    code, said = told(lambda: main(["check", "lm", "--data", spec, "--tokenizer.kind", "word"]))
+    assert (code, len(said)) == (0, 1)
+    assert said[0].startswith(f"{spec}:2: ")
+    assert f'--data.markers "{remedy}"' in said[0]
 
 
 @pytest.mark.parametrize("markers", ["<S> </S>", "[CLS] [SEP]"])

@@ -52,7 +52,7 @@ class Source(NamedTuple):
 
     name: str  # its name in messages
     open: Callable[[], AbstractContextManager[BinaryIO]]  # opens it
-    format: str  # text, jsonl or tsv, as far as it is known; else text
+    format: str  # text, jsonl or tsv, as far as it is known; else text; lines for those of JSONL as they are written
     origin: tuple[str, ...] = ()  # the path of a file on the disk, and what says which part of it; empty if unknown
     markers: Markers | None = None  # the boundary markers that are left out of its lines
 
@@ -109,7 +109,7 @@ def read_pieces(sources: Iterable[Source], repairs: Repairs | None = None) -> It
             for number, record in read_objects(source, repairs):
                 text = string_field(record, "text", f"{source.name}:{number}")
                 if source.markers is not None:
-                    text = repairs.without_markers(text, source.markers, source.name, number)
+                    text = repairs.without_markers(text, source.markers, source.name, number, is_item=True)
                 yield Piece(text, True)
         else:
             yield from _text_pieces(source, repairs)
@@ -155,7 +155,8 @@ def located_lines(sources: Iterable[Source]) -> Iterator[tuple[str, str]]:
 
 def numbered_lines(source: Source, repairs: Repairs | None = None) -> Iterator[tuple[int, str]]:
     """Read the lines of a file, whatever its format, with their numbers from 1."""
-    return enumerate(read_lines([source._replace(format="text")], repairs), start=1)
+    lines = source._replace(format="lines" if source.format == "jsonl" else "text")
+    return enumerate(read_lines([lines], repairs), start=1)
 
 
 def require_items(items: Iterable[Item], problem: str) -> Iterator[Item]:
@@ -282,10 +283,10 @@ def _decoded_pieces(source: Source, file: BinaryIO, repairs: Repairs) -> Iterato
             if "\ufeff" in text:
                 text = without_marks(text, source.name, line, repairs, at_line=at_line)
             is_mark = not text
-            if source.markers is not None and source.format != "jsonl":
-                text = repairs.without_markers(text, source.markers, source.name, line)
-            elif repairs.markers is None:
+            if source.markers is None and repairs.markers is None:
                 repairs.note_markers(text, source.name, line)
+            elif source.markers is not None and source.format != "lines":
+                text = repairs.without_markers(text, source.markers, source.name, line)
             if not is_mark:
                 yield Piece(text, begins)
                 begins = False

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from ..core.errors import InputError
-from .boundary_markers import Markers, lines_with_markers, without_markers
+from .boundary_markers import Markers, find_markers, without_markers
 
-BOUNDARY_MARKERS = "boundary markers"
+BOUNDARY_MARKERS, INNER_MARKERS = "boundary markers", "boundary markers within lines"
 Item = TypeVar("Item")
 
 
@@ -58,7 +58,7 @@ class Repairs:
 
     Attributes:
         markers: the boundary markers that are left out of texts, if any.
-        looks_for_markers: whether other boundary markers are noted.
+        looks_for_markers: whether boundary markers that are not left out are noted.
         examine: is called with each text, and may record what it finds.
     """
 
@@ -104,30 +104,51 @@ class Repairs:
             target: whether it is the target of a pair.
         """
         if self.markers is not None:
-            text = self.without_markers(text, self.markers, name, line)
+            text = self.without_markers(text, self.markers, name, line, is_item=True)
         self.examine(text, name, line, target=target)
         return text
 
-    def without_markers(self, text: str, markers: Markers, name: str, line: int) -> str:
-        """Return some lines without the boundary markers around them, and record them; the first line is ``line``."""
+    def without_markers(self, text: str, markers: Markers, name: str, line: int, *, is_item: bool = False) -> str:
+        """Return some lines without the boundary markers around them, and record them.
+
+        Args:
+            text: the lines.
+            markers: what is left out.
+            name: their file.
+            line: the number of the first of them.
+            is_item: whether all of them are on this line of the file, as those of a text in JSONL.
+        """
         text, lines = without_markers(text, markers)
         if lines:
             self.add(
                 BOUNDARY_MARKERS,
-                *(name, line + lines[0]),
+                *(name, line if is_item else line + lines[0]),
                 problem=f"the boundary markers {' '.join(markers)} are not text",
                 reading="read without them",
                 remedy="delete them, or keep them as words with --data.markers keep",
                 count=len(lines),
             )
+        self.note_markers(text, name, line, removed=markers, is_item=is_item)
         return text
 
-    def note_markers(self, text: str, name: str, line: int) -> None:
-        """Note the boundary markers of some lines, of which the first is ``line``, if they are looked for."""
-        if self.looks_for_markers and (lines := lines_with_markers(text)):
-            problem = "a boundary marker such as <s>, which is read as a word"
-            remedy = 'delete it, or leave it out with --data.markers "<s> </s>"'
-            self.note(BOUNDARY_MARKERS, name, line + lines[0], problem=problem, remedy=remedy, count=len(lines))
+    def note_markers(
+        self, text: str, name: str, line: int, *, removed: Markers | None = None, is_item: bool = False
+    ) -> None:
+        """Note the boundary markers of some lines, if they are looked for.
+
+        The arguments are those of `without_markers`; ``removed`` are markers that were around the lines, if they are
+        left out. The others stand within lines.
+        """
+        if not self.looks_for_markers:
+            return
+        lines, pair, marker = find_markers(text, removed)
+        if lines:
+            kind, problem = BOUNDARY_MARKERS, f"the boundary marker {marker}, which is read as a word or a part of one"
+            remedy = f'delete it, or leave it out with --data.markers "{" ".join(pair)}"'
+            if removed is not None:
+                kind, remedy = INNER_MARKERS, "delete it, or begin a new line there"
+            at = line if is_item else line + lines[0]
+            self.note(kind, name, at, problem=problem, remedy=remedy, count=len(lines))
 
     @property
     def keeps_markers(self) -> bool:
