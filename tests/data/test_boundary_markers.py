@@ -15,6 +15,7 @@ import seriatim
 from seriatim.cli.main import main
 from seriatim.config import resolve
 from seriatim.core.errors import InputError
+from seriatim.data import pipes
 from seriatim.data.boundary_markers import KNOWN, common_markers, find_markers, without_markers
 from seriatim.data.repairs import DataWarning
 
@@ -270,8 +271,12 @@ def test_inputs_of_a_language_model_are_read_as_its_data(tmp_path: Path, capsys,
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(Path(lines).read_bytes())))
     found, said = told(lambda: printed("surprisal", run))
     assert (found, len(said)) == (printed("surprisal", run, bare), 1)
-    # Training data without markers: a file that has them on every line is read so, and a pipe cannot be read ahead.
+    # Training data without markers: a file that has them on every line is read so, and so is a pipe of which all is there
     assert told(lambda: printed("surprisal", plain, lines))[0] == printed("surprisal", plain, bare)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(Path(lines).read_bytes())))
+    found, said = told(lambda: printed("surprisal", plain))
+    assert (found, len(said)) == (printed("surprisal", plain, bare), 1)
+    monkeypatch.setattr(pipes, "ARRIVED_BYTES", 9)
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(Path(lines).read_bytes())))
     found, said = told(lambda: printed("surprisal", plain))
     assert found.count("<s>") == 3

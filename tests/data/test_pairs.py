@@ -219,7 +219,7 @@ def test_sources_that_look_like_jsonl_give_a_warning(tmp_path: Path, field: str)
 def test_sources_or_targets_that_are_all_quoted_are_read_so(tmp_path: Path, content: str, expected: list) -> None:
     spec, repairs = written(tmp_path, content, "a.tsv"), Repairs()
     assert [(pair.source, pair.target) for pair in read_pairs(spec, repairs=repairs)] == expected
-    assert [(each.kind, each.line) for each in repairs.found()] == [("quoted fields", 1)]
+    assert [(each.kind, each.line, each.count) for each in repairs.found()] == [("quoted fields", 1, 2)]
     with pytest.raises(InputError, match=r"a\.tsv:1: "):
         list(read_pairs(spec))
 

@@ -53,9 +53,13 @@ def test_a_line_of_a_pipe_is_given_before_the_next_has_come(monkeypatch: pytest.
     reading, writing = os.pipe()
     with open(reading) as pipe, open(writing, "wb", buffering=0) as end:
         monkeypatch.setattr("sys.stdin", pipe)
-        found = ready(read_lines([standard_input()]), 8)
         watch = threading.Timer(20, end.close)  # a reader that waits for more fails instead of hanging
         watch.start()
+        end.write(b"first\n")
+        source = standard_input()
+        assert source.is_live
+        found = ready(read_lines([source]), 8)
+        assert next(found) == ["first"]
         for line in ("a", "", "longer than that", "b"):
             end.write(f"{line}\n".encode())
             assert next(found) == [line]

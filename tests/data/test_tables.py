@@ -5,6 +5,8 @@ import gzip
 import io
 import itertools
 import json
+import os
+import random
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -231,6 +233,9 @@ QUOTED = {
     "tabs and line ends": ('text\tlabel\n"a\tb\nc"\tx\n\n"d\r\n"\ty', [("a\tb\nc", "x"), ("d\n", "y")]),
     "doubled quotes": ('text\tlabel\n"a ""b"""\tx\n""\ty\n', [('a "b"', "x"), ("", "y")]),
     "single quotes within": ('text\tlabel\n"a "b" c"\tx\n"d"\ty\n', [('a "b" c', "x"), ("d", "y")]),
+    "blanks around": ('text\tlabel\n "a ""b""" \tx\n\u00a0"c"\ty\n', [('a "b"', "x"), ("c", "y")]),
+    "blanks around, in rows": ('text\tlabel\n"a\tb" \t "x"\n "c\n\nd"\t"y" \n', [("a\tb", "x"), ("c\n\nd", "y")]),
+    "one column in rows": ('text\tlabel\n"a\tb"\tx\n"c\nd"\t y\n', [("a\tb", "x"), ("c\nd", " y")]),
     "other columns": ('id\ttext\tlabel\n"1\t"a"\tx\n2\t"b"\ty\n', [("a", "x"), ("b", "y")]),
     "CR": ('text\tlabel\r"a\rb"\tx\r"c"\ty\r', [("a\nb", "x"), ("c", "y")]),
 }
@@ -243,7 +248,8 @@ def test_a_column_of_tsv_that_is_quoted_throughout_is_read_so(tmp_path: Path, ca
     spec = written(tmp_path, gzip.compress(content.encode()) if name.endswith("gz") else content, name)
     repairs = Repairs()
     assert [(row.text, row.label) for row in read(spec, repairs=repairs)] == expected
-    assert [each.line for each in repairs if each.kind == "quoted fields"] == [2]
+    fields = len(expected) * (2 if case in ("everything", "blanks around, in rows") else 1)
+    assert [(each.line, each.count) for each in repairs if each.kind == "quoted fields"] == [(2, fields)]
     assert not [each for each in repairs.found() if each.kind == "quotes in TSV"]
     with pytest.raises(InputError, match=r"a\.[a-z.]+:[12]: "):
         rows(spec)
@@ -272,6 +278,57 @@ def test_other_quotes_of_tsv_are_kept_and_noted(tmp_path: Path, content: str, li
     assert found == [tuple(line.split("\t")) for line in content.split("\n")[1:-1]]
     assert {each.line for each in repairs.found()} == lines
     assert all("--data.format csv" in each.message for each in repairs.found())
+
+
+def test_quotes_around_some_fields_are_kept_in_rows_of_several_lines_too(tmp_path: Path) -> None:
+    spec, repairs = written(tmp_path, 'text\tlabel\n"a\nb"\t"x"\n"c"\ty\n', "a.tsv"), Repairs()
+    assert [(row.text, row.label) for row in read(spec, repairs=repairs)] == [("a\nb", '"x"'), ("c", "y")]
+    assert [(each.kind, each.line, each.count) for each in repairs.found()] == [
+        *(("quoted fields", 2, 2), ("quotes in TSV", 2, 1))
+    ]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_quoted_tables_are_read_as_csv_reads_them(tmp_path: Path, seed: int) -> None:
+    choose = random.Random(seed)
+    texts = ["".join(choose.choices(["a", '"', "\t", "\n", " ", "é"], k=choose.randrange(6))) for _ in range(5)]
+    texts.append("a\t\tb")  # so that the lines are no rows of two fields
+    content = io.StringIO()
+    writer = csv.writer(content, delimiter="\t", quoting=csv.QUOTE_ALL, lineterminator="\n")
+    writer.writerows([["text", "label"], *([text, "x"] for text in texts)])
+    spec, repairs = written(tmp_path, content.getvalue(), "a.tsv"), Repairs()
+    assert [row.text for row in read(spec, repairs=repairs)] == texts
+    assert [each.count for each in repairs if each.kind == "quoted fields"] == [12]
+
+
+@pytest.mark.parametrize("content", [content for content, _ in QUOTED.values()] + ['text\n"a"\nb\n', "text\na\n"])
+def test_tsv_is_read_from_a_pipe_as_from_a_file(tmp_path: Path, content: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    reading, writing = os.pipe()
+    with open(reading) as pipe, open(writing, "wb") as end:
+        end.write(content.encode())
+        end.close()
+        monkeypatch.setattr("sys.stdin", pipe)
+        spec = written(tmp_path, content, "a.tsv")
+        for sources in (find_sources(spec), [standard_input()]):
+            repairs = Repairs()
+            texts = [row.text for row in read_labelled(sources, file_format="tsv", label=None, repairs=repairs)]
+            found.append((texts, [(each.kind, each.line, each.count, each.problem) for each in repairs.found()]))
+    assert found[0] == found[1]
+
+
+def test_quotes_in_a_pipe_of_which_more_is_to_come_are_kept_and_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, writing = os.pipe()
+    with open(reading) as pipe, open(writing, "wb", buffering=0) as end:
+        monkeypatch.setattr("sys.stdin", pipe)
+        end.write(b'text\tlabel\n"a"\tx\n')
+        repairs, (source,) = Repairs(strict=True), [standard_input()]
+        rows = read_labelled([source], file_format="tsv", label=None, repairs=repairs)
+        assert next(rows).text == '"a"'
+        end.close()
+        assert not list(rows)
+    (found,) = repairs.found()
+    assert (found.line, "--format csv" in found.message, "pipe" in found.message) == (2, True, True)
 
 
 def test_the_remedy_for_quoted_lines_is_named_where_rows_do_not_fit(tmp_path: Path) -> None:

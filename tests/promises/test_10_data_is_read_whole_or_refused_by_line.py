@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from seriatim.cli.main import main
 from seriatim.config import Tokenizer as TokenizerConfig
 from seriatim.core.errors import InputError
-from seriatim.data import readers
+from seriatim.data import pipes, readers
 from seriatim.data.conll import read_sentences, write
 from seriatim.data.pairs import read_pairs
 from seriatim.data.readers import find_sources, read_lines, read_pieces, standard_input
@@ -107,15 +107,16 @@ def test_text(tmp_path: Path, lines: list[str], end: str, edits: list, size: int
 
 
 @examples(40)
-@given(MANY_LINES, ENDS, EDITS, st.lists(st.integers(1, 5), min_size=1))
+@given(MANY_LINES, ENDS, EDITS, st.lists(st.integers(1, 5), min_size=1), st.sampled_from([0, 9, 1 << 20]))
 def test_standard_input_in_any_pieces(
-    tmp_path: Path, lines: list[str], end: str, edits: list, sizes: list[int]
+    tmp_path: Path, lines: list[str], end: str, edits: list, sizes: list[int], arrived: int
 ) -> None:
     content = damaged(encoded(lines, end), edits)
     path = written(tmp_path, content, "a.txt")
     found = read(path, content, lambda: list(read_lines(find_sources(path))), not edits)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sys.stdin", Dripping(content, sizes))
+        patch.setattr(pipes, "ARRIVED_BYTES", arrived)
         again = read("<stdin>", content, lambda: list(read_lines([standard_input()])), not edits)
     assert found == again
 

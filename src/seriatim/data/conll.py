@@ -31,7 +31,6 @@ from .conll_lines import (
     separated,
 )
 from .paths import plain_name
-from .pipes import live_input
 from .readers import TAGGED_SUFFIXES, Source, object_fields, read_items, read_lines
 from .repairs import DataWarning, Repairs
 from .spellings import other_spelling, stripped
@@ -167,7 +166,7 @@ def read_untagged(
                 if "text" in object_fields(first):
                     hint = "looks like JSONL, but is read as text; use --format jsonl for JSONL"
                     warnings.warn(f"{source.name}:1: {hint}", stacklevel=2)
-                sample = [] if source.open is live_input else list(itertools.islice(lines, LOOKED_AT))
+                sample = [] if source.is_input else list(itertools.islice(lines, LOOKED_AT))
                 lines = itertools.chain(sample, lines)
                 if not _in_columns(sample, column, tags):
                     for number, line in enumerate(_suspected(lines, source.name, column, tags), start=1):

@@ -1,18 +1,22 @@
 """Standard input and pipes: copied to a file where a text is read more than once, or answered while they arrive."""
 
+import io
 import itertools
+import math
 import os
 import queue
+import select
 import shutil
 import stat
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cache
 from pathlib import Path
-from typing import BinaryIO, TypeVar, cast
+from typing import BinaryIO, NamedTuple, TypeVar, cast
 
 from ..core.errors import InputError
 from ..storage.atomic_files import write_all
@@ -21,6 +25,8 @@ from .text_bytes import TextFile
 PIECE_BYTES = 1 << 20
 SPARE_BYTES, SPARE_SHARE = 1 << 28, 100
 """A copy of a pipe, which may have no end, leaves so much of the disk free, or this part of what is free now."""
+ARRIVED_BYTES, ARRIVING, PAUSE = 1 << 24, 1.0, 0.1
+"""How much of standard input is read before the first answer, for how many seconds, and the pause that ends that."""
 
 Item = TypeVar("Item")
 _folders: list[tempfile.TemporaryDirectory[str]] = []  # the folders of the copies, which are deleted at exit
@@ -93,13 +99,65 @@ def _size_of(spec: str, pipe: BinaryIO) -> int | None:
     return None
 
 
-def live_input() -> AbstractContextManager[BinaryIO]:
-    """Return standard input as a file that returns the bytes that are there, instead of waiting for as many as asked.
+class Arrived(NamedTuple):
+    """What has arrived on standard input, from its beginning, and whether that is all."""
 
-    It reads below Python's buffer: at exit the interpreter could not take the lock of the buffer while a thread waits
-    for input.
+    content: bytes
+    is_all: bool
+
+    def open(self) -> AbstractContextManager[BinaryIO]:
+        """Return standard input as a file, which can be opened again if all of it has arrived.
+
+        It returns the bytes that are there, instead of waiting for as many as asked.
+        """
+        return cast(BinaryIO, TextFile(nullcontext(_Continued(self.content, None if self.is_all else _raw_input()))))
+
+
+class _Continued:
+    """A file to read that begins with some bytes."""
+
+    def __init__(self, beginning: bytes, rest: BinaryIO | None) -> None:
+        self._beginning, self._rest = io.BytesIO(beginning), rest
+
+    def read(self, size: int = -1) -> bytes:
+        return self._beginning.read(size) or (b"" if self._rest is None else self._rest.read(size))
+
+    def seekable(self) -> bool:
+        return False
+
+
+def arrived() -> Arrived:
+    """Wait for standard input, and return what arrives without a pause.
+
+    Nothing more is read where bytes fail to come for `PAUSE` seconds, after `ARRIVING` seconds or `ARRIVED_BYTES`.
     """
-    return cast(BinaryIO, TextFile(nullcontext(getattr(sys.stdin.buffer, "raw", sys.stdin.buffer))))
+    pipe, content, until = _raw_input(), bytearray(), math.inf
+    with suppress(OSError):  # whoever reads on says why it cannot be read
+        while len(content) < ARRIVED_BYTES and _has_more(
+            pipe, min(PAUSE, until - time.monotonic()) if content else None
+        ):
+            if not (block := pipe.read(PIECE_BYTES)):
+                return Arrived(bytes(content), True)
+            until = until if content else time.monotonic() + ARRIVING
+            content += block
+    return Arrived(bytes(content), False)
+
+
+def _raw_input() -> BinaryIO:
+    """Return standard input below Python's buffer.
+
+    At exit the interpreter could not take the lock of the buffer while a thread waits for input.
+    """
+    return cast(BinaryIO, getattr(sys.stdin.buffer, "raw", sys.stdin.buffer))
+
+
+def _has_more(pipe: BinaryIO, seconds: float | None) -> bool:
+    """Wait until a pipe has bytes or ends, at most for so many seconds; an object in memory never lets anyone wait."""
+    try:
+        pipe.fileno()
+    except (AttributeError, OSError):
+        return True
+    return bool(select.select([pipe], [], [], seconds if seconds is None else max(0.0, seconds))[0])
 
 
 def ready(items: Iterable[Item], max_items: int) -> Iterator[list[Item]]:

@@ -22,7 +22,7 @@ from .boundary_markers import Markers
 from .builtin import builtin_format, builtin_text
 from .hub import hub_source
 from .paths import find_paths, plain_name
-from .pipes import PIECE_BYTES, live_input
+from .pipes import PIECE_BYTES, arrived
 from .repairs import Repairs
 from .text_bytes import (
     TextFile,
@@ -55,6 +55,8 @@ class Source(NamedTuple):
     format: str  # text, jsonl or tsv, as far as it is known; else text; lines for those of JSONL as they are written
     origin: tuple[str, ...] = ()  # the path of a file on the disk, and what says which part of it; empty if unknown
     markers: Markers | None = None  # the boundary markers that are left out of its lines
+    is_input: bool = False  # whether its lines are answered one by one, so that none changes the format of the others
+    is_live: bool = False  # whether more is to come, so that it can be read once only
 
 
 class Piece(NamedTuple):
@@ -93,8 +95,12 @@ def find_sources(
 
 
 def standard_input(file_format: str = "text") -> Source:
-    """Return standard input as a source that can be read once, while it is being written."""
-    return Source("<stdin>", live_input, file_format)
+    """Return standard input, which is answered while it is being written.
+
+    It can be read as often as a file if all of it has arrived, and once otherwise.
+    """
+    beginning = arrived()
+    return Source("<stdin>", beginning.open, file_format, is_input=True, is_live=not beginning.is_all)
 
 
 def read_pieces(sources: Iterable[Source], repairs: Repairs | None = None) -> Iterator[Piece]:
@@ -273,7 +279,7 @@ def _decoded_pieces(source: Source, file: BinaryIO, repairs: Repairs) -> Iterato
     begins, line, at_line, known = True, 1, True, False
     pieces = _raw_pieces(source, file)
     for raw in pieces:  # none is empty
-        following = () if source.open is live_input else pieces
+        following = () if source.is_live else pieces
         for part in split_at_damage(raw):  # so that lines before a damaged one are read
             text = decode(part, source.name, line, following=following, known=known)
             if isinstance(file, TextFile):

@@ -1,7 +1,8 @@
 """The rows of TSV and CSV: their fields, with the line on which each row begins.
 
-In TSV every tab separates, and a quote is an ordinary character, unless every field of a column is in quotes. CSV is
-quoted as in RFC 4180, with commas, semicolons or tabs.
+In TSV every tab separates, and a quote is an ordinary character, unless every field of a column is in quotes, with or
+without blanks around them. Then those of this column are read without the quotes, and may contain tabs and line ends.
+CSV is quoted as in RFC 4180, with commas, semicolons or tabs.
 """
 
 import csv
@@ -10,7 +11,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ..core.errors import InputError
-from .pipes import live_input
 from .readers import Source, numbered_lines, read_pieces
 from .repairs import Repairs
 from .spellings import BLANKS, folded
@@ -19,6 +19,9 @@ TAB = "\t"
 SEPARATORS = (",", ";", TAB)  # the possible separators of CSV fields
 MAX_FIELDS = 10_000  # the largest number of fields of a row; splitting a longer row would take many times its memory
 QUOTED = re.compile('"[^"]*"')
+EDGE = re.compile(f"[{BLANKS.replace(TAB, '')}]*")
+OPENING, INSIDE = re.compile(f'{EDGE.pattern}"'), re.compile('(?:[^"]++|"")*+')
+"""Blanks around a field in quotes, its beginning, and what is in the quotes."""
 
 Row = tuple[int, list[str]]  # the line on which a row begins, and its fields
 
@@ -28,6 +31,8 @@ def tab_separated(
 ) -> Iterator[Row]:
     """Read the rows of TSV, without the quotes around fields if every field of a column has them.
 
+    Of a pipe of which more is to come nothing is known, so that quotes are kept.
+
     Args:
         source: the file.
         find: returns the indices of the columns that are read, given the fields of the first line.
@@ -35,103 +40,128 @@ def tab_separated(
         headed: whether the first line is a header.
         remedy: what to do if some fields of a column are in quotes, and others are not.
     """
-    columns = find(_fields(peek_line(source))) if source.open is not live_input else []  # which cannot be read twice
-    in_rows = columns and not _fits_in_lines(source) and _quoted_in_rows(source, columns, headed)
-    in_lines = [] if in_rows else [place for place in columns if _quoted_in_lines(source, place, headed)]
-    rows = quoted_rows(source, (), repairs, TAB) if in_rows else _plain_rows(source, repairs)
-    for i, (number, fields) in enumerate(rows):
+    columns, quoted, split = list[int](), set[int](), _lines_as_rows
+    why = "all the others are not known yet, as a pipe is read once" if source.is_live else "others do not"
+    if not source.is_live:
+        columns = find(_fields(peek_line(source)))
+        if not _fits_in_lines(source) and (quoted := _quoted_columns(_rows_of_lines(source), columns, headed)):
+            split = _rows_of_lines
+        else:
+            quoted = _quoted_columns(_lines_as_rows(source), columns, headed)
+    for i, (number, fields) in enumerate(split(source, repairs)):
         columns = columns or find(fields)
-        for place in columns if i >= headed and not in_rows else ():
-            if place in in_lines and place < len(fields):
-                fields[place] = unquoted(fields[place])
-            elif place < len(fields) and _in_quotes(fields[place]):
-                problem = "a field begins and ends with a quote, and others do not; it is read with its quotes"
-                repairs.note("quotes in TSV", source.name, number, problem=problem, remedy=remedy)
-        if i == headed and (in_rows or in_lines):
+        places = [place for place in columns if i >= headed and place < len(fields) and _in_quotes(fields[place])]
+        if bare := quoted.intersection(places):
             repairs.add(
                 "quoted fields",
                 *(source.name, number),
                 problem="a field in quotes, which TSV does not have, and so is every other of its column",
                 reading="read without the quotes",
                 remedy="delete the quotes",
+                count=len(bare),
             )
+        for place in places:
+            if place in bare:
+                fields[place] = unquoted(fields[place])
+            else:
+                problem = f"a field begins and ends with a quote, and {why}; it is read with its quotes"
+                repairs.note("quotes in TSV", source.name, number, problem=problem, remedy=remedy)
         yield number, fields
 
 
-def _plain_rows(source: Source, repairs: Repairs | None = None) -> Iterator[Row]:
+def _lines_as_rows(source: Source, repairs: Repairs | None = None) -> Iterator[Row]:
     return ((number, _fields(line)) for number, line in numbered_lines(source, repairs))
+
+
+def _rows_of_lines(source: Source, repairs: Repairs | None = None) -> Iterator[Row]:
+    """Read the rows of TSV in which a field that begins with a quote ends with one, and may have tabs and line ends.
+
+    Quotes within it are doubled. Fields are returned with their quotes.
+
+    Raises:
+        InputError: a quote does not end, a field goes on after it, or a row is too long.
+    """
+    first, fields, opened = 1, list[str](), ""  # what was read of a field whose quote is still to come
+    for number, line in numbered_lines(source, repairs):
+        first, at = first if opened else number, 0
+        while at <= len(line):
+            quote = None if opened else OPENING.match(line, at)
+            if opened or quote:
+                end = _end_of(INSIDE, line, 0 if quote is None else quote.end())
+                if end == len(line):
+                    opened += line[at:] + "\n"
+                    break
+                end = _end_of(EDGE, line, end + 1)
+                if line[end : end + 1] not in ("", TAB):
+                    raise InputError(f"{source.name}:{number}: text after a field in quotes; double quotes within it")
+            else:
+                end = found if (found := line.find(TAB, at)) >= 0 else len(line)
+            fields.append(opened + line[at:end])
+            opened, at = "", end + 1
+            if len(fields) > MAX_FIELDS:
+                raise InputError(f"{source.name}:{first}: more than {MAX_FIELDS:,} fields; check that it is a table")
+        if len(opened) > csv.field_size_limit():
+            raise InputError(f"{source.name}:{first}: a quote without an end; add it, or delete the quote")
+        if not opened:
+            yield first, fields
+            fields = []
+    if opened:
+        raise InputError(f"{source.name}:{first}: a quote without an end; add it, or delete the quote")
+
+
+def _end_of(pattern: re.Pattern[str], line: str, start: int) -> int:
+    """Return where what a pattern matches ends, which may be nothing."""
+    found = pattern.match(line, start)
+    return start if found is None else found.end()
 
 
 def _fields(line: str) -> list[str]:
     return line.split(TAB, MAX_FIELDS)
 
 
+def _is_blank(fields: Iterable[str]) -> bool:
+    return not any(field.strip(BLANKS) for field in fields)
+
+
 def _fits_in_lines(source: Source) -> bool:
     """Return whether every line of TSV that is not blank has as many fields as the first one."""
-    rows = (fields for _, fields in _plain_rows(source) if any(field.strip(BLANKS) for field in fields))
-    return len({len(fields) for fields in rows}) <= 1
+    return len({len(fields) for _, fields in _lines_as_rows(source) if not _is_blank(fields)}) <= 1
 
 
-def _quoted_in_lines(source: Source, place: int, headed: bool) -> bool:
-    """Return whether every line of TSV has quotes around the field at an index."""
-    found = False
-    for _, fields in itertools.islice(_plain_rows(source), headed, None):
-        if any(field.strip(BLANKS) for field in fields):
-            found = place < len(fields) and _in_quotes(fields[place])
-            if not found:
-                break
-    return found
-
-
-def _quoted_in_rows(source: Source, columns: Sequence[int], headed: bool) -> bool:
-    """Return whether TSV can be read as CSV, with quotes around every field of one of some columns.
-
-    Then a field in quotes may contain tabs and line ends.
-    """
-    left, lines = set(columns), list[str]()
-    reader = csv.reader(_ended_lines(source.name, numbered_lines(source), TAB, lines), delimiter=TAB, strict=True)
+def _quoted_columns(rows: Iterable[Row], columns: Iterable[int], headed: bool) -> set[int]:
+    """Return those of some columns in which every field is in quotes; none if the rows cannot be read."""
+    left, found = set(columns), False
     try:
-        for i, fields in enumerate(reader):
-            row = "".join(lines)
-            lines.clear()
-            left &= set(_places_in_quotes(row, fields)) if i >= headed and fields else left
+        for _, fields in itertools.islice(rows, headed, None):
+            if not _is_blank(fields):
+                found = True
+                left = {place for place in left if place < len(fields) and _in_quotes(fields[place])}
             if not left:
-                return False
-    except (csv.Error, InputError):  # whoever reads the rows says what is wrong
-        return False
-    return reader.line_num > headed
-
-
-def _places_in_quotes(row: str, fields: Sequence[str]) -> Iterator[int]:
-    """Yield the indices of the fields of a row of TSV that are in quotes there."""
-    start = 0
-    for i, field in enumerate(fields):
-        quoted = '"' + field.replace('"', '""') + '"'
-        if row.startswith(quoted, start):
-            yield i
-        start += len(quoted if row.startswith(quoted, start) else field) + 1
+                break
+    except InputError:  # whoever reads the rows says what is wrong
+        return set()
+    return left if found else set()
 
 
 def unquoted(field: str) -> str:
     """Return a field without the quotes around it, if it has any; pairs of quotes in it are single ones."""
     if not _in_quotes(field):
         return field
-    content = field[1:-1]
+    content = field.strip(BLANKS)[1:-1]
     return content if '"' in content.replace('""', "") else content.replace('""', '"')
 
 
 def _in_quotes(field: str) -> bool:
+    field = field.strip(BLANKS)
     return len(field) > 1 and field[0] == field[-1] == '"'
 
 
-def quoted_rows(
-    source: Source, columns: Sequence[str], repairs: Repairs, separator: str | None = None
-) -> Iterator[Row]:
-    """Read the rows of CSV; the header tells what separates the fields unless it is given."""
+def quoted_rows(source: Source, columns: Sequence[str], repairs: Repairs) -> Iterator[Row]:
+    """Read the rows of CSV; the header tells what separates the fields."""
     first = 1
     lines = numbered_lines(source, repairs)
     header = next(lines, None)
-    separator = separator or _separator("" if header is None else header[1], columns)
+    separator = _separator("" if header is None else header[1], columns)
     lines = itertools.chain([] if header is None else [header], lines)
     reader = csv.reader(_ended_lines(source.name, lines, separator), delimiter=separator, strict=True)
     try:
@@ -160,15 +190,11 @@ def _separator(header: str, columns: Sequence[str]) -> str:
     return max(counts, key=counts.__getitem__)
 
 
-def _ended_lines(
-    name: str, lines: Iterable[tuple[int, str]], separator: str, record: list[str] | None = None
-) -> Iterator[str]:
-    """Iterate over lines with their ends, and append them to a record."""
+def _ended_lines(name: str, lines: Iterable[tuple[int, str]], separator: str) -> Iterator[str]:
+    """Iterate over lines with their ends."""
     for number, line in lines:
         if line.count(separator) > MAX_FIELDS and QUOTED.sub("", line).count(separator) > MAX_FIELDS:
             raise InputError(f"{name}:{number}: more than {MAX_FIELDS:,} fields; check that it is a table")
-        if record is not None:
-            record.append(f"{line}\n")
         yield f"{line}\n"
 
 

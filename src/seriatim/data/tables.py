@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 from ..core.errors import InputError, closest, nearest, shown
 from .paths import plain_name
-from .pipes import live_input
 from .readers import Source, numbered_lines, object_fields, read_objects, require_items, string_field
 from .repairs import Repairs
 from .separated_rows import MAX_FIELDS, SEPARATORS, TAB, Row, peek_line, quoted_rows, tab_separated, unquoted
@@ -142,7 +141,7 @@ def _format(source: Source, requested: str, label: str | None) -> str:
     if requested != "auto":
         return requested
     known = format_of(source)
-    line = "" if known == "jsonl" or source.open is live_input else peek_line(source)
+    line = "" if known == "jsonl" or source.is_input else peek_line(source)
     if FASTTEXT_LINE.match(line):
         return "fasttext"
     if known or label is None:

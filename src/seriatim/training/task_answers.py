@@ -11,7 +11,6 @@ from torch import nn
 from ..core.errors import InputError
 from ..data.arguments import check_text
 from ..data.normal_forms import note_other_form
-from ..data.pipes import live_input
 from ..data.readers import Source, read_items
 from ..data.repairs import Repairs, with_warnings
 from ..data.vocabulary import Vocabulary
@@ -54,7 +53,7 @@ class TaskAnswers(DataParts, ABC, Generic[Model]):
     ) -> Repairs:
         """Return a record of repairs for the inputs of a model, which ``read(repairs=...)`` reads from some files."""
         repairs = self.new_repairs(vocabulary)
-        is_live = any(source.open is live_input for source in sources)  # then no text can be read twice
+        is_live = any(source.is_live for source in sources)  # then no text can be read twice
         if not self.tags_words:  # every word has an answer
             with warnings.catch_warnings():  # of what is read again
                 warnings.simplefilter("ignore")
