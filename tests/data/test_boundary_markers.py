@@ -271,7 +271,7 @@ def test_inputs_of_a_language_model_are_read_as_its_data(tmp_path: Path, capsys,
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(Path(lines).read_bytes())))
     found, said = told(lambda: printed("surprisal", run))
     assert (found, len(said)) == (printed("surprisal", run, bare), 1)
-    # Training data without markers: a file that has them on every line is read so, and so is a pipe of which all is there
+    # Training data without markers: a file with them on every line is read so, and so is a pipe if all of it is there.
     assert told(lambda: printed("surprisal", plain, lines))[0] == printed("surprisal", plain, bare)
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(Path(lines).read_bytes())))
     found, said = told(lambda: printed("surprisal", plain))

@@ -10,7 +10,7 @@ from seriatim.core.errors import InputError
 from seriatim.data.conll import Sentence, read_sentences, read_untagged, write
 from seriatim.data.readers import find_sources
 from seriatim.data.repairs import Repairs
-from seriatim.data.tag_sets import to_bio
+from seriatim.data.tag_sets import marks_chunks, to_bio
 
 CONLLU = """# newdoc id = one
 # text = Vámonos al mar
@@ -308,3 +308,23 @@ def test_text_that_looks_like_jsonl_gives_a_warning(tmp_path: Path) -> None:
         assert list(read_untagged(find_sources(spec))) == ['{"text": "a b"}', '{"text": "c"}']
     assert list(read_untagged(find_sources(spec, file_format="jsonl"), file_format="jsonl")) == ["a b", "c"]
     assert list(read_untagged(find_sources(spec), file_format="text")) == ['{"text": "a b"}', '{"text": "c"}']
+
+
+@pytest.mark.parametrize(
+    ("tags", "kind", "line", "count"),
+    [
+        (["B-X", "I-X", "O", "B", "I", "B-X"], "tag that marks no chunk", 4, 20),
+        (["B-X", "B-X", "O", "B", "B"], "tag that marks no chunk", 4, 20),
+        (["B", "I", "O", "B-X"], "tag that marks no chunk", 4, 10),
+        (["O", "B-X", "X", "X"], "chunks beside other tags", 3, 1),
+    ],
+)
+def test_chunks_with_and_without_types_are_counted_or_told(
+    tmp_path: Path, tags: list[str], kind: str, line: int, count: int
+) -> None:
+    spec, repairs = written(tmp_path, "".join(f"w\t{tag}\n" for tag in tags) * 10), Repairs()
+    found = [tag for sentence in sentences(spec, repairs=repairs) for tag in sentence.tags]
+    assert marks_chunks(found) == (kind == "tag that marks no chunk")
+    assert [(each.kind, each.line, each.count) for each in repairs.found() if "I-" not in each.kind] == [
+        (kind, line, count)
+    ]

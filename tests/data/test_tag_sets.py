@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from seriatim.data.tag_sets import TagSet, marks_chunks, to_bio, to_scheme
+from seriatim.data.tag_sets import TagSet, first_without_chunk, marks_chunks, to_bio, to_scheme
 from seriatim.evaluation.entities import counts
 
 BIO = ["O", "B-A", "I-A", "I-A", "B-A", "O", "B-B", "B-A", "I-A"]
@@ -78,6 +78,9 @@ def test_the_most_frequent_spelling_stands_for_slips() -> None:
         ({"I-x": 9, "O": 1}, "typed"),
         ({"B": 5, "I": 5, "O": 90, "X": 9}, "bare"),
         ({"B-PER": 5, "B": 4, "O": 90}, "typed"),
+        ({"B-PER": 5, "B": 6, "O": 90}, "bare"),
+        ({"B-PER": 4, "I": 3, "PER": 6, "O": 90}, "typed"),
+        ({"B-PER": 4, "I": 3, "PER": 8, "O": 90}, ""),
         ({"S": 5, "E": 5, "O": 90}, ""),
         ({"N": 50, "V": 30, "B": 5, "I": 5, "O": 9}, ""),
         ({"O": 9}, ""),
@@ -104,3 +107,10 @@ def test_odd_tags_are_outside_and_never_learned() -> None:
     assert [bare.spelled(tag) for tag in ("B", "i", "O", "B-X", "X")] == ["B", "I", "O", "O", "O"]
     assert TagSet.known(["B", "I", "O"]).style == "bare"
     assert TagSet.known(["B-X", "O", "PER"]).style == TagSet.known(["I", "O"]).style == ""
+
+
+def test_chunks_that_are_not_counted_are_told() -> None:
+    assert first_without_chunk({"O": 90, "B-X": 5, "PER": 2, "LOC": 9}) == "PER"
+    for counts in ({"B-X": 5, "PER": 9}, {"O": 9, "B-X": 5, "PER": 4}, {"O": 9, "I-X": 5, "N": 9}, {"O": 9, "N": 9}):
+        assert first_without_chunk(counts) is None
+    assert first_without_chunk({"O": 90, "B-X": 1, "PER": 99}) is None

@@ -34,7 +34,7 @@ from .paths import plain_name
 from .readers import TAGGED_SUFFIXES, Source, object_fields, read_items, read_lines
 from .repairs import DataWarning, Repairs
 from .spellings import other_spelling, stripped
-from .tag_sets import SCHEMES, TagSet
+from .tag_sets import SCHEMES, TagSet, first_without_chunk
 
 UNTAGGED_FORMATS = ("auto", "conllu", "conll", "text", "jsonl")
 LOOKED_AT, WARNED_AFTER = 1000, 20
@@ -86,6 +86,8 @@ def read_sentences(
     Raises:
         InputError: a line does not fit the format, a chunk has no type, or a file holds no sentences.
 
+    Chunks that are not counted, because most tags mark none, are noted.
+
     Warns:
         DataWarning: most tags mark no chunks, but the tags of the model do.
     """
@@ -101,13 +103,13 @@ def read_sentences(
         yield from parsed(repairs, TagSet.known(labels or ()).has)
         return
     counts, tag_set = Counter[str](), TagSet.known(labels or (), exact=exact or column in CASE_SENSITIVE)
-    odd = ""  # the place of the first tag that marks no chunk, where those of the model do
+    places = dict[str, tuple[str, int]]()  # of the first word with each tag
 
     def tags_of(sentences: Iterable[Sentence]) -> Iterator[list[str]]:
-        nonlocal odd
         for sentence in sentences:
-            new = [tag for tag in dict.fromkeys(sentence.tags) if tag not in counts and tag_set.is_odd(tag)]
-            odd = odd or (sentence.place(sentence.tags.index(new[0])) if new else "")
+            for tag in dict.fromkeys(sentence.tags):
+                if tag not in places:
+                    places[tag] = sentence.name, sentence.number + sentence.rows[sentence.tags.index(tag)]
             counts.update(sentence.tags)
             yield sentence.tags
 
@@ -120,10 +122,16 @@ def read_sentences(
     except InputError:
         if not repairs.strict:
             raise  # if strict, the second reading may name an earlier line
-    if odd and not tag_set.fits(counts):
+    odd = next(filter(tag_set.is_odd, places), None)
+    if odd is not None and not tag_set.fits(counts):
         tag_set = replace(tag_set, style="")
+        where = ":".join(map(str, places[odd]))
         problem = "most tags mark no chunks as those of the model do, so that no chunks are counted"
-        warnings.warn(f"{odd}: {problem}; check the column of the tags", DataWarning, stacklevel=2)
+        warnings.warn(f"{where}: {problem}; check the column of the tags", DataWarning, stacklevel=2)
+    elif not tag_set.style and (alone := first_without_chunk(counts)) is not None:
+        problem = f"{shown(alone)} marks no chunk, nor do most other tags, so that no chunks are counted"
+        remedy = "write all chunks as B-X and I-X, or check the column of the tags"
+        repairs.note("chunks beside other tags", *places[alone], problem=problem, remedy=remedy)
     sentences = parsed(repairs, counts.__contains__)
     yield from _converted(_spelled(sentences, tag_set, repairs), tag_set, scheme, repairs)
 

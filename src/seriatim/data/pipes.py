@@ -110,7 +110,8 @@ class Arrived(NamedTuple):
 
         It returns the bytes that are there, instead of waiting for as many as asked.
         """
-        return cast(BinaryIO, TextFile(nullcontext(_Continued(self.content, None if self.is_all else _raw_input()))))
+        continued = cast(BinaryIO, _Continued(self.content, None if self.is_all else _raw_input()))
+        return cast(BinaryIO, TextFile(nullcontext(continued)))
 
 
 class _Continued:

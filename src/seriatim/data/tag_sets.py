@@ -6,8 +6,8 @@ a chunk (``E-X``) and chunks of one word (``S-X``); BILOU names these ``L-X`` an
 prefixes alone (``B``, ``I``, ``O``). Each scheme can be read as the others, because conlleval reads tags of any scheme
 in one way: a chunk begins at B, S and U, after O, E, S, L and U, and where the type changes.
 
-Data mark chunks if more than half of their words whose tag is not ``O`` have the tag of a chunk. The other tags of such
-data are odd: typing errors, say. They count as ``O``.
+Data mark chunks if more than half of their words whose tag is not ``O`` have the tag of a chunk: with a type, or without
+if these are more. The other tags of such data are odd: typing errors, say. They count as ``O``.
 """
 
 import functools
@@ -41,7 +41,7 @@ def marks_chunks(tags: Iterable[str]) -> bool:
 
 
 def style_of(counts: Mapping[str, int]) -> Style:
-    """Return how tags mark chunks that occur so often: the style of more than half of the words that are not outside.
+    """Return how most tags of chunks mark them, if these are more than half of the words that are not outside.
 
     Tags of words can look like those of chunks. Therefore one of `MINORITY` tags must also be ``O`` or ``B-X``, or
     without types one of `MINORITY` that are not ``O`` must be ``B`` or ``I``.
@@ -52,9 +52,24 @@ def style_of(counts: Mapping[str, int]) -> Style:
         words[style] += count
         prefixes[f"{style} {tag[0].upper()}"] += count
     marked = words.total() - words[OUTSIDE]
-    if 2 * words["typed"] > marked and MINORITY * (words[OUTSIDE] + prefixes["typed B"]) >= words.total():
-        return "typed"
-    return "bare" if 2 * words["bare"] > marked <= MINORITY * (prefixes["bare B"] + prefixes["bare I"]) else ""
+    if 2 * (words["typed"] + words["bare"]) <= marked:
+        return ""
+    if words["typed"] >= words["bare"]:
+        return "typed" if MINORITY * (words[OUTSIDE] + prefixes["typed B"]) >= words.total() else ""
+    return "bare" if marked <= MINORITY * (prefixes["bare B"] + prefixes["bare I"]) else ""
+
+
+def first_without_chunk(counts: Mapping[str, int]) -> str | None:
+    """Return the first tag that marks no chunk, if so many tags do that no chunks are counted although some are marked.
+
+    Some are if there is ``O``, and one of `MINORITY` words with another tag begins or continues a chunk with a type.
+    """
+    typed = {tag: count for tag, count in counts.items() if _style(tag) == "typed"}
+    marked = sum(count for tag, count in counts.items() if _style(tag) != OUTSIDE)
+    is_marked = any(tag[0] in "Bb" for tag in typed) and MINORITY * sum(typed.values()) >= marked
+    if style_of(counts) or not is_marked or not any(_style(tag) == OUTSIDE for tag in counts):
+        return None
+    return next((tag for tag in counts if not _style(tag)), None)
 
 
 def to_bio(tags: Sequence[str]) -> list[str]:
@@ -156,7 +171,8 @@ class TagSet:
         styles = Counter[str]()
         for tag, count in counts.items():
             styles[_style(tag)] += count
-        return 2 * styles[self.style] > styles.total() - styles[OUTSIDE]
+        chunks, most = styles["typed"] + styles["bare"], max(styles["typed"], styles["bare"])
+        return 2 * chunks > styles.total() - styles[OUTSIDE] and styles[self.style] == most
 
     def is_odd(self, tag: str) -> bool:
         """Return whether a tag marks no chunk, and is not outside, where the tags mark chunks."""
