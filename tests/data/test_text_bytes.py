@@ -1,9 +1,11 @@
 """One rule for every reader: what ends a line, and what bytes are that are no UTF-8 text."""
 
+import bz2
 import gzip
 import io
 import itertools
 import json
+import lzma
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -219,6 +221,9 @@ def test_wide_encodings_are_named_by_every_reader(tmp_path: Path, name: str, enc
         ("é è\n".encode() + b"caf\xe9\n" + "é\n".encode(), ":2: .*other characters are UTF-8, correct this one"),
         (b"ok\n" + b"caf\xe9\n" + "é à è\n".encode(), ":2: .*other characters are UTF-8, correct this one"),
         (b"\x80" * 40, ":1: .*iconv -f WINDOWS-1252 "),
+        (b"caf\xe9 \x96\n" * 9 + b"\x9d\n", ":1: not UTF-8 .*0x9D is no character of .*iconv -f ENCODING "),
+        ("日本語。\n".encode("shift-jis") * 3, ":1: not UTF-8 .*iconv -f ENCODING "),
+        ("é è\n".encode() + b"a\x81b\n", ":2: .*other characters are UTF-8, correct this one$"),
         (b"ok\n\nb\0d\n", ":3: a NUL byte"),
         (b"text\0", ":1: a NUL byte"),
         (b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x03\0>\0\x01\0\0\0", ":1: a NUL byte"),
@@ -230,6 +235,58 @@ def test_other_bytes_are_named_with_the_remedy(tmp_path: Path, content: bytes, m
     for read in (of(read_lines), of(read_items), of(read_unpaired), of(read_labelled, label=None)):
         with pytest.raises(InputError, match=message):
             read(str(tmp_path / "a.txt"), Repairs())
+
+
+NUL_TEXTS = [
+    "a cat\nsees a dog\n" * 30,
+    "so\n" * 5,
+    "Größe\tA\n" * 9,
+    "ab" * 40,
+    "Это не всё.\n" * 20,
+    "猫は好きです。\n" * 20,
+]
+
+
+@pytest.mark.parametrize("text", NUL_TEXTS)
+def test_nul_bytes_in_utf8_are_no_other_encoding(tmp_path: Path, text: str, pieces: int) -> None:
+    choose, path = random.Random(text), tmp_path / "a.txt"
+    for count in [1, 1, 1, 1, 2, 2, 3, 3, 3]:
+        damaged = text.encode()
+        places = sorted(choose.choices([i for i, c in enumerate(text) if c == "\n"] or range(len(text)), k=count))
+        for place in reversed([len(text[:place].encode()) for place in places]):
+            damaged = damaged[:place] + b"\0" + damaged[place + choose.randrange(2) :]
+        path.write_bytes(damaged)
+        line = damaged[: damaged.index(b"\0")].count(b"\n") + 1
+        with pytest.raises(InputError, match=f":{line}: a NUL byte"):
+            list(read_lines(find_sources(str(path))))
+
+
+CONTAINERS = {
+    "gzip": (gzip.compress(b"a\tb\n" * 9), "gunzip"),
+    "bzip2": (bz2.compress(b"a\tb\n" * 9), "bunzip2"),
+    "bzip2 of nothing": (bz2.compress(b""), "bunzip2"),
+    "xz": (lzma.compress(b"a\tb\n" * 9), "unxz"),
+    "Zstandard": (b"\x28\xb5\x2f\xfd\x24\x03\x19\0\0a\tb", "unzstd"),
+    "ZIP": (b"PK\x03\x04\x14\0\0\0\x08\0", "TSV or CSV"),
+    "Office": (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + b"\0" * 16, "TSV or CSV"),
+    "PDF": (b"%PDF-1.4\n%\xe2\xe3\n1 0 obj\n", "pdftotext"),
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize("kind", CONTAINERS)
+def test_files_that_are_no_text_are_named_by_every_reader(tmp_path: Path, name: str, kind: str) -> None:
+    _, file, read = READERS[name]
+    (tmp_path / file).write_bytes(CONTAINERS[kind][0])
+    for strict in (False, True):
+        with pytest.raises(InputError, match=rf"a\.[a-z]+:1: .*{kind.split()[0]}.*{CONTAINERS[kind][1]}"):
+            read(str(tmp_path / file), Repairs(strict=strict))
+
+
+@pytest.mark.parametrize("text", ["BZh\n", "PK\n", "%PDF\n", "B", "7z is a program\n"])
+def test_texts_that_begin_alike_are_texts(tmp_path: Path, text: str, pieces: int) -> None:
+    (tmp_path / "a.txt").write_text(text)
+    assert list(read_lines(find_sources(str(tmp_path / "a.txt")))) == [text.strip()]
 
 
 def test_running_text_is_examined_once_for_all_defects(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import functools
 import itertools
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -122,18 +122,29 @@ def read_sentences(
     except InputError:
         if not repairs.strict:
             raise  # if strict, the second reading may name an earlier line
+    tag_set = _with_counted_chunks(tag_set, counts, places, repairs)
+    sentences = parsed(repairs, counts.__contains__)
+    yield from _converted(_spelled(sentences, tag_set, repairs), tag_set, scheme, repairs)
+
+
+def _with_counted_chunks(
+    tag_set: TagSet, counts: Counter[str], places: Mapping[str, tuple[str, int]], repairs: Repairs
+) -> TagSet:
+    """Return how the tags of some data are read, and tell if chunks of these or of the model are not counted.
+
+    ``places`` has the file and the line of the first word with each tag, in their order.
+    """
     odd = next(filter(tag_set.is_odd, places), None)
     if odd is not None and not tag_set.fits(counts):
-        tag_set = replace(tag_set, style="")
         where = ":".join(map(str, places[odd]))
         problem = "most tags mark no chunks as those of the model do, so that no chunks are counted"
-        warnings.warn(f"{where}: {problem}; check the column of the tags", DataWarning, stacklevel=2)
-    elif not tag_set.style and (alone := first_without_chunk(counts)) is not None:
+        warnings.warn(f"{where}: {problem}; check the column of the tags", DataWarning, stacklevel=3)
+        return replace(tag_set, style="")
+    if not tag_set.style and (alone := first_without_chunk(counts)) is not None:
         problem = f"{shown(alone)} marks no chunk, nor do most other tags, so that no chunks are counted"
         remedy = "write all chunks as B-X and I-X, or check the column of the tags"
         repairs.note("chunks beside other tags", *places[alone], problem=problem, remedy=remedy)
-    sentences = parsed(repairs, counts.__contains__)
-    yield from _converted(_spelled(sentences, tag_set, repairs), tag_set, scheme, repairs)
+    return tag_set
 
 
 def read_untagged(

@@ -6,8 +6,8 @@ a chunk (``E-X``) and chunks of one word (``S-X``); BILOU names these ``L-X`` an
 prefixes alone (``B``, ``I``, ``O``). Each scheme can be read as the others, because conlleval reads tags of any scheme
 in one way: a chunk begins at B, S and U, after O, E, S, L and U, and where the type changes.
 
-Data mark chunks if more than half of their words whose tag is not ``O`` have the tag of a chunk: with a type, or without
-if these are more. The other tags of such data are odd: typing errors, say. They count as ``O``.
+Data mark chunks if more than half of their words whose tag is not ``O`` have the tag of a chunk: with a type, or
+without if these are more. The other tags of such data are odd: typing errors, say. They count as ``O``.
 """
 
 import functools

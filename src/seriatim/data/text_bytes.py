@@ -9,7 +9,7 @@ import itertools
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from types import TracebackType
 from typing import BinaryIO
 
@@ -23,6 +23,19 @@ WRONG_MARKS = {  # the longer ones first, because one begins with another
     b"\xff\xfe": "UTF-16",
     b"\xfe\xff": "UTF-16",
 }
+PACKED = {
+    b"\x1f\x8b": ("gzip", "end its name in .gz, or unpack it: gunzip"),
+    b"BZh": ("bzip2", "unpack it: bunzip2"),
+    b"\xfd7zXZ\0": ("xz", "unpack it: unxz"),
+    b"\x28\xb5\x2f\xfd": ("Zstandard", "unpack it: unzstd"),
+    b"7z\xbc\xaf\x27\x1c": ("7-Zip", "unpack it: 7z x"),
+    b"PK\x03\x04": ("ZIP, as .xlsx, .docx and .zip are", "save a table as TSV or CSV, or unpack the text: unzip"),
+    b"\xd0\xcf\x11\xe0": ("an old document of Microsoft Office", "save a table as TSV or CSV, or a text as plain text"),
+    b"%PDF-": ("PDF", "extract its text: pdftotext"),
+}
+"""What other files begin with, what they are, and how they become text."""
+BINARY = re.compile(rb"BZh[1-9]1AY&SY|BZh[1-9]\x17\x72\x45\x38\x50\x90|(?!BZh)", re.DOTALL)
+"""What the first bytes must also look like: a text may begin with those of bzip2."""
 ENCODINGS = ("UTF-32LE", "UTF-32BE", "UTF-16LE", "UTF-16BE")
 SAMPLE_BYTES = 4096
 """The number of bytes at the beginning of a file that tell an encoding."""
@@ -36,6 +49,10 @@ C1 = re.compile(rb"\xc2[\x80-\x9f]")
 MARKS = re.compile("^\ufeff+(?![\t ])", re.MULTILINE)  # in a column of its own it is a word
 UTF8 = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}")
 ASCII, NO_C1 = bytes(range(0x80)), bytes(byte for byte in range(0x100) if not 0x80 <= byte <= 0x9F)
+UNDEFINED = frozenset(b"\x81\x8d\x8f\x90\x9d")
+"""Bytes that are no character of WINDOWS-1252."""
+FEW_NULS = 4
+"""At most one of so many bytes is NUL in a damaged text, but in UTF-16 and UTF-32 every character of ASCII has one."""
 
 
 class TextFile:
@@ -195,9 +212,9 @@ def first_bytes(name: str, file: BinaryIO, size: int) -> bytes:
     """Read the first bytes without the byte-order mark, which a pipe may return in several reads, and alone.
 
     Raises:
-        InputError: they are text in UTF-16 or UTF-32, with or without a mark.
+        InputError: they are text in UTF-16 or UTF-32, with or without a mark, or no text but a file of `PACKED`.
     """
-    marks = (MARK, *WRONG_MARKS)
+    marks = (MARK, *WRONG_MARKS, *PACKED)
     held = block = file.read(size)
     while block and (held == MARK or any(len(held) < len(mark) and mark.startswith(held) for mark in marks)):
         block = file.read(size)
@@ -205,6 +222,9 @@ def first_bytes(name: str, file: BinaryIO, size: int) -> bytes:
     for mark, encoding in WRONG_MARKS.items():
         if held.startswith(mark):
             raise InputError(f"{name}:1: {encoding}, not UTF-8; convert it: iconv -f {encoding} -t UTF-8")
+    for mark, (kind, remedy) in PACKED.items():
+        if held.startswith(mark) and BINARY.match(held):
+            raise InputError(f"{name}:1: {kind}, not text; {remedy}")
     if encoding := _encoding_with_nuls(held[:SAMPLE_BYTES]):
         problem = f"{encoding[:6]} without a byte-order mark, not UTF-8"
         raise InputError(f"{name}:1: {problem}; convert it: iconv -f {encoding} -t UTF-8")
@@ -259,17 +279,23 @@ def decode(raw: bytes, name: str, line: int, *, following: Iterable[bytes], know
 def _remedy(parts: Iterable[bytes], *, known: bool) -> str:
     """Return what to do with text of which some bytes are not UTF-8; ``known`` says whether characters before are.
 
-    In WINDOWS-1252 the bytes 0x80 to 0x9F are quotes, dashes and the like; ISO-8859-1 has control characters there.
+    In WINDOWS-1252 the bytes 0x80 to 0x9F, without `UNDEFINED`, are quotes, dashes and the like; ISO-8859-1 has control
+    characters there.
     """
-    encoding = "ISO-8859-1"
+    c1 = set[int]()
     for raw in parts:
         rest, characters = UTF8.subn(b"", raw)
         known = known or characters > len(rest.translate(None, ASCII))
-        if known or rest.translate(None, NO_C1):
-            encoding = "WINDOWS-1252" if rest.translate(None, NO_C1) else encoding
+        c1 |= {*rest.translate(None, NO_C1)}
+        if known or c1 & UNDEFINED:
             break
+    encoding = "" if c1 & UNDEFINED else "WINDOWS-1252" if c1 else "ISO-8859-1"
     if known:
-        return f"other characters are UTF-8, correct this one (it may be {encoding})"
+        return f"other characters are UTF-8, correct this one{f' (it may be {encoding})' * bool(encoding)}"
+    if not encoding:
+        byte = min(c1 & UNDEFINED)
+        unlike = f"0x{byte:02X} is no character of Latin-1 or Windows-1252"
+        return f"find out its encoding ({unlike}), and convert it: iconv -f ENCODING -t UTF-8"
     name = "Latin-1" if encoding == "ISO-8859-1" else "Windows"
     return f"if it is {name} text, convert it: iconv -f {encoding} -t UTF-8"
 
@@ -278,16 +304,24 @@ def _encoding_with_nuls(beginning: bytes) -> str:
     """Return an encoding in which a file begins with text, although it has NUL bytes; empty if there is none.
 
     Of the encodings that give text of any script, it is the one that gives the most characters of ASCII, such as spaces
-    and line ends: those are what has NUL bytes.
+    and line ends: those are what has NUL bytes. There is none if a few NUL bytes are all that a UTF-8 text has wrong.
     """
     best, most = "", 1
+    others = beginning.replace(b"\0", b"")
+    if FEW_NULS * (len(beginning) - len(others)) <= len(beginning):
+        with suppress(UnicodeDecodeError):
+            if _is_text(codecs.getincrementaldecoder("utf-8")().decode(others)):
+                return ""
     for encoding in ENCODINGS if b"\0" in beginning else ():
         try:
             text = codecs.getincrementaldecoder(encoding)().decode(beginning)
         except UnicodeDecodeError:
             continue
         ascii_count = sum(character < "\x80" for character in text)
-        is_text = all(unicodedata.category(c) not in NO_TEXT or c in SPACES for c in set(text))
-        if is_text and ascii_count > most and ascii_count * SPARSE >= len(text):
+        if _is_text(text) and ascii_count > most and ascii_count * SPARSE >= len(text):
             best, most = encoding, ascii_count
     return best
+
+
+def _is_text(text: str) -> bool:
+    return all(unicodedata.category(character) not in NO_TEXT or character in SPACES for character in set(text))
