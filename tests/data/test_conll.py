@@ -88,10 +88,11 @@ def conllu_line(choose: random.Random, place: str) -> str:
 
 
 def generated_conllu(choose: random.Random) -> list[str]:
-    lines, count = ["# x = y\tz", "#"][: choose.randrange(3)], choose.randrange(1, 5)
+    lines, count, last = ["# x = y\tz", "#"][: choose.randrange(3)], choose.randrange(1, 5), 0
     for i in range(1, count + 1):
-        if choose.random() < 0.3 and i < count:
-            lines.append(conllu_line(choose, f"{i}-{i + 1}"))
+        if choose.random() < 0.3 and last < i < count:
+            last = i + choose.choice([1, count - i])
+            lines.append(conllu_line(choose, f"{i}-{last}"))
         lines.append(conllu_line(choose, str(i)))
         if choose.random() < 0.3:
             lines.append(conllu_line(choose, f"{i}.1"))
@@ -182,15 +183,21 @@ WORD, RANGE = "1\ta\ta\tNOUN\tN\t_\t0\troot\t_\t_", "\t_" * 8
         (f"{WORD}\n\n# one\n", "a.conllu:3: comments without a word"),
         (f"{WORD}\n2-3\tbc{RANGE}\n2{WORD[1:]}\n\n{WORD}\n", "a.conllu:2: 2-3 without the word 3"),
         (f"1-2\tbc{RANGE}\n{WORD}\n", "a.conllu:1: 1-2 without the word 2"),
-        (f"{WORD}\n\n{WORD}\n9-99\tbc{RANGE}\n", "a.conllu:4: 9-99 without the word 99"),
+        (f"{WORD}\n\n{WORD}\n2-99\tbc{RANGE}\n", "a.conllu:4: 2-99 without the word 99"),
         (f"{WORD}\n2.1\tbc{RANGE}\n", "a.conllu:2: 2.1 without the word 2"),
         (f"2-1\tbc{RANGE}\n{WORD}\n2{WORD[1:]}\n", "a.conllu:1: 2-1 is no range"),
+        (f"1-2\tbc{RANGE}\n{WORD}\n2-3\tbc{RANGE}\n2{WORD[1:]}\n3{WORD[1:]}\n", "a.conllu:3: 2-3 overlaps 1-2"),
+        (f"1-2\tbc{RANGE}\n1-2\tbc{RANGE}\n{WORD}\n2{WORD[1:]}\n", "a.conllu:2: 1-2 overlaps 1-2"),
+        (f"1-3\tb{RANGE}\n{WORD}\n2{WORD[1:]}\n2-3\tb{RANGE}\n3{WORD[1:]}\n", "a.conllu:4: 2-3 overlaps 1-3"),
+        (f"{WORD}\n2{WORD[1:]}\n1-2\tbc{RANGE}\n", "a.conllu:3: 1-2 where the word 3 is expected"),
+        (f"{WORD}\n\n{WORD}\n1-2\tbc{RANGE}\n2{WORD[1:]}\n", "a.conllu:4: 1-2 where the word 2"),
+        (f"2-3\tbc{RANGE}\n{WORD}\n2{WORD[1:]}\n3{WORD[1:]}\n", "a.conllu:1: 2-3 where the word 1"),
         (f"1-{'9' * 5000}\tbc{RANGE}\n{WORD}\n", "a.conllu:1: 1-9+ without the word"),
         (WORD.replace("a\ta", "\ta"), "a.conllu:1: an empty word"),
         (WORD.replace("NOUN", ""), "a.conllu:1: an empty column upos"),
         (WORD.replace("NOUN", "_"), "a.conllu:1: no tag in column upos"),
-        ("", "a.conllu: no sentences"),
-        ("\n\n", "a.conllu: no sentences"),
+        ("", "a.conllu:1: no sentences"),
+        ("\n\n", "a.conllu:1: no sentences"),
     ],
 )
 def test_conllu_that_is_wrong_is_named(tmp_path: Path, text: str, message: str) -> None:
@@ -210,7 +217,7 @@ def test_conllu_that_is_wrong_is_named(tmp_path: Path, text: str, message: str) 
         ("a\tO\n\tO\n", "a.conll:2: an empty word"),
         (" a O\n", "a.conll:1: an empty word"),
         ("a\tO\nb\t\n", "a.conll:2: an empty tag"),
-        ("-DOCSTART- -X- O\n", "a.conll: no sentences"),
+        ("-DOCSTART- -X- O\n", "a.conll:1: no sentences"),
         ("a\tO\nb\tI-PER\n", "a.conll:2: I-PER begins a chunk, where BIO has B-PER.*iob1"),
         ("a\tI-PER\nb\tO\n", "a.conll:1: I-PER begins a chunk"),
         ("a\tB-LOC\nb\tI-PER\n", "a.conll:2: I-PER begins a chunk"),

@@ -8,6 +8,7 @@ import json
 import os
 import random
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -116,7 +117,7 @@ def test_rows_come_one_by_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "name", "message"),
     [
-        ("", "a.tsv", ":1: no column 'text' in the header, which has nothing"),
+        ("", "a.tsv", ":1: the file is empty"),
         ("label\ttxt\n", "a.tsv", ":1: no column 'text'.*'label', 'txt'; did you mean 'txt'"),
         ("good film\tpos\n", "a.tsv", ":1: no column 'text'.*name the column with --data.text NAME"),
         ("kind;text\nx;a\n", "a.csv", ":1: no column 'label' in the header, which has 'kind', 'text'; .*--data.label"),
@@ -152,7 +153,7 @@ def test_rows_come_one_by_one(tmp_path: Path) -> None:
         ('"text,label\n', "a.csv", ":1: the row that begins here is not CSV"),
         (f"text,label\n{'a' * 140_000},x\n", "a.csv", ":2: the row that begins here is not CSV.*131,072"),
         ("a line\n", "a.txt", ":1: neither a header with tabs nor JSON"),
-        ("", "a.txt", ":1: neither a header with tabs nor JSON"),
+        ("", "a.txt", ":1: the file is empty"),
     ],
 )
 def test_what_does_not_fit_is_named(tmp_path: Path, content: bytes | str, name: str, message: str) -> None:
@@ -360,6 +361,7 @@ FASTTEXT = {
     "between": ("__label__x y\nb __label__a c\n", [("y", "x"), ("b c", "a")]),
     "commas, and no text": ("__label__a , b\n__label__d,e\n__label__f\n", [(", b", "a"), ("", "d,e"), ("", "f")]),
     "unicode": ("__label__é-ß 猫\u00a0は\n__label__d\u3000e f\n", [("猫\u00a0は", "é-ß"), ("f", "d\u3000e")]),
+    "all at the end": ("b c __label__a\ne\t__label__d \n", [("b c", "a"), ("e", "d")]),
     "twice the same": ("__label__a __label__a b\n", [("b", "a")]),
     "a word that contains it": ("__label__a b__label__c\n", [("b__label__c", "a")]),
     "CR and blank lines": ("__label__a b\r\r__label__d e\r", [("b", "a"), ("e", "d")]),
@@ -392,6 +394,29 @@ def test_lines_of_fasttext_are_recognized_and_read(tmp_path: Path, case: str, na
 def test_what_is_no_line_of_fasttext_with_one_label_is_named(tmp_path: Path, content: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         rows(written(tmp_path, content, "a.txt"))
+
+
+@pytest.mark.parametrize("content", ["b __label__a c\n__label__d e\n", "b\t__label__a c\ne __label__d\n"])
+def test_a_label_of_fasttext_may_be_anywhere(tmp_path: Path, content: str) -> None:
+    spec = written(tmp_path, content, "train")
+    assert [(row.text, row.label) for row in read(spec)] == [("b c", "a"), ("e", "d")]
+    assert [row.text for row in read(spec, label=None)] == content.splitlines()  # a text may speak of __label__x
+
+
+@pytest.mark.parametrize("name", ["a.tsv", "a.csv", "a.txt", "a.tsv.gz"])
+@pytest.mark.parametrize("content", ["", "\n", " \t\n", "\ntext\tlabel\na\tx\n"])
+def test_a_file_without_a_first_line_is_called_that(tmp_path: Path, name: str, content: str) -> None:
+    spec = written(tmp_path, gzip.compress(content.encode()) if name.endswith("gz") else content, name)
+    with pytest.raises(InputError, match=r":1: the file is empty, or its first line is; "):
+        rows(spec)
+
+
+def test_a_column_in_a_remedy_can_be_pasted_into_a_shell(tmp_path: Path) -> None:
+    for column in (" texts", "text's", "$text", "text 1"):
+        spec = written(tmp_path, f"{column}\tlabel\na\tx\n", "a.tsv")
+        with pytest.raises(InputError, match=r"--data\.text ") as caught:
+            rows(spec)
+        assert shlex.split(str(caught.value).partition("--data.text ")[2], posix=True)[0] == column
 
 
 def test_lines_of_fasttext_in_a_pipe_are_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:

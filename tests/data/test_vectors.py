@@ -66,7 +66,7 @@ def test_nothing_wanted_is_nothing_found(tmp_path: Path, matrix: np.ndarray) -> 
     [
         ("", "v.txt:1: no vector"),
         ("word\n", "v.txt:1: no vector"),
-        ("3 2\n", "v.txt: no vectors"),
+        ("3 2\n", "v.txt:1: no vectors"),
         ("a 1.5 2.5\nb 1.5\n", "v.txt:2: 1 numbers, but 2 are expected"),
         ("a 1.5 2.5\nb\n", "v.txt:2: 0 numbers"),
         ("a 1.5 2.5\n\n", "v.txt:2: 0 numbers"),

@@ -126,7 +126,7 @@ def test_an_imported_run_is_a_run(made, texts, tmp_path, capsys) -> None:
     blank = tmp_path / "blank.txt"
     blank.write_text("\u200b\n\n\u200b\n")  # the normalizer removes such characters
     assert main(["evaluate", out, "--data", str(blank)]) == 2
-    assert "blank.txt: empty, no text to read" in capsys.readouterr().err
+    assert "blank.txt:1: empty, no text to read" in capsys.readouterr().err
     assert main(["inspect", out, "--text", "the cat sat\nshe [MASK] it", "--data", texts["test"], "--out", page]) == 0
     assert "[CLS]" in Path(page).read_text()
     given = ["--data", texts["train"], "--data.unit", "line", "--init", out, "--training.steps", "2", "--out", tuned]

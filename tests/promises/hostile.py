@@ -109,8 +109,11 @@ def conllu(draw: st.DrawFn) -> bytes:
     lines: list[str] = []
     for words in draw(st.lists(st.lists(WORD, min_size=1, max_size=4), min_size=1, max_size=3)):
         lines += draw(st.sampled_from([[], ["# text = x"]]))
+        last = 0  # the last word of a range
         for i, word in enumerate(words, 1):
-            lines += draw(st.sampled_from([[], [f"{i}-{i + 1}\tab" + "\t_" * 8]])) if i < len(words) else []
+            if last < i < len(words) and draw(st.booleans()):
+                last = i + 1
+                lines.append(f"{i}-{last}\tab" + "\t_" * 8)
             lines.append(f"{i}\t{word}\t_\t{draw(st.sampled_from(['NOUN', 'VERB']))}\t_\tA=b\t0\tx\t_\t_")
         lines += draw(st.sampled_from([[""], [f"{len(words)}.1\tc" + "\t_" * 8, ""]]))
     return encoded(lines, draw(ENDS))

@@ -114,7 +114,7 @@ def test_iob1_is_made_bio_where_it_is_said(run: seriatim.Run, folder: Path, tmp_
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "bad.conll: no sentences"),
+        ("", "bad.conll:1: no sentences"),
         ("the\tx\tO\nsaw\tO\n", "bad.conll:2: 2 columns between tabs"),
         ("the\tx\tO\nsaw\tx\tO\tO\n", "bad.conll:2: 4 columns between tabs"),
         ("the\tx\tO\nsaw x\tO\n", "bad.conll:2: 2 columns between tabs"),

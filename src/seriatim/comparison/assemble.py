@@ -212,9 +212,8 @@ def _statistics(folder: Path, row: Metrics) -> dict[str, np.ndarray]:
     for run in row["runs"]:
         path = folder / "rows" / f"{row['layer']}-{run['seed']}.safetensors"
         if not path.exists():
-            raise InputError(
-                f"{path}: was removed during the comparison; seriatim compare --resume {folder} continues it"
-            )
+            remedy = f"seriatim compare --resume {shlex.quote(str(folder))} continues it"
+            raise InputError(f"{path}: was removed during the comparison; {remedy}")
         for name, values in load_tensors(path).items():
             if name.startswith(PREFIX):  # of single items, from the first seed only
                 continue

@@ -1,5 +1,6 @@
 """Inspecting the runs of a comparison on the same text: one page for each layer, with links to all the others."""
 
+import shlex
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -40,7 +41,7 @@ def inspect_rows(folder: str | Path, inspect: Callable[[Path], Inspection]) -> l
     folder = Path(folder)
     read_plan(folder)  # refuses a folder of another version
     if not (folder / RESULTS).is_file():
-        raise InputError(f"{folder}: the comparison is not finished; continue it with compare --resume {folder}")
+        raise InputError(f"{folder}: the comparison is not finished; continue it with {_resume(folder)}")
     results, runs = _results(folder)
     inspected, last = dict[str, Inspection](), InputError(f"{folder}: no layer was trained; see {RESULTS}")
     for layer, run in runs.items():
@@ -58,9 +59,14 @@ def inspect_rows(folder: str | Path, inspect: Callable[[Path], Inspection]) -> l
     return list(inspected.values())
 
 
+def _resume(folder: Path) -> str:
+    """Return the command that finishes a comparison."""
+    return f"seriatim compare --resume {shlex.quote(str(folder))}"
+
+
 def _results(folder: Path) -> tuple[Json, dict[str, str]]:
     """Return the results of a comparison, and the first run of each layer; raise InputError if they are damaged."""
-    remedy = f"write it again with seriatim compare --resume {folder}"
+    remedy = f"write it again with {_resume(folder)}"
     results: Json = read_json(folder / RESULTS, max_bytes=MAX_BYTES, remedy=remedy)
     try:
         return results, first_runs(results)

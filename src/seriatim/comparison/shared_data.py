@@ -1,5 +1,6 @@
 """What all rows of a comparison share: the data, the tokenizer, and the number of parameters."""
 
+import shlex
 import warnings
 from collections.abc import Mapping, Sequence
 
@@ -36,7 +37,7 @@ def read_data(plan: Plan) -> tuple[AnyTask, Vocabulary, TaskData, TaskData | Non
         raise InputError("--tune: learning rates are chosen on held-out data; give --valid FILE")
     for spec in (train_spec, valid_spec, plan.base.data.test):
         if spec and (meant := builtin_task(spec)) and next(task.labelled_items(spec, "test"), None) is None:
-            remedy = f"write: seriatim compare {meant} --data {spec}"
+            remedy = f"write: seriatim compare {meant} --data {shlex.quote(spec)}"
             raise InputError(f"{spec}: rows are compared by their answers, and {plan.base.task} gives none; {remedy}")
     vocabulary, _ = learn(task)
     train = task.read(train_spec, "train", vocabulary)

@@ -335,7 +335,7 @@ def _sentences(
         sentence.lines.append(line)
     _end(sentence, unended, line_format, repairs)
     if not sentence.rows and not found:
-        raise InputError(f"{name}: no sentences; give a file with one word on each line and blank lines between them")
+        raise InputError(f"{name}:1: no sentences; give a file with one word on each line and blank lines between them")
     if sentence.rows or not labelled:
         yield sentence._replace(column=line_format.column)
 

@@ -43,6 +43,7 @@ class ConlluFormat:
             raise InputError(f"column {name!r}: CoNLL-U has no such tag column; {nearest(name, list(TAG_COLUMNS))}")
         self.column, self.labelled, self.next_id = CONLLU.index(name), labelled, 1
         self.needed, self.needed_by = 0, ""  # the last word that a range or an empty node names, and its id
+        self.last_range = 0, ""  # the last word of the range before, and its id
 
     def separates(self, line: str) -> bool:
         """Return whether a line is blank."""
@@ -55,7 +56,7 @@ class ConlluFormat:
     def end(self) -> tuple[str, int] | None:
         """End a sentence; return the id of a range or an empty node and the word that it names, if that is missing."""
         missing = (self.needed_by, self.needed) if self.needed >= self.next_id else None
-        self.next_id, self.needed, self.needed_by = 1, 0, ""
+        self.next_id, self.needed, self.needed_by, self.last_range = 1, 0, "", (0, "")
         return missing
 
     def read(self, line: str) -> tuple[str, str] | None:
@@ -100,6 +101,14 @@ class ConlluFormat:
         named = (last if hyphen else word_id.partition(".")[0])[: SHOWN_DIGITS + 1]
         if hyphen and (int(first[: SHOWN_DIGITS + 1]) > int(named) or not int(first)):
             raise BadLineError(f"{word_id[:SHOWN_DIGITS]} is no range of words; write the first and the last one")
+        if hyphen:
+            start, (before, before_id) = int(first[: SHOWN_DIGITS + 1]), self.last_range
+            if start <= before:
+                raise BadLineError(f"{word_id[:SHOWN_DIGITS]} overlaps {before_id[:SHOWN_DIGITS]}; correct one of them")
+            if start != self.next_id:
+                problem = f"{word_id[:SHOWN_DIGITS]} where the word {self.next_id} is expected"
+                raise BadLineError(f"{problem}; write a range before its first word")
+            self.last_range = int(named), word_id
         if int(named) > self.needed:
             self.needed, self.needed_by = int(named), word_id
 

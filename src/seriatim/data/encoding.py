@@ -132,7 +132,7 @@ def measure(sources: Sequence[Source], *, unit: str, words: bool = True) -> Iter
 
 def no_text(sources: Sequence[Source]) -> InputError:
     """Return the error for an empty text."""
-    names = ", ".join(source.name for source in sources[:3])
+    names = f"{sources[0].name}:1" if len(sources) == 1 else ", ".join(source.name for source in sources[:3])
     return InputError(f"{names}: empty, no text to read; check the file")
 
 

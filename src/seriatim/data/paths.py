@@ -10,6 +10,7 @@ name only regular files, and folders and globs of a bounded size. A user may als
 import glob
 import itertools
 import os
+import shlex
 import stat
 import time
 import warnings
@@ -169,7 +170,7 @@ def _paths_of_folder(spec: str, suffixes: Sequence[str]) -> list[Path]:
     readable, skipped, written = list_folder(Path(spec), suffixes)
     if not readable:
         problem = f"no files to read in this folder (looked for {' '.join(suffixes)}, also .gz)"
-        remedy = f"name the files by a glob such as '{spec.rstrip('/')}/*'"
+        remedy = f"name the files by a glob such as {shlex.quote(spec.rstrip('/') + '/*')}"
         if written:
             remedy = f"{_left_out(written)}; to read a file there, name it"
         raise InputError(f"{spec}: {problem}; {remedy}")

@@ -10,6 +10,7 @@ label are recorded as repairs.
 import functools
 import json
 import re
+import shlex
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -27,8 +28,11 @@ SUFFIXES = {".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 LOOKS = {"jsonl": "an object of JSONL", "fasttext": "a line of fastText"}
 SHOWN_COLUMNS = 8
 """The number of columns that a message names; a file without a header may have a whole document in its first line."""
+EMPTY_LINE = "the file is empty, or its first line is"
 FASTTEXT_LABEL = re.compile(r"(?:^|[ \t\v\f]+)__label__([^ \t\v\f]*)")
-FASTTEXT_LINE = re.compile(r"__label__[^ \t\v\f]+([ \t\v\f]|$)")
+FASTTEXT_WORD = "__label__[^ \t\v\f]+"
+FASTTEXT_LINE = re.compile(rf"{FASTTEXT_WORD}([ \t\v\f]|$)|.*[ \t\v\f]{FASTTEXT_WORD}[ \t\v\f]*$")
+"""A line that begins or ends with a label. In a line without another format it may also be within."""
 
 
 class Labelled(NamedTuple):
@@ -146,13 +150,16 @@ def _format(source: Source, requested: str, label: str | None) -> str:
         return "fasttext"
     if known or label is None:
         return known or "text"
+    if re.search(rf"[ \t\v\f]{FASTTEXT_WORD}", line):
+        return "fasttext"
     if line.startswith("{"):
         return "jsonl"
     if TAB in line:
         return "tsv"
+    problem = "neither a header with tabs nor JSON nor a word with __label__" if line.strip(BLANKS) else EMPTY_LINE
     raise InputError(
-        f"{source.name}:1: neither a header with tabs nor JSON nor __label__; give TSV, CSV, JSONL or lines of "
-        "fastText with a text and a label, and name it .tsv, .csv or .jsonl or give its format"
+        f"{source.name}:1: {problem}; give TSV, CSV, JSONL or lines of fastText with a text and a label, and name it "
+        ".tsv, .csv or .jsonl or give its format"
     )
 
 
@@ -203,7 +210,7 @@ def _from_fasttext(source: Source, label: str | None, repairs: Repairs) -> Itera
             continue
         labels = list(dict.fromkeys(FASTTEXT_LABEL.findall(line)))
         if not labels:
-            raise InputError(f"{where}: no word begins with __label__; write the label before the text")
+            raise InputError(f"{where}: no word begins with __label__; write the label before or after the text")
         if len(labels) > 1:
             listed = ", ".join(map(shown, labels[:SHOWN_COLUMNS]))
             raise InputError(
@@ -222,6 +229,9 @@ def _from_table(
     name: str, rows: Iterator[Row], text: str, label: str | None, repairs: Repairs, quoting: str = ""
 ) -> Iterator[Labelled]:
     _, header = next(rows, (1, []))
+    if not any(field.strip(BLANKS) for field in header):
+        names = " and ".join(shown(column) for column in (text, label) if column is not None)
+        raise InputError(f"{name}:1: {EMPTY_LINE}; begin with a header that names {names}, and write the rows below")
     if len(header) > MAX_FIELDS:
         raise InputError(f"{name}:1: more than {MAX_FIELDS:,} columns; check that it is a table")
     as_text = "" if label is not None else ", or read every line as a text with --format text"
@@ -269,7 +279,7 @@ def _column(header: list[str], column: str, name: str, option: str, repairs: Rep
     columns = ", ".join(repr(other[:40]) for other in header[:SHOWN_COLUMNS]) or "nothing"
     close = closest(column, header)
     hint = f"did you mean {close!r}? " if close else ""
-    remedy = f"{hint}name the column with {option.format(f' {close}' if close else ' NAME')}"
+    remedy = f"{hint}name the column with {option.format(f' {shlex.quote(close)}' if close else ' NAME')}"
     problem = f"no column {shown(column)} in the header, which has {columns}"
     if len(alike) != 1:
         raise InputError(f"{name}:1: {problem}; {remedy}")

@@ -72,16 +72,16 @@ def fit_vocabulary(sentences: Iterable[Sentence], config: TokenizerConfig, *, ch
     Raises:
         InputError: every word has the same tag, a tag is not printable, or the vocabulary size is too small.
     """
-    texts, spellings, tags, name = [], dict[str, None](), set[str](), ""
+    texts, spellings, tags, first = [], dict[str, None](), set[str](), ""
     for sentence in sentences:
         texts.append(_joined(sentence.words))
         spellings.update(dict.fromkeys(sentence.words))
         for tag in set(sentence.tags) - tags:
             check_label(tag, sentence.place(sentence.tags.index(tag)), "remove it from the tag")
         tags.update(sentence.tags)
-        name = sentence.name
+        first = first or sentence.place(0)
     if len(tags) == 1:
-        raise InputError(f"{name}: every word has the tag {next(iter(tags))!r}; give data with at least two tags")
+        raise InputError(f"{first}: every word has the tag {next(iter(tags))!r}; give data with at least two tags")
     tokenizers = {"tokenizer": fit_tokenizer(config, texts)}
     if characters:
         tokenizers["characters"] = fit_tokenizer(TokenizerConfig(kind="char"), spellings)

@@ -56,7 +56,7 @@ def read_vectors(
                 alike[others[word]] = number, _vector(where, values)
     rows = number - first + 1
     if not rows:
-        raise InputError(f"{name}: no vectors; give a text file with a word and its numbers on each line")
+        raise InputError(f"{name}:1: no vectors; give a text file with a word and its numbers on each line")
     if count is not None and rows != count:
         raise InputError(f"{name}:1: announces {count} rows, but {rows} follow; download the file again")
     for word, (where_alike, vector) in alike.items():

@@ -1,6 +1,7 @@
 """From an estimator to a finished run: fit, train the simple baseline, and write what describes the run."""
 
 import platform
+import shlex
 import warnings
 from pathlib import Path
 
@@ -175,7 +176,7 @@ def _train_baseline(job: Job[AnyTask]) -> Run | None:
         warnings.warn(f"{job.folder}: the simple baseline was not trained: {error}", stacklevel=2)
         return None
     if simple.summary["ended"].startswith(TIME_SPENT):
-        advice = f"train it longer with --layer {task.config.model.layer}"
+        advice = f"train it longer with --layer {shlex.quote(task.config.model.layer)}"
         warnings.warn(
             f"{job.folder}: the simple baseline had not converged after {MINUTES:g} minutes; {advice}", stacklevel=2
         )

@@ -5,6 +5,7 @@ A model that is worse than it is not worth its cost, whatever its architecture. 
 """
 
 import os
+import shlex
 import warnings
 
 from ..config import Config, Model, Training
@@ -66,9 +67,8 @@ def check_automatic_weight(task: AnyTask) -> None:
 def refuse_long(task: AnyTask, train: object) -> None:
     """Raise InputError if a running text is so long that a baseline would take more than about a minute."""
     if len(getattr(train, "ids", ())) > MAX_TOKENS:
-        raise InputError(
-            f"the training text has more than {MAX_TOKENS:,} tokens; train it with --layer {task.config.model.layer}"
-        )
+        layer = shlex.quote(task.config.model.layer)
+        raise InputError(f"the training text has more than {MAX_TOKENS:,} tokens; train it with --layer {layer}")
 
 
 def open_baseline(run: Run) -> Run | None:

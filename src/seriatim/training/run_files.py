@@ -2,6 +2,7 @@
 
 import glob
 import os
+import shlex
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -187,7 +188,7 @@ def check_out(out: str | None, *, overwrite: bool, form: Form = RUN) -> Path:
     folder = check_place(out)
     if folder.is_dir() and any(path.name not in (LOCK, SESSION) for path in folder.iterdir()):
         if not overwrite:
-            continued = f"continue with --resume {folder}, " if form is COMPARISON else ""
+            continued = f"continue with --resume {shlex.quote(str(folder))}, " if form is COMPARISON else ""
             remedies = f"choose another --out, {continued}or replace the {form.kind} there"
             raise InputError(f"{folder}: not empty; {remedies} with --overwrite")
         refuse_strangers(folder, form)
