@@ -13,7 +13,10 @@ CONFIGURED = ("train", "check", "compare")
 """The verbs that accept every field of the configuration."""
 READING = ("evaluate", "predict", "inspect")
 """The verbs that read data for a run, and accept the fields in ``READING_FIELDS``."""
-READING_FIELDS = tuple(f"data.{name}" for name in ("text", "label", "column", "strict", "spellings", "alternatives"))
+READING_FIELDS = (
+    *("data.text", "data.label", "data.column", "data.strict"),
+    *("data.spellings", "data.alternatives", "data.markers"),
+)
 SHORT = {"data": "data.train", "layer": "model.layer"}
 """Short forms other than the last part of the field's name."""
 SYNONYMS = {"lr": "learning_rate", "max_steps": "steps", "num_epochs": "epochs", "wd": "weight_decay"}

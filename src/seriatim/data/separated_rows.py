@@ -41,7 +41,7 @@ def tab_separated(
         remedy: what to do if some fields of a column are in quotes, and others are not.
     """
     columns, quoted, split = list[int](), set[int](), _lines_as_rows
-    why = "all the others are not known yet, as a pipe is read once" if source.is_live else "others do not"
+    why = "a pipe does not tell whether all others do" if source.is_live else "others do not"
     if not source.is_live:
         columns = find(_fields(peek_line(source)))
         if not _fits_in_lines(source) and (quoted := _quoted_columns(_rows_of_lines(source), columns, headed)):

@@ -24,14 +24,14 @@ WRONG_MARKS = {  # the longer ones first, because one begins with another
     b"\xfe\xff": "UTF-16",
 }
 PACKED = {
-    b"\x1f\x8b": ("gzip", "end its name in .gz, or unpack it: gunzip"),
-    b"BZh": ("bzip2", "unpack it: bunzip2"),
-    b"\xfd7zXZ\0": ("xz", "unpack it: unxz"),
-    b"\x28\xb5\x2f\xfd": ("Zstandard", "unpack it: unzstd"),
-    b"7z\xbc\xaf\x27\x1c": ("7-Zip", "unpack it: 7z x"),
-    b"PK\x03\x04": ("ZIP, as .xlsx, .docx and .zip are", "save a table as TSV or CSV, or unpack the text: unzip"),
+    b"\x1f\x8b": ("a gzip file", "end its name in .gz, or unpack it: gunzip"),
+    b"BZh": ("a bzip2 file", "unpack it: bunzip2"),
+    b"\xfd7zXZ\0": ("an xz file", "unpack it: unxz"),
+    b"\x28\xb5\x2f\xfd": ("a Zstandard file", "unpack it: unzstd"),
+    b"7z\xbc\xaf\x27\x1c": ("a 7-Zip file", "unpack it: 7z x"),
+    b"PK\x03\x04": ("a ZIP file, as .xlsx and .docx are", "save a table as TSV or CSV, or unpack the text: unzip"),
     b"\xd0\xcf\x11\xe0": ("an old document of Microsoft Office", "save a table as TSV or CSV, or a text as plain text"),
-    b"%PDF-": ("PDF", "extract its text: pdftotext"),
+    b"%PDF-": ("a PDF file", "extract its text: pdftotext"),
 }
 """What other files begin with, what they are, and how they become text."""
 BINARY = re.compile(rb"BZh[1-9]1AY&SY|BZh[1-9]\x17\x72\x45\x38\x50\x90|(?!BZh)", re.DOTALL)
