@@ -42,7 +42,7 @@ def located(source: str) -> Path:
         from huggingface_hub import snapshot_download
     except ImportError:
         raise InputError(
-            f"{source}: needs the package huggingface_hub; install it: pip install seriatim[hub]"
+            f"{source}: needs the package huggingface_hub; install it: pip install 'seriatim[hub]'"
         ) from None
     try:
         return Path(snapshot_download(source.removeprefix(HUB), allow_patterns=DOWNLOADED))

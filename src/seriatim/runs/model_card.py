@@ -1,5 +1,7 @@
 """The model card of a run, `README.md` in its folder."""
 
+import shlex
+
 from ..evaluation.intervals import Metrics
 from ..storage.written_folders import CARD_MARK
 from ..training.reporting import SELECTED
@@ -22,7 +24,7 @@ def model_card(run: Run) -> str:
     lines = [f"# {name}", "", CARD_MARK, "", "| | |", "|---|---|"]
     lines += [f"| {key} | {value} |" for key, value in rows]
     lines += ["", "## Held-out text", "", *_figures(task, summary)]
-    lines += ["", "## Use", "", "```", task.usage.format(run=name), "```", "", task.caution, ""]
+    lines += ["", "## Use", "", "```", task.usage.format(run=shlex.quote(name)), "```", "", task.caution, ""]
     return "\n".join(lines).encode("utf-8", "backslashreplace").decode()  # names of files may be no text
 
 
