@@ -63,6 +63,8 @@ FILES: dict[str, Callable[[Path], bytes]] = {
     "quoted.csv": lambda _: b'label,text\na,"' + b"x\n" * (LARGE // 2),
     "commas.csv": lambda _: b"label,text\na," + b"," * LARGE,
     "columns.csv": lambda _: b"tex," * 10**6,
+    "quoted.tsv": lambda _: b'label\ttext\na\t"' + b"x\n" * (LARGE // 2),
+    "quotes.tsv": lambda _: b'label\ttext\n"' + b'"' * LARGE,
     "tabs.tsv": lambda _: b"label\ttext\n" + b"\t" * LARGE,
     "columns.tsv": lambda _: b"tex\t" * 10**6,
     "names.tsv": lambda _: b"tex" * 10**6 + b"\tlabel\n",

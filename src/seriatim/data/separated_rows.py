@@ -125,7 +125,9 @@ def _is_blank(fields: Iterable[str]) -> bool:
 
 def _fits_in_lines(source: Source) -> bool:
     """Return whether every line of TSV that is not blank has as many fields as the first one."""
-    return len({len(fields) for _, fields in _lines_as_rows(source) if not _is_blank(fields)}) <= 1
+    sizes = (len(fields) for _, fields in _lines_as_rows(source) if not _is_blank(fields))
+    first = next(sizes, 0)
+    return all(size == first for size in sizes)
 
 
 def _quoted_columns(rows: Iterable[Row], columns: Iterable[int], headed: bool) -> set[int]:
