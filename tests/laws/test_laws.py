@@ -1,5 +1,8 @@
 """The eight laws, for every registered layer: values and gradients, in float64."""
 
+import copy
+import itertools
+import pickle
 from collections import namedtuple
 from collections.abc import Callable
 from functools import partial
@@ -13,7 +16,7 @@ from torch import Tensor
 import seriatim
 from seriatim.core.contract import MemoryLayer, SequenceLayer
 from seriatim.core.errors import InputError
-from seriatim.core.state import join_states, map_state, select_state, state_leaves
+from seriatim.core.state import detach_state, join_states, map_state, select_state, state_leaves
 from seriatim.layers.registry import BUILT_IN
 from seriatim.testing import check_law, check_quickly
 
@@ -236,17 +239,55 @@ def test_the_state_of_another_kind_is_refused(name: str) -> None:
             layer.step(inputs[:, 0], None)
 
 
+def composed(name: str) -> dict[str, SequenceLayer]:
+    """Layers of an architecture that are made of others."""
+    parts = {
+        "two layers": {"num_layers": 2, "block": False},
+        "two blocks": {"num_layers": 2, "block": True},
+        "residual": {"num_layers": 2, "residual": True},
+        "both directions": {"bidirectional": True, "block": False},
+    }
+    parts = {key: options for key, options in parts.items() if "residual" not in options or name in ("gru", "lstm")}
+    return {key: seriatim.layer(name, 6, 6, **options) for key, options in parts.items()}
+
+
 def test_no_layer_takes_the_state_of_another_architecture() -> None:
     """Where a state has several parts; a single tensor does not say what it is."""
-    layers = {name: seriatim.layer(name, 6, 6, block=False) for name in BUILT_IN if name != "transformer"}
-    stacks = [seriatim.layer(name, 6, 6, num_layers=2, block=False) for name in layers]
-    for name, layer in layers.items():
-        if not isinstance(layer.initial_state(2), tuple):
-            continue
-        for other in [*(other for key, other in layers.items() if key != name), *stacks]:
-            for call in calls(layer):
+    names = [name for name in BUILT_IN if name != "transformer"]
+    alone = {name: {"alone": seriatim.layer(name, 6, 6, block=False)} for name in names}
+    layers = {name: {**alone[name], **composed(name)} for name in names}
+    states = {name: {key: layer.initial_state(2) for key, layer in made.items()} for name, made in layers.items()}
+    for name, other in itertools.permutations(names, 2):
+        for key, layer in layers[name].items():
+            foreign = [states[other][key], tuple(states[other][key])] if key in states[other] else []
+            for state in [*foreign, states[other]["two layers"]] if isinstance(states[name][key], tuple) else ():
                 with pytest.raises(InputError, match="the state belongs to another layer"):
-                    call(torch.zeros(2, 1, 6), other.initial_state(2))
+                    layer(torch.zeros(2, 1, 6), state)
+
+
+@pytest.mark.parametrize("name", ["gru", "lstm", "mamba", "s4", "convolution", "attention"])
+def test_states_of_layers_made_of_others_can_be_copied_and_pickled(name: str) -> None:
+    for layer in composed(name).values():
+        state = detach_state(layer(torch.ones(2, 3, 6))[1])
+        for same in (copy.deepcopy(state), pickle.loads(pickle.dumps(state)), map_state(torch.clone, state)):
+            assert type(same) is type(state)
+            torch.testing.assert_close(layer(torch.ones(2, 1, 6), same), layer(torch.ones(2, 1, 6), state))
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "other"),
+    [
+        ("prior", {}, torch.zeros(2, 6)),
+        ("window", {"context": 1}, torch.zeros(2, 3, 6)),
+        ("convolution", {"kernel_size": 1}, seriatim.layer("convolution", 6, 6).initial_state(2)),
+        ("mamba", {"kernel_size": 1}, seriatim.layer("mamba", 6, 6).initial_state(2)),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_an_empty_part_that_does_not_grow_stays_empty(name: str, options: dict[str, int], other: Any) -> None:
+    for call in calls(seriatim.layer(name, 6, 6, **options)):
+        with pytest.raises(InputError, match="the state belongs to another layer"):
+            call(torch.zeros(2, 1, 6), other)
 
 
 @pytest.mark.parametrize("name", ALL_LAYERS)

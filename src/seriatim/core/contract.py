@@ -1,9 +1,10 @@
 """The contract: what every sequence layer, and every cell of a recurrence, must offer."""
 
 import itertools
+from collections import namedtuple
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral
-from typing import ClassVar, Literal, NamedTuple, TypeAlias
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary
 
 import torch
@@ -104,6 +105,8 @@ class SequenceLayer(Stateful):
     """Whether no output depends on a later input."""
     wrap: ClassVar[Wrap] = "none"
     """What `seriatim.layer` puts around the layer by default."""
+    grows: ClassVar[bool] = True
+    """Whether a part of the state of size 0 may grow with time; if not, it stays empty."""
     square: ClassVar[bool] = False
     """Whether outputs must have the width of inputs; `seriatim.layer` then puts a linear map before the layer."""
 
@@ -196,11 +199,13 @@ class SequenceLayer(Stateful):
         shapes = [leaf.shape for leaf in leaves]
         if form is not None:
             require_kind(kind_of(state), form.kind, name)
-            if not all(map(fits, shapes, form.shapes)):
+            agree = fits if self.grows else _equal_sizes
+            if not all(map(agree, shapes, form.shapes)):
                 right = [(rows, *shape[1:]) for shape in form.shapes]
+                growth = " (dimensions of size 0 grow)" if self.grows else ""
                 raise InputError(
-                    f"the state belongs to another layer: the state of {name} has shapes {_shape_list(right)} "
-                    f"(dimensions of size 0 grow); got {_shape_list(shapes)}"
+                    f"the state belongs to another layer: the state of {name} has shapes {_shape_list(right)}{growth}; "
+                    f"got {_shape_list(shapes)}"
                 )
         if any(shape[:1] != (rows,) for shape in shapes):
             raise InputError(
@@ -232,6 +237,10 @@ def _form_of(layer: SequenceLayer) -> _Form | None:
     return _Form(
         kind_of(state), [leaf.shape for leaf in leaves], [None if leaf.dtype == own else leaf.dtype for leaf in leaves]
     )
+
+
+def _equal_sizes(shape: torch.Size, like: torch.Size) -> bool:
+    return shape[1:] == like[1:]
 
 
 def _check_leaf(leaf: Tensor, dtype: torch.dtype | None, inputs: Tensor, name: str) -> None:
@@ -340,9 +349,42 @@ KIND = "kind"
 
 def saved_kind(model: nn.Module, state: State) -> str:
     """Return the kind of a model's state for a file: its structure, and the layers that it belongs to."""
+    return f"{kind_in_words(kind_of(state))} of {', '.join(_innermost(model)) or _class_name(model)}"
+
+
+def joined_type(layers: Sequence["SequenceLayer"], fields: type[tuple[Any, ...]] | None = None) -> Any:
+    """Return the type of the state of a layer made of others, which is another one for other architectures in it.
+
+    The states of these may be tensors, which do not say whose they are; the type around them says it.
+
+    Args:
+        layers: the layers whose states it holds.
+        fields: a ``NamedTuple`` that it extends; None for the states of the layers, named by their numbers.
+    """
+    return _joined_type(fields, len(layers), tuple(name for layer in layers for name in _innermost(layer)))
+
+
+_joined_types: dict[tuple[type | None, int, tuple[str, ...]], type] = {}
+
+
+def _joined_type(fields: type | None, count: int, names: tuple[str, ...]) -> Any:
+    key = fields, count, names
+    if key not in _joined_types:
+        base: Any = fields or namedtuple("Stack", map(str, range(count)), rename=True)  # the fields are _0, _1, ...
+        restored = {"__reduce__": lambda state: (_joined_state, (*key, *state))}  # pickle finds no type made here
+        _joined_types[key] = type(f"{base.__name__}[{', '.join(names)}]", (base,), {"__slots__": (), **restored})
+    return _joined_types[key]
+
+
+def _joined_state(fields: type | None, count: int, names: tuple[str, ...], *parts: State) -> State:
+    state: State = _joined_type(fields, count, names)(*parts)
+    return state
+
+
+def _innermost(model: nn.Module) -> list[str]:
+    """Return the classes of the layers and cells in a model that have no others in them, in order."""
     parts = [part for part in model.modules() if isinstance(part, Stateful)]
-    inner: list[nn.Module] = [part for part in parts if sum(isinstance(each, Stateful) for each in part.modules()) == 1]
-    return f"{kind_in_words(kind_of(state))} of {', '.join(map(_class_name, inner or [model]))}"
+    return [_class_name(part) for part in parts if sum(isinstance(each, Stateful) for each in part.modules()) == 1]
 
 
 def _class_name(module: nn.Module) -> str:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from .exporting import exporting
-from .state import S, State
+from .state import S, State, with_parts
 
 MIN_CAPACITY = 64
 _claiming = Lock()
@@ -135,8 +135,7 @@ def without_unused(state: S) -> S:
         return newest(state, int(state.seen.max()) if len(state.seen) else 0)  # type: ignore[return-value]
     if isinstance(state, Tensor):
         return state
-    parts = [without_unused(part) for part in state]
-    return type(state)(*parts) if hasattr(state, "_fields") else tuple(parts)  # type: ignore[return-value]
+    return with_parts(state, map(without_unused, state))
 
 
 def newest_of_each(values: Tensor, valid: Tensor, end: Tensor, size: int) -> Tensor:

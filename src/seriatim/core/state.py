@@ -6,8 +6,9 @@ row with fewer entries than the longest row starts with zeros. These functions w
 change a state in place.
 
 The kind of a state is its structure with the types of its tuples. A layer whose state has several parts has a
-``NamedTuple`` of its own, so that no other layer takes its state, also where the shapes agree. The kind of a tensor is
-not known; in a file it stands beside the names of the layers (see `seriatim.core.contract.saved_kind`).
+``NamedTuple`` of its own, so that no other layer takes its state, also where the shapes agree; one made of other layers
+has one for each choice of these (see `seriatim.core.contract.joined_type`). The kind of a single tensor is not known;
+in a file it stands beside the names of the layers (see `seriatim.core.contract.saved_kind`).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -35,7 +36,7 @@ def kind_of(state: object) -> Kind:
 
 
 def kind_in_words(kind: Kind) -> str:
-    """Return a kind as text, such as ``tuple(LSTMState(Tensor, Tensor), Tensor)``."""
+    """Return a kind as text, such as ``Stack[LSTM, GRU](LSTMState(Tensor, Tensor), Tensor)``."""
     if not isinstance(kind, tuple):
         return kind.__qualname__
     first, *parts = map(kind_in_words, kind)
@@ -65,7 +66,7 @@ def map_state(fn: Callable[..., Tensor], state: S, *rest: State) -> S:
         if not isinstance(other, tuple) or len(other) != len(state):
             expected = f"expected a tuple of {len(state)} states"
             raise InputError(f"states differ in structure: {expected}; give states of one layer")
-    return _rebuild(state, [map_state(fn, *parts) for parts in zip(state, *rest, strict=True)])
+    return with_parts(state, [map_state(fn, *parts) for parts in zip(state, *rest, strict=True)])
 
 
 def select_state(state: S, index: Tensor) -> S:
@@ -96,6 +97,11 @@ def with_leaves(state: S, leaves: Iterable[Tensor]) -> S:
     """Return a state of the same structure with other leaves, in order."""
     remaining = iter(leaves)
     return map_state(lambda _: next(remaining), state)
+
+
+def with_parts(state: S, parts: Iterable[State]) -> S:
+    """Return a tuple of the same type as a state, named fields included, with other parts."""
+    return type(state)(*parts) if hasattr(state, "_fields") else tuple(parts)  # type: ignore[return-value]
 
 
 def state_bytes(state: State) -> int:
@@ -161,13 +167,9 @@ def _fill(like: S, tensors: Mapping[str, Tensor], prefix: str) -> S:
         _fill(part, tensors, f"{prefix}.{name}" if prefix else name)
         for name, part in zip(_names(like), like, strict=True)
     ]
-    return _rebuild(like, parts)
+    return with_parts(like, parts)
 
 
 def _names(state: tuple[State, ...]) -> tuple[str, ...]:
-    return getattr(state, "_fields", tuple(str(i) for i in range(len(state))))
-
-
-def _rebuild(like: S, parts: list[State]) -> S:
-    """Return a tuple of the same type as ``like``, named fields included."""
-    return type(like)(*parts) if hasattr(like, "_fields") else tuple(parts)  # type: ignore[return-value]
+    names = getattr(state, "_fields", map(str, range(len(state))))
+    return tuple(name.removeprefix("_") for name in names)  # only fields named by their numbers begin with it

@@ -14,7 +14,7 @@ import numpy as np
 from torch import Tensor
 
 from ..core.key_value_cache import KeyValueCache
-from ..core.state import State, map_state, state_leaves
+from ..core.state import State, map_state, state_leaves, with_parts
 
 MAX_BYTES = 1 << 26
 VIEW = 2
@@ -103,8 +103,7 @@ def _without_large_memory(state: State) -> State:
     if isinstance(state, KeyValueCache):
         return state
     if not isinstance(state, Tensor):
-        parts = [_without_large_memory(part) for part in state]
-        return type(state)(*parts) if hasattr(state, "_fields") else tuple(parts)
+        return with_parts(state, map(_without_large_memory, state))
     is_view = state.untyped_storage().nbytes() > VIEW * state.numel() * state.element_size()
     return map_state(Tensor.clone, state) if is_view else state
 

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..core.contract import MemoryLayer, SequenceLayer, begin_state
+from ..core.contract import MemoryLayer, SequenceLayer, begin_state, joined_type
 from ..core.errors import InputError
 from ..core.lengths import reverse
-from ..core.state import OutputsAndState, State
+from ..core.state import OutputsAndState, State, with_parts
 from .stack import require_memory_class
 
 
@@ -52,7 +52,9 @@ class Bidirectional(SequenceLayer):
     def initial_state(self, batch_size: int, *memory: Any, **named: Any) -> State:
         """Return the initial states of both directions; the arguments are those of `begin_state`."""
         directions = (self.forwards, self.backwards)
-        return BidirectionalState(*(begin_state(layer, batch_size, *memory, **named) for layer in directions))
+        parts = (begin_state(layer, batch_size, *memory, **named) for layer in directions)
+        state: BidirectionalState = joined_type(directions, BidirectionalState)(*parts)
+        return state
 
     def forward(self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None) -> OutputsAndState:
         """Run both directions over ``(batch, time, input_size)``; see `SequenceLayer.forward`."""
@@ -61,7 +63,7 @@ class Bidirectional(SequenceLayer):
         forward_outputs, start = self.forwards(inputs, start, lengths=lengths)
         backward_outputs, end = self.backwards(reverse(inputs, lengths), end, lengths=lengths)
         outputs = torch.cat([forward_outputs, reverse(backward_outputs, lengths)], dim=2)
-        return outputs, BidirectionalState(start, end)
+        return outputs, with_parts(state, (start, end))
 
     def path_lengths(self, distance: int) -> Tensor:
         """Return the path lengths of the forward layer: the backward layer carries later inputs to earlier outputs."""

@@ -33,6 +33,7 @@ class GatedConvolution(UnpaddedLayer):
     """
 
     gate_names = ("output",)
+    grows = False
 
     def __init__(self, size: int, *, kernel_size: int, dilation: int, bias: bool = True) -> None:
         super().__init__()

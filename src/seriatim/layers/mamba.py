@@ -56,6 +56,7 @@ class Mamba(UnpaddedLayer):
     gate_names = ("step size Δ",)
     parallel = True
     wrap = "residual"
+    grows = False
     undecayed = ("conv_weight", "A_log")
     conv_bias: nn.Parameter | None
 

@@ -25,6 +25,7 @@ class Prior(SequenceLayer):
 
     keeps = "nothing"
     parallel = True
+    grows = False
     paper = "Shannon 1948"
 
     def __init__(self, input_size: int, hidden_size: int) -> None:

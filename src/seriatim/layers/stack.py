@@ -7,10 +7,10 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from ..core.contract import MemoryLayer, SequenceLayer, begin_state
+from ..core.contract import MemoryLayer, SequenceLayer, begin_state, joined_type
 from ..core.errors import InputError
 from ..core.lengths import padding_cleared, zero_padding
-from ..core.state import OutputsAndState, State
+from ..core.state import OutputsAndState, State, with_parts
 from ..recurrence.compiled_step import stepped
 from .path_lengths import direct_paths, joined_paths
 from .pointwise import make_dropout
@@ -19,7 +19,7 @@ RunLayer: TypeAlias = Callable[[SequenceLayer, Tensor, State], OutputsAndState]
 
 
 class Stack(SequenceLayer):
-    """Layers that run one on top of another; the state is the tuple of their states.
+    """Layers that run one on top of another; the state is the tuple of their states, of a type for these layers.
 
     Args:
         layers: the bottom layer first; the output of each is the input of the next.
@@ -60,7 +60,10 @@ class Stack(SequenceLayer):
 
     def initial_state(self, batch_size: int, *memory: Any, **named: Any) -> State:
         """Return the tuple of the layers' initial states; the arguments are those of `begin_state`."""
-        return tuple(begin_state(layer, batch_size, *memory, **named) for layer in self.layers)
+        state: State = joined_type(self.layers)(
+            *(begin_state(layer, batch_size, *memory, **named) for layer in self.layers)
+        )
+        return state
 
     def forward(self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None) -> OutputsAndState:
         """Run every layer over ``(batch, time, input_size)``; see `SequenceLayer.forward`."""
@@ -86,7 +89,7 @@ class Stack(SequenceLayer):
             is_joined = self.residual and hidden.shape[-1] == outputs.shape[-1]
             hidden = hidden + outputs if is_joined else outputs
             ends.append(end)
-        return hidden if self.norm is None else self.norm(hidden), tuple(ends)
+        return hidden if self.norm is None else self.norm(hidden), with_parts(state, ends)
 
     def path_lengths(self, distance: int) -> Tensor:
         """Return the length of the shortest paths through all layers."""

@@ -29,6 +29,7 @@ class Window(UnpaddedLayer):
 
     keeps = "the last inputs of its context"
     parallel = True
+    grows = False
     paper = "Bengio et al. 2003"
 
     def __init__(

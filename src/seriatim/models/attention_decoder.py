@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core.contract import SequenceLayer
+from ..core.contract import SequenceLayer, joined_type
 from ..core.errors import InputError, nearest
 from ..core.exporting import exporting
 from ..core.lengths import run_by_length, valid_mask, zero_padding
@@ -173,7 +173,8 @@ class AttentionDecoder(RecurrentDecoder):
         """Return the initial state, with the memory and its keys."""
         before, keys = self.before_first(start, context), self.attend.keys(memory)
         weights = () if self.attend.location is None else memory.new_zeros(memory.shape[:2])
-        return AttentionState(start, before, weights, memory, keys, lengths)
+        state: AttentionState = joined_type([self.layer], AttentionState)(start, before, weights, memory, keys, lengths)
+        return state
 
     def forward(
         self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None

@@ -20,10 +20,10 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from ..core.contract import MemoryLayer, SequenceLayer
+from ..core.contract import MemoryLayer, SequenceLayer, joined_type
 from ..core.errors import InputError, nearest
 from ..core.lengths import zero_padding
-from ..core.state import State, fits, kind_in_words, kind_of, map_state, state_leaves
+from ..core.state import State, fits, kind_in_words, kind_of, map_state, state_leaves, with_parts
 from .pooling import Pooling
 
 MakeLayer = Callable[[int], SequenceLayer]
@@ -181,7 +181,10 @@ class ContextDecoder(RecurrentDecoder):
 
     def begin_with(self, start: State, context: Tensor, memory: Tensor, lengths: Tensor) -> State:
         """Return the state of the recurrence, and c."""
-        return ContextState(start, context if self.updates or self.outputs else ())
+        state: ContextState = joined_type([self.layer], ContextState)(
+            start, context if self.updates or self.outputs else ()
+        )
+        return state
 
     def forward(
         self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None
@@ -190,14 +193,14 @@ class ContextDecoder(RecurrentDecoder):
         inputs, state, lengths = self.begin(inputs, state, lengths)
         layer, context = cast(ContextState, state)
         outputs, layer = self.layer(_append(inputs, context, self.updates), layer, lengths=lengths)
-        return zero_padding(_append(outputs, context, self.outputs), lengths), ContextState(layer, context)
+        return zero_padding(_append(outputs, context, self.outputs), lengths), with_parts(state, (layer, context))
 
     def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         """Run one step of the recurrence."""
         self.check_step(inputs, state)
         layer, context = cast(ContextState, state)
         outputs, layer = self.layer.step(_append(inputs, context, self.updates), layer)
-        return _append(outputs, context, self.outputs), ContextState(layer, context)
+        return _append(outputs, context, self.outputs), with_parts(state, (layer, context))
 
 
 def linear(input_size: int, output_size: int, *, bias: bool = True) -> nn.Linear:

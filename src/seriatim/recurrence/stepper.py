@@ -21,7 +21,7 @@ from ..compiler.recorder import Traced
 from ..compiler.step_program import plan_step, rewritten
 from ..compiler.weight_formats import packable
 from ..core.key_value_cache import Buffer, KeyValueCache, KeyValueMemory, MemoryRows, extended, newest, reserve
-from ..core.state import State
+from ..core.state import State, with_parts
 from .program_runner import WORTH_SHARING, UncompiledError, dtype_of
 
 SECOND_CACHE = 1_500_000
@@ -327,8 +327,7 @@ def _rebuilt(state: State, numbers: Iterator[int], new: dict[int, Tensor], fille
         buffer, end, window = filled[part]
         cache = extended(state, seen, buffer, end, 1)
         return newest(cache, window - 1) if window else cache
-    parts = [_rebuilt(part, numbers, new, filled) for part in state]
-    return type(state)(*parts) if hasattr(state, "_fields") else tuple(parts)
+    return with_parts(state, [_rebuilt(part, numbers, new, filled) for part in state])
 
 
 @functools.cache
