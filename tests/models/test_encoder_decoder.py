@@ -265,3 +265,25 @@ def test_what_cannot_be_an_encoder_decoder(change: dict, message: str) -> None:
     encoder, decoder, size = parts.pop("encoder")(), parts.pop("decoder")(), parts.pop("size")
     with pytest.raises(InputError, match=message):
         EncoderDecoder(encoder, decoder, SOURCES, TARGETS, size, **parts)
+
+
+def test_a_decoder_refuses_the_state_of_one_with_another_recurrence_or_attention() -> None:
+    """Also where the shapes agree."""
+    kinds = {
+        "luong": partial(LuongDecoder, input_feeding=True, score="additive"),
+        "bahdanau": BahdanauDecoder,
+        "context": ContextDecoder,
+    }
+    decoders = {
+        (kind, name): make(partial(seriatim.layer, name, hidden_size=6), 5, 6)
+        for kind, make in kinds.items()
+        for name in ("rnn", "gru", "mgu")
+    }
+    states = {key: decoder.initial_state(2, torch.zeros(2, 3, 6)) for key, decoder in decoders.items()}
+    for key, decoder in decoders.items():
+        for other, state in states.items():
+            if other == key:
+                decoder(torch.zeros(2, 1, 5), state)
+                continue
+            with pytest.raises(InputError, match="the state belongs to another layer"):
+                decoder(torch.zeros(2, 1, 5), state)

@@ -352,16 +352,20 @@ def saved_kind(model: nn.Module, state: State) -> str:
     return f"{kind_in_words(kind_of(state))} of {', '.join(_innermost(model)) or _class_name(model)}"
 
 
-def joined_type(layers: Sequence["SequenceLayer"], fields: type[tuple[Any, ...]] | None = None) -> Any:
+def joined_type(
+    owner: "SequenceLayer", layers: Sequence["SequenceLayer"], fields: type[tuple[Any, ...]] | None = None
+) -> Any:
     """Return the type of the state of a layer made of others, which is another one for other architectures in it.
 
     The states of these may be tensors, which do not say whose they are; the type around them says it.
 
     Args:
-        layers: the layers whose states it holds.
+        owner: the layer.
+        layers: those whose states it holds.
         fields: a ``NamedTuple`` that it extends; None for the states of the layers, named by their numbers.
     """
-    return _joined_type(fields, len(layers), tuple(name for layer in layers for name in _innermost(layer)))
+    names = (_class_name(owner), *(name for layer in layers for name in _innermost(layer)))
+    return _joined_type(fields, len(layers), names)
 
 
 _joined_types: dict[tuple[type | None, int, tuple[str, ...]], type] = {}
@@ -370,9 +374,9 @@ _joined_types: dict[tuple[type | None, int, tuple[str, ...]], type] = {}
 def _joined_type(fields: type | None, count: int, names: tuple[str, ...]) -> Any:
     key = fields, count, names
     if key not in _joined_types:
-        base: Any = fields or namedtuple("Stack", map(str, range(count)), rename=True)  # the fields are _0, _1, ...
+        base: Any = fields or namedtuple("Numbered", map(str, range(count)), rename=True)  # the fields are _0, _1, ...
         restored = {"__reduce__": lambda state: (_joined_state, (*key, *state))}  # pickle finds no type made here
-        _joined_types[key] = type(f"{base.__name__}[{', '.join(names)}]", (base,), {"__slots__": (), **restored})
+        _joined_types[key] = type(f"{names[0]}[{', '.join(names[1:])}]", (base,), {"__slots__": (), **restored})
     return _joined_types[key]
 
 

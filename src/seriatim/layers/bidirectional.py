@@ -53,7 +53,7 @@ class Bidirectional(SequenceLayer):
         """Return the initial states of both directions; the arguments are those of `begin_state`."""
         directions = (self.forwards, self.backwards)
         parts = (begin_state(layer, batch_size, *memory, **named) for layer in directions)
-        state: BidirectionalState = joined_type(directions, BidirectionalState)(*parts)
+        state: BidirectionalState = joined_type(self, directions, BidirectionalState)(*parts)
         return state
 
     def forward(self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None) -> OutputsAndState:

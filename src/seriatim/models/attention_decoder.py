@@ -173,7 +173,9 @@ class AttentionDecoder(RecurrentDecoder):
         """Return the initial state, with the memory and its keys."""
         before, keys = self.before_first(start, context), self.attend.keys(memory)
         weights = () if self.attend.location is None else memory.new_zeros(memory.shape[:2])
-        state: AttentionState = joined_type([self.layer], AttentionState)(start, before, weights, memory, keys, lengths)
+        state: AttentionState = joined_type(self, [self.layer], AttentionState)(
+            start, before, weights, memory, keys, lengths
+        )
         return state
 
     def forward(

@@ -181,7 +181,7 @@ class ContextDecoder(RecurrentDecoder):
 
     def begin_with(self, start: State, context: Tensor, memory: Tensor, lengths: Tensor) -> State:
         """Return the state of the recurrence, and c."""
-        state: ContextState = joined_type([self.layer], ContextState)(
+        state: ContextState = joined_type(self, [self.layer], ContextState)(
             start, context if self.updates or self.outputs else ()
         )
         return state
