@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import save_file
+from torch import Tensor
 
 import seriatim
 from seriatim.cli.main import main
@@ -198,11 +199,17 @@ def large(pattern: str, value: float | None = None) -> Change:
     return change
 
 
+def apart(bias: Tensor) -> Tensor:
+    """Values whose differences float32 cannot hold."""
+    return torch.full_like(bias, -3.3e38).index_fill(0, torch.tensor([0]), 3.3e38)
+
+
 ENLARGED: dict[str, Change] = {
     "scaled": large(""),
     "outputs": large("^output|^weight|^bias|crf"),
     "all the same": large("", 3e38),
     "all impossible": large("output|bias", -3.4e38),
+    "far apart": lambda found: found | {name: apart(t) for name, t in found.items() if name in ("output.bias", "bias")},
     "a bias": lambda found: found | {name: t + 3.4e38 for name, t in found.items() if name in ("output.bias", "bias")},
 }
 KINDS = (
@@ -290,8 +297,42 @@ def test_every_verb_says_so_in_one_line(tmp_path: Path, kind: str, capsys, monke
             assert main(command) == 2, command
         printed, error = capsys.readouterr()
         assert error.count("\n") == 1
-        assert "NaN or infinite" in error
+        assert f"{run}: the scores that the model computes are NaN or infinite" in error
+        assert "default" not in error  # no penalty or bias was given
         assert printed.count("\n") == (command[0] == "surprisal")  # the head of the table
+
+
+def test_the_run_with_such_scores_is_named_among_several(tmp_path: Path, capsys, monkeypatch) -> None:
+    monkeypatch.chdir(GOLDEN)
+    good, bad, data = "lm-gru", str(enlarged("lm-gru", "scaled", tmp_path / "run")), "data/valid-text.txt"
+    (tmp_path / "line.txt").write_text(f"{LINE}\n")
+    for command in (
+        ["surprisal", good, bad, str(tmp_path / "line.txt")],
+        ["evaluate", good, bad, "--data", data],
+        ["evaluate", good, bad, "--data", data, "--interpolate", data],
+        ["evaluate", f"{good},{bad}", "--data", data],
+        ["serve", good, f"bad={bad}"],
+    ):
+        with uncompiled():
+            assert main(command) == 2, command
+        error = capsys.readouterr().err
+        assert re.search(rf"(?<!{good}): error: ({good}, )?{bad}: the scores .* NaN or infinite", error), error
+        assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("kind", ["lm-gru", "seq2seq-dot"])
+def test_scores_further_apart_than_float32_reaches_have_finite_differences(tmp_path: Path, kind: str) -> None:
+    """Log P is finite where the scores are, however large, and every verb has the same."""
+    run = seriatim.load(enlarged(kind, "far apart", tmp_path / "run"), device="cpu")
+    data = GOLDEN / "data" / f"valid-{DATA[run.config.task]}"
+    with uncompiled():
+        metrics = run.evaluate(str(data))
+        assert 3.5e38 < metrics["loss"] < math.inf
+        if run.config.task == "lm":
+            scores = run.score(data.read_text().splitlines())
+            bits = sum(unit.bits for line in run.surprisal(data.read_text().splitlines()) for unit in line)
+            assert metrics["loss"] * metrics["tokens"] == pytest.approx(-sum(score.log_probability for score in scores))
+            assert bits * math.log(2) == pytest.approx(metrics["loss"] * metrics["tokens"], rel=0.2)
 
 
 def test_a_state_that_is_none_is_refused(run, counted, tmp_path: Path) -> None:

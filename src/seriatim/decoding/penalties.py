@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+from ..models.probabilities import NotFiniteError
 from .sampling_settings import Sampling
 
 
@@ -43,10 +44,14 @@ class Penalties:
         self.counts = torch.zeros(self.tokens.shape, device=device)
 
     def apply(self, logits: Tensor) -> Tensor:
-        """Return the changed logits ``(batch, vocabulary)``; those given are not modified."""
+        """Return the changed logits ``(batch, vocabulary)``; those given are not modified.
+
+        Raises:
+            NotFiniteError: penalties and biases make logits infinite that were finite before.
+        """
         if not self.changes:
             return logits
-        logits = logits.clone() if logits.dtype.itemsize >= 4 else logits.float()
+        given, logits = logits, logits.clone() if logits.dtype.itemsize >= 4 else logits.float()
         if self.tokens.shape[1]:
             before = logits.gather(1, self.tokens)
             factor, counts = self.sampling.repetition_penalty, self.counts.to(logits.dtype)
@@ -57,6 +62,10 @@ class Penalties:
             logits.scatter_add_(1, self.tokens, change)
         if len(self.bias_tokens):
             logits.index_add_(1, self.bias_tokens, self.bias_values.to(logits.dtype).expand(len(logits), -1))
+        failed = ~logits.amax(1).isfinite()
+        if bool(failed.any()) and bool(given[failed].amax(1).isfinite().any()):
+            names = [*self.sampling.penalties, *(["logit_bias"] if len(self.bias_tokens) else [])]
+            raise NotFiniteError(f"give values of {', '.join(names)} that are nearer to the defaults")
         return logits
 
     def add(self, tokens: Sequence[int | None]) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..core.state import State
 from ..models.base_models import TextModel
-from ..models.probabilities import REMEDY, NotFiniteError, gives_log_probabilities
+from ..models.probabilities import NotFiniteError, gives_log_probabilities
 from .penalties import Penalties
 from .sampling_settings import Sampling
 from .token_draws import draw
@@ -182,7 +182,7 @@ def choosable(model: NextToken, logits: Tensor, excluded: Tensor) -> tuple[Tenso
         if not gives_log_probabilities(model):
             has_failed |= given.amax(1) == -math.inf
         if bool(has_failed.any()):
-            raise NotFiniteError(f"lower the penalties and biases of tokens if there are any; else {REMEDY}")
+            raise NotFiniteError
         logits, peak = logits.masked_fill(stuck.unsqueeze(1), 0.0), peak.masked_fill(stuck.unsqueeze(1), 0.0)
     return logits, peak, stuck
 

@@ -64,9 +64,15 @@ class Sampling:
                 object.__setattr__(self, name, check_number(name, value, kind, fits))
 
     @property
+    def penalties(self) -> list[str]:
+        """The names of the penalties for tokens of the text so far, without those that change nothing."""
+        names = ("repetition_penalty", "frequency_penalty", "presence_penalty")
+        return [name for name in names if getattr(self, name) != getattr(Sampling, name)]
+
+    @property
     def penalizes(self) -> bool:
         """Whether tokens of the text so far are penalized."""
-        return (self.repetition_penalty, self.frequency_penalty, self.presence_penalty) != (1, 0, 0)
+        return bool(self.penalties)
 
     @property
     def filters(self) -> bool:

@@ -13,7 +13,7 @@ from ..core.errors import InputError
 from ..data.readers import find_sources, read_lines
 from ..data.repairs import Repairs, with_warnings
 from ..layers.origins import AllowCode
-from ..models.probabilities import NotFiniteError
+from ..models.probabilities import NotFiniteError, naming
 from ..report.notebook_display import framed
 from ..report.page import Code, Link, Part, Prose, Section, Table, render, write_page
 from ..report.wording import isolated, without_isolates
@@ -120,10 +120,11 @@ def inspect(
     run_files.check_file(path, run_files.PAGE, inputs, of_run=opened.path)
     _refuse_unwritable(path)
     orders = PERMUTATIONS if permute is True else int(permute)
-    subject = prepare(opened, text, beam=beam, data=data, file_format=file_format, permutations=orders)
     code = {"changed": "allow-changed-code", True: "allow-code"}.get(allow_code)
     given = {**(fields or {}), "out": out, **({code: True} if code else {})}
-    sections, summary = _sections(subject, given)
+    with naming(opened.place):
+        subject = prepare(opened, text, beam=beam, data=data, file_format=file_format, permutations=orders)
+        sections, summary = _sections(subject, given)
     first = " ".join([_lead(subject), *notes, *subject.notes])
     lead = "\n\n".join([first, *(f"{line[:1].upper()}{line[1:]}".rstrip(".") + "." for line in summary)])
     write_page(path, render(f"{opened.path.name}: inside the model", lead, sections, links=links))

@@ -44,14 +44,18 @@ def token_losses(
 ) -> Tensor:
     """Return −log P(target) of each position ``(positions,)``, in nats, without gradient; see `summed_loss`.
 
+    They have the type of the logits, or float64 where one exceeds that.
+
     Raises:
         NotFiniteError: logits are NaN or infinite.
     """
-    losses = [
-        F.cross_entropy(logits, target, reduction="none", label_smoothing=label_smoothing)
-        for logits, target in chunked_logits(hidden, weight, bias, targets)
-    ]
-    return checked_losses(torch.cat(losses))
+    parts = []
+    for logits, target in chunked_logits(hidden, weight, bias, targets):
+        losses = F.cross_entropy(logits, target, reduction="none", label_smoothing=label_smoothing)
+        if bool(losses.isposinf().any()):  # the difference of two finite logits can exceed float32
+            losses = F.cross_entropy(logits.double(), target, reduction="none", label_smoothing=label_smoothing)
+        parts.append(losses)
+    return checked_losses(torch.cat(parts))
 
 
 def chunked_logits(

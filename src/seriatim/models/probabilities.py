@@ -6,6 +6,9 @@ All scores of one choice can be −∞ in an n-gram model without smoothing, but
 """
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -13,14 +16,32 @@ from torch import Tensor
 from ..core.errors import InputError
 from .base_models import TextModel
 
+T = TypeVar("T")
 REMEDY = "restore the model.safetensors of the run, or train it again with a lower training.learning_rate"
 
 
 class NotFiniteError(InputError):
-    """The scores of a model are NaN or infinite."""
+    """The scores of a model are NaN or infinite; ``place`` is the run of the model, if it is known."""
 
-    def __init__(self, remedy: str = REMEDY) -> None:
-        super().__init__(f"the scores that the model computes are NaN or infinite; {remedy}")
+    def __init__(self, remedy: str = REMEDY, place: str = "") -> None:
+        self.remedy, self.place = remedy, place
+        where = f"{place}: " if place else ""
+        super().__init__(f"{where}the scores that the model computes are NaN or infinite; {remedy}")
+
+
+@contextmanager
+def naming(place: object) -> Iterator[None]:
+    """Name a run in the error of scores that its model computes; those of a run inside name that one."""
+    try:
+        yield
+    except NotFiniteError as error:
+        raise (error if error.place else NotFiniteError(error.remedy, str(place))) from None
+
+
+def named(place: object, items: Iterator[T]) -> Iterator[T]:
+    """Yield items while `naming` the run whose model computes them."""
+    with naming(place):
+        yield from items
 
 
 def checked_losses(losses: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from ..data.paths import check_named_by_run
 from ..evaluation.intervals import Metrics, Paired, paired
 from ..evaluation.perplexity import each_loss
 from ..models.mixture import Mixture, fit_weights
+from ..models.probabilities import naming
 from .run import Run, load
 from .weight_rounding import Cost, measure_speeds
 
@@ -27,6 +28,7 @@ def ensemble(runs: Sequence[Run]) -> Run:
         return first
     combined = Run(first.path, first.task, first.vocabulary, first.task.combine([run.answering for run in runs]))
     combined.weights, combined.num_combined = first.weights, len(runs)
+    combined.place = _places(runs)
     return combined
 
 
@@ -55,8 +57,14 @@ def interpolate(
     if not held_out:
         check_named_by_run(first.task.part(spec, "valid").spec, f"{first.path}: data.valid")
     corpus = first.task.read(spec, "valid", first.vocabulary, file_format=file_format)
-    weights = fit_weights(np.stack([each_loss(run.model, corpus) for run in runs]))
-    return Run(first.path, first.task, first.vocabulary, Mixture([run.model for run in runs], weights)), weights
+    losses = []
+    for run in runs:
+        with naming(run.place):
+            losses.append(each_loss(run.model, corpus))
+    weights = fit_weights(np.stack(losses))
+    mixture = Run(first.path, first.task, first.vocabulary, Mixture([run.model for run in runs], weights))
+    mixture.place = _places(runs)
+    return mixture, weights
 
 
 def compare(
@@ -79,12 +87,12 @@ def compare(
             "runs of one task"
         )
     _check_units(first, second)
-    measures, others = (
-        run.task.measures(
-            run.answering, run.task.read(data, "test", run.vocabulary, file_format=file_format), **settings
-        )
-        for run in (first, second)
-    )
+    measured = []
+    for run in (first, second):
+        test = run.task.read(data, "test", run.vocabulary, file_format=file_format)
+        with naming(run.place):
+            measured.append(run.task.measures(run.answering, test, **settings))
+    measures, others = measured
     same = first.vocabulary.fingerprint() == second.vocabulary.fingerprint()
     names = [name for name in measures if name in others and (same or name not in first.task.per_token)]
     if not names:
@@ -115,6 +123,10 @@ def cost_of_rounding(
         low, high = (None if value is None else value * bits for value in (loss.low, loss.high))
         differences["bits_per_byte"] = Paired(loss.difference * bits, low, high, loss.p_value)
     return Cost(run.weights, before, differences, measure_speeds(run.answering, full.answering))
+
+
+def _places(runs: Sequence[Run]) -> str:
+    return ", ".join(run.place for run in runs)
 
 
 def _check_alike(runs: Sequence[Run]) -> None:

@@ -20,6 +20,7 @@ from ..evaluation.intervals import Metrics
 from ..evaluation.word_surprisal import By, UnitSurprisal
 from ..layers.origins import AllowCode, require_code, stacks_of
 from ..layers.positions import check_lengths, learned_positions
+from ..models.probabilities import named, naming
 from ..storage.written_folders import file_state, steadily
 from ..tasks import find
 from ..training.hardware import choose_device
@@ -52,6 +53,7 @@ class Run:
         model: in evaluation mode, in float32.
         weights: the format to which the weights of the model are rounded.
         num_combined: the number of runs that it combines.
+        place: the folders of all of them, as messages name them.
         device: where the model computes.
         summary: the content of `summary.json`; empty until the training has ended.
     """
@@ -62,7 +64,7 @@ class Run:
         self._blended: Any = None
         self._baseline: Run | None = None
         self.weights: WeightFormat = "float32"
-        self.num_combined = 1
+        self.num_combined, self.place = 1, str(path)
         self.file_state: object = None  # of the weights when they were read, by which a replaced run is noticed
         self._unrounded: dict[str, str] = {}  # the digest of the weights before they were rounded, by that after
         self.tokenizer = vocabulary.tokenizer
@@ -217,19 +219,20 @@ class Run:
             max_tokens = check_integer("max_tokens", max_tokens, minimum=0)
         settings = Generation.parse(self.tokenizer, sampling)
         items = iterate_items(prompts, "prompts")
-        named = (
+        placed = (
             item if isinstance(item, Prompt) else Prompt(item, f"prompts: item {number}")
             for number, item in enumerate(items)
         )
-        return generate_texts(
+        texts = generate_texts(
             self.answering,
             self.tokenizer,
-            named,
+            placed,
             settings,
             max_tokens=max_tokens,
             seed=choose_seed(seed),
             stop=self.stop,
         )
+        return named(self.place, texts)
 
     def score(self, lines: Iterable[str]) -> list[Score]:
         """Compute the probability of each line as a text of its own.
@@ -246,7 +249,8 @@ class Run:
                 is not a language model.
         """
         self.needs("lm")
-        return score_lines(self.answering, self.tokenizer, self.config, lines)
+        with naming(self.place):
+            return score_lines(self.answering, self.tokenizer, self.config, lines)
 
     def surprisal(
         self, lines: Iterable[str], *, by: By = "word", carry_context: bool = False
@@ -270,7 +274,10 @@ class Run:
             raise InputError(f"{self.path}: was trained on separate lines; score each line alone")
         if carry_context and self.config.task == "mlm":
             raise InputError(f"{self.path}: is a masked language model, which keeps no context; score each line alone")
-        return line_surprisals(self.answering, self.tokenizer, lines, by=by, carry_context=carry_context, unit=unit)
+        surprisals = line_surprisals(
+            self.answering, self.tokenizer, lines, by=by, carry_context=carry_context, unit=unit
+        )
+        return named(self.place, surprisals)
 
     def check_lengths(self, texts: Iterable[tuple[str, str]], *, more: int = 0) -> None:
         """Raise InputError for the first of some texts that is too long for a model with learned positions.
@@ -300,7 +307,7 @@ class Run:
             InputError: the data cannot be read.
         """
         test = self.task.read(data_name(data), "test", self.vocabulary, file_format=file_format)
-        with freed_memory_kept():
+        with freed_memory_kept(), naming(self.place):
             if self._baseline is None:
                 return self.task.evaluate(self.answering, test, **settings)
             return beside_baseline(self, self._baseline, test, **settings).as_json(self.config.training.baseline_weight)
@@ -348,7 +355,8 @@ class Run:
                 if index == 1:  # for one batch the settings of malloc cost more than they save
                     stack.enter_context(freed_memory_kept())
                 started = time.perf_counter()
-                answers = self.task.answer(self.answering, self.vocabulary, items, **settings)
+                with naming(self.place):
+                    answers = self.task.answer(self.answering, self.vocabulary, items, **settings)
                 seconds = (time.perf_counter() - started) / len(items)
                 for answer in answers:
                     yield {**answer, "seconds": seconds}
@@ -357,7 +365,9 @@ class Run:
         """Return an empty text that is read and generated piece by piece; only language models have streams."""
         self.needs("lm")
         owner, before = identity(self.config, self.vocabulary), self._unrounded
-        return Stream(self.answering, self.tokenizer, stop=self.stop, identity=owner, unrounded=before)
+        return Stream(
+            self.answering, self.tokenizer, stop=self.stop, identity=owner, unrounded=before, place=self.place
+        )
 
     def needs(self, *tasks: str) -> None:
         """Raise InputError if the run was trained for another task than these."""

@@ -12,6 +12,7 @@ from ..config import Config, Model, Training
 from ..core.allocator import freed_memory_kept
 from ..core.errors import InputError
 from ..data.arguments import data_name
+from ..models.probabilities import naming
 from ..storage.written_folders import file_state
 from ..tasks import find, shared_options
 from ..training.task import AnyTask, Task
@@ -102,5 +103,5 @@ def evaluate_beside_baseline(
     if baseline is None:
         return None
     test = run.task.read(data_name(data), "test", run.vocabulary, file_format=file_format)
-    with freed_memory_kept():
+    with freed_memory_kept(), naming(run.place):
         return beside_baseline(run, baseline, test, **settings)

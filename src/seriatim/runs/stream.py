@@ -22,7 +22,7 @@ from ..decoding.speculative import Generated, speculate
 from ..decoding.stop_strings import StopStrings
 from ..layers.positions import check_lengths, learned_positions
 from ..models.base_models import TextModel
-from ..models.probabilities import token_log_probabilities
+from ..models.probabilities import named, naming, token_log_probabilities
 from ..storage.weights import is_finite, load_tensors, read_metadata, save_tensors
 from .generation_settings import Generation, SamplingSettings, tokens_to_generate
 from .identity import weights_digest
@@ -51,6 +51,7 @@ class Stream:
         stop: the token that ends a text, or None.
         identity: is written with a saved state, to tell it from those of other runs.
         unrounded: digests of weights before they were rounded, by those after.
+        place: the folder of the run, as messages name it.
     """
 
     def __init__(
@@ -61,9 +62,10 @@ class Stream:
         stop: int | None,
         identity: dict[str, str],
         unrounded: Mapping[str, str] | None = None,
+        place: str = "",
     ) -> None:
         self.model, self.tokenizer, self.stop, self.identity = model, tokenizer, stop, identity
-        self.unrounded = unrounded or {}
+        self.unrounded, self.place = unrounded or {}, place
         self.device = model.device
         self.last = tokenizer.begin
         self.occurred = torch.zeros(model.vocabulary_size, dtype=torch.bool)  # which tokens the text has
@@ -112,7 +114,8 @@ class Stream:
             first = self.logits  # perhaps computed from the state, which changes now
             logits, self.state = self.model(window, self.state)
             before = torch.cat([first.unsqueeze(1), logits[:, :-1]], dim=1)
-            of_all = token_log_probabilities(self.model, before)
+            with naming(self.place):
+                of_all = token_log_probabilities(self.model, before)
             total += of_all.gather(2, window.unsqueeze(2)).sum().item()
             self.logits, self.last = logits[:, -1], tokens[start : start + SCORED_TOGETHER][-1]
         return Score(total, len(tokens), len(text.encode()))
@@ -172,7 +175,7 @@ class Stream:
 
     def _generate(self, settings: Generation, max_tokens: int, seed: int, draft: Draft | None) -> Iterator[str]:
         decoder, stops = self.tokenizer.decoder(after=self.last), StopStrings(settings.stops)
-        for drawn in self._draw(settings, max_tokens, seed, draft):
+        for drawn in named(self.place, self._draw(settings, max_tokens, seed, draft)):
             self._logits, self.state, self.last = drawn.logits, drawn.state, drawn.token
             self._unread = drawn.unread
             self.occurred[drawn.token] = True

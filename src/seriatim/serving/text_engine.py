@@ -11,6 +11,7 @@ from ..decoding.continuous_batch import ContinuousBatch, PromptRead, TextRequest
 from ..decoding.next_token_scores import TokenScore
 from ..decoding.prompt_reading import TextState
 from ..layers.positions import learned_positions
+from ..models.probabilities import naming
 from ..runs.run import Run
 from ..runs.text_batches import banned_tokens
 from .live_text import LiveText, Signal
@@ -103,7 +104,8 @@ class TextEngine(ModelThread):
             while not batch.is_empty:
                 batch.advance()
 
-        use_fastest_threads(work, self.max_threads)
+        with naming(self.run.place):
+            use_fastest_threads(work, self.max_threads)
 
     @property
     def has_work(self) -> bool:
@@ -113,7 +115,9 @@ class TextEngine(ModelThread):
     def work(self) -> None:
         """Advance all texts by one token."""
         changed = set()
-        for event in self.batch.advance():
+        with naming(self.run.place):
+            events = self.batch.advance()
+        for event in events:
             text = self.texts.get(event.request)
             if text is None:
                 continue
