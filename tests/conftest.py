@@ -35,6 +35,8 @@ except ImportError:
     ConstrainedLayoutEngine = None
 
 outside_task.remove_both()
+FULL_DISK = "/dev/full"
+needs_full_disk = pytest.mark.skipif(not Path(FULL_DISK).is_char_device(), reason=f"{FULL_DISK} is no device here")
 settings.register_profile("any load", suppress_health_check=[HealthCheck.too_slow], deadline=None)
 settings.load_profile("any load")  # nothing fails because the machine is busy
 

@@ -22,6 +22,7 @@ from seriatim.recurrence.obstacles import uncompiled
 from seriatim.runs.child_process import run_module
 from seriatim.storage import disk_cache as cache
 
+from ..conftest import FULL_DISK, needs_full_disk
 from ..golden.answers import GOLDEN
 
 
@@ -85,7 +86,7 @@ def test_a_dropout_next_to_one_is_finite(p: float) -> None:
 
 
 def full_disk() -> int:
-    return os.open("/dev/full", os.O_WRONLY)
+    return os.open(FULL_DISK, os.O_WRONLY)
 
 
 def closed_pipe() -> int:
@@ -122,16 +123,22 @@ def code_of(arguments: list[str]) -> object:
             return error.code
 
 
+@pytest.mark.parametrize(
+    ("sink", "code", "said"),
+    [pytest.param(full_disk, 1, "standard output: No space left", marks=needs_full_disk), (closed_pipe, 0, "")],
+    ids=["full disk", "closed pipe"],
+)
 @pytest.mark.parametrize("arguments", PRINTING.values(), ids=PRINTING)
-def test_output_that_cannot_be_written(arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+def test_output_that_cannot_be_written(
+    arguments: list[str], sink: Callable[[], int], code: int, said: str, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
     """A full disk is a failure that is named; a reader that has seen enough is none."""
-    for sink, code, said in ((full_disk, 1, "standard output: No space left"), (closed_pipe, 0, "")):
-        with monkeypatch.context() as patched, os.fdopen(sink(), "w") as stream:
-            patched.setattr("sys.stdout", stream)
-            assert code_of(arguments) == code
-        errors = capsys.readouterr().err
-        assert said in errors
-        assert errors.count("\n") == bool(said)
+    with monkeypatch.context() as patched, os.fdopen(sink(), "w") as stream:
+        patched.setattr("sys.stdout", stream)
+        assert code_of(arguments) == code
+    errors = capsys.readouterr().err
+    assert said in errors
+    assert errors.count("\n") == bool(said)
 
 
 @pytest.mark.parametrize("arguments", [[], ["docs", "training"], ["--help"]], ids=str)

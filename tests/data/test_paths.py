@@ -20,7 +20,7 @@ from seriatim.runs.ensembles import interpolate
 from seriatim.storage.disk_cache import cached
 from seriatim.training.task_view import NotOfferedError
 
-from ..conftest import small_config
+from ..conftest import FULL_DISK, needs_full_disk, small_config
 
 
 @pytest.fixture
@@ -164,7 +164,7 @@ def test_what_is_no_file_of_a_folder_is_told(folder: Path) -> None:
     assert len(caught) == 1
 
 
-@pytest.mark.parametrize("device", ["/dev/zero", "/dev/urandom", "/dev/full"])
+@pytest.mark.parametrize("device", ["/dev/zero", "/dev/urandom", pytest.param(FULL_DISK, marks=needs_full_disk)])
 def test_a_device_without_an_end_is_refused(device: str) -> None:
     with pytest.raises(InputError, match="a device without an end"):
         find_sources(device)

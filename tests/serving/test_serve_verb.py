@@ -16,6 +16,7 @@ import pytest
 
 from seriatim.cli.main import main
 
+from ..conftest import FULL_DISK, needs_full_disk
 from ..exhaustive import parameters
 from ..golden.answers import GOLDEN
 
@@ -79,12 +80,12 @@ def test_a_second_signal_ends_the_server_at_once(runs) -> None:
         thread.join(20)
 
 
-@pytest.mark.parametrize("sink", ["a full disk", "a closed pipe"])
+@pytest.mark.parametrize("sink", [pytest.param("a full disk", marks=needs_full_disk), "a closed pipe"])
 def test_an_address_that_cannot_be_printed_ends_the_server(sink: str, monkeypatch, capfd) -> None:
     """As with any other verb: one line, or none where the reader is gone."""
     read, write = os.pipe()
     os.close(read)
-    number = os.open("/dev/full", os.O_WRONLY) if sink == "a full disk" else os.dup(write)
+    number = os.open(FULL_DISK, os.O_WRONLY) if sink == "a full disk" else os.dup(write)
     os.close(write)
     with os.fdopen(number, "w") as stream:
         monkeypatch.setattr("sys.stdout", stream)
