@@ -35,9 +35,10 @@ from seriatim.storage.written_folders import (
 )
 from seriatim.training.run_files import check_out
 
+from ..golden.answers import GOLDEN
 from ..promises.death import Clock, Death
 
-CONFIG, CARD = "task: lm\n", "A sequence model trained with Seriatim.\n"
+CONFIG, CARD = "task: classify\n", "A sequence model trained with Seriatim.\n"
 OLD = {
     "config.yaml": CONFIG,
     "tokenizer.json": '{"seriatim": 1}',
@@ -159,6 +160,14 @@ FOREIGN = {
     "a file": {"README.md": "mine"},
     "folders": {"checkpoints/best.pt": "mine", "baseline/model.bin": "mine"},
     "a list of labels": {"labels.json": '["a"]'},
+    "labels of a language model": {
+        "config.yaml": "task: lm\n",
+        "tokenizer.json": OLD["tokenizer.json"],
+        "labels.json": "[]",
+    },
+    "targets of a tagger": {"config.yaml": "x: 1\ntask: 'tag'\n", "target.json": OLD["tokenizer.json"]},
+    "characters of a translator": {"config.yaml": "task: seq2seq\n", "characters.json": OLD["tokenizer.json"]},
+    "labels in a baseline": {**OLD, "baseline/config.yaml": "task: mlm\n", "baseline/labels.json": '["mine"]'},
     "other names": {"thesis.txt": "mine"},
     "another configuration": {"config.yaml": "lr: 1\n", "tokenizer.json": "{}"},
     "a lock": {LOCK: "", "README.md": "mine"},
@@ -270,3 +279,18 @@ def test_who_may_not_write_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     folder.chmod(0o500)
     with pytest.raises(InputError, match="cannot finish"):
         finish_replacing(folder)
+
+
+@pytest.mark.parametrize("kind", sorted(path.name for path in GOLDEN.iterdir() if (path / "config.yaml").exists()))
+def test_all_that_a_run_without_a_list_has_is_ours(kind: str, tmp_path: Path) -> None:
+    shutil.copytree(GOLDEN / kind, tmp_path / "run", ignore=shutil.ignore_patterns("expected.json", LIST))
+    assert list(strangers(tmp_path / "run", RUN)) == []
+    config = (tmp_path / "run" / "config.yaml").read_text()
+    task = kind.split("-")[0]
+    for name in ("labels.json", "target.json"):
+        (tmp_path / "run" / name).touch()
+    mine = {"classify": {"target.json"}, "tag": {"target.json"}, "seq2seq": {"labels.json"}}
+    found = {path.name for path in strangers(tmp_path / "run", RUN)}
+    assert found == mine.get(task, {"labels.json", "target.json"})
+    (tmp_path / "run" / "config.yaml").write_text(config.replace(f"task: {task}", "task: another"))
+    assert list(strangers(tmp_path / "run", RUN)) == []

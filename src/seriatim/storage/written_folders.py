@@ -10,6 +10,7 @@ process is killed meanwhile, whoever opens the folder next finishes this.
 
 import json
 import os
+import re
 import shutil
 import time
 import warnings
@@ -96,6 +97,12 @@ COMPARISON = Form(
         "rows": Form("", "", {"*.json": b'"parameters"', "*.safetensors": b'"sha256"', f"*{PARTIAL}": b""}, {}),
     },
 )
+VOCABULARY: dict[str, tuple[bytes, ...]] = {
+    "target.json": (b"seq2seq",),
+    **dict.fromkeys(("labels.json", "characters.json"), (b"classify", b"tag")),
+}
+"""Files of the vocabulary that not every run has, and the tasks of the library whose runs may have them."""
+TASKS = (b"lm", b"mlm", b"classify", b"tag", b"seq2seq")
 OWN = (LIST, LOCK, SESSION, STAGE, DECIDED)
 """Names that nobody else uses."""
 MARKERS = frozenset((LIST, RUN.first, COMPARISON.first, CHECKSUMS))
@@ -369,8 +376,17 @@ def _is_ours(path: Path, form: Form, names: set[str] | None) -> bool:
         return False
     if path.is_dir() or mark is None:
         return inner is not None and path.is_dir()
+    if names is None and not _has_task_for(path):
+        return False
     # A listed file is ours whatever damaged it, but for those that people write, too.
     return has_mark(path, mark if names is None or is_page or name == CARD else b"")
+
+
+def _has_task_for(path: Path) -> bool:
+    """Return whether the task of a run may write one of its files; those of other packages may write all of them."""
+    tasks = VOCABULARY.get(path.name)
+    found = re.search(rb"^task: *[\"']?(\w+)", read_head(path.parent / RUN.first) or b"", re.MULTILINE)
+    return tasks is None or found is None or found[1] in tasks or found[1] not in TASKS
 
 
 def _is_folder(path: Path) -> bool:
