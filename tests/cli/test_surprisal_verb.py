@@ -80,7 +80,7 @@ def test_bad_input(runs, text, capsys, tmp_path) -> None:
         ([run, text, "--by", "sentence"], "--by"),
         ([run, text, "--out", str(other)], "exists and is not a table that seriatim surprisal wrote"),
         ([run, text, "--out", text], "one of the files that are read"),
-        ([run, text, "--out", str(tmp_path / "no" / "table.csv")], "give a file in a folder that exists"),
+        ([run, text, "--out", str(tmp_path / "no" / "table.csv")], "does not exist; create it"),
         ([], "RUN"),
     ):
         code, out, error = call(capsys, *arguments)

@@ -195,6 +195,7 @@ WRONG_INPUTS: dict[str, Callable[[Tensor], object]] = {
     "bool": lambda inputs: inputs > 0,
     "meta": partial(Tensor.to, device="meta"),
     "NumPy": Tensor.numpy,
+    "sparse": Tensor.to_sparse,
     "list": Tensor.tolist,
     "None": lambda inputs: None,
 }
@@ -206,13 +207,14 @@ def test_inputs_of_another_type_are_refused_by_every_layer_alike(name: str) -> N
     inputs, state = example(layer, 1)
     for kind, change in WRONG_INPUTS.items():
         for call in calls(layer):
-            with pytest.raises(InputError, match=r"inputs of .* must (have the type|be)") as raised:
+            with pytest.raises(InputError, match=r"inputs (of .*)?must (have the type|be)") as raised:
                 call(change(inputs), state)
             assert "\n" not in str(raised.value), kind
     for batch_size in (-1, 10**30, 2.5, True, None, "4"):
         with pytest.raises(InputError, match="batch_size must be an integer"):
             initial(layer, batch_size)
-    for lengths in (torch.ones(BATCH, dtype=torch.long, device="meta"), "text", [None] * BATCH, 3):
+    counts = torch.ones(BATCH, dtype=torch.long)
+    for lengths in (counts.to("meta"), counts.to_sparse(), "text", [None] * BATCH, 3):
         with pytest.raises(InputError, match="lengths must"):
             layer(inputs, state, lengths=lengths)
 
@@ -227,7 +229,11 @@ def test_the_state_of_another_kind_is_refused(name: str) -> None:
         *([namedtuple("Foreign", [f"part{i}" for i in range(len(state))])(*state)] if isinstance(state, tuple) else []),
     ]
     if state_leaves(state):
-        changes: tuple[Callable[[Tensor], object], ...] = (Tensor.float, partial(Tensor.to, device="meta"))
+        changes: tuple[Callable[[Tensor], object], ...] = (
+            Tensor.float,
+            partial(Tensor.to, device="meta"),
+            Tensor.to_sparse,
+        )
         others += [map_state(change, state) for change in changes]
         others += [list(state_leaves(state)), state_leaves(state)[0].numpy()]
     for call in calls(layer):
@@ -317,6 +323,25 @@ def test_sizes_that_are_none_are_refused(size: object) -> None:
     for arguments in ({"input_size": size}, {"hidden_size": size}, {"num_layers": size}):
         with pytest.raises(InputError, match=next(iter(arguments))):
             seriatim.layer("lstm", **{"input_size": 4, "hidden_size": 5, **arguments})
+
+
+@pytest.mark.parametrize("name", ["lstm", "s4", "mamba", "transformer"])
+def test_sizes_beyond_the_memory_are_refused_in_one_line(name: str) -> None:
+    with pytest.raises(InputError, match="larger than the memory of this machine") as raised:
+        seriatim.layer(name, 2**30, 2**30)
+    assert "\n" not in str(raised.value)
+    with pytest.raises(InputError, match="larger than the memory of this machine"):
+        seriatim.layer("lstm", 4, 4).initial_state(2**60)
+
+
+def test_parts_of_a_layer_are_layers() -> None:
+    for make in (
+        lambda: seriatim.Stack(5),
+        lambda: seriatim.Stack([seriatim.layer("gru", 4, 4), torch.nn.GRU(4, 4)]),
+        lambda: seriatim.Bidirectional(None, seriatim.layer("gru", 4, 4)),
+    ):
+        with pytest.raises(InputError, match="is made of layers"):
+            make()
 
 
 def test_sizes_and_rows_may_be_integers_of_numpy() -> None:

@@ -301,3 +301,17 @@ def test_who_may_read_one_file_of_a_run_may_read_all(runs, tmp_path: Path) -> No
     (tmp_path / "other").write_text("any")
     files = [tmp_path / "state", *(path for path in run.path.rglob("*") if path.is_file())]
     assert {path.stat().st_mode for path in files} == {(tmp_path / "other").stat().st_mode}
+
+
+@pytest.mark.parametrize(
+    "name", [None, 5, [], b"state", "", "a\0b", "missing/state", ".", "x" * 300, "file/state"], ids=str
+)
+def test_what_cannot_be_the_file_of_a_state_is_refused(runs, tmp_path: Path, monkeypatch, name: object) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    stream = runs["lstm", "stream"].stream()
+    for use in (stream.save, stream.load):
+        with pytest.raises(InputError) as raised:
+            use(name)
+        assert "\n" not in str(raised.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]

@@ -304,3 +304,13 @@ def test_a_state_without_the_tokens_that_occurred_can_be_read(runs, tmp_path: Pa
     del metadata["occurred"]
     save_tensors(tensors, path, metadata)
     assert not runs["char-stream"].stream().load(path).occurred.any()
+
+
+def test_settings_that_do_not_exist_are_named(runs) -> None:
+    run = runs["char-line"]
+    uses = (run.generate, run.stream().generate, lambda **more: run.samples(1, **more))
+    for use in uses:
+        with pytest.raises(InputError, match="setting 'temprature'; did you mean 'temperature'"):
+            use(temprature=1.0)
+    with pytest.raises(InputError, match="unknown setting 'foo'"):
+        list(run.predict(["the"], foo=1))

@@ -92,3 +92,14 @@ def test_small_entries_need_no_cache_that_can_be_written(named: Path, monkeypatc
     make_read_only(named, monkeypatch)
     with pytest.warns(UserWarning, match="cannot be written"):
         assert (cached("name", write) / "file").read_text() == "whole"
+
+
+@pytest.mark.parametrize("make", [cached, cached_in_parts])
+def test_a_cache_that_is_no_folder_is_refused_in_one_line(named: Path, make: Make) -> None:
+    for create in (named.touch, lambda: named.symlink_to(named.parent / "missing"), lambda: named.symlink_to(named)):
+        create()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with pytest.raises(InputError, match=f"SERIATIM_CACHE: {named} is not a folder"):
+                make("name", write)
+        named.unlink()

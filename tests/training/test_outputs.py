@@ -12,6 +12,8 @@ from seriatim.core.errors import InputError
 from seriatim.storage.written_folders import COMPARISON, RUN
 from seriatim.training.run_files import ARPA, PAGE, check_file, check_out
 
+from ..golden.answers import GOLDEN
+
 NAMES = {
     "a,b": "a comma separates runs",
     "-": "begins with -",
@@ -131,3 +133,47 @@ def test_the_commands_refuse_them_and_say_what_they_wrote(texts, tmp_path: Path,
     )
     assert main(["import", arpa, "--out", again]) == 0
     assert capsys.readouterr().out.startswith(f"wrote the run {again}: order {len(counts)}, {sum(counts):,} n-grams")
+
+
+@pytest.mark.parametrize("name", ["folder", "missing/file", "gone/file", "loop", "loop/file", "file/file"])
+def test_a_file_that_cannot_be_written_is_refused_by_every_verb(tmp_path: Path, monkeypatch, capsys, name: str) -> None:
+    make_links(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    for command in (
+        ["export", str(GOLDEN / "lm-gru"), "--format", "torch"],
+        ["surprisal", str(GOLDEN / "lm-gru"), str(GOLDEN / "data" / "valid-text.txt")],
+        ["inspect", str(GOLDEN / "lm-gru"), "--text", "the cat"],
+    ):
+        assert main([*command, "--out", name]) == 2, command
+        error = capsys.readouterr().err
+        assert (error.count("\n"), "--out" in error) == (1, True), error
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("name", ["gone", "gone/run", "loop", "loop/run", "file", "file/run"])
+def test_a_folder_that_cannot_be_written_is_refused_by_every_verb(
+    tmp_path: Path, monkeypatch, capsys, name: str
+) -> None:
+    make_links(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    data = str(GOLDEN / "data" / "text.txt")
+    before = sorted(tmp_path.rglob("*"))
+    for command in (
+        ["train", "lm", "--data", data, "--training.steps", "1"],
+        ["compare", "lm", "--data", data, "--valid", data, "--layers", "rnn", "--steps", "1"],
+        ["import", str(tmp_path / "any"), "--overwrite"],
+        ["export", str(GOLDEN / "lm-gru"), "--format", "onnx"],
+    ):
+        assert main([*command, "--out", name]) == 2, command
+        error = capsys.readouterr().err
+        assert (error.count("\n"), "Error" in error) == (1, False), error
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def make_links(folder: Path) -> None:
+    """A link to what does not exist, one to itself, a folder and a file."""
+    (folder / "gone").symlink_to(folder / "nothing")
+    (folder / "loop").symlink_to("loop")
+    (folder / "folder").mkdir()
+    (folder / "file").write_text("mine")

@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TextIO
 
-from ..core.errors import InputError
 from .shared_options import Verbs, add_code, add_strict, add_verb, add_weights, open_run
 
 EPILOG = """\
@@ -49,12 +48,12 @@ def surprisal(options: argparse.Namespace) -> None:
     from ..storage.written_folders import is_run
     from ..training.run_files import Kind, check_file
 
-    paths, source = options.inputs, None
+    paths, source, path = options.inputs, None, None
     if len(paths) > 1 and not is_run(Path(paths[-1])):
         *paths, source = paths
     if options.out is not None:
         kind = Kind("a table that seriatim surprisal wrote", f"line,index,{options.by},".encode())
-        check_file(options.out, kind, options.inputs)
+        path = check_file(options.out, kind, options.inputs)
     runs = [open_run(path, options) for path in paths]
     if source in (None, "-") and all(learned_positions(run.answering) is None for run in runs):
         sources = [standard_input("jsonl" if options.format == "jsonl" else "text")]
@@ -66,12 +65,9 @@ def surprisal(options: argparse.Namespace) -> None:
         run.check_lengths(located_items(sources, repairs.reread()))
     lines = with_warnings(read, repairs)
     rows = surprisal_table(runs, lines, by=options.by, carry_context=options.context == "text")
-    if options.out is None:
+    if path is None:
         _write(rows, sys.stdout)
         return
-    path = Path(options.out).resolve()
-    if not path.parent.is_dir():
-        raise InputError(f"{options.out}: cannot be written there; give a file in a folder that exists")
     with whole(path) as aside, aside.open("w", encoding="utf-8", newline="") as file:
         _write(rows, file)
 

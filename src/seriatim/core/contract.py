@@ -10,8 +10,8 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from .errors import InputError, shown
-from .lengths import check_lengths, zero_padding
+from .errors import InputError, enough_memory, shown
+from .lengths import check_lengths, require_dense, zero_padding
 from .state import Kind, OutputsAndState, State, fits, kind_in_words, kind_of, require_kind, state_leaves
 
 Wrap: TypeAlias = Literal["none", "residual", "block"]
@@ -64,7 +64,8 @@ class Stateful(nn.Module):
         """Return zeros ``(batch, *sizes)`` with the type and device of the layer's parameters and constants."""
         check_batch_size(batch_size)
         like = next(itertools.chain(self.parameters(), self.buffers()), torch.zeros(()))
-        return torch.zeros(batch_size, *sizes, dtype=like.dtype, device=like.device)
+        with enough_memory(f"a state of {batch_size} rows of {self.class_name()}"):
+            return torch.zeros(batch_size, *sizes, dtype=like.dtype, device=like.device)
 
     def class_name(self) -> str:
         """Return the name of the class, for messages."""
@@ -79,6 +80,7 @@ class Stateful(nn.Module):
         if not isinstance(values, Tensor):
             kind = type(values).__name__
             raise InputError(f"{name} of {owner} must be a torch.Tensor; got {kind}; convert it with torch.as_tensor")
+        require_dense(name, values)
         like = next(filter(Tensor.is_floating_point, itertools.chain(self.parameters(), self.buffers())), None)
         if like is None:  # a layer without weights takes every type of floating-point numbers
             like = values if values.is_floating_point() else torch.zeros((), device=values.device)
@@ -193,6 +195,8 @@ class SequenceLayer(Stateful):
 
     def check_state(self, state: State, inputs: Tensor) -> None:
         """Raise InputError where a state is of another kind, or does not fit the layer or the inputs beside it."""
+        for leaf in state_leaves(state):
+            require_dense("state", leaf)
         if self not in _forms:
             _forms[self] = _form_of(self)
         form, name, rows, leaves = _forms[self], self.class_name(), inputs.shape[0], state_leaves(state)

@@ -4,7 +4,8 @@ import difflib
 import errno
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 SHOWN, LISTED = 60, 1000
 """The number of characters of a text that a message shows, and of all the choices that it lists."""
@@ -63,10 +64,26 @@ def known_reason(error: Exception) -> str | None:
     if isinstance(error, OSError) and error.errno != errno.ENOMEM:
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror or error}; check space and permissions"
-    exhausted = isinstance(error, RuntimeError) and "alloc" in first_line(error)  # PyTorch has no class for it
-    if isinstance(error, MemoryError | OSError) or exhausted:
+    if isinstance(error, OSError) or is_out_of_memory(error):
         return "out of memory; lower training.batch_size, training.sequence_length or the sizes"
     return None
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Return whether an error says that there is too little memory; PyTorch has no class for that of the processor."""
+    line = first_line(error) if isinstance(error, RuntimeError) else ""
+    return isinstance(error, MemoryError) or "alloc" in line or "size calculation overflowed" in line
+
+
+@contextmanager
+def enough_memory(what: str) -> Iterator[None]:
+    """Raise InputError if something that a caller asked for, whose sizes it chose, does not fit into the memory."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise InputError(f"{what}: larger than the memory of this machine; choose smaller sizes") from None
 
 
 def first_line(error: BaseException) -> str:
@@ -103,6 +120,8 @@ def nearest(word: str, known: list[str]) -> str:
     if close:
         return f"did you mean {shown(close)}?"
     choices = ", ".join(known)
+    if not known:
+        return "there is none here"
     return f"choose from {choices}" if len(choices) <= LISTED else f"choose one of the {len(known):,} known"
 
 

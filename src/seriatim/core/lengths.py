@@ -16,6 +16,13 @@ _cleared: ContextVar[Tensor | None] = ContextVar("cleared", default=None)
 """The lengths of the sequences whose padding an outer layer has already checked and set to zero."""
 
 
+def require_dense(name: str, values: Tensor) -> None:
+    """Raise InputError for a tensor whose values do not all lie in memory, such as a sparse one; others are strided."""
+    if values.layout != torch.strided or values.is_nested:
+        kind = "nested" if values.is_nested else str(values.layout).removeprefix("torch.")
+        raise InputError(f"{name} must be a dense tensor; got a {kind} one; convert it, as with {name}.to_dense()")
+
+
 def check_lengths(lengths: Tensor | list[int] | None, batch_size: int, time: int) -> Tensor | None:
     """Return ``lengths`` as an integer tensor ``(batch,)``, None where no row is padded, or raise InputError."""
     if lengths is None:
@@ -26,6 +33,7 @@ def check_lengths(lengths: Tensor | list[int] | None, batch_size: int, time: int
         lengths = torch.as_tensor(lengths)
     except (TypeError, ValueError, RuntimeError):  # not numbers
         raise InputError(f"lengths must hold {batch_size} integers, one a row; got {shown(lengths)}") from None
+    require_dense("lengths", lengths)
     kind = lengths.dtype
     if lengths.shape != (batch_size,) or kind.is_floating_point or kind.is_complex or kind == torch.bool:
         raise InputError(

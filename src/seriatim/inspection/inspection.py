@@ -1,7 +1,6 @@
 """The page on a run and a text: surprisal, attention, gates, gradients, memory and mistakes of a model."""
 
 import functools
-import os
 import shlex
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
@@ -117,8 +116,7 @@ def inspect(
     path = opened.path / PAGE if out is None else Path(out)
     settings = opened.config.data
     inputs = (data, settings.train, settings.valid, settings.test)
-    run_files.check_file(path, run_files.PAGE, inputs, of_run=opened.path)
-    _refuse_unwritable(path)
+    file = run_files.check_file(path, run_files.PAGE, inputs, of_run=opened.path)
     orders = PERMUTATIONS if permute is True else int(permute)
     code = {"changed": "allow-changed-code", True: "allow-code"}.get(allow_code)
     given = {**(fields or {}), "out": out, **({code: True} if code else {})}
@@ -127,7 +125,7 @@ def inspect(
         sections, summary = _sections(subject, given)
     first = " ".join([_lead(subject), *notes, *subject.notes])
     lead = "\n\n".join([first, *(f"{line[:1].upper()}{line[1:]}".rstrip(".") + "." for line in summary)])
-    write_page(path, render(f"{opened.path.name}: inside the model", lead, sections, links=links))
+    write_page(file, render(f"{opened.path.name}: inside the model", lead, sections, links=links))
     return Inspection(path, list(map(without_isolates, summary)))
 
 
@@ -223,16 +221,6 @@ def _lead(subject: Subject) -> str:
     more = "…" if len(subject.text) > 80 and not start.endswith("…") else ""
     size = f", {parameters:,} parameters" if parameters else ""
     return f"A {subject.view.title} ({model.layer}{size}) reads “{isolated(start + more)}”."
-
-
-def _refuse_unwritable(path: Path) -> None:
-    """Raise an InputError before any work is done if the page cannot be written."""
-    if path.is_dir():
-        raise InputError(f"--out: {path} is a folder; name a file in it, for instance {path / PAGE}")
-    if not path.parent.is_dir():
-        raise InputError(f"--out: the folder {path.parent} does not exist; create it, or name another file")
-    if not os.access(path.parent, os.W_OK):
-        raise InputError(f"--out: {path.parent} is not writable; change its permissions, or name another file")
 
 
 def read_whole(spec: str, *, strict: bool) -> str:

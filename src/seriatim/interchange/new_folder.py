@@ -1,5 +1,6 @@
 """The folder of an export, which is written as a whole or not at all."""
 
+import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ def check_new(out: str) -> Path:
     if folder.exists() or folder.is_symlink():
         raise InputError(f"--out: {out or 'an empty name'} exists; choose another folder")
     refuse_inside(out)
-    if not folder.resolve().parent.is_dir():
+    if not Path(os.path.realpath(folder)).parent.is_dir():
         raise InputError(f"{out}: cannot be written there; give a folder in one that exists")
     return folder
 

@@ -46,11 +46,7 @@ def export_run(run: Run, file_format: str, out: str) -> None:
         what = "a cache beside its n-grams" if run.config.model.layer == "ngram" else f"layer {run.config.model.layer}"
         raise InputError(f"{run.path}: has {what}, which an ARPA file cannot hold; give a run of n-grams alone")
     data = run.config.data
-    check_file(out, ARPA, (data.train, data.valid, data.test))
-    path = Path(out).resolve()  # so that a link stays one
-    if not path.parent.is_dir() or (path.exists() and not path.is_file()):
-        raise InputError(f"{out}: cannot be written there; give a file in a folder that exists")
-    write_arpa(run.model.table.orders, run.tokenizer, path)
+    write_arpa(run.model.table.orders, run.tokenizer, check_file(out, ARPA, (data.train, data.valid, data.test)))
 
 
 def sizes(run: Run) -> str:

@@ -1,7 +1,5 @@
 """Writes the parameters of a run as a state dictionary with the names of `torch.nn`."""
 
-from pathlib import Path
-
 from torch import Tensor, nn
 
 from ..core.contract import SequenceLayer
@@ -24,10 +22,7 @@ def export_torch(run: Run, out: str) -> None:
         InputError: the model has no parameters of its own, such as n-grams; or the file exists and is of another kind.
     """
     data = run.config.data
-    check_file(out, STATE, (data.train, data.valid, data.test))
-    path = Path(out).resolve()
-    if not path.parent.is_dir():
-        raise InputError(f"{out}: cannot be written there; give a file in a folder that exists")
+    path = check_file(out, STATE, (data.train, data.valid, data.test))
     if not isinstance(run.model, NeuralModel) or run.answering is not run.model:
         raise InputError(f"{run.path}: has no parameters of a single network; give a run of a neural layer")
     with whole(path) as aside:

@@ -13,7 +13,7 @@ from ..core.contract import MemoryLayer, SequenceLayer, begin_state, joined_type
 from ..core.errors import InputError
 from ..core.lengths import reverse
 from ..core.state import OutputsAndState, State, with_parts
-from .stack import require_memory_class
+from .stack import check_parts
 
 
 class BidirectionalState(NamedTuple):
@@ -38,13 +38,13 @@ class Bidirectional(SequenceLayer):
 
     def __init__(self, forwards: SequenceLayer, backwards: SequenceLayer) -> None:
         super().__init__()
+        check_parts(self, [forwards, backwards])
         if not (forwards.causal and backwards.causal):
             raise InputError("both directions need a causal layer; this one sees the whole sequence already")
         if forwards.input_size != backwards.input_size:
             raise ValueError(
                 f"both directions read the same inputs; got widths {forwards.input_size} and {backwards.input_size}"
             )
-        require_memory_class(self, [forwards, backwards])
         self.forwards, self.backwards = forwards, backwards
         self.input_size = forwards.input_size
         self.output_size = forwards.output_size + backwards.output_size

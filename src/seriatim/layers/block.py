@@ -24,7 +24,7 @@ from ..core.lengths import padding_cleared, zero_padding
 from ..core.state import OutputsAndState, State
 from .path_lengths import direct_paths
 from .pointwise import EPSILON, Epsilon, Norm, make_dropout, norm_named
-from .stack import require_memory_class
+from .stack import check_parts
 
 
 class Residual(SequenceLayer):
@@ -53,12 +53,12 @@ class Residual(SequenceLayer):
         variational: bool = False,
     ) -> None:
         super().__init__()
+        check_parts(self, [layer])
         if layer.input_size != layer.output_size:
             raise InputError(
                 f"a residual connection needs equal widths; this layer takes {layer.input_size} features "
                 f"and gives {layer.output_size}"
             )
-        require_memory_class(self, [layer])
         self.norm = norm_named(norm, layer.input_size, epsilon=norm_epsilon)
         self.norm_first = norm_first
         self.layer = layer

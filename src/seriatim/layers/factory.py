@@ -6,7 +6,7 @@ from typing import Any, cast
 from torch import nn
 
 from ..core.contract import RecurrentCell, SequenceLayer
-from ..core.errors import InputError, shown
+from ..core.errors import InputError, enough_memory, shown
 from ..data.arguments import check_integer
 from ..recurrence import Recurrent
 from .bidirectional import bidirectional as both_directions
@@ -75,10 +75,11 @@ def layer(
         raise InputError(f"model.residual: {wrapped_names[0]} has residual connections of its own; leave it out")
     rates = {"dropout": dropout, "variational": variational_dropout}
     layers: list[SequenceLayer] = []
-    for part in names * num_layers:
-        width = layers[-1].output_size if layers else input_size
-        directions = [_build_one(part, width, hidden_size, options, rates) for _ in range(1 + bidirectional)]
-        layers.append(both_directions(*directions) if bidirectional else directions[0])
+    with enough_memory(f"layer: {name} of input_size {input_size:,} and hidden_size {hidden_size:,}"):
+        for part in names * num_layers:
+            width = layers[-1].output_size if layers else input_size
+            directions = [_build_one(part, width, hidden_size, options, rates) for _ in range(1 + bidirectional)]
+            layers.append(both_directions(*directions) if bidirectional else directions[0])
     epsilon = float(cast(float, options.get("norm_epsilon", EPSILON)))
     make_norm = partial(norm_named, str(options.get("norm", "rms")), epsilon=epsilon)
     has_final_norm = wrapped_names and options.get("norm_first", True) and options.get(FINAL_NORM.name, True)

@@ -1,14 +1,14 @@
 """Layers on top of one another: h^l_t = f(h^l_{t−1}, h^{l−1}_t)."""
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
 from ..core.contract import MemoryLayer, SequenceLayer, begin_state, joined_type
-from ..core.errors import InputError
+from ..core.errors import InputError, shown
 from ..core.lengths import padding_cleared, zero_padding
 from ..core.state import OutputsAndState, State, with_parts
 from ..recurrence.compiled_step import stepped
@@ -42,6 +42,7 @@ class Stack(SequenceLayer):
         norm: nn.Module | None = None,
     ) -> None:
         super().__init__()
+        check_parts(self, layers)
         if not layers:
             raise InputError("a stack needs at least one layer")
         for below, above in itertools.pairwise(layers):
@@ -49,7 +50,6 @@ class Stack(SequenceLayer):
                 raise InputError(
                     f"a layer with {below.output_size} output features cannot feed one with {above.input_size} inputs"
                 )
-        require_memory_class(self, layers)
         self.layers: Sequence[SequenceLayer] = nn.ModuleList(layers)  # type: ignore[assignment]
         self.dropout = make_dropout(dropout, variational=variational)
         self.residual = residual
@@ -109,8 +109,12 @@ def stack(layers: Sequence[SequenceLayer], **options: Any) -> Stack:
     return (MemoryStack if any(isinstance(layer, MemoryLayer) for layer in layers) else Stack)(layers, **options)
 
 
-def require_memory_class(container: SequenceLayer, layers: Sequence[SequenceLayer]) -> None:
-    """Raise InputError where a layer made of others is no `MemoryLayer` although one of the others is."""
-    names = [type(layer).__name__ for layer in layers if isinstance(layer, MemoryLayer)]
+def check_parts(container: SequenceLayer, layers: object) -> None:
+    """Raise InputError for parts that are no layers, or that attend to a memory in a container that has none."""
+    parts = list(layers) if isinstance(layers, Iterable) else [layers]
+    for part in parts:
+        if not isinstance(part, SequenceLayer):
+            raise InputError(f"{type(container).__name__} is made of layers, such as seriatim.layer; got {shown(part)}")
+    names = [type(layer).__name__ for layer in parts if isinstance(layer, MemoryLayer)]
     if names and not isinstance(container, MemoryLayer):
         raise InputError(f"{names[0]} attends to a memory; use Memory{type(container).__name__} for it")

@@ -7,7 +7,7 @@ from typing import NamedTuple, TypedDict
 
 from torch import nn
 
-from ..core.errors import LOOKED_AT, InputError, nearest, shown
+from ..core.errors import LOOKED_AT, InputError, nearest, require_known, shown
 from ..data.arguments import check_integer, check_number, check_text
 from ..data.tokenizers import END, END_TEXT, Tokenizer
 from ..decoding.sampling_settings import FINITE, Sampling
@@ -78,6 +78,8 @@ class Generation(NamedTuple):
     def parse(cls, tokenizer: Tokenizer, settings: SamplingSettings) -> "Generation":
         """Check settings; raise InputError for values out of range, and for tokens that the tokenizer does not have."""
         numbers = dict(settings)
+        for name in numbers:
+            require_known("setting", name, SamplingSettings.__annotations__)
         biases, stops = numbers.pop("logit_bias", None), numbers.pop("stop", ())
         sampling = Sampling(**numbers)  # type: ignore[arg-type]  # it checks them
         return cls(sampling, _parse_biases(tokenizer, biases), check_stop_strings(stops or ()))

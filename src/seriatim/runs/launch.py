@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from ..config import ConfigSource, Training, resolve
-from ..core.errors import InputError
+from ..core.errors import InputError, shown
 from ..data.paths import check_named_by_run
 from ..data.reading_progress import listening
 from ..data.vocabulary import load_vocabulary
@@ -177,6 +177,8 @@ def resume(
     Raises:
         InputError: there is no run or no checkpoint, or a field changed that the checkpoint depends on.
     """
+    if not isinstance(path, str | Path):
+        raise InputError(f"resume: the run must be the path of a folder; got {shown(path)}")
     folder = outer(Path(path))
     finish_replacing(folder)
     place = place_of(folder, RUN)

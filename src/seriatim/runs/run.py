@@ -10,7 +10,7 @@ from typing import Any, Literal, Unpack, overload
 
 from ..compiler.weight_formats import WeightFormat
 from ..core.allocator import freed_memory_kept
-from ..core.errors import InputError, shown
+from ..core.errors import InputError, require_known, shown
 from ..data.arguments import check_integer, data_name, iterate_items
 from ..data.pipes import chunks
 from ..data.tokenizers import END
@@ -345,6 +345,8 @@ class Run:
 
         Without ``details``, those that take time of their own may be missing.
         """
+        for name in settings:
+            require_known("setting", name, self.task.answer_settings.model_fields)
         if not details and "probabilities" in self.task.answer_settings.model_fields:
             settings.setdefault("probabilities", False)
         numbers = itertools.count()

@@ -3,6 +3,8 @@
 Beside this state, a stream only remembers which tokens occurred, for the repetition penalty.
 """
 
+import errno
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple, Unpack
@@ -11,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..core.contract import KIND, saved_kind
-from ..core.errors import InputError
+from ..core.errors import InputError, shown
 from ..core.state import State, require_kind, state_bytes, state_from_dict, state_leaves, state_to_dict
 from ..data.arguments import check_integer
 from ..data.tokenizers import Tokenizer
@@ -217,12 +219,24 @@ class Stream:
         self.last, self.occurred, self.num_tokens = last, occurred.clone(), num_tokens
 
     def save(self, path: str | Path) -> None:
-        """Write the state of the text to a safetensors file."""
+        """Write the state of the text to a safetensors file.
+
+        Raises:
+            InputError: there can be no file of this name.
+            OSError: the disk is full.
+        """
+        path = _path_of(path)
         tensors = {f"state/{name}": leaf for name, leaf in state_to_dict(self.state).items()}
         tensors |= {"logits": self.logits, "last": torch.tensor(self.last)}
         tensors["occurred"] = self.occurred.nonzero().view(1, -1)
         about = {KIND: saved_kind(self.model, self.state), "num_tokens": str(self.num_tokens)}
-        save_tensors(tensors, Path(path), {**self._owner(), **OCCURRED, **about})
+        try:
+            save_tensors(tensors, path, {**self._owner(), **OCCURRED, **about})
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+                raise
+            reason = f"cannot be written ({error.strerror})"
+            raise InputError(f"{path}: {reason}; give a file in a folder that exists and can be written") from None
 
     def load(self, path: str | Path) -> "Stream":
         """Continue from a file that `save` wrote. After an error the stream is unchanged.
@@ -233,8 +247,9 @@ class Stream:
         Raises:
             InputError: the file is missing, damaged, or of another model.
         """
-        tensors, owner = load_tensors(Path(path)), self._owner()
-        metadata = {"weights": owner["weights"], **read_metadata(Path(path))}  # older states do not have them
+        path = _path_of(path)
+        tensors, owner = load_tensors(path), self._owner()
+        metadata = {"weights": owner["weights"], **read_metadata(path)}  # older states do not have them
         try:
             if any(metadata.get(name) != value for name, value in owner.items()):
                 raise ValueError("the saved state does not belong to this model")
@@ -290,6 +305,14 @@ class Stream:
 
     def _tensor(self, tokens: list[int]) -> Tensor:
         return torch.tensor([tokens], device=self.device)
+
+
+def _path_of(path: object) -> Path:
+    """Return the path of a saved state; raise InputError for what cannot be the name of a file."""
+    name = os.fspath(path) if isinstance(path, str | os.PathLike) else None
+    if not isinstance(name, str) or "\0" in name or not Path(name).name:
+        raise InputError(f"the saved state must be the path of a file; got {shown(path)}")
+    return Path(name)
 
 
 def _parse_count(text: str) -> int:

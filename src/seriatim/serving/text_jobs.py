@@ -9,7 +9,7 @@ from typing import Self
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
-from ..core.errors import InputError, first_line
+from ..core.errors import InputError, is_out_of_memory
 from ..decoding.continuous_batch import TextRequest
 from ..decoding.prompt_reading import TextState
 from .http_errors import HttpError, as_http_error
@@ -203,6 +203,6 @@ def failure(error: Exception) -> HttpError:
     """Return the answer to a request that failed in the thread of its model."""
     if isinstance(error, InputError | HttpError):
         return as_http_error(error)
-    if isinstance(error, MemoryError) or "alloc" in first_line(error):
+    if is_out_of_memory(error):
         return HttpError(500, "the server has too little memory for this request; send less at once")
     return HttpError(500, "internal error; see the log of the server")

@@ -42,7 +42,7 @@ def cache_folder(*, is_large: bool = False) -> Path:
     """Return the folder for new entries: that of `named_folder`, or a temporary one with a warning.
 
     Raises:
-        InputError: the entries are large, and the user named a folder that cannot be written.
+        InputError: the user named what is no folder; or one that cannot be written, and the entries are large.
     """
     folder, reason = named_folder(), "the user has no home folder"
     if folder is not None:
@@ -52,6 +52,8 @@ def cache_folder(*, is_large: bool = False) -> Path:
                 return folder
         except OSError as error:
             reason = f"{folder} cannot be written: {error.strerror or error}"
+            if os.environ.get("SERIATIM_CACHE") and isinstance(error, FileExistsError | NotADirectoryError):
+                raise InputError(f"SERIATIM_CACHE: {folder} is not a folder; name a folder") from None
     if is_large and os.environ.get("SERIATIM_CACHE"):
         raise InputError(f"SERIATIM_CACHE: {reason}; name a folder with room for the encoded text")
     temporary = _temporary_folder()
@@ -213,6 +215,8 @@ def damage(folder: Path) -> str | None:
     except (InputError, OSError):
         return CHECKSUMS
     if not isinstance(expected, dict):
+        return CHECKSUMS
+    if any(Path(name).is_absolute() or ".." in Path(name).parts for name in expected):
         return CHECKSUMS
     for name in sorted(expected.keys() | found):
         try:

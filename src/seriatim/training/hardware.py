@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 
 from ..compiler.cpp.toolchain import compiler
-from ..core.errors import InputError
+from ..core.errors import InputError, shown
 from ..version import __version__
 
 Precision = Literal["float32", "bfloat16"]
@@ -29,8 +29,8 @@ def choose_device(name: str, *, local_index: int | None = None) -> torch.device:
         if device.type not in ("cpu", "cuda", "mps"):
             raise RuntimeError(name)
         torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError):
-        raise InputError(f"training.device: {name!r} is not available on this machine; use auto or cpu") from None
+    except (RuntimeError, AssertionError, NotImplementedError, TypeError):
+        raise InputError(f"training.device: {shown(name)} is not available on this machine; use auto or cpu") from None
     return device
 
 

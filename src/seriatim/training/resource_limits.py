@@ -12,7 +12,7 @@ from torch import nn
 
 from ..config import BATCH_SIZE, Config
 from ..core.contract import MemoryLayer, SequenceLayer
-from ..core.errors import InputError
+from ..core.errors import InputError, is_out_of_memory
 from ..core.state import state_bytes
 from ..data.vocabulary import Vocabulary
 from ..layers import options_of, split_names
@@ -59,7 +59,7 @@ def _build_in_memory(task: AnyTask, vocabulary: Vocabulary) -> nn.Module:
     except TooLargeError as error:
         raise _too_large(task.config, "parameters", error.values * per_value, memory) from None
     except (MemoryError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and "allocate memory" not in str(error):
+        if not is_out_of_memory(error):
             raise
         raise _too_large(task.config, "parameters, while they are computed,", memory, memory) from None
     return model

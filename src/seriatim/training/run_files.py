@@ -64,8 +64,8 @@ def _check_text(out: str) -> None:
         raise InputError(f"{out}: the name is not UTF-8; choose another --out")
 
 
-def check_file(out: str | Path, kind: Kind, reads: Iterable[str | None] = (), *, of_run: Path | None = None) -> None:
-    """Check that a file can be written without loss.
+def check_file(out: str | Path, kind: Kind, reads: Iterable[str | None] = (), *, of_run: Path | None = None) -> Path:
+    """Return where to write a file, which is where links lead to, if it can be written without loss.
 
     Args:
         out: the file.
@@ -74,21 +74,34 @@ def check_file(out: str | Path, kind: Kind, reads: Iterable[str | None] = (), *,
         of_run: a run whose folder the file may lie in, even if the run is part of a comparison.
 
     Raises:
-        InputError: the file is part of a run or a comparison, is read, or is of another kind; or its name is not UTF-8.
+        InputError: the file is part of a run or a comparison, is read, or is of another kind; its name is not UTF-8;
+            or there can be no file of this name.
     """
     _check_text(str(out))
-    path = Path(out).resolve()
+    path = _real(out)
     if not (kind is PAGE and path.name in PAGES):
         refuse_inside(out, of_run=of_run)
     refuse_overwriting(out, reads)
-    if path.exists() and not path.is_dir() and not has_mark(path, kind.mark):
+    if path.is_dir():
+        raise InputError(f"--out: {out} is a folder; name a file in it")
+    if not path.parent.is_dir():
+        raise InputError(f"--out: the folder {path.parent} does not exist; create it, or name another file")
+    if not os.access(path.parent, os.W_OK):
+        raise InputError(f"--out: {path.parent} is not writable; change its permissions, or name another file")
+    if os.path.lexists(path) and not has_mark(path, kind.mark):
         raise InputError(f"--out: {out} exists and is not {kind.name}; remove it, or choose another file")
+    return path
+
+
+def _real(path: str | Path) -> Path:
+    """Return where a path leads to; of links in a circle, one of them."""
+    return Path(os.path.realpath(path))
 
 
 def refuse_inside(out: str | Path, *, of_run: Path | None = None) -> None:
     """Raise InputError if a file or folder would be written among those of a run or a comparison; see `check_file`."""
-    path = Path(out).resolve()
-    is_own = of_run is not None and path.parent == of_run.resolve()
+    path = _real(out)
+    is_own = of_run is not None and path.parent == _real(of_run)
     for folder in path.parents:
         form = _form_of(folder)
         if form is None or (is_own and form is COMPARISON):
@@ -106,7 +119,7 @@ def refuse_overwriting(out: str | Path, reads: Iterable[str | None]) -> None:
         out: the file, or the folder of a run or a comparison, to write.
         reads: what is read: files, folders, globs, or several with commas between them.
     """
-    written = _form_of(Path(os.path.realpath(out))) or RUN
+    written = _form_of(_real(out)) or RUN
     for path in (path for spec in reads if spec for path in _files_named(spec)):
         form = _form_of(path)
         is_part = _is_part(path, out, written) or (form is not None and _is_part(out, path, form))
@@ -141,7 +154,7 @@ def _is_same(first: str | Path, second: str | Path) -> bool:
 
 def _is_part(path: str | Path, folder: str | Path, form: Form) -> bool:
     """Return whether a path is that of a file or folder that a folder of some form has, or lies in one."""
-    path = Path(path).resolve()
+    path = _real(path)
     return any(place.name in _parts(form) and _is_same(place.parent, folder) for place in (path, *path.parents))
 
 
@@ -165,6 +178,9 @@ def check_place(out: str | None) -> Path:
         existing = nearest_existing(folder)
     except OSError as error:
         raise InputError(f"{out[:80]}: cannot be a folder ({error.strerror}); choose another --out") from None
+    broken = next((path for path in (folder, *folder.parents) if path.is_symlink() and not path.exists()), None)
+    if broken is not None:
+        raise InputError(f"{folder}: {broken} is a link to what does not exist; remove it, or choose another --out")
     parts = folder.parts
     before = (Path(*parts[:i]) for i, part in enumerate(parts) if part == "..")
     missing = next((path for path in before if not path.exists()), None)
