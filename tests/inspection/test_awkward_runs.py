@@ -71,6 +71,14 @@ def test_a_run_whose_folder_is_removed_after_loading_is_inspected(hostile: Any, 
         inspect(run, "some words")
 
 
+@pytest.mark.parametrize(
+    "given", [{"run": None}, {"text": 5}, {"out": 5}, {"out": "a\0b"}, {"permute": "x"}, {"beam": None}], ids=str
+)
+def test_arguments_of_another_type_are_refused(hostile: Any, given: dict[str, Any]) -> None:
+    with pytest.raises(seriatim.InputError):
+        inspect(**{"run": hostile, "text": "some words", **given})
+
+
 @pytest.mark.exhaustive
 def test_very_many_classes_give_a_small_page(tmp_path: Path) -> None:
     run = train(tmp_path, [(f"class {i}", f"text {i}") for i in range(10_000)])

@@ -316,6 +316,10 @@ def test_autocast_accepts_what_it_converts(name: str) -> None:
 def test_a_name_that_is_none_is_refused(name: object) -> None:
     with pytest.raises(InputError, match="layer"):
         seriatim.layer(name, 4, 5)
+    if not isinstance(name, str):
+        for use in (seriatim.layers.find, seriatim.layers.options_of, seriatim.layers.current):
+            with pytest.raises(InputError, match="the name of a layer is text"):
+                use(name)
 
 
 @pytest.mark.parametrize("size", [0, -1, True, 2.5, None, "4", [4], 2**40, float("nan"), np.float64(4)], ids=str)

@@ -13,6 +13,7 @@ import seriatim
 from seriatim.core.errors import InputError
 from seriatim.decoding import continuous_batch
 from seriatim.decoding.sampling import Sampling
+from seriatim.recurrence.round_weights import round_weights
 
 from ..conftest import small_config
 
@@ -314,3 +315,6 @@ def test_settings_that_do_not_exist_are_named(runs) -> None:
             use(temprature=1.0)
     with pytest.raises(InputError, match="unknown setting 'foo'"):
         list(run.predict(["the"], foo=1))
+    for use in (lambda: seriatim.load(run.path, weights="foo"), lambda: round_weights(run.model, "foo")):
+        with pytest.raises(InputError, match="weights: must be one of float32, bfloat16, int8, got 'foo'"):
+            use()

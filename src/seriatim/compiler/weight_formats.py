@@ -11,6 +11,8 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
+from ..core.errors import InputError, shown
+
 WeightFormat = Literal["float32", "bfloat16", "int8"]
 FORMATS: tuple[WeightFormat, ...] = get_args(WeightFormat)
 LARGEST = 127
@@ -27,6 +29,12 @@ class Packable(NamedTuple):
     format: int
     matrix: Tensor  # (depth, width); integers for bytes
     factors: Tensor | None = None  # (width,), for bytes
+
+
+def check_format(weights: str) -> None:
+    """Raise InputError if a format of weights is unknown."""
+    if weights not in FORMATS:
+        raise InputError(f"weights: must be one of {', '.join(FORMATS)}, got {shown(weights)}")
 
 
 def rounded(matrix: Tensor, weight_format: WeightFormat) -> Tensor:

@@ -4,7 +4,7 @@ import itertools
 from collections import namedtuple
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral
-from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
+from typing import ClassVar, Literal, NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from .errors import InputError, enough_memory, shown
 from .lengths import check_lengths, require_dense, zero_padding
-from .state import Kind, OutputsAndState, State, fits, kind_in_words, kind_of, require_kind, state_leaves
+from .state import Kind, OutputsAndState, S, State, fits, kind_in_words, kind_of, require_kind, state_leaves
 
 Wrap: TypeAlias = Literal["none", "residual", "block"]
 """What surrounds a layer: nothing; a norm and a residual connection; or these and a feed-forward network."""
@@ -357,8 +357,8 @@ def saved_kind(model: nn.Module, state: State) -> str:
 
 
 def joined_type(
-    owner: "SequenceLayer", layers: Sequence["SequenceLayer"], fields: type[tuple[Any, ...]] | None = None
-) -> Any:
+    owner: "SequenceLayer", layers: Sequence["SequenceLayer"], fields: type[S] | type[tuple[State, ...]] = tuple
+) -> Callable[..., S]:
     """Return the type of the state of a layer made of others, which is another one for other architectures in it.
 
     The states of these may be tensors, which do not say whose they are; the type around them says it.
@@ -366,27 +366,27 @@ def joined_type(
     Args:
         owner: the layer.
         layers: those whose states it holds.
-        fields: a ``NamedTuple`` that it extends; None for the states of the layers, named by their numbers.
+        fields: the ``NamedTuple`` that it extends; tuple for the states of the layers, named by their numbers.
     """
     names = (_class_name(owner), *(name for layer in layers for name in _innermost(layer)))
     return _joined_type(fields, len(layers), names)
 
 
-_joined_types: dict[tuple[type | None, int, tuple[str, ...]], type] = {}
+_joined_types: dict[tuple[type, int, tuple[str, ...]], type] = {}
 
 
-def _joined_type(fields: type | None, count: int, names: tuple[str, ...]) -> Any:
+def _joined_type(fields: type, count: int, names: tuple[str, ...]) -> Callable[..., S]:
     key = fields, count, names
     if key not in _joined_types:
-        base: Any = fields or namedtuple("Numbered", map(str, range(count)), rename=True)  # the fields are _0, _1, ...
+        base = namedtuple("Numbered", map(str, range(count)), rename=True) if fields is tuple else fields  # _0, _1, ...
         restored = {"__reduce__": lambda state: (_joined_state, (*key, *state))}  # pickle finds no type made here
         _joined_types[key] = type(f"{names[0]}[{', '.join(names[1:])}]", (base,), {"__slots__": (), **restored})
     return _joined_types[key]
 
 
-def _joined_state(fields: type | None, count: int, names: tuple[str, ...], *parts: State) -> State:
-    state: State = _joined_type(fields, count, names)(*parts)
-    return state
+def _joined_state(fields: type, count: int, names: tuple[str, ...], *parts: State) -> State:
+    make: Callable[..., State] = _joined_type(fields, count, names)
+    return make(*parts)
 
 
 def _innermost(model: nn.Module) -> list[str]:

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 import torch
 
-from ..core.errors import InputError
 from ..core.state import State
+from ..data.arguments import check_integer
 from ..data.batching import Batches
 from ..data.corpus import Corpus
 from ..data.text_blocks import Statistics
@@ -107,8 +107,7 @@ def each_loss(model: TextModel, corpus: Corpus, *, window: int = WINDOW) -> np.n
 @torch.no_grad()
 def window_losses(model: TextModel, corpus: Corpus, window: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield for each window the places of its tokens in the text, and −log P of each token in nats."""
-    if window < 1:
-        raise InputError(f"window: must be at least 1 token, got {window}")
+    window = check_integer("window", window, minimum=1)
     if (whole := model.text_losses(corpus.ids)) is not None:
         yield np.arange(len(whole)), whole
         return

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from ..config import set_fields
 from ..core.errors import InputError
+from ..data.arguments import check_integer
 from ..data.readers import find_sources, read_lines
 from ..data.repairs import Repairs, with_warnings
 from ..layers.origins import AllowCode
@@ -109,15 +110,16 @@ def inspect(
     Raises:
         InputError: the run, the text or the data cannot be read, or the page cannot be written.
     """
+    permute, beam = permute is True or check_integer("permute", permute), check_integer("beam", beam)
     if not 0 <= permute <= MAX_PERMUTATIONS:
         raise InputError(f"--permute must be from 0 to {MAX_PERMUTATIONS:,}, got {permute}")
     opened, notes = (run, ()) if isinstance(run, Run) else open_run(run, allow_code=allow_code)
     set_fields(opened.config, fields or {})
-    path = opened.path / PAGE if out is None else Path(out)
+    path: str | Path = opened.path / PAGE if out is None else out
     settings = opened.config.data
     inputs = (data, settings.train, settings.valid, settings.test)
     file = run_files.check_file(path, run_files.PAGE, inputs, of_run=opened.path)
-    orders = PERMUTATIONS if permute is True else int(permute)
+    orders = PERMUTATIONS if permute is True else permute
     code = {"changed": "allow-changed-code", True: "allow-code"}.get(allow_code)
     given = {**(fields or {}), "out": out, **({code: True} if code else {})}
     with naming(opened.place):
@@ -126,7 +128,7 @@ def inspect(
     first = " ".join([_lead(subject), *notes, *subject.notes])
     lead = "\n\n".join([first, *(f"{line[:1].upper()}{line[1:]}".rstrip(".") + "." for line in summary)])
     write_page(file, render(f"{opened.path.name}: inside the model", lead, sections, links=links))
-    return Inspection(path, list(map(without_isolates, summary)))
+    return Inspection(Path(path), list(map(without_isolates, summary)))
 
 
 def _sections(subject: Subject, given: Mapping[str, object]) -> tuple[list[Section], list[str]]:

@@ -132,7 +132,7 @@ def prepare(
 
 def open_run(path: str | Path, *, allow_code: AllowCode = False) -> tuple[Run, tuple[str, ...]]:
     """Open a run as `seriatim.load` does; warn if another version wrote it, and return sentences on what may differ."""
-    version = _version(Path(path))
+    version = _version(Path(path)) if isinstance(path, str | Path) else None
     differs = version is not None and version != __version__
     origin = f"{path}: made by seriatim {version}, and this is {__version__}"
     try:

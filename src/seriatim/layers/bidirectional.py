@@ -53,8 +53,7 @@ class Bidirectional(SequenceLayer):
         """Return the initial states of both directions; the arguments are those of `begin_state`."""
         directions = (self.forwards, self.backwards)
         parts = (begin_state(layer, batch_size, *memory, **named) for layer in directions)
-        state: BidirectionalState = joined_type(self, directions, BidirectionalState)(*parts)
-        return state
+        return joined_type(self, directions, BidirectionalState)(*parts)
 
     def forward(self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None) -> OutputsAndState:
         """Run both directions over ``(batch, time, input_size)``; see `SequenceLayer.forward`."""

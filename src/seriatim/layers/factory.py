@@ -6,7 +6,7 @@ from typing import Any, cast
 from torch import nn
 
 from ..core.contract import RecurrentCell, SequenceLayer
-from ..core.errors import InputError, enough_memory, shown
+from ..core.errors import InputError, enough_memory
 from ..data.arguments import check_integer
 from ..recurrence import Recurrent
 from .bidirectional import bidirectional as both_directions
@@ -54,8 +54,6 @@ def layer(
     Raises:
         InputError: an unknown name or option, or a size that does not fit.
     """
-    if not isinstance(name, str):
-        raise InputError(f"layer: the name of a layer is text, such as 'lstm'; got {shown(name)}")
     name = current(name)
     check_options(name, options)
     for argument, size in (("input_size", input_size), ("hidden_size", hidden_size), ("num_layers", num_layers)):

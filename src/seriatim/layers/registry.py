@@ -149,12 +149,22 @@ def split_names(name: str) -> list[str]:
 
 
 def current(name: str) -> str:
-    """Return the present name of a layer, or of a stack of layers; warn of former names and say why they changed."""
+    """Return the present name of a layer, or of a stack of layers; warn of former names and say why they changed.
+
+    Raises:
+        InputError: the name is no text.
+    """
+    _check_name(name)
     former = sorted({part.strip() for part in name.split(",")} & RENAMED.keys())
     for part in former:
         new, reason = RENAMED[part]
         warnings.warn(f"layer {part!r} is now called {new!r}, because {reason}; use {new!r}", stacklevel=2)
     return ",".join(split_names(name)) if former else name
+
+
+def _check_name(name: object) -> None:
+    if not isinstance(name, str):
+        raise InputError(f"layer: the name of a layer is text, such as 'lstm'; got {shown(name)}")
 
 
 def names() -> list[str]:
@@ -168,6 +178,7 @@ def find(name: str) -> Architecture:
     Raises:
         InputError: there is no such layer, or its package cannot be imported.
     """
+    _check_name(name)
     name = RENAMED[name][0] if name in RENAMED else name
     if name not in REGISTRY and name in entry_points_by_name():
         _import_entry_point(name, entry_points_by_name()[name])

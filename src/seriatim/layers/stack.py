@@ -61,8 +61,8 @@ class Stack(SequenceLayer):
     def initial_state(self, batch_size: int, *memory: Any, **named: Any) -> State:
         """Return the tuple of the layers' initial states; the arguments are those of `begin_state`."""
         parts = (begin_state(layer, batch_size, *memory, **named) for layer in self.layers)
-        state: State = joined_type(self, self.layers)(*parts)
-        return state
+        make: Callable[..., State] = joined_type(self, self.layers)
+        return make(*parts)
 
     def forward(self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None) -> OutputsAndState:
         """Run every layer over ``(batch, time, input_size)``; see `SequenceLayer.forward`."""

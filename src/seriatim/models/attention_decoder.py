@@ -173,10 +173,7 @@ class AttentionDecoder(RecurrentDecoder):
         """Return the initial state, with the memory and its keys."""
         before, keys = self.before_first(start, context), self.attend.keys(memory)
         weights = () if self.attend.location is None else memory.new_zeros(memory.shape[:2])
-        state: AttentionState = joined_type(self, [self.layer], AttentionState)(
-            start, before, weights, memory, keys, lengths
-        )
-        return state
+        return joined_type(self, [self.layer], AttentionState)(start, before, weights, memory, keys, lengths)
 
     def forward(
         self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None

@@ -181,10 +181,7 @@ class ContextDecoder(RecurrentDecoder):
 
     def begin_with(self, start: State, context: Tensor, memory: Tensor, lengths: Tensor) -> State:
         """Return the state of the recurrence, and c."""
-        state: ContextState = joined_type(self, [self.layer], ContextState)(
-            start, context if self.updates or self.outputs else ()
-        )
-        return state
+        return joined_type(self, [self.layer], ContextState)(start, context if self.updates or self.outputs else ())
 
     def forward(
         self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None

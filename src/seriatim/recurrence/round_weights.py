@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ..compiler.expressions import walk
-from ..compiler.weight_formats import WeightFormat, rounded
+from ..compiler.weight_formats import WeightFormat, check_format, rounded
 from .compiled_step import trace_step
 
 
@@ -24,8 +24,10 @@ def round_weights(model: nn.Module, weight_format: WeightFormat) -> Rounding:
     biases, norms and embeddings that are not the output layer as well, stays as it is.
 
     Raises:
+        InputError: there is no such format.
         UnsupportedError: the step of the model cannot be traced; the error holds the reasons.
     """
+    check_format(weight_format)
     matrices, stored = matrices_of_step(model)
     with torch.no_grad():
         for matrix in stored:

@@ -8,6 +8,7 @@ D. Krueger et al., "Zoneout: regularizing RNNs by randomly preserving hidden act
 p ``rate`` · m a mask, drawn at every step for every value of every part of the state.
 """
 
+from numbers import Real
 from typing import Annotated
 
 import torch
@@ -15,7 +16,7 @@ from annotated_types import Interval
 from torch import Tensor
 
 from ..core.contract import RecurrentCell
-from ..core.errors import InputError
+from ..core.errors import InputError, shown
 from ..core.state import State, map_state, state_leaves
 from .reference import check_returned
 
@@ -58,6 +59,6 @@ class Zoneout(RecurrentCell):
 
 def check_rate(name: str, rate: float) -> float:
     """Return ``rate``, or raise InputError outside the range of `Rate`."""
-    if not 0 <= rate <= 0.99:
-        raise InputError(f"{name} must be between 0 and 0.99; got {rate}")
+    if not isinstance(rate, Real) or not 0 <= rate <= 0.99:
+        raise InputError(f"{name} must be between 0 and 0.99; got {shown(rate)}")
     return rate

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal, Unpack, overload
 
-from ..compiler.weight_formats import WeightFormat
+from ..compiler.weight_formats import WeightFormat, check_format
 from ..core.allocator import freed_memory_kept
 from ..core.errors import InputError, require_known, shown
 from ..data.arguments import check_integer, data_name, iterate_items
@@ -33,7 +33,7 @@ from .line_surprisals import line_surprisals
 from .run_summary import as_html, main_facts, read_summary
 from .stream import Stream
 from .text_batches import Prompt, generate_texts
-from .weight_rounding import check_format, round_model
+from .weight_rounding import round_model
 
 BASELINE = "baseline"
 """The folder of the simple baseline in that of a run."""

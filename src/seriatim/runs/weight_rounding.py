@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from ..compiler.reasons import UnsupportedError
-from ..compiler.weight_formats import FORMATS, WeightFormat
-from ..core.errors import InputError, shown
+from ..compiler.weight_formats import WeightFormat
+from ..core.errors import InputError
 from ..core.state import State
 from ..evaluation.intervals import Metrics, Paired
 from ..layers.positions import learned_positions
@@ -21,12 +21,6 @@ TURNS = 7
 TURN_SECONDS, MAX_TURN_TOKENS = 0.1, 2048
 """How long the slower of two models writes in a turn, and the largest number of tokens."""
 SOURCE_TOKENS = 16
-
-
-def check_format(weights: str) -> None:
-    """Raise InputError if a format of weights is unknown."""
-    if weights not in FORMATS:
-        raise InputError(f"weights: must be one of {', '.join(FORMATS)}, got {shown(weights)}")
 
 
 def round_model(model: nn.Module, weights: WeightFormat, path: Path, task: str) -> None:

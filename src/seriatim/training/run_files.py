@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..config import Config
-from ..core.errors import InputError, TrainingError
+from ..core.errors import InputError, TrainingError, shown
 from ..data.vocabulary import Vocabulary
 from ..layers.origins import stacks_of, write_origins
 from ..storage.atomic_files import PARTIAL, remove, write_whole
@@ -77,6 +77,8 @@ def check_file(out: str | Path, kind: Kind, reads: Iterable[str | None] = (), *,
         InputError: the file is part of a run or a comparison, is read, or is of another kind; its name is not UTF-8;
             or there can be no file of this name.
     """
+    if not isinstance(out, str | Path) or "\0" in str(out):
+        raise InputError(f"--out: must be the path of a file; got {shown(out)}")
     _check_text(str(out))
     path = _real(out)
     if not (kind is PAGE and path.name in PAGES):
