@@ -195,11 +195,12 @@ class SequenceLayer(Stateful):
 
     def check_state(self, state: State, inputs: Tensor) -> None:
         """Raise InputError where a state is of another kind, or does not fit the layer or the inputs beside it."""
-        for leaf in state_leaves(state):
+        leaves = state_leaves(state)
+        for leaf in leaves:
             require_dense("state", leaf)
         if self not in _forms:
             _forms[self] = _form_of(self)
-        form, name, rows, leaves = _forms[self], self.class_name(), inputs.shape[0], state_leaves(state)
+        form, name, rows = _forms[self], self.class_name(), inputs.shape[0]
         shapes = [leaf.shape for leaf in leaves]
         if form is not None:
             require_kind(kind_of(state), form.kind, name)

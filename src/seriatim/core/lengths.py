@@ -17,7 +17,7 @@ _cleared: ContextVar[Tensor | None] = ContextVar("cleared", default=None)
 
 
 def require_dense(name: str, values: Tensor) -> None:
-    """Raise InputError for a tensor whose values do not all lie in memory, such as a sparse one; others are strided."""
+    """Raise InputError for a tensor whose values do not all lie in memory one after another, such as a sparse one."""
     if values.layout != torch.strided or values.is_nested:
         kind = "nested" if values.is_nested else str(values.layout).removeprefix("torch.")
         raise InputError(f"{name} must be a dense tensor; got a {kind} one; convert it, as with {name}.to_dense()")
