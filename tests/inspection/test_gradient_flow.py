@@ -10,7 +10,7 @@ from torch import Tensor
 
 import seriatim
 from seriatim.core.contract import SequenceLayer
-from seriatim.core.state import map_state, state_leaves
+from seriatim.core.state import map_state, state_leaves, with_parts
 from seriatim.inspection import flow_section, jacobians
 from seriatim.inspection.flow_windows import equal_windows
 from seriatim.inspection.gradient_flow import gradient_flow, gradient_flow_figure, norms_by_lag
@@ -80,11 +80,11 @@ def _each_leaf(state: object, parts: list[list[Tensor]]) -> object:
         tensor = state.clone().requires_grad_()
         parts.append([tensor])
         return tensor
-    if hasattr(state, "_fields"):
+    if "_0" not in getattr(state, "_fields", "_0"):  # of one layer; the fields of several have numbers
         tensors = [part.clone().requires_grad_() for part in state]
         parts.append(tensors)
         return type(state)(*tensors)
-    return tuple(_each_leaf(part, parts) for part in state)
+    return with_parts(state, [_each_leaf(part, parts) for part in state])
 
 
 @pytest.mark.parametrize("options", [{}, {"position": "alibi"}, {"window": 3}, {"score": "additive"}])
