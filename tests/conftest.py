@@ -40,7 +40,7 @@ needs_full_disk = pytest.mark.skipif(not Path(FULL_DISK).is_char_device(), reaso
 settings.register_profile("any load", suppress_health_check=[HealthCheck.too_slow], deadline=None)
 settings.load_profile("any load")  # nothing fails because the machine is busy
 
-EVERYDAY = 6
+EVERYDAY = 4
 """Of a test with more parameters than so many, ``make test`` runs so many, and ``make test-all`` every one."""
 
 

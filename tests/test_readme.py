@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import pytest
 import torch
 
 import seriatim
@@ -46,6 +47,7 @@ def test_every_architecture_and_option_is_named() -> None:
             assert f"`{option}`" in OPTIONS, f"{name}: {option}"
 
 
+@pytest.mark.exhaustive
 def test_the_example_of_a_run_runs(tmp_path: Path, monkeypatch) -> None:
     """The example is run with fewer steps and a smaller model."""
     block = next(block for block in BLOCKS if "seriatim.train(" in block)

@@ -85,6 +85,7 @@ def test_a_distance_is_counted_in_the_tokens_of_the_default(name: str) -> None:
         assert len(text if default.tokenizer.kind == "char" else text.split()) >= 9
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", CLASSIFICATION)
 def test_labels_are_right_balanced_and_far_away(name: str) -> None:
     task = TASKS[name]

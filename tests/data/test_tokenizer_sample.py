@@ -49,6 +49,7 @@ def test_a_sample_is_bounded_and_spread(texts: list[str], part: int, kind: str) 
 BOUNDS = (1_000, 100_000, 500_000, 1_000_000, 1_500_000, 3_000_000)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("bound", parameters(BOUNDS, everyday=(1_000, 1_000_000)))
 @pytest.mark.parametrize("jsonl", [False, True])
 def test_every_tenth_of_a_text_is_in_its_sample(tmp_path: Path, bound: int, jsonl: bool) -> None:

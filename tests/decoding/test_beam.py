@@ -139,6 +139,7 @@ def test_agrees_with_the_definition_and_stopping_early_loses_nothing(name: str, 
             assert_same(found[row], theirs[:n_best])
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("alpha", [0.0, 2.0])
 def test_a_beam_of_one_is_greedy_search(alpha: float) -> None:
     made = model(6)

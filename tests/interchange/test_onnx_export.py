@@ -222,6 +222,7 @@ def picky():
     del seriatim.layers.REGISTRY["picky"], seriatim.layers.REGISTRY["picky-cell"]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("picky")
 @pytest.mark.filterwarnings("ignore:too few n-grams")
 def test_what_cannot_be_exported_is_refused_in_one_line(texts, tmp_path, capsys, monkeypatch) -> None:

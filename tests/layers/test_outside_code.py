@@ -214,6 +214,7 @@ class _Installed:
         return self.loads
 
 
+@pytest.mark.exhaustive
 def test_installed_packages_add_layers_and_a_broken_one_hurts_no_other(cells: Path, monkeypatch, capsys) -> None:
     from seriatim.cli.main import main
     from seriatim.layers.outside_code import import_reference

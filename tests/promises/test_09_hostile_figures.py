@@ -49,6 +49,7 @@ def with_tables(counted: Path, folder: Path, changes: dict[str, Any]) -> Path:
     return folder
 
 
+@pytest.mark.exhaustive
 def test_tables_that_do_not_fit_one_another_are_refused(counted, tmp_path: Path) -> None:
     tables = load_tensors(counted / "model.safetensors")
     assert len(tables["keys.2"]) > 4096
@@ -72,6 +73,7 @@ def test_tables_that_do_not_fit_one_another_are_refused(counted, tmp_path: Path)
             seriatim.load(with_tables(counted, tmp_path / "run", change))
 
 
+@pytest.mark.exhaustive
 def test_tables_with_hidden_faults_give_an_error_or_an_answer(counted, tmp_path: Path) -> None:
     """Between the places that are looked at, anything can stand."""
     tables, generator = load_tensors(counted / "model.safetensors"), np.random.default_rng(1)
@@ -190,6 +192,7 @@ def replacements(value: Any) -> Iterator[Any]:
                 yield changed
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ["summary.json", "config.yaml", "tokenizer.json"])
 def test_a_value_of_another_type_is_refused_in_one_line_or_does_no_harm(texts, tmp_path: Path, name: str) -> None:
     run = seriatim.train(small_config(texts, tmp_path / "run", training={"steps": 2})).path

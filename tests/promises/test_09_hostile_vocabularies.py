@@ -88,6 +88,7 @@ def check(path: Path, kept: Any) -> bool:
     return True
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_changed_tokenizer_is_refused_or_works(fitted, kind: str, tmp_path: Path) -> None:
     kept = json.loads(fitted[kind].to_json())

@@ -129,6 +129,7 @@ def test_another_process_goes_on_with_the_same_bits(runs, tmp_path: Path, keys: 
         assert end.read_bytes() == other.read_bytes(), name
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("keys", CHOICES)
 def test_the_same_state_is_the_same_bytes(runs, tmp_path: Path, keys: list[tuple[str, str]]) -> None:
     """Saved again, and saved by a stream that loaded it."""

@@ -86,6 +86,7 @@ def test_values_and_gradients_are_those_of_the_loop(case: str, lengths: list[int
     agree(decoder(case).eval(), lengths=lengths)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("case", ["input feeding", "location, additive"])
 def test_threads_share_the_rows(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(program_runner, "WORTH_SHARING", 0)
@@ -112,6 +113,7 @@ def test_one_program_serves_memories_of_any_length() -> None:
     torch.testing.assert_close(results(made, entries=0), expected)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("recurrence", ["gru", "lstm-peephole", "mingru"])
 def test_two_layers_with_dropout_are_compiled(recurrence: str) -> None:
     """With widths that are multiples of four, random masks of all steps are those of the steps one after another."""

@@ -62,6 +62,7 @@ def test_a_single_feature(name: str) -> None:
     agree(cell, time=63)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", CELLS)
 def test_single_precision(name: str) -> None:
     cell = CELLS[name](50)

@@ -44,6 +44,7 @@ def step_both_ways(layer: SequenceLayer, inputs: Tensor, state: State) -> None:
         torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", STACKS)
 def test_a_stack_steps_in_one_call(name: str) -> None:
     layer = build(name)

@@ -77,7 +77,7 @@ def test_scores_of_a_batch_are_those_of_its_rows(runs, name: str) -> None:
 
 @pytest.mark.parametrize("window", [0, -1])
 def test_a_window_without_tokens_is_refused(runs, texts, window: int) -> None:
-    with pytest.raises(InputError, match="window: must be at least 1"):
+    with pytest.raises(InputError, match="window: must be an integer of at least 1"):
         runs["char-line"].evaluate(texts["test"], window=window)
 
 

@@ -49,6 +49,7 @@ def stream(address: str, lines: list[str], began: threading.Event, **fields: obj
             began.set()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("number", parameters([signal.SIGTERM, signal.SIGINT], everyday=[signal.SIGTERM]))
 def test_a_signal_lets_running_texts_end(runs, number: signal.Signals) -> None:
     with served_by_command(str(runs["char-stream"].path)) as (process, address):

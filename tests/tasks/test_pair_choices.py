@@ -145,6 +145,7 @@ def test_the_layer_follows_from_the_pairs_unless_it_is_given(
     assert find(resolve(found.config)).config.model == found.config.model  # a run is opened with what was chosen
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("given", [{}, {"hidden_size": 64}, {"layer": "gru"}])
 def test_more_pairs_of_symbols_get_a_larger_lstm_unless_a_size_or_layer_is_given(tmp_path: Path, given: dict) -> None:
     sizes = [(10, {}), *sorted(LARGER, key=itemgetter(0))]

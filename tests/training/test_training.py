@@ -204,6 +204,7 @@ def test_without_held_out_text_the_last_weights_are_kept(texts, tmp_path: Path) 
     assert all(torch.equal(value, last[name]) for name, value in weights(run).items())
 
 
+@pytest.mark.exhaustive
 def test_bfloat16_learns_too(texts, tmp_path: Path) -> None:
     exact = seriatim.train(small_config(texts, tmp_path / "f", training={"precision": "float32", "steps": 100}))
     near = seriatim.train(small_config(texts, tmp_path / "b", training={"precision": "bfloat16", "steps": 100}))
