@@ -238,6 +238,7 @@ QUOTED = {
     "blanks around, in rows": ('text\tlabel\n"a\tb" \t "x"\n "c\n\nd"\t"y" \n', [("a\tb", "x"), ("c\n\nd", "y")]),
     "one column in rows": ('text\tlabel\n"a\tb"\tx\n"c\nd"\t y\n', [("a\tb", "x"), ("c\nd", " y")]),
     "other columns": ('id\ttext\tlabel\n"1\t"a"\tx\n2\t"b"\ty\n', [("a", "x"), ("b", "y")]),
+    "rows whose lines fit": ('text\tlabel\n"a\tb\nc"\tx\n"d\te\nf"\ty\n', [("a\tb\nc", "x"), ("d\te\nf", "y")]),
     "CR": ('text\tlabel\r"a\rb"\tx\r"c"\ty\r', [("a\nb", "x"), ("c", "y")]),
 }
 
@@ -269,6 +270,7 @@ def rows_without_labels(spec: str, **options: str) -> list[tuple[str, int]]:
         ('text\tlabel\nplain\tx\n"a"\ty\n', {3}),
         ('text\tlabel\na\t"x"\nb\ty\n', {2}),
         ('text\tlabel\n"a" b\tx\n"c"\ty\n', {3}),
+        ('text\tlabel\n"a" or "b"\tx\n"c" or "d"\ty\n', {2}),
         ("text\tlabel\n'a'\tx\n'b'\ty\n", set()),
         ('text\tlabel\na "b" c\tx\n"d\ty\n"\tz\n', set()),
     ],

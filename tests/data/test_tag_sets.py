@@ -111,6 +111,7 @@ def test_odd_tags_are_outside_and_never_learned() -> None:
 
 def test_chunks_that_are_not_counted_are_told() -> None:
     assert first_without_chunk({"O": 90, "B-X": 5, "PER": 2, "LOC": 9}) == "PER"
-    alone = [{"B-X": 5, "PER": 9}, {"O": 9, "B-X": 5, "PER": 4}, {"O": 9, "I-X": 5, "N": 9}, {"O": 9, "N": 9}]
+    assert first_without_chunk({"0": 90, "B-X": 5, "I-X": 2}) == "0"  # in the place of O
+    alone = [{"B-X": 5, "PER": 9, "LOC": 9}, {"O": 9, "B-X": 5, "PER": 4}, {"O": 9, "I-X": 5, "N": 9}, {"O": 9, "N": 9}]
     for each in (*alone, {"O": 90, "B-X": 1, "PER": 99}):
         assert first_without_chunk(each) is None

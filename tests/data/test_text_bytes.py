@@ -285,7 +285,7 @@ def test_files_that_are_no_text_are_named_by_every_reader(tmp_path: Path, name: 
             read(str(tmp_path / file), Repairs(strict=strict))
 
 
-@pytest.mark.parametrize("text", ["BZh\n", "PK\n", "%PDF\n", "B", "7z is a program\n"])
+@pytest.mark.parametrize("text", ["BZh\n", "PK\n", "%PDF\n", "%PDF-1 is\n", "B", "7z is a program\n"])
 def test_texts_that_begin_alike_are_texts(tmp_path: Path, text: str, pieces: int) -> None:
     (tmp_path / "a.txt").write_text(text)
     assert list(read_lines(find_sources(str(tmp_path / "a.txt")))) == [text.strip()]

@@ -142,7 +142,7 @@ def _with_counted_chunks(
         return replace(tag_set, style="")
     if not tag_set.style and (alone := first_without_chunk(counts)) is not None:
         problem = f"{shown(alone)} marks no chunk, nor do most other tags, so that no chunks are counted"
-        remedy = "write all chunks as B-X and I-X, or check the column of the tags"
+        remedy = "write O outside chunks, and B-X and I-X in them, or check the column of the tags"
         repairs.note("chunks beside other tags", *places[alone], problem=problem, remedy=remedy)
     return tag_set
 

@@ -8,6 +8,7 @@ CSV is quoted as in RFC 4180, with commas, semicolons or tabs.
 import csv
 import itertools
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ..core.errors import InputError
@@ -44,7 +45,7 @@ def tab_separated(
     why = "a pipe does not tell whether all others do" if source.is_live else "others do not"
     if not source.is_live:
         columns = find(_fields(peek_line(source)))
-        if not _fits_in_lines(source) and (quoted := _quoted_columns(_rows_of_lines(source), columns, headed)):
+        if quoted := _quoted_columns(_rows_of_lines(source), columns, headed):
             split = _rows_of_lines
         else:
             quoted = _quoted_columns(_lines_as_rows(source), columns, headed)
@@ -123,34 +124,36 @@ def _is_blank(fields: Iterable[str]) -> bool:
     return not any(field.strip(BLANKS) for field in fields)
 
 
-def _fits_in_lines(source: Source) -> bool:
-    """Return whether every line of TSV that is not blank has as many fields as the first one."""
-    sizes = (len(fields) for _, fields in _lines_as_rows(source) if not _is_blank(fields))
-    first = next(sizes, 0)
-    return all(size == first for size in sizes)
-
-
 def _quoted_columns(rows: Iterable[Row], columns: Iterable[int], headed: bool) -> set[int]:
-    """Return those of some columns in which every field is in quotes; none if the rows cannot be read."""
-    left, found = set(columns), False
+    """Return those of some columns in which every field is in quotes; none if the rows cannot be read.
+
+    Where quotes inside most fields are not doubled, as in ``"foo" and "bar"``, those around them are text, too.
+    """
+    left, count, odd = set(columns), 0, Counter[int]()
     try:
         for _, fields in itertools.islice(rows, headed, None):
             if not _is_blank(fields):
-                found = True
+                count += 1
                 left = {place for place in left if place < len(fields) and _in_quotes(fields[place])}
+                odd.update(place for place in left if '"' in _content(fields[place]).replace('""', ""))
             if not left:
                 break
     except InputError:  # whoever reads the rows says what is wrong
         return set()
-    return left if found else set()
+    return {place for place in left if 2 * odd[place] <= count}
 
 
 def unquoted(field: str) -> str:
     """Return a field without the quotes around it, if it has any; pairs of quotes in it are single ones."""
     if not _in_quotes(field):
         return field
-    content = field.strip(BLANKS)[1:-1]
+    content = _content(field)
     return content if '"' in content.replace('""', "") else content.replace('""', '"')
+
+
+def _content(field: str) -> str:
+    """Return what is in the quotes around a field."""
+    return field.strip(BLANKS)[1:-1]
 
 
 def _in_quotes(field: str) -> bool:

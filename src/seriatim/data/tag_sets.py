@@ -62,14 +62,15 @@ def style_of(counts: Mapping[str, int]) -> Style:
 def first_without_chunk(counts: Mapping[str, int]) -> str | None:
     """Return the first tag that marks no chunk, if so many tags do that no chunks are counted although some are marked.
 
-    Some are if there is ``O``, and one of `MINORITY` words with another tag begins or continues a chunk with a type.
+    Some are if there is ``O``, or one other tag in its place, and one of `MINORITY` words with another tag begins or
+    continues a chunk with a type.
     """
     typed = {tag: count for tag, count in counts.items() if _style(tag) == "typed"}
-    marked = sum(count for tag, count in counts.items() if _style(tag) != OUTSIDE)
+    others = [tag for tag in counts if not _style(tag)]
+    outside = [tag for tag in counts if _style(tag) == OUTSIDE] or others[: len(others) == 1]
+    marked = sum(count for tag, count in counts.items() if tag not in outside)
     is_marked = any(tag[0] in "Bb" for tag in typed) and MINORITY * sum(typed.values()) >= marked
-    if style_of(counts) or not is_marked or not any(_style(tag) == OUTSIDE for tag in counts):
-        return None
-    return next((tag for tag in counts if not _style(tag)), None)
+    return others[0] if others and outside and is_marked and not style_of(counts) else None
 
 
 def to_bio(tags: Sequence[str]) -> list[str]:

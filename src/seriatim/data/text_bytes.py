@@ -34,8 +34,8 @@ PACKED = {
     b"%PDF-": ("a PDF file", "extract its text: pdftotext"),
 }
 """What other files begin with, what they are, and how they become text."""
-BINARY = re.compile(rb"BZh[1-9]1AY&SY|BZh[1-9]\x17\x72\x45\x38\x50\x90|(?!BZh)", re.DOTALL)
-"""What the first bytes must also look like: a text may begin with those of bzip2."""
+BINARY = re.compile(rb"BZh[1-9]1AY&SY|BZh[1-9]\x17\x72\x45\x38\x50\x90|%PDF-[0-9]\.[0-9]\s|(?!BZh|%PDF-)", re.DOTALL)
+"""What the first bytes must also look like: a text may begin with those of bzip2 or PDF."""
 ENCODINGS = ("UTF-32LE", "UTF-32BE", "UTF-16LE", "UTF-16BE")
 SAMPLE_BYTES = 4096
 """The number of bytes at the beginning of a file that tell an encoding."""
