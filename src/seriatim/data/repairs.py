@@ -91,8 +91,11 @@ class Repairs:
         """Record a repair or a defect; see `add` and `note`."""
         if self.strict and found.reading is not None:
             raise InputError(f"{found.file}:{found.line}: {found.problem}; {found.remedy}")
-        known = self._found.setdefault((found.file, found.kind), replace(found, count=0))
-        known.count += found.count
+        known = self._found.get((found.file, found.kind))
+        if known is None:
+            self._found[found.file, found.kind] = replace(found)
+        else:
+            known.count += found.count
 
     def text(self, text: str, name: str, line: int, *, target: bool = False) -> str:
         """Return a text as it is to be read. Every reader of texts, such as those of a column, passes them through.

@@ -23,6 +23,8 @@ QUOTED = re.compile('"[^"]*"')
 EDGE = re.compile(f"[{BLANKS.replace(TAB, '')}]*")
 OPENING, INSIDE = re.compile(f'{EDGE.pattern}"'), re.compile('(?:[^"]++|"")*+')
 """Blanks around a field in quotes, its beginning, and what is in the quotes."""
+SIMPLE = re.compile("{0}(?:\t{0})*+".format(f'(?:"[^"\t]*+"|[^"{BLANKS}{"" if TAB in BLANKS else TAB}][^\t]*+)?+'))
+"""A line whose fields have quotes around them or do not begin with one, and nothing that needs a closer look."""
 
 Row = tuple[int, list[str]]  # the line on which a row begins, and its fields
 
@@ -84,6 +86,9 @@ def _rows_of_lines(source: Source, repairs: Repairs | None = None) -> Iterator[R
     """
     first, fields, opened = 1, list[str](), ""  # what was read of a field whose quote is still to come
     for number, line in numbered_lines(source, repairs):
+        if not opened and SIMPLE.fullmatch(line):
+            yield number, _fields(line)
+            continue
         first, at = first if opened else number, 0
         while at <= len(line):
             quote = None if opened else OPENING.match(line, at)
@@ -157,6 +162,8 @@ def _content(field: str) -> str:
 
 
 def _in_quotes(field: str) -> bool:
+    if '"' not in field:
+        return False
     field = field.strip(BLANKS)
     return len(field) > 1 and field[0] == field[-1] == '"'
 
