@@ -416,7 +416,10 @@ def _spelled(sentences: Iterable[Sentence], tag_set: TagSet, repairs: Repairs) -
             kind, problem = "spelling of a tag", f"the tag {other_spelling(before, after)}"
             remedy = f"write {shown(after)}"
             if tag_set.is_odd(before):
-                kind, problem = "tag that marks no chunk", f"the tag {shown(before)} marks no chunk, as other tags do"
+                kind, problem = (
+                    "tag that marks no chunk",
+                    f"the tag {shown(before)} does not mark chunks as most tags do",
+                )
                 remedy = "correct it, or write O"
             where = sentence.name, sentence.number + row
             repairs.add(kind, *where, problem=problem, reading=f"read as {shown(after)}", remedy=remedy)

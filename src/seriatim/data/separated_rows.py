@@ -23,8 +23,9 @@ QUOTED = re.compile('"[^"]*"')
 EDGE = re.compile(f"[{BLANKS.replace(TAB, '')}]*")
 OPENING, INSIDE = re.compile(f'{EDGE.pattern}"'), re.compile('(?:[^"]++|"")*+')
 """Blanks around a field in quotes, its beginning, and what is in the quotes."""
-SIMPLE = re.compile("{0}(?:\t{0})*+".format(f'(?:"[^"\t]*+"|[^"{BLANKS}{"" if TAB in BLANKS else TAB}][^\t]*+)?+'))
-"""A line whose fields have quotes around them or do not begin with one, and nothing that needs a closer look."""
+FIELD = f'(?:"[^"\t]*+"|[^"{BLANKS}][^\t]*+)?+'
+SIMPLE = re.compile(f"{FIELD}(?:\t{FIELD})*+")
+"""A line whose fields are whole: in quotes, with no quote or tab within, or beginning with no quote and no blank."""
 
 Row = tuple[int, list[str]]  # the line on which a row begins, and its fields
 
@@ -44,7 +45,9 @@ def tab_separated(
         remedy: what to do if some fields of a column are in quotes, and others are not.
     """
     columns, quoted, split = list[int](), set[int](), _lines_as_rows
-    why = "a pipe does not tell whether all others do" if source.is_live else "others do not"
+    why = "but not every field of its column is in quotes"
+    if source.is_live:
+        why = "but a pipe does not tell yet whether every field of its column is in quotes"
     if not source.is_live:
         columns = find(_fields(peek_line(source)))
         if quoted := _quoted_columns(_rows_of_lines(source), columns, headed):
@@ -67,7 +70,7 @@ def tab_separated(
             if place in bare:
                 fields[place] = unquoted(fields[place])
             else:
-                problem = f"a field begins and ends with a quote, and {why}; it is read with its quotes"
+                problem = f"a field begins and ends with a quote, {why}; it is read with its quotes"
                 repairs.note("quotes in TSV", source.name, number, problem=problem, remedy=remedy)
         yield number, fields
 

@@ -29,7 +29,7 @@ def choose_device(name: str, *, local_index: int | None = None) -> torch.device:
         if device.type not in ("cpu", "cuda", "mps"):
             raise RuntimeError(name)
         torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError, TypeError):
+    except (RuntimeError, AssertionError, TypeError):
         raise InputError(f"training.device: {shown(name)} is not available on this machine; use auto or cpu") from None
     return device
 
