@@ -279,6 +279,7 @@ def save(kept: dict[str, Any]) -> None:
     }
     settings = {text: found["settings"] for text, found in kept.items()}
     figures = {text: {key: value for key, value in found.items() if key != "settings"} for text, found in kept.items()}
+    tables = [table for table in tables if len(table) > 1]  # not the one of budgets if there are none
     for table in tables:
         print(*("  ".join(map(str, line)) for line in table), sep="\n", end="\n\n")
     record.save("dropout", claims=claims, settings=settings, figures=figures, tables=tables)
