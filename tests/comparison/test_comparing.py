@@ -260,7 +260,8 @@ def test_other_tasks(task: str, tmp_path: Path, in_process: None) -> None:
     path = tmp_path / ("data.conll" if task == "tag" else "data.tsv")
     header, lines = ("label\ttext\n" if task == "classify" else ""), LINES[task].removeprefix("label\ttext\n")
     path.write_text(header + 6 * lines)  # enough for two groups of inputs of similar lengths
-    config = {**SMALL, "task": task, "data": {"train": str(path), "valid": str(path)}, "out": str(tmp_path / "out")}
+    data = {"train": str(path), "valid": str(path), "alternatives": False}
+    config = {**SMALL, "task": task, "data": data, "out": str(tmp_path / "out")}
     kind = {"classify": "char", "seq2seq": None, "tag": "word"}[task]
     found = seriatim.compare({**config, "tokenizer": {"kind": kind}}, layers=["rnn", "window"], steps=2)
     assert found.results["metric"]["key"] == {"classify": "accuracy", "seq2seq": "bleu", "tag": "accuracy"}[task]

@@ -141,7 +141,8 @@ def test_of_many_classes_some_are_shown_and_the_others_counted() -> None:
 def test_answers_of_a_comparison_are_measured_and_shown(task: str, tmp_path: Path, in_process: None) -> None:
     path = tmp_path / ("data.conll" if task == "tag" else "data.tsv")
     path.write_text(LINES[task])
-    config = {**SMALL, "task": task, "data": {"train": str(path), "valid": str(path)}, "out": str(tmp_path / "out")}
+    data = {"train": str(path), "valid": str(path), "alternatives": False}
+    config = {**SMALL, "task": task, "data": data, "out": str(tmp_path / "out")}
     kind = "word" if task == "tag" else "char"
     found = seriatim.compare({**config, "tokenizer": {"kind": kind}}, layers=["rnn", "window"], steps=2)
     differ = found.results["differ"]

@@ -1,6 +1,5 @@
 """A small training of every family and task: dropout, both units, accumulation, bfloat16."""
 
-import itertools
 import random
 from pathlib import Path
 from typing import Any
@@ -79,7 +78,8 @@ def _write_data(folder: Path) -> None:
         tagged = [
             "\n".join(f"{word}\t{'NAME' if word in 'sea moon' else 'WORD'}" for word in line.split()) for line in lines
         ]
-        pairs = draw.sample(["".join(word) for k in (3, 4, 5) for word in itertools.product("abc", repeat=k)], count)
+        pairs = ["".join(draw.choices("abc", k=draw.randint(1, 6))) for _ in range(10 * count)]
+        pairs = list(dict.fromkeys(pairs))[:count]  # each source is there once, as measured ones should be
         contents = {
             "text.txt": "".join(f"{line}\n" for line in lines),
             "labelled.tsv": "label\ttext\n" + "".join(f"{'sea' in line}\t{line}\n" for line in lines),
