@@ -1,4 +1,4 @@
-"""The memory that a model takes in training, estimated before it is allocated."""
+"""The size of a model, and the memory that it takes in training, estimated before it is allocated."""
 
 import contextlib
 import os
@@ -17,9 +17,10 @@ from ..core.state import state_bytes
 from ..data.vocabulary import Vocabulary
 from ..layers import options_of, split_names
 from ..models.bounds import TooLargeError, bounded
-from .optimizers import MOMENTS
-from .task import AnyTask
+from .task import AnyModelBuilder
 
+MOMENTS = {"sgd": 0, "adam": 2, "adamw": 2}
+"""Numbers that an optimizer keeps for each parameter."""
 STATES_PER_STEP = 6
 """States that a step holds: before and after it, joined with the inputs, and the gradients of these."""
 STATES_OF_BATCH = "states of a batch"
@@ -34,43 +35,43 @@ ASSUMED_DEFAULT = 16
 """Stands for the default of an option that has none, when the most unusual option is searched."""
 
 
-def build_model(task: AnyTask, vocabulary: Vocabulary) -> nn.Module:
+def build_model(builder: AnyModelBuilder, vocabulary: Vocabulary) -> nn.Module:
     """Build a new model; raise InputError if this machine has too little memory to train it."""
-    check_memory(task, vocabulary)
-    return _build_in_memory(task, vocabulary)
+    check_memory(builder, vocabulary)
+    return _build_in_memory(builder, vocabulary)
 
 
-def count_parameters(task: AnyTask, vocabulary: Vocabulary) -> int:
+def count_parameters(builder: AnyModelBuilder, vocabulary: Vocabulary) -> int:
     """Return the number of parameters of a model without allocating them.
 
     Raises:
         ValueError: a layer does not accept the sizes or the options of the configuration.
     """
-    return sum(parameter.numel() for parameter in _model_of_shapes(task, vocabulary).parameters())
+    return sum(parameter.numel() for parameter in _model_of_shapes(builder, vocabulary).parameters())
 
 
-def _build_in_memory(task: AnyTask, vocabulary: Vocabulary) -> nn.Module:
+def _build_in_memory(builder: AnyModelBuilder, vocabulary: Vocabulary) -> nn.Module:
     """Build a model, or raise InputError as soon as its parameters cannot be trained in the memory of this machine."""
-    memory, per_value = machine_memory(), _bytes_per_value(task.config)
+    memory, per_value = machine_memory(), _bytes_per_value(builder.config)
     values = 2 * memory // per_value  # some values are temporary, such as parameters that are then tied
     try:
         with bounded(values, calls=values):
-            model: nn.Module = task.make_model(vocabulary)
+            model: nn.Module = builder.build(vocabulary)
     except TooLargeError as error:
-        raise _too_large(task.config, "parameters", error.values * per_value, memory) from None
+        raise _too_large(builder.config, "parameters", error.values * per_value, memory) from None
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
-        raise _too_large(task.config, "parameters, while they are computed,", memory, memory) from None
+        raise _too_large(builder.config, "parameters, while they are computed,", memory, memory) from None
     return model
 
 
-def check_memory(task: AnyTask, vocabulary: Vocabulary) -> None:
+def check_memory(builder: AnyModelBuilder, vocabulary: Vocabulary) -> None:
     """Raise InputError if training a model needs more memory than this machine has; nothing is allocated."""
-    config, memory, per_value = task.config, machine_memory(), _bytes_per_value(task.config)
-    size = size_of(task, vocabulary)
+    config, memory, per_value = builder.config, machine_memory(), _bytes_per_value(builder.config)
+    size = size_of(builder, vocabulary)
     parameters = size.parameters * per_value
-    total = parameters + STATES_PER_STEP * task.batch_size * size.state_bytes
+    total = parameters + STATES_PER_STEP * (config.training.batch_size or BATCH_SIZE) * size.state_bytes
     if parameters > memory:
         raise _too_large(config, "parameters", parameters, memory)
     if total > memory:
@@ -84,49 +85,49 @@ class Size(NamedTuple):
     state_bytes: int
 
 
-def size_of(task: AnyTask, vocabulary: Vocabulary) -> Size:
-    """Return the size of a task's model, of which nothing is allocated.
+def size_of(builder: AnyModelBuilder, vocabulary: Vocabulary) -> Size:
+    """Return the size of a model, of which nothing is allocated.
 
     Raises:
         InputError: no machine could hold it.
     """
     try:
         with warnings.catch_warnings(), bounded(MAX_VALUES, calls=MAX_VALUES):
-            warnings.simplefilter("ignore")  # the task has already given them
-            return _size(task, vocabulary)
+            warnings.simplefilter("ignore")  # they have already been given
+            return _size(builder, vocabulary)
     except TooLargeError as error:
-        needed = error.values * _bytes_per_value(task.config)
-        raise _too_large(task.config, "parameters", needed, machine_memory()) from None
+        needed = error.values * _bytes_per_value(builder.config)
+        raise _too_large(builder.config, "parameters", needed, machine_memory()) from None
 
 
-def _size(task: AnyTask, vocabulary: Vocabulary) -> Size:
-    """Return the size of a task's model; that of a deep one is extrapolated from two and three layers."""
-    num_layers = task.config.model.num_layers
+def _size(builder: AnyModelBuilder, vocabulary: Vocabulary) -> Size:
+    """Return the size of a model; that of a deep one is extrapolated from two and three layers."""
+    num_layers = builder.config.model.num_layers
     if num_layers <= MAX_COUNTED_LAYERS:
-        return _counted_size(task, vocabulary)
+        return _counted_size(builder, vocabulary)
 
     def with_layers(number: int) -> Size:
-        model = task.config.model.model_copy(update={"num_layers": number})
-        return _counted_size(type(task)(task.config.model_copy(update={"model": model})), vocabulary)
+        model = builder.config.model.model_copy(update={"num_layers": number})
+        return _counted_size(type(builder)(builder.config.model_copy(update={"model": model})), vocabulary)
 
     two, three = with_layers(2), with_layers(3)
     return Size(*(more + (num_layers - 3) * (more - less) for less, more in zip(two, three, strict=True)))
 
 
-def _counted_size(task: AnyTask, vocabulary: Vocabulary) -> Size:
-    model = _model_of_shapes(task, vocabulary)
+def _counted_size(builder: AnyModelBuilder, vocabulary: Vocabulary) -> Size:
+    model = _model_of_shapes(builder, vocabulary)
     parameters = sum(parameter.numel() for parameter in model.parameters())
     return Size(parameters, sum(state_bytes(layer.initial_state(1)) for layer in _outermost_layers(model)))
 
 
-def _model_of_shapes(task: AnyTask, vocabulary: Vocabulary) -> nn.Module:
-    """Build a task's model on PyTorch's ``meta`` device, where tensors have shapes and no values."""
+def _model_of_shapes(builder: AnyModelBuilder, vocabulary: Vocabulary) -> nn.Module:
+    """Build a model on PyTorch's ``meta`` device, where tensors have shapes and no values."""
     with torch.random.fork_rng(devices=[]):
         try:
             with torch.device("meta"):
-                model: nn.Module = task.make_model(vocabulary)
+                model: nn.Module = builder.build(vocabulary)
         except RuntimeError:  # a user's layer that reads values
-            model = _build_in_memory(task, vocabulary)
+            model = _build_in_memory(builder, vocabulary)
     return model
 
 

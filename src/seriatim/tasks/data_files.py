@@ -1,0 +1,136 @@
+"""The files that a configuration names, and which of their rows belong to the training and the validation split."""
+
+import functools
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple, TypeVar
+
+from ..config import Config
+from ..core.errors import InputError
+from ..data.boundary_markers import Markers, common_markers, markers_of
+from ..data.holding_out import NOTHING, is_held_out, share_of
+from ..data.normal_forms import note_other_form
+from ..data.readers import TEXT_SUFFIXES, Source, find_sources
+from ..data.repairs import Repairs
+from ..data.vocabulary import Vocabulary
+
+Row = TypeVar("Row")
+
+
+class Subset(NamedTuple):
+    """Some data: its name, its split if it has several, and a fraction of its rows.
+
+    ``fraction`` is held out; the subset is what is held out, or the rest. A fraction of 0 leaves nothing out.
+    """
+
+    source: str
+    split: str
+    fraction: float = 0.0
+    held_out: bool = False
+
+    def chosen(
+        self, rows: Iterable[Row], content: Callable[[Row], str], label: Callable[[Row], object] | None = None
+    ) -> Iterator[Row]:
+        """Return the rows of this subset.
+
+        ``content`` returns the text that decides where a row belongs; ``label`` returns a label, of which the first
+        row, and every row that is equal to it, is always trained on.
+        """
+        if not self.fraction:
+            yield from rows
+            return
+        first: dict[object, str] = {}  # the content of the first row of each label
+        for row in rows:
+            is_first = label is not None and first.setdefault(label(row), content(row)) == content(row)
+            if (not is_first and is_held_out(content(row), self.fraction)) == self.held_out:
+                yield row
+
+
+class DataFiles:
+    """Finds the data that a configuration names. ``suffixes`` are those of the files that are read from a folder."""
+
+    def __init__(self, config: Config, suffixes: tuple[str, ...] = TEXT_SUFFIXES) -> None:
+        self.config, self.suffixes = config, suffixes
+
+    def training_source(self) -> str:
+        """Return ``data.train``; raise InputError if it is missing or cannot be read as often as it must be."""
+        data = self.config.data
+        if data.train is None:
+            raise InputError("data.train: no text to learn from; give --data FILE, or --data builtin:python-docs")
+        if data.train == data.valid == "-":
+            raise InputError("data.valid: standard input is the training text already; give a file")
+        return data.train
+
+    def validation_source(self) -> str | None:
+        """Return the name of the validation data, or None if there are none.
+
+        It is ``data.valid``; the built-in corpus itself if the training text is one; or a fraction such as ``10%``,
+        which stands for a subset of the training data.
+        """
+        train, valid = self.config.data.train or "", self.config.data.valid
+        if valid is None and train.startswith("builtin:") and train.count(":") == 1:
+            return train
+        return None if valid == NOTHING else valid
+
+    def name_of(self, source: str | None) -> str:
+        """Return the name of some data for a reader."""
+        return f"{source} of {self.config.data.train}" if share_of(source) else str(source)
+
+    def validation_name(self) -> str:
+        """Return the name of the validation data for a reader."""
+        return self.name_of(self.validation_source())
+
+    def named(self) -> dict[str, str]:
+        """Return every file, folder or glob that a training reads, by the configuration field that names it."""
+        valid = self.validation_source()
+        named = {
+            "data.train": self.config.data.train,
+            "data.valid": None if share_of(valid) else valid,
+            "model.options.vectors": self.config.model.options.get("vectors"),
+        }
+        return {field: source for field, source in named.items() if isinstance(source, str)}
+
+    def subset(self, source: str, split: str) -> Subset:
+        """Return the subset of the data that a name and a split stand for."""
+        data = self.config.data
+        if fraction := share_of(data.valid):
+            if source == data.valid:
+                return Subset(self.training_source(), "train", fraction, held_out=True)
+            if split == "train" and source == data.train:
+                return Subset(source, split, fraction)
+        return Subset(source, split)
+
+    def sources(self, source: str, split: str, file_format: str | None = None) -> list[Source]:
+        """Find the files of some data; the arguments are those of `Reader.read`."""
+        wanted = file_format or self.config.data.format
+        return find_sources(source, file_format=wanted, split=split, suffixes=self.suffixes)
+
+    def markers_in(self, texts: Iterable[Iterable[str]]) -> Markers | None:
+        """Return the boundary markers that are left out: those of the configuration, or of all texts of one side."""
+        if self.config.data.markers != "auto":
+            return markers_of(self.config.data.markers)
+        return next(filter(None, map(common_markers, texts)), None)
+
+    def new_repairs(self, vocabulary: Vocabulary | None = None) -> Repairs:
+        """Return an empty record of repairs, which refuses them if ``data.strict`` says so, and notes boundary markers.
+
+        Given a vocabulary, it also notes texts in another normal form.
+        """
+        repairs = Repairs(strict=self.config.data.strict)
+        repairs.looks_for_markers = True
+        if vocabulary is not None:
+            repairs.examine = functools.partial(note_other_form, vocabulary=vocabulary, repairs=repairs)
+        return repairs
+
+    def repairs_to_report(self, repairs: Repairs, source: str, split: str) -> Repairs:
+        """Return the repairs of some data; none of a held-out fraction, whose file the training split has, too."""
+        return self.new_repairs() if self.subset(source, split).held_out else repairs
+
+    def given_text(self, vocabulary: Vocabulary, text: str, name: str) -> str:
+        """Return a text of the command line as the data of a model are read, and warn of it; messages name ``name``."""
+        repairs = self.new_repairs(vocabulary)
+        repairs.markers = self.markers_in([])
+        if repairs.markers is None:
+            repairs.note_markers(text, name, 1)
+        text = repairs.text(text, name, 1)
+        repairs.warn()
+        return text

@@ -1,0 +1,270 @@
+"""Language modelling: P(w₁…w_T) = Π P(w_t | w_<t), over one running text or over lines."""
+
+import functools
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from pydantic import SkipValidation, ValidationInfo, field_validator
+from torch import Tensor, nn
+
+from ..config import BATCH_SIZE, Config, Fields, Rate, Section, Training, read_settings
+from ..core.device_copies import to_device
+from ..core.errors import InputError
+from ..core.state import State
+from ..data.batching import Batch, Batches
+from ..data.corpus import Corpus
+from ..data.vocabulary import Vocabulary
+from ..evaluation.displayed_metrics import Metric
+from ..evaluation.intervals import Measure, Metrics, mean
+from ..evaluation.perplexity import WINDOW, block_losses, each_loss, text_metrics, unigram_metrics
+from ..layers import check_options, options_of, split_names
+from ..models import LanguageModel
+from ..models.activation_penalties import Regularization
+from ..models.base_models import TextModel, drop_words
+from ..models.mixture import Mixture, fit_weights
+from ..models.scheduled_sampling import ScheduledSampling
+from .defaults import like_initial, planned_passes, split_options, text_dropout, with_kind, with_model
+from .model_size import size_of
+from .task import Evaluator, ModelBuilder, Objective, Task, TaskKind
+from .text import CorpusReader
+from .text_view import LanguageModelView
+
+STREAM_WINDOW = 512
+"""Default number of inputs that attention reads in a running text."""
+
+
+class Options(Regularization, ScheduledSampling):
+    """The options of a language model besides those of its layer: scheduled sampling and regularization."""
+
+    word_dropout: Rate = 0.8
+    """Rate at which a token that occurs once in the training text is replaced by the unknown token while training, so
+    that the model learns where unknown tokens occur; only if the training text itself has no unknown tokens."""
+
+    @field_validator("activation_regularization", "temporal_activation_regularization")
+    @classmethod
+    def _needs_whole_windows(cls, value: float, others: ValidationInfo) -> float:
+        if value and others.data.get("scheduled_sampling"):
+            raise ValueError("scheduled sampling runs one step at a time, without this penalty; leave one of them out")
+        return value
+
+
+class EvaluationSettings(Section):
+    """How a language model is evaluated. ``window`` is the number of tokens read at once."""
+
+    window: SkipValidation[int] = WINDOW  # checked where the text is read
+
+
+def defaults(config: Config) -> Config:
+    """Fill in the defaults: character tokens, one direction, and a window of attention for running text."""
+    config = like_initial(config, reads_forwards=True)
+    config = with_model(config, bidirectional=bool(config.model.bidirectional))
+    return with_window(with_kind(config, "char"))
+
+
+def with_window(config: Config) -> Config:
+    """Set a window of attention for running text unless one is given, and refuse positions that end before the text."""
+    name, options = config.model.layer, config.model.options
+    check_options(name, split_options(Options, config)[1])
+    known = [options_of(one, options).get("window") for one in split_names(name)]
+    if config.data.unit == "stream" and options.get("position") == "learned":
+        raise InputError(
+            "model.options.position: a running text goes beyond any learned positions; take rotary, alibi or none, or "
+            "data.unit line"
+        )
+    if config.data.unit != "stream" or "window" in options or not any(known):
+        return config
+    return with_model(config, options={**options, "window": STREAM_WINDOW})
+
+
+def data_defaults(config: Config, train: Corpus) -> Fields:
+    """Return batches that a short stream can fill, and dropout for a model that is large beside its text."""
+    fields = _batches_of_stream(config.training, len(train.ids)) if config.data.unit != "line" else {}
+    if config.model.dropout is not None or train.tokenizer is None:
+        return fields
+
+    # How often the budget lets the model read the text decides whether it could learn it by heart.
+    training, tokens = config.training, len(train.ids)
+    length = fields.get("training.sequence_length", training.sequence_length)
+    batch_size = fields.get("training.batch_size", training.batch_size or BATCH_SIZE)
+    row = length if train.ends is None else tokens / max(1, len(train.ends))
+    passes = planned_passes(training, tokens, round(batch_size * training.accumulate * row))
+    parameters = size_of(LanguageModelBuilder(config), Vocabulary({"tokenizer": train.tokenizer})).parameters
+    return fields | {"model.dropout": text_dropout(parameters, tokens, passes)}
+
+
+def _batches_of_stream(training: Training, tokens: int) -> Fields:
+    """Return the window and the number of rows, if they are not given: at most what a short stream fills."""
+    fields: Fields = {}
+    length = training.sequence_length
+    if "sequence_length" not in training.model_fields_set and length > tokens:
+        fields["training.sequence_length"] = length = tokens
+    if training.batch_size is None and tokens < max(BATCH_SIZE, Training().sequence_length):
+        fields["training.batch_size"] = max(1, tokens // length)
+    return fields
+
+
+class LanguageModelBuilder(ModelBuilder[LanguageModel]):
+    """Builds language models, and mixtures of them."""
+
+    def build(self, vocabulary: Vocabulary) -> LanguageModel:
+        """Build a language model."""
+        options, layer_options = split_options(Options, self.config)
+        model = LanguageModel.from_config(self.config.model, vocabulary.tokenizer.vocabulary_size, layer_options)
+        model.regularization = options
+        model.begin = vocabulary.tokenizer.begin
+        return model
+
+    def combine(self, models: Sequence[nn.Module]) -> Mixture:
+        """Return the mixture of the models with equal weights."""
+        return mixture_of(models)
+
+
+def mixture_of(models: Sequence[nn.Module], weights: Sequence[float] | None = None) -> Mixture:
+    """Return the mixture of language models of any family; by default, with equal weights."""
+    text_models = [model for model in models if isinstance(model, TextModel)]
+    return Mixture(text_models) if weights is None else Mixture(text_models, weights)
+
+
+class TextObjective(Objective[Corpus, Batch, LanguageModel]):
+    """Teacher forcing or scheduled sampling over windows of a text, with the state carried from window to window."""
+
+    def __init__(self, config: Config, evaluator: Evaluator[Corpus], items_name: str) -> None:
+        super().__init__(config, evaluator, items_name)
+        self.options, _ = split_options(Options, config)
+        # Some steps read the model's own predictions, which are known one step later.
+        self.by_steps = bool(self.options.scheduled_sampling)
+        self.batch_size = config.training.batch_size or BATCH_SIZE
+
+    def batches(self, data: Corpus) -> Batches:
+        """Return windows of ``training.sequence_length`` tokens, which know the tokens that occur once."""
+        return Batches(data, self.batch_size, self.config.training.sequence_length, rare=data.seen_once())
+
+    def name_batch(self, batch: Batch) -> str:
+        """Return which lines are in a batch; for a running text, which tokens of each of its streams."""
+        if self.config.data.unit == "line":
+            return super().name_batch(batch)
+        rows, time = batch.targets.shape
+        return f"tokens {batch.start + 1:,} to {batch.start + time:,} of each of {rows} parts of the text"
+
+    def loss(
+        self, model: LanguageModel, batch: Batch, state: State | None, *, progress: float = 0.0
+    ) -> tuple[Tensor, State]:
+        """Compute the loss from the state after the previous window."""
+        rate = self.options.word_dropout if model.training else 0.0
+        tokens = torch.cat([batch.inputs[:, :1], batch.targets], dim=1)  # (B, T + 1)
+        tokens = to_device(drop_words(tokens, batch.rare, rate), model.device)
+        inputs, targets = tokens[:, :-1], tokens[:, 1:]
+        own = self.options.own_predictions(progress)
+        return model.loss(inputs, targets, state, lengths=batch.lengths, own_predictions=own)
+
+    def carried_state(self, model: LanguageModel) -> State:
+        """Return a state of one sequence."""
+        return model.initial_state(1)
+
+    def check(self, train: Corpus, valid: Corpus | None) -> None:
+        """Check that a stream is long enough for its batches."""
+        if train.tokenizer is not None and train.tokenizer.frames:
+            raise InputError("training.init: a masked language model has no token that ends a line; train mlm from it")
+        tokens, length = len(train.ids), self.config.training.sequence_length
+        if self.config.data.unit == "line":
+            return
+        if length > tokens:
+            raise InputError(
+                f"training.sequence_length: {length} is longer than the corpus ({tokens} tokens); at most {tokens}"
+            )
+        if self.batch_size > tokens:
+            raise InputError(f"training.batch_size: {self.batch_size} rows for {tokens} tokens; at most {tokens}")
+
+
+class TextEvaluator(Evaluator[Corpus]):
+    """Perplexities of texts under any language model."""
+
+    settings = EvaluationSettings
+    per_token = ("loss", "perplexity")
+    baseline_name = "a unigram"
+    counts = ("tokens", "words", "lines", "bytes", "unknown_tokens")
+    metrics = (
+        Metric("loss", "loss (nats per token)", 4),
+        Metric("perplexity", "perplexity per token", 2, headline=True),
+        Metric("word_perplexity", "perplexity per word", 2),
+        Metric("bits_per_byte", "bits per byte", 4, headline=True),
+    )
+
+    def __init__(self, word_dropout: float) -> None:
+        self.word_dropout = word_dropout
+
+    def evaluate(self, model: TextModel, data: Corpus, **settings: object) -> Metrics:
+        """Compute the metrics of `seriatim.evaluation.perplexity`."""
+        return self.evaluate_with_statistics(model, data, **settings)[0]
+
+    def statistics(self, model: TextModel, data: Corpus, **settings: object) -> dict[str, Measure]:
+        """Compute the contributions of lines, or of blocks of a running text."""
+        return self.evaluate_with_statistics(model, data, **settings)[1]
+
+    def evaluate_with_statistics(
+        self, model: TextModel, data: Corpus, **settings: object
+    ) -> tuple[Metrics, dict[str, Measure]]:
+        """Compute the metrics and the contributions in one pass."""
+        losses, sizes = block_losses(model, data, read_settings(EvaluationSettings, settings).window)
+        return text_metrics(losses, sizes, data.statistics) | data.repairs.facts(), block_measures(losses, sizes)
+
+    def trivial_baseline(self, train: Corpus, valid: Corpus, vocabulary: Vocabulary) -> Metrics:
+        """Compute the metrics of a unigram model."""
+        return unigram_metrics(train, valid, vocabulary.tokenizer.vocabulary_size, word_dropout=self.word_dropout)
+
+
+def block_measures(losses: np.ndarray, sizes: np.ndarray) -> dict[str, Measure]:
+    """Return the measures of blocks from their summed losses and their numbers of tokens."""
+    statistics = np.stack([losses, sizes], axis=1)
+    return {"loss": Measure(statistics, mean), "perplexity": Measure(statistics, lambda sums: np.exp(mean(sums)))}
+
+
+class TextBlender:
+    """Mixes a language model with n-grams."""
+
+    default_weight = 0.0
+
+    def blend(self, model: TextModel, baseline: nn.Module, weight: float) -> Mixture:
+        """Return the mixture of both models."""
+        return mixture_of([model, baseline], [1 - weight, weight])
+
+    def best_weight(self, model: TextModel, baseline: TextModel, data: Corpus) -> float:
+        """Return the weight of the baseline in the mixture with the lowest loss, in hundredths; see `fit_weights`."""
+        losses = np.stack([each_loss(model, data), each_loss(baseline, data)])
+        return min(round(fit_weights(losses)[1], 2), 0.99)
+
+
+def open_task(config: Config) -> Task:
+    """Compose the parts of language modelling with a network."""
+    reader, evaluator = CorpusReader(config), TextEvaluator(split_options(Options, config)[0].word_dropout)
+    read_corpus = functools.partial(reader.read, split="test")
+    return Task(
+        KIND,
+        config,
+        reader=reader,
+        builder=LanguageModelBuilder(config),
+        evaluator=evaluator,
+        objective=TextObjective(config, evaluator, KIND.items_name),
+        blender=TextBlender(),
+        view=lambda model, vocabulary: LanguageModelView(
+            config, model, vocabulary, functools.partial(read_corpus, vocabulary=vocabulary)
+        ),
+    )
+
+
+KIND = TaskKind(
+    name="lm",
+    summary="Model the probability of texts.",
+    open=open_task,
+    evaluator=TextEvaluator,
+    usage="seriatim generate {run} --max-tokens 200",
+    caution=(
+        "It predicts text like what it was trained on, and repeats whatever that text holds. It knows nothing else."
+    ),
+    options=Options,
+    reference_model="ngram",
+    generates_text=True,
+    defaults=defaults,
+    data_defaults=data_defaults,
+)
