@@ -4,7 +4,7 @@ docs/defaults.md says how they were chosen. All functions return a changed copy,
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -158,16 +158,28 @@ def load_finite(weights: Path) -> Mapping[str, Tensor]:
     return tensors
 
 
-def describe_linear(name: str, keeps: str, paper: str, section: type[Section]) -> dict[str, object]:
-    """Return what `seriatim.layers.describe` returns of layers, for a linear model of whole sequences."""
+def describe_fitted(
+    name: str,
+    *,
+    keeps: str,
+    paper: str,
+    section: type[Section],
+    state_bytes: int | None = None,
+    path_length: Callable[[int], int | None] = lambda distance: None,
+) -> dict[str, object]:
+    """Return what `seriatim.layers.describe` returns of layers, for a model that is not built from layers.
+
+    ``state_bytes`` is the size of its state after any number of tokens, and ``path_length`` the number of steps that
+    connect two tokens at a distance; None where the model reads a sequence as a whole.
+    """
     return {
         "name": name,
         "keeps": keeps,
         "parallel": True,
         "paper": paper,
         "hidden_size": WIDTH,
-        "state_bytes": {str(count): None for count in TOKENS},
-        "path_lengths": {str(distance): None for distance in DISTANCES},
+        "state_bytes": {str(count): state_bytes for count in TOKENS},
+        "path_lengths": {str(distance): path_length(distance) for distance in DISTANCES},
         "options": section().model_dump(),
         "option_details": {key: option.describe() for key, option in task_options(section).items()},
     }

@@ -237,7 +237,7 @@ class TextBlender:
 
 def open_task(config: Config) -> Task:
     """Compose the parts of language modelling with a network."""
-    reader, evaluator = CorpusReader(config), TextEvaluator(split_options(Options, config)[0].word_dropout)
+    reader, evaluator = CorpusReader(config), TextEvaluator(config.model.options.get("word_dropout", 0.0))
     read_corpus = functools.partial(reader.read, split="test")
     return Task(
         KIND,

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..data.batching import Buckets
 from ..data.conll import Sentence
 from ..data.tagged_corpus import NO_TAG, TaggedBatch, TaggedCorpus
 from ..evaluation.context_use import ContextUse, answer_losses, shorter_contexts
@@ -21,9 +20,7 @@ from ..models.exported_forms import ExportedModel, tag_forms
 from ..models.tagger import Tagger, TagModel
 from ..training.task_view import TaskView, no_words
 from ..training.view_types import Example
-
-TOGETHER, TOKENS_TOGETHER = 256, 8192
-"""Sentences and tokens of a batch that is tagged, so that intermediate results stay in the processor's cache."""
+from .tagged import tag_corpus, untagged
 
 
 @dataclass(frozen=True)
@@ -171,29 +168,3 @@ class TaggerView(TaskView[Tagger]):
     def held_out(self, spec: str, file_format: str | None, *, count: int, tokens: int) -> Sequence[object]:
         """Return the first sentences of some data."""
         return list(itertools.islice(self.read_sentences(spec, file_format=file_format), count))
-
-
-def tag_corpus(
-    model: TagModel, corpus: TaggedCorpus, *, probabilities: bool = True
-) -> Iterator[tuple[int, list[int], list[float]]]:
-    """Yield for each sentence its row, its predicted tags and the probability of each tag, or an empty list."""
-    for batch, scores in scored_batches(model, corpus):
-        tags = model.decode(scores, batch.lengths)
-        shares = model.probabilities(scores, batch.lengths, tags) if probabilities else [list[float]()] * len(tags)
-        yield from zip(batch.rows.tolist(), tags, shares, strict=True)
-
-
-def scored_batches(model: TagModel, corpus: TaggedCorpus) -> Iterator[tuple[TaggedBatch, Tensor]]:
-    """Yield batches of the sentences with the scores of their tags ``(batch, time, tags)``, without gradients."""
-    batches = Buckets(corpus.lengths, TOGETHER, corpus.batch, max_tokens=TOKENS_TOGETHER)
-    device = next(model.parameters()).device
-    for batch in batches.read(batches.in_order() if len(corpus.lengths) else []):
-        batch = batch.to(device)
-        with torch.no_grad():
-            scores = model(batch)
-        yield batch, scores
-
-
-def untagged(words: Sequence[str]) -> Sentence:
-    """Return words as a sentence without tags."""
-    return Sentence(list(words), [], [], [], 0, "", 0)

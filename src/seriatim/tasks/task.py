@@ -219,8 +219,9 @@ class ModelBuilder(ABC, Generic[Model]):
     def build(self, vocabulary: Vocabulary) -> Model:
         """Build the model with newly initialized parameters."""
 
-    def initialise(self, model: Model, vocabulary: Vocabulary) -> None:
-        """Set parameters of a new model that the data of a training gives, such as vectors of words."""
+    def initialise(self, model: Model, train: Any) -> dict[str, int]:
+        """Set parameters of a new model that a training names, such as vectors of words; return counts to report."""
+        return {}
 
     def load(self, vocabulary: Vocabulary, weights: Path) -> nn.Module:
         """Build the model and load its parameters from a file."""
@@ -468,8 +469,9 @@ class TaskKind:
     """One kind of work for one family of models, whatever the configuration.
 
     ``open`` composes the parts for a configuration whose `defaults` are filled in. ``defaults`` fills in what needs no
-    data; ``choose`` what the texts of the training data suggest, given also the configuration as the user gave it; and
-    ``data_defaults`` returns values for what is still None, by dotted name, given the encoded training data.
+    data; ``choose`` what the texts of the training data suggest, given also the configuration as the user gave it.
+    ``check_config`` then refuses settings that contradict each other, before data are encoded, and ``data_defaults``
+    returns values for what is still open, by dotted name, given the encoded training data.
     """
 
     name: str  # the value of ``task`` in a configuration
@@ -490,6 +492,7 @@ class TaskKind:
     predictor: type[Predictor[Any]] | None = None  # its class attributes are known without a configuration
     defaults: Callable[[Config], Config] = lambda config: config
     choose: Callable[[Config, Config, Reader[Any]], Config] = lambda given, config, reader: config
+    check_config: Callable[[Config], None] = lambda config: None
     data_defaults: Callable[[Config, Any], Fields] = lambda config, train: {}
     output_tokenizer: Callable[[Vocabulary], Tokenizer] = lambda vocabulary: vocabulary.tokenizer
     describe_model: Callable[[], dict[str, object]] | None = None  # what `seriatim.layers.describe` returns of layers

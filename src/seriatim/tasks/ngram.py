@@ -3,12 +3,13 @@
 import functools
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field, field_validator
+from torch import nn
 
 from ..config import Config, Positive, Rate, Section, read_settings
 from ..core.errors import InputError
@@ -16,10 +17,9 @@ from ..data.corpus import Corpus
 from ..data.encoding import BLOCK
 from ..data.vocabulary import Vocabulary
 from ..distributed.clusters import is_address
+from ..evaluation.displayed_metrics import MetricsTable
 from ..evaluation.intervals import Measure, Metrics
 from ..evaluation.perplexity import each_loss, sum_blocks, text_metrics
-from ..layers.declared_options import task_options
-from ..layers.describe import DISTANCES, TOKENS, WIDTH
 from ..models.base_models import TextModel
 from ..models.mixture import Mixture
 from ..models.ngram import NGram
@@ -29,15 +29,13 @@ from ..models.ngrams.smoothing import Smoothing
 from ..models.ngrams.unseen import seen_pieces, sparsity, tallied
 from ..models.unigram_cache import UnigramCache
 from ..storage.weights import load_tensors, stream_tensors
-from ..training.estimator import OnePassEstimator, Written
-from ..training.task import Task
-from ..training.task_data import MetricsTable
 from .counting_jobs import Workers, counted, require_cluster
-from .language_modelling import EvaluationSettings, LanguageModelling, block_measures
+from .defaults import describe_fitted, fitted_defaults, read_options
+from .lm import EvaluationSettings, TextEvaluator, block_measures, mixture_of
 from .ngram_view import NgramView
-from .standalone import read_options, with_defaults
+from .task import Fitted, Fitter, ModelBuilder, Task, TaskKind
+from .text import CorpusReader
 
-LAYER = "ngram"
 MAX_ORDER = 100
 """The largest order of n-grams."""
 
@@ -96,41 +94,62 @@ class Options(Section):
         return Smoothing(self.smoothing, self.k, prune, self.closed)
 
 
-class Counting(LanguageModelling):
-    """Model language with n-gram counts."""
-
-    estimator = OnePassEstimator
-    simple_baseline = None
-    model_name = "an n-gram model"
-    learned = "counted"
-    uses_learning_rate = False
-    own_options = Options
-    computing_options = frozenset({"workers", "cluster"})
+class NgramBuilder(ModelBuilder[TextModel]):
+    """Opens n-gram models, whose tables are written by counting."""
 
     def __init__(self, config: Config) -> None:
-        Task.__init__(self, config)
-        self.options = read_options(Options, self.config)
+        super().__init__(config)
+        self.options = read_options(Options, config)
 
-    @classmethod
-    def with_defaults(cls, config: Config) -> Config:
-        """Fill in the defaults: character tokens, all options, and the precision float32."""
-        return with_defaults(Options, config, "char")
+    def build(self, vocabulary: Vocabulary) -> TextModel:
+        """Return a model without parameters, since the size of the tables is not known before counting."""
+        return TextModel()
+
+    def load(self, vocabulary: Vocabulary, weights: Path) -> TextModel:
+        """Open the tables, which are read when they are needed, with a cache of the last tokens if there is one."""
+        options = self.options
+        try:
+            model = NGram.from_tensors(load_tensors(weights), vocabulary.tokenizer.vocabulary_size)
+            if model.order != options.order:
+                raise ValueError("tables of another order")
+        except InputError:
+            raise
+        except ValueError as error:
+            raise InputError(f"{weights}: {error}; restore the run's own file") from None
+        if not options.cache:
+            return model
+        return Mixture([model, UnigramCache(model.vocabulary_size, options.cache_size)], [1 - options.cache, options.cache])
+
+    def combine(self, models: Sequence[nn.Module]) -> Mixture:
+        """Return the mixture of the models with equal weights."""
+        return mixture_of(models)
+
+    def card_rows(self, model: nn.Module, summary: Metrics) -> list[tuple[str, str]]:
+        """Return the order, the smoothing, and the number of n-grams; there is no optimizer."""
+        options = self.options
+        counted = next(part for part in model.modules() if isinstance(part, NGram))
+        sizes = [f"{len(order.probability):,} of order {n}" for n, order in enumerate(counted.table.orders, 1)]
+        cache = ("cache", f"weight {options.cache:g}, the last {options.cache_size:,} tokens")
+        return [
+            ("model", f"n-gram counts of order {options.order}, smoothing {options.smoothing}"),
+            ("n-grams", ", ".join(sizes)),
+            *([cache] if options.cache else []),
+            ("training", f"one pass over {summary['tokens']:,} tokens, {summary['seconds']:.0f} s"),
+        ]
+
+
+class NgramCounting(Fitter[Corpus]):
+    """Counts n-grams in one pass over the text."""
+
+    def __init__(self, config: Config) -> None:
+        self.config, self.options = config, read_options(Options, config)
 
     def require_resources(self) -> None:
         """Raise InputError if the cluster that should count cannot be used."""
         if self.options.cluster is not None:
             require_cluster(self.options.cluster)
 
-    def make_model(self, vocabulary: Vocabulary) -> TextModel:
-        """Return a model without parameters, since the size of the tables is not known before counting."""
-        return TextModel()
-
-    def model_view(self, model: TextModel, vocabulary: Vocabulary) -> NgramView:
-        """Return the view of one n-gram model."""
-        read_corpus = functools.partial(self.read, split="test", vocabulary=vocabulary)
-        return NgramView(self.config, model, vocabulary, read_corpus, counts_of(model))
-
-    def write_model(self, train: Corpus, vocabulary: Vocabulary, weights: Path, metadata: dict[str, str]) -> Written:
+    def fit(self, train: Corpus, vocabulary: Vocabulary, weights: Path, metadata: dict[str, str]) -> Fitted:
         """Count a text, and write the tables of its n-grams."""
         tokenizer, options, size = vocabulary.tokenizer, self.options, vocabulary.tokenizer.vocabulary_size
         workers = Workers(options.workers, options.cluster, options.memory)
@@ -140,7 +159,7 @@ class Counting(LanguageModelling):
             levels, settings = tallied(found, record), options.smoothing_settings()
             pieces = smoothed(levels, size, settings, unknown=tokenizer.unknown_id, arrays=arrays)
             stream_tensors(itertools.chain(pieces, seen_pieces(record)), weights, metadata)
-        return Written(len(train.ids), "counting is one pass over the text")
+        return Fitted(len(train.ids), "counting is one pass over the text")
 
     def _with_unknown(self, train: Corpus) -> np.ndarray | Iterator[np.ndarray]:
         """Return the ids of a text, or blocks of them if some tokens that occur once are unknown."""
@@ -149,30 +168,17 @@ class Counting(LanguageModelling):
             return train.ids
         return _replaced(train.ids, once, train.tokenizer.unknown_id, rate, self.config.training.seed)
 
-    def with_cache(self, model: NGram) -> TextModel:
-        """Return the model, mixed with a cache of the last tokens if the options ask for one."""
-        if not self.options.cache:
-            return model
-        cache = UnigramCache(model.vocabulary_size, self.options.cache_size)
-        return Mixture([model, cache], [1 - self.options.cache, self.options.cache])
 
-    def load_model(self, vocabulary: Vocabulary, weights: Path) -> TextModel:
-        """Open the tables, which are read when they are needed."""
-        try:
-            model = NGram.from_tensors(load_tensors(weights), vocabulary.tokenizer.vocabulary_size)
-            if model.order != self.options.order:
-                raise ValueError("tables of another order")
-        except InputError:
-            raise
-        except ValueError as error:
-            raise InputError(f"{weights}: {error}; restore the run's own file") from None
-        return self.with_cache(model)
+class NgramEvaluator(TextEvaluator):
+    """Perplexities of texts under n-grams, and how sparse the counts are."""
 
-    def examine(self, model: TextModel, data: Corpus, **settings: object) -> tuple[Metrics, dict[str, Measure]]:
-        """Compute metrics and measures of a language model, and how sparse the counts are (`models.ngrams.unseen`)."""
+    def evaluate_with_statistics(
+        self, model: TextModel, data: Corpus, **settings: object
+    ) -> tuple[Metrics, dict[str, Measure]]:
+        """Compute metrics and statistics of a language model, and how sparse the counts are (`models.ngrams.unseen`)."""
         counts = counts_of(model)
         if counts is None:  # a mixture with a model that was trained
-            return super().examine(model, data, **settings)
+            return super().evaluate_with_statistics(model, data, **settings)
         lookups = counts.look_up(data.ids)
         window = read_settings(EvaluationSettings, settings).window
         each = lookups.losses if counts is model else each_loss(model, data, window=window)
@@ -200,38 +206,6 @@ class Counting(LanguageModelling):
         likelihood = f"under maximum likelihood: {_impossible(metrics, 'maximum_likelihood_')}"
         return [MetricsTable(headings, cells, f"{zero}; {likelihood}")]
 
-    def card_rows(self, model: TextModel, summary: Metrics) -> list[tuple[str, str]]:
-        """Return the order, the smoothing, and the number of n-grams; there is no optimizer."""
-        options = self.options
-        counted = next(part for part in model.modules() if isinstance(part, NGram))
-        sizes = [f"{len(order.probability):,} of order {n}" for n, order in enumerate(counted.table.orders, 1)]
-        cache = ("cache", f"weight {options.cache:g}, the last {options.cache_size:,} tokens")
-        return [
-            ("model", f"n-gram counts of order {options.order}, smoothing {options.smoothing}"),
-            ("n-grams", ", ".join(sizes)),
-            *([cache] if options.cache else []),
-            ("training", f"one pass over {summary['tokens']:,} tokens, {summary['seconds']:.0f} s"),
-        ]
-
-    def check(self, train: Corpus, valid: Corpus | None) -> None:
-        """Accept any data, since nothing is too short to be counted."""
-
-    @classmethod
-    def describe_model(cls) -> dict[str, object]:
-        """Return what `seriatim.layers.describe` returns of layers."""
-        options = Options()
-        return {
-            "name": LAYER,
-            "keeps": "the last order − 1 tokens",
-            "parallel": True,
-            "paper": "Chen & Goodman 1999",
-            "hidden_size": WIDTH,
-            "state_bytes": {str(count): 8 * (options.order - 1) for count in TOKENS},
-            "path_lengths": {str(distance): 1 if distance < options.order else None for distance in DISTANCES},
-            "options": options.model_dump(),
-            "option_details": {name: option.describe() for name, option in task_options(Options).items()},
-        }
-
 
 def counts_of(model: TextModel) -> NGram | None:
     """Return the n-gram model of a run; None if it is mixed with a trained model."""
@@ -255,3 +229,47 @@ def _impossible(metrics: Metrics, prefix: str) -> str:
     """Return the number of tokens with probability zero, and their share."""
     count, share = (metrics.get(f"{prefix}impossible_{name}") for name in ("tokens", "share"))
     return "not known" if count is None or share is None else f"{count:,} ({share:.2%})"
+
+
+def open_task(config: Config) -> Task:
+    """Compose the parts of language modelling with n-grams."""
+    reader = CorpusReader(config)
+    read_corpus = functools.partial(reader.read, split="test")
+    return Task(
+        KIND,
+        config,
+        reader=reader,
+        builder=NgramBuilder(config),
+        evaluator=NgramEvaluator(read_options(Options, config).word_dropout),
+        fitter=NgramCounting(config),
+        view=lambda model, vocabulary: NgramView(
+            config, model, vocabulary, functools.partial(read_corpus, vocabulary=vocabulary), counts_of(model)
+        ),
+    )
+
+
+KIND = TaskKind(
+    name="lm",
+    layer="ngram",
+    summary="Model the probability of texts with counts of n-grams.",
+    open=open_task,
+    evaluator=NgramEvaluator,
+    usage="seriatim generate {run} --max-tokens 200",
+    caution=(
+        "It predicts text like what it was trained on, and repeats whatever that text holds. It knows nothing else."
+    ),
+    model_name="an n-gram model",
+    fitting="counted",
+    options=Options,
+    runtime_options=frozenset({"workers", "cluster"}),
+    generates_text=True,
+    defaults=lambda config: fitted_defaults(Options, config, "char"),
+    describe_model=lambda: describe_fitted(
+        "ngram",
+        keeps="the last order − 1 tokens",
+        paper="Chen & Goodman 1999",
+        section=Options,
+        state_bytes=8 * (Options().order - 1),
+        path_length=lambda distance: 1 if distance < Options().order else None,
+    ),
+)

@@ -18,14 +18,12 @@ from ..evaluation.intervals import Metrics
 from ..models.bag import Bag, count_features
 from ..models.linear.softmax_regression import fit_softmax
 from ..storage.weights import save_tensors
-from ..training.estimator import ConvergingEstimator, Written
-from ..training.task import Task
 from .bag_view import BagView
-from .classification import Classification
+from .classify import LabelEvaluator, LabelledTextReader, LabelPredictor
+from .defaults import describe_fitted, fitted_defaults, load_finite, read_options
 from .documents import Documents
-from .standalone import describe_linear, load_finite, read_options, with_defaults
+from .task import Fitted, Fitter, ModelBuilder, Task, TaskKind
 
-LAYER = "bag"
 MAX_BYTES, MIN_FEATURES = 1 << 26, 1000
 """Size of the weights, for which rare n-grams are left out; and the number of n-grams that a model needs."""
 MAX_CHARACTERS = 1 << 25
@@ -52,37 +50,52 @@ class Options(Section):
     """Whether every class has the same total weight in training (balanced), however rare it is."""
 
 
-class BagClassification(Classification):
-    """Label texts with a bag of n-grams."""
-
-    options: Options  # type: ignore[assignment]
-    estimator = ConvergingEstimator  # type: ignore[assignment]
-    learned = "fitted"
-    uses_learning_rate = False
-    own_options = Options  # type: ignore[assignment]
-    works_causally = False
-    simple_baseline = None
-    model_name = "a bag of n-grams"
-    keeps_strings = True
-    reads_characters = False
+class BagBuilder(ModelBuilder[nn.Module]):
+    """Opens bags of n-grams, whose weights are written when they are fitted."""
 
     def __init__(self, config: Config) -> None:
-        Task.__init__(self, config)
-        self.options = read_options(Options, self.config)
+        super().__init__(config)
+        self.options = read_options(Options, config)
 
-    @classmethod
-    def with_defaults(cls, config: Config) -> Config:
-        """Fill in the defaults: word tokens, all options, and the precision float32."""
-        return with_defaults(Options, config, "word")
-
-    def model_view(self, model: Bag, vocabulary: Vocabulary) -> BagView:  # type: ignore[override]
-        """Return the view of one model."""
-        read_documents = functools.partial(self.read, split="test", vocabulary=vocabulary)
-        return BagView(self.config, model, vocabulary, read_documents)
-
-    def make_model(self, vocabulary: Vocabulary) -> nn.Module:  # type: ignore[override]
+    def build(self, vocabulary: Vocabulary) -> nn.Module:
         """Return a model without parameters, since the n-grams are not known before counting."""
         return nn.Module()
+
+    def load(self, vocabulary: Vocabulary, weights: Path) -> Bag:
+        """Read the n-grams and their weights."""
+        try:
+            longest = (self.options.word_ngrams, self.options.character_ngrams)
+            return Bag.from_tensors(load_finite(weights), longest, len(vocabulary.labels))
+        except InputError:
+            raise
+        except ValueError as error:
+            raise InputError(f"{weights}: {error}; restore the run's own file") from None
+
+    def combine(self, models: Sequence[nn.Module]) -> nn.Module:
+        """Refuse to combine models, whose n-grams differ."""
+        raise InputError("ensembles are not supported for the layer bag; give one run")
+
+    def card_rows(self, model: nn.Module, summary: Metrics) -> list[tuple[str, str]]:
+        """Return the number of n-grams, the regularization and the training; there is no optimizer."""
+        assert isinstance(model, Bag)
+        options, table = self.options, model.table
+        longest = f"{options.word_ngrams} words, {options.character_ngrams} characters"
+        strength = options.strength or 5 * len(model.bias) ** 0.5
+        return [
+            ("model", f"softmax regression on n-grams of up to {longest}"),
+            ("n-grams", f"{len(table.words):,} of words, {len(table.characters):,} of characters"),
+            ("strength", f"{strength:.3g}"),
+            ("training", f"{summary['tokens']:,} tokens, {summary['ended']}, {summary['seconds']:.0f} s"),
+        ]
+
+
+class BagFitting(Fitter[Documents]):
+    """Counts n-grams, and fits their weights until the loss no longer falls."""
+
+    counts = False
+
+    def __init__(self, config: Config) -> None:
+        self.config, self.options = config, read_options(Options, config)
 
     def check(self, train: Documents, valid: Documents | None) -> None:
         """Refuse so many labels, or texts and labels, that the weights or the training would be too large."""
@@ -98,7 +111,7 @@ class BagClassification(Classification):
                 "many; take another layer, or fewer texts"
             )
 
-    def write_model(self, train: Documents, vocabulary: Vocabulary, weights: Path, metadata: dict[str, str]) -> Written:
+    def fit(self, train: Documents, vocabulary: Vocabulary, weights: Path, metadata: dict[str, str]) -> Fitted:
         """Count n-grams, fit their weights, and write both."""
         options, training = self.options, self.config.training
         texts, labels = self.chosen(train)
@@ -121,7 +134,7 @@ class BagClassification(Classification):
             seconds=None if training.minutes is None else 60 * training.minutes,
         )
         save_tensors(Bag(table, fitted.weights, fitted.bias).tensors(), weights, metadata)
-        return Written(int(train.texts.lengths.sum()), fitted.ended)
+        return Fitted(int(train.texts.lengths.sum()), fitted.ended)
 
     def chosen(self, train: Documents) -> tuple[Sequence[str], np.ndarray]:
         """Return the training texts and their labels, or a random part of them if they are too long together."""
@@ -138,41 +151,45 @@ class BagClassification(Classification):
         )
         return [train.strings[row] for row in rows.tolist()], train.labels[rows]
 
-    def load_model(self, vocabulary: Vocabulary, weights: Path) -> Bag:  # type: ignore[override]
-        """Read the n-grams and their weights."""
-        try:
-            longest = (self.options.word_ngrams, self.options.character_ngrams)
-            return Bag.from_tensors(load_finite(weights), longest, len(vocabulary.labels))
-        except InputError:
-            raise
-        except ValueError as error:
-            raise InputError(f"{weights}: {error}; restore the run's own file") from None
-
-    def combine(self, models: Sequence[nn.Module]) -> nn.Module:  # type: ignore[override]
-        """Refuse to combine models, whose n-grams differ."""
-        raise InputError("ensembles are not supported for the layer bag; give one run")
-
-    def card_rows(self, model: Bag, summary: Metrics) -> list[tuple[str, str]]:  # type: ignore[override]
-        """Return the number of n-grams, the regularization and the training; there is no optimizer."""
-        options, table = self.options, model.table
-        longest = f"{options.word_ngrams} words, {options.character_ngrams} characters"
-        strength = options.strength or 5 * len(model.bias) ** 0.5
-        return [
-            (
-                "model",
-                f"softmax regression on n-grams of up to {longest}",
-            ),
-            ("n-grams", f"{len(table.words):,} of words, {len(table.characters):,} of characters"),
-            ("strength", f"{strength:.3g}"),
-            ("training", f"{summary['tokens']:,} tokens, {summary['ended']}, {summary['seconds']:.0f} s"),
-        ]
-
-    @classmethod
-    def describe_model(cls) -> dict[str, object]:
-        """Return what `seriatim.layers.describe` returns of layers."""
-        return describe_linear(LAYER, "counts of n-grams in the text", "Salton & Buckley 1988", Options)
-
 
 def room(labels: int) -> int:
     """Return the number of n-grams whose weights, keys and scales fit into `MAX_BYTES`."""
     return MAX_BYTES // (4 * labels + 16)
+
+
+def open_task(config: Config) -> Task:
+    """Compose the parts of classification with a bag of n-grams."""
+    reader = LabelledTextReader(config, reads_characters=False, keeps_strings=True)
+    read_documents = functools.partial(reader.read, split="test")
+    return Task(
+        KIND,
+        config,
+        reader=reader,
+        builder=BagBuilder(config),
+        evaluator=LabelEvaluator(),
+        fitter=BagFitting(config),
+        predictor=LabelPredictor(reader),
+        view=lambda model, vocabulary: BagView(
+            config, model, vocabulary, functools.partial(read_documents, vocabulary=vocabulary)
+        ),
+    )
+
+
+KIND = TaskKind(
+    name="classify",
+    layer="bag",
+    summary="Label texts with a bag of n-grams.",
+    open=open_task,
+    evaluator=LabelEvaluator,
+    predictor=LabelPredictor,
+    usage="seriatim predict {run} TEXTS",
+    caution="It knows the labels it was trained on, and gives one of them to every text.",
+    model_name="a bag of n-grams",
+    fitting="fitted",
+    options=Options,
+    items_name="texts",
+    defaults=lambda config: fitted_defaults(Options, config, "word"),
+    describe_model=lambda: describe_fitted(
+        "bag", keeps="counts of n-grams in the text", paper="Salton & Buckley 1988", section=Options
+    ),
+)

@@ -1,0 +1,429 @@
+"""Classification: a label for every text."""
+
+import functools
+import itertools
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from operator import attrgetter
+from typing import Literal
+
+import numpy as np
+from torch import Tensor, nn
+
+from ..config import BATCH_SIZE, Config, Fields, Rate
+from ..config import Tokenizer as TokenizerConfig
+from ..core.device_copies import to_device
+from ..core.errors import InputError
+from ..core.state import State
+from ..data.batching import Buckets
+from ..data.readers import LABELLED_SUFFIXES, Source
+from ..data.repairs import Repairs
+from ..data.tables import Labelled, read_labelled, with_spellings
+from ..data.tokenizer_factory import fit_tokenizer
+from ..data.vocabulary import Vocabulary, check_label
+from ..decoding.ensemble import Classifiers
+from ..evaluation.displayed_metrics import Metric
+from ..evaluation.intervals import Measure, Metrics
+from ..evaluation.label_metrics import Predictions, prediction_measures, prediction_metrics
+from ..layers.positions import check_lengths, declared_positions, learned_positions
+from ..models import Classifier
+from ..models.bag import Bag, BlendedClassifier
+from ..models.base_models import drop_words
+from ..models.cross_entropy import SMALLEST
+from ..models.word_reader import WordOptions, build_reader, refuse_contradictions
+from .classification_view import ClassifierView
+from .data_files import Subset
+from .data_warnings import listed, name_unseen, read_lengths, warn_of_long, warn_of_unseen
+from .defaults import (
+    BASELINE_WEIGHTS,
+    USUAL_WEIGHT,
+    network_defaults,
+    small_batches,
+    split_options,
+    token_kind,
+    with_kind,
+    with_model,
+)
+from .documents import AnyClassifier, DocumentBatch, Documents, batch_of, encode, label_probabilities, predictions
+from .labelled import LabelledReader
+from .task import Evaluator, ModelBuilder, Objective, Predictor, Task, TaskKind
+
+CLEARLY = 2.0
+"""The usual weight of the simple baseline is kept unless another has a loss lower by so many standard errors."""
+MAX_PROBABILITIES = 1000
+"""The largest number of labels whose probabilities an answer gives."""
+
+
+class Options(WordOptions):
+    """Options of a classifier, beside those of its layer.
+
+    The characters and features of words are read by default if the tokens are words.
+    """
+
+    word_dropout: Rate = 0.3
+    """Rate at which a token that occurs once in the training texts is replaced by the unknown token while training, so
+    that the model learns what to do with unknown tokens (Iyyer et al. 2015; Lample et al. 2016)."""
+    pooling: Literal["final", "mean", "max", "attention"] = "final"
+    """How the outputs of the layer become one vector."""
+    class_weights: Literal["none", "balanced"] = "none"
+    """Whether every class has the same total weight in training (balanced), however rare it is."""
+
+
+class LabelledTextReader(LabelledReader[Documents]):
+    """Reads texts with labels.
+
+    ``reads_characters`` says whether the model reads the characters of words, and ``keeps_strings`` whether the texts
+    themselves are kept, which a bag of n-grams reads.
+    """
+
+    def __init__(self, config: Config, *, reads_characters: bool, keeps_strings: bool) -> None:
+        super().__init__(config, LABELLED_SUFFIXES)
+        self.reads_characters, self.keeps_strings = reads_characters, keeps_strings
+
+    def learn_vocabulary(self) -> Vocabulary:
+        """Learn the tokenizer, and the characters of words, and collect the labels in sorted order.
+
+        Models that read no characters have them, too, so that the vocabularies of all classifiers are equal.
+        """
+        rows = list(self.rows(self.files.training_source(), "train"))
+        first = {str(row.label): row for row in reversed(rows)}
+        for label, row in reversed(first.items()):
+            check_label(label, f"{row.name}:{row.line}", "remove it from the label")
+        labels = sorted(first)
+        if len(labels) < 2:
+            raise InputError(f"{rows[0].name}: every text has the label {labels[0]!r}; there is nothing to tell apart")
+        tokenizers = {"tokenizer": fit_tokenizer(self.config.tokenizer, (row.text for row in rows))}
+        if self.config.tokenizer.kind == "word":
+            words = {word for row in rows for word in tokenizers["tokenizer"].prepare(row.text).split()}
+            tokenizers["characters"] = fit_tokenizer(TokenizerConfig(kind="char"), sorted(words))
+        return Vocabulary(tokenizers, labels)
+
+    def rows(
+        self,
+        source: str,
+        split: str,
+        file_format: str | None = None,
+        repairs: Repairs | None = None,
+        labels: Sequence[str] | None = None,
+    ) -> Iterator[Labelled]:
+        """Read the texts of ``source`` with their labels; see `with_spellings` for ``labels`` and ``repairs``.
+
+        The rows of a subset and of the rest decide together which spellings are one label.
+        """
+        subset, markers = self.files.subset(source, split), self.files.markers_in(self.texts(source, split, file_format))
+
+        def read(repairs: Repairs) -> Iterator[Labelled]:
+            repairs.markers = markers
+            return self.all_rows(subset, file_format, repairs)
+
+        exact = self.config.data.spellings == "exact"
+        rows = with_spellings(read, labels, repairs or self.files.new_repairs(), exact=exact)
+        return subset.chosen(rows, attrgetter("text"), attrgetter("label"))
+
+    def all_rows(self, subset: Subset, file_format: str | None, repairs: Repairs) -> Iterator[Labelled]:
+        """Read the rows of a subset and of the rest."""
+        data, wanted = self.config.data, file_format or self.config.data.format
+        sources = self.files.sources(subset.source, subset.split, wanted)
+        return read_labelled(sources, file_format=wanted, text=data.text, label=data.label, repairs=repairs)
+
+    def texts(self, source: str, split: str, file_format: str | None = None) -> list[Iterable[str]]:
+        """Return the texts as they are written."""
+        return [(row.text for row in self.all_rows(self.files.subset(source, split), file_format, Repairs()))]
+
+    def labelled_items(self, source: str, split: str) -> Iterator[tuple[str, str]]:
+        """Yield texts with their labels."""
+        return ((row.text, str(row.label)) for row in self.rows(source, split))
+
+    def measured_items(self, vocabulary: Vocabulary, source: str, split: str) -> Iterator[tuple[str, Sequence[str]]]:
+        """Yield texts with their labels as the vocabulary spells them."""
+        return ((row.text, (str(row.label),)) for row in self.rows(source, split, labels=vocabulary.labels))
+
+    def explain_empty_split(self, fraction: str, *, none_held_out: bool) -> str:
+        """Say also that the first text of each label, which is trained on, is the only one."""
+        rows = set(self.labelled_items(self.files.training_source(), "train"))
+        texts, labels = ({row[i] for row in rows} for i in (0, 1))
+        if none_held_out and len(labels) == len(rows) and len(texts) > 1:
+            return "no label has two different texts"
+        return super().explain_empty_split(fraction, none_held_out=none_held_out)
+
+    def read(self, source: str, split: str, vocabulary: Vocabulary, *, file_format: str | None = None) -> Documents:
+        """Read and encode labelled texts; warn of repairs, and of labels that never occur in training.
+
+        Texts with such a label count as wrong. A text with more tokens than learned positions is refused.
+        """
+        repairs, numbers = self.files.new_repairs(vocabulary), {label: i for i, label in enumerate(vocabulary.labels)}
+        texts, labels, digests, first = [], [], array("q"), dict[str, str]()
+        for row in self.rows(source, split, file_format, repairs, vocabulary.labels):
+            if row.label not in numbers:
+                numbers[row.label] = len(numbers)
+                first[row.label] = f"{row.name}:{row.line}"
+            texts.append(row.text)
+            labels.append(numbers[row.label])
+            digests.append(hash(row.text))
+        repairs = self.files.repairs_to_report(repairs, source, split)
+        data = self.encode(texts, labels, vocabulary)._replace(
+            unseen=tuple(first), repairs=repairs, digests=np.array(digests)
+        )
+        repairs.warn()
+        warn_of_long(data.texts.lengths, self.config, name=self.files.name_of(source), items="texts")
+
+        def place(index: int) -> str:
+            row = next(itertools.islice(self.rows(source, split, file_format), index, None))
+            return f"{row.name}:{row.line}"
+
+        check_lengths(declared_positions(self.config.model.options), data.texts.lengths, place)
+        if first:
+            count = data.counts()["unseen_labels"]
+            if count == len(labels):
+                raise InputError(
+                    f"{name_unseen('label', first)}, nor does any other here; give data with the same labels"
+                )
+            warn_of_unseen("label", first, count, f"{count:,} of {len(labels):,} texts")
+        return data
+
+    def encode(self, texts: Sequence[str], labels: Sequence[int], vocabulary: Vocabulary) -> Documents:
+        """Encode texts, given with the indices of their labels."""
+        data = encode(texts, labels, vocabulary, characters=self.reads_characters)
+        return data._replace(strings=texts) if self.keeps_strings else data
+
+    def describe(self, data: Documents) -> str:
+        """Return the number of texts and tokens."""
+        counts = data.counts()
+        return f"{counts['texts']:,} texts ({counts['tokens']:,} tokens, {counts['unknown_tokens']:,} unknown)"
+
+    def count(self, source: str, split: str, vocabulary: Vocabulary) -> dict[str, object]:
+        """Return statistics of texts and labels."""
+        data = self.read(source, split, vocabulary)
+        names = data.label_names
+        labels = Counter(names[label] for label in data.labels.tolist())
+        return {
+            **data.counts(),
+            "longest_text": int(data.texts.lengths.max(initial=0)),
+            "empty_texts": int((data.texts.lengths == 0).sum()),
+            "labels": listed(labels),
+            **(data.repairs.lines() if data.repairs else {}),
+        }
+
+    def items(
+        self, sources: Sequence[Source], file_format: str | None, vocabulary: Vocabulary, repairs: Repairs
+    ) -> Iterator[str]:
+        """Read lines, or the texts of a table or of JSONL, depending on the name; labels are ignored."""
+        wanted, column = file_format or "auto", self.config.data.text
+        rows = read_labelled(sources, file_format=wanted, text=column, label=None, repairs=repairs)
+        return (row.text for row in rows)
+
+
+class ClassifierBuilder(ModelBuilder[Classifier]):
+    """Builds classifiers, and ensembles of them."""
+
+    def build(self, vocabulary: Vocabulary) -> Classifier:
+        """Build a classifier."""
+        options, layer_options = split_options(Options, self.config)
+        sizes, reader = (vocabulary.tokenizer.vocabulary_size, len(vocabulary.labels)), build_reader(options, vocabulary)
+        return Classifier.from_config(
+            self.config.model, *sizes, pooling=options.pooling, options=layer_options, characters=reader
+        )
+
+    def combine(self, models: Sequence[Classifier]) -> Classifiers:
+        """Return a classifier with the mean of the probabilities."""
+        return Classifiers(models)
+
+
+class ClassifierObjective(Objective[Documents, DocumentBatch, Classifier]):
+    """The cross-entropy of the labels."""
+
+    def __init__(self, config: Config, evaluator: Evaluator[Documents], items_name: str) -> None:
+        super().__init__(config, evaluator, items_name)
+        self.options, _ = split_options(Options, config)
+
+    def batches(self, data: Documents) -> Buckets[DocumentBatch]:
+        """Return batches of texts of similar length."""
+        counts = np.bincount(data.labels, minlength=len(data.vocabulary.labels))
+        balanced = len(data.labels) / (np.count_nonzero(counts) * counts.clip(1))
+        weights = balanced if self.options.class_weights == "balanced" else None
+        tokenizer, ids = data.vocabulary.tokenizer, data.texts.ids
+        size = tokenizer.vocabulary_size
+        once = None if tokenizer.unknown_id is None else np.bincount(ids, minlength=size)[:size] == 1
+        make = functools.partial(batch_of, data, weights=weights, once=once)
+        return Buckets(data.texts.lengths, self.config.training.batch_size or BATCH_SIZE, make)
+
+    def loss(
+        self, model: Classifier, batch: DocumentBatch, state: State | None, *, progress: float = 0.0
+    ) -> tuple[Tensor, None]:
+        """Compute the cross-entropy of the labels."""
+        device = model.embedding.weight.device
+        weights = None if batch.weights is None else to_device(batch.weights, device)
+        inputs = to_device(drop_words(batch.inputs, batch.once, self.options.word_dropout), device)
+        spellings = batch.spellings and batch.spellings.to(device)
+        return model.loss(inputs, batch.lengths, to_device(batch.labels, device), weights, spellings), None
+
+
+class LabelEvaluator(Evaluator[Documents]):
+    """Accuracy, F1 and calibration of classifiers."""
+
+    selects = "accuracy"
+    baseline_name = "the most frequent label of the training data"
+    counts = ("texts", "tokens", "unknown_tokens")
+    metrics = (
+        Metric("accuracy", "accuracy", 4, headline=True, more_is_better=True),
+        Metric("macro_f1", "macro F1", 4, headline=True, more_is_better=True),
+        Metric("loss", "loss (nats per text)", 4),
+        Metric("calibration_error", "calibration error", 4),
+    )
+
+    def evaluate(self, model: AnyClassifier, data: Documents, **settings: object) -> Metrics:
+        """Compute the metrics of `seriatim.evaluation.label_metrics`."""
+        return _metrics(predictions(model, data), data)
+
+    def statistics(self, model: AnyClassifier, data: Documents, **settings: object) -> dict[str, Measure]:
+        """Compute the contribution of each text."""
+        return prediction_measures(predictions(model, data), data.label_names)
+
+    def evaluate_with_statistics(
+        self, model: AnyClassifier, data: Documents
+    ) -> tuple[Metrics, dict[str, Measure]]:
+        """Compute both results from the same predictions."""
+        found = predictions(model, data)
+        return _metrics(found, data), prediction_measures(found, data.label_names)
+
+    def trivial_baseline(self, train: Documents, valid: Documents, vocabulary: Vocabulary) -> Metrics:
+        """Compute the accuracy of the label that is most frequent in training."""
+        return {"accuracy": float((valid.labels == np.bincount(train.labels).argmax()).mean())}
+
+
+def _metrics(found: Predictions, data: Documents) -> Metrics:
+    metrics = prediction_metrics(found, data.label_names) | data.counts()
+    return metrics | (data.repairs.facts() if data.repairs else {})
+
+
+class LabelPredictor(Predictor[AnyClassifier]):
+    """Labels texts."""
+
+    endpoint = "classify"
+    label_unit = "texts"
+    max_compared = 10_000
+
+    def __init__(self, reader: LabelledTextReader) -> None:
+        self.reader = reader
+
+    def labels_of(self, answer: str) -> tuple[str]:
+        """Return the label, which is the whole answer."""
+        return (answer,)
+
+    def answer(
+        self, model: AnyClassifier, vocabulary: Vocabulary, items: Sequence[str], **settings: object
+    ) -> list[Metrics]:
+        """Return the most probable label of each text, and the probability of each label; see `read_lengths`.
+
+        Of more than `MAX_PROBABILITIES` labels, the probabilities of the most probable ones are returned.
+        """
+        data = self.reader.encode(items, [0] * len(items), vocabulary)
+        lengths = read_lengths(items, data.texts.lengths, learned_positions(model))
+        warn_of_long(lengths, self.reader.config, name="predict", items="texts")
+        answers: list[Metrics] = [{}] * len(items)
+        for rows, shares in label_probabilities(model, data._replace(texts=data.texts._replace(lengths=lengths))):
+            for row, best, values in zip(rows.tolist(), shares.argmax(1).tolist(), shares, strict=True):
+                names = vocabulary.labels
+                if len(names) > MAX_PROBABILITIES:
+                    order = np.argpartition(-values, MAX_PROBABILITIES)[:MAX_PROBABILITIES]
+                    order = order[np.argsort(-values[order])]
+                    names, values = [names[i] for i in order.tolist()], values[order]
+                named = dict(zip(names, values.tolist(), strict=True))
+                answers[row] = {"text": vocabulary.labels[best], "probabilities": named}
+        return answers
+
+
+class ClassifierBlender:
+    """Averages the probabilities of a classifier and a bag of n-grams."""
+
+    default_weight = USUAL_WEIGHT
+
+    def blend(self, model: Classifier, baseline: nn.Module, weight: float) -> BlendedClassifier:
+        """Return a classifier with the weighted mean of the probabilities."""
+        assert isinstance(baseline, Bag)
+        return BlendedClassifier(model, baseline, weight)
+
+    def best_weight(self, model: Classifier, baseline: nn.Module, data: Documents) -> float:
+        """Return the weight nearest to `USUAL_WEIGHT` whose loss is not clearly above the lowest one.
+
+        The lowest loss of some hundred texts is noisy, and favours the network, which was selected on the same data.
+        """
+        assert isinstance(baseline, Bag)
+        network, simple = predictions(model, data).of_truth, predictions(baseline, data).of_truth
+        known = np.isfinite(network)  # the label occurs in the training data
+        shares = {weight: (1 - weight) * network[known] + weight * simple[known] for weight in (0.0, *BASELINE_WEIGHTS)}
+        losses = {weight: -np.log(np.maximum(share, SMALLEST)) for weight, share in shares.items()}
+        lowest = min(losses.values(), key=np.mean)
+        near = [
+            weight
+            for weight, each in losses.items()
+            if (each - lowest).mean() <= CLEARLY * (each - lowest).std() / len(each) ** 0.5
+        ]
+        return min(near, key=lambda weight: abs(weight - USUAL_WEIGHT))
+
+
+def defaults(config: Config) -> Config:
+    """Fill in the defaults of networks on labelled data; characters of tokens are not read if these are no words."""
+    config = with_kind(config, "word")
+    if token_kind(config) != "word":
+        config = with_model(config, options={"characters": "none", "word_features": [], **config.model.options})
+    return network_defaults(config, Options)
+
+
+def check_config(config: Config) -> None:
+    """Raise InputError if the options of characters contradict the tokens."""
+    options, _ = split_options(Options, config)
+    if options.reads_characters:
+        refuse_contradictions(config, options)
+
+
+def data_defaults(config: Config, train: Documents) -> Fields:
+    """Return small batches for few texts, and much dropout."""
+    return {"training.batch_size": small_batches(len(train.labels)), "model.dropout": 0.5}
+
+
+def open_task(config: Config) -> Task:
+    """Compose the parts of classification with a network."""
+    options, _ = split_options(Options, config)
+    reader = LabelledTextReader(
+        config,
+        reads_characters=options.reads_characters,
+        keeps_strings=config.training.baseline == "simple",
+    )
+    evaluator = LabelEvaluator()
+
+    def view(model: Classifier, vocabulary: Vocabulary) -> ClassifierView:
+        read_rows = functools.partial(reader.rows, split="test", labels=vocabulary.labels)
+        read_documents = functools.partial(reader.read, split="test", vocabulary=vocabulary)
+        return ClassifierView(config, model, vocabulary, read_rows, read_documents)
+
+    return Task(
+        KIND,
+        config,
+        reader=reader,
+        builder=ClassifierBuilder(config),
+        evaluator=evaluator,
+        objective=ClassifierObjective(config, evaluator, KIND.items_name),
+        predictor=LabelPredictor(reader),
+        blender=ClassifierBlender(),
+        view=view,
+    )
+
+
+KIND = TaskKind(
+    name="classify",
+    summary="Label texts.",
+    open=open_task,
+    evaluator=LabelEvaluator,
+    predictor=LabelPredictor,
+    usage="seriatim predict {run} TEXTS",
+    caution="It knows the labels it was trained on, and gives one of them to every text.",
+    options=Options,
+    reference_model="bag",
+    supports_unidirectional=True,
+    items_name="texts",
+    defaults=defaults,
+    check_config=check_config,
+    data_defaults=data_defaults,
+)
