@@ -47,6 +47,12 @@ def with_model(config: Config, **fields: object) -> Config:
     return config.model_copy(update={"model": config.model.model_copy(update=fields)})
 
 
+def with_options(config: Config, **options: object) -> Config:
+    """Return the configuration with values for those options of its model that are None."""
+    known = config.model.options
+    return with_model(config, options={**known, **{key: value for key, value in options.items() if known.get(key) is None}})
+
+
 def with_kind(config: Config, kind: str | None) -> Config:
     """Return the configuration with this kind of tokens, unless it names a kind, or a run to take a tokenizer from.
 

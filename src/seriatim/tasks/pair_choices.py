@@ -4,8 +4,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
-from ..config import Fields
+from ..config import Config, Fields
 from ..data.text_kinds import Kind, kind_of, shared_share
+from .defaults import with_options
 
 TokenKind: TypeAlias = str
 KINDS: dict[Kind, TokenKind] = {"symbols": "word", "words": "char", "text": "bpe"}
@@ -77,6 +78,16 @@ def choose(
         hallucination=hallucination_rate(count) if share >= MOSTLY and of_targets != "text" else 0.0,
         label_smoothing=SMOOTHING if of_targets == "text" or count >= SMOOTHED_PAIRS else 0.0,
     )
+
+
+def choose_for_pairs(
+    config: Config, target_kind: TokenKind | None, sources: Sequence[str], targets: Sequence[str]
+) -> tuple[PairChoices, Config]:
+    """Return what some pairs suggest, and the configuration with the kinds of tokens that are open filled in."""
+    chosen = choose(config.tokenizer.kind, target_kind, sources, targets)
+    tokenizer = config.tokenizer.model_copy(update={"kind": chosen.kind})
+    config = config.model_copy(update={"tokenizer": tokenizer})
+    return chosen, with_options(config, target_kind=chosen.target_kind, shared_vocabulary=chosen.shared_vocabulary)
 
 
 def known_share(sources: Sequence[str], targets: Sequence[str]) -> float:

@@ -8,9 +8,9 @@ answers to them have fewer wrong tokens is then learned from all pairs. Tokens a
 
 import functools
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 from torch import nn
@@ -20,24 +20,20 @@ from ..core.errors import InputError
 from ..data.encoded_pairs import Pairs
 from ..data.vocabulary import Vocabulary
 from ..evaluation.intervals import Measure, Metrics
-from ..evaluation.translation import edit_distance, translation_measures
-from ..layers.declared_options import task_options
-from ..layers.describe import DISTANCES, TOKENS, WIDTH
+from ..evaluation.translation import edit_distance, translation_measures, translation_metrics
 from ..models.rewriting import Tokens
 from ..models.rule_translator import KINDS, Kind, RuleTranslator
 from ..storage.weights import load_tensors, save_tensors
-from ..training.estimator import OnePassEstimator, Written
-from ..training.task import Task
-from ..training.task_data import Metric
 from ..training.view_types import Example, SearchResult
 from .answering import AnswerSettings
-from .pair_choices import choose, split
+from .defaults import describe_fitted, fitted_defaults, read_options
+from .pair_choices import choose, choose_for_pairs, split
 from .pair_metrics import answer_metrics
-from .seq2seq import SequenceToSequence
+from .paired import PairReader
+from .seq2seq import TranslationEvaluator, TranslationPredictor
 from .seq2seq_view import TranslatorView
-from .standalone import read_options, with_defaults
+from .task import Evaluator, Fitted, Fitter, ModelBuilder, Predictor, Reader, Selection, Task, TaskKind
 
-LAYER = "rules"
 SET_ASIDE = 10
 """One of so many pairs is set aside to choose the kind of rules."""
 TRIAL_PAIRS = 5_000
@@ -73,53 +69,49 @@ class RulesView(TranslatorView[nn.Module]):
         )
 
 
-class Rules(SequenceToSequence):
-    """Translate by rules, which have no probabilities."""
+def choose_tokens(given: Config, config: Config, reader: Reader[Pairs]) -> Config:
+    """Choose the tokens as for trained models."""
+    assert isinstance(reader, PairReader)
+    return choose_for_pairs(config, read_options(Options, config).target_kind, *reader.training_texts())[1]
 
-    estimator = OnePassEstimator  # type: ignore[assignment]
-    options: Options  # type: ignore[assignment]
-    own_options = Options  # type: ignore[assignment]
-    learned = "counted"
-    uses_learning_rate = False
-    simple_baseline = None
-    model_name = "rules"
-    selects = "exact_match"
-    caution = "It answers with rules that were counted in its training data, whether they fit or not."
-    usage = "seriatim predict {run} SOURCES"
-    figures: ClassVar[tuple[Metric, ...]] = tuple(
-        figure for figure in SequenceToSequence.figures if figure.key not in ("loss", "perplexity")
-    )
 
-    def __init__(self, config: Config) -> None:
-        Task.__init__(self, config)
-        self.options, self.layer_options = read_options(Options, self.config), {}
+class RulesBuilder(ModelBuilder[nn.Module]):
+    """Opens rules, which are written when they are counted."""
 
-    @classmethod
-    def with_defaults(cls, config: Config) -> Config:
-        """Fill in the defaults: all options, and the precision float32."""
-        return with_defaults(Options, config, None)
-
-    def choose_options(self, sources: Sequence[str], targets: Sequence[str]) -> None:
-        """Choose the tokens as for trained models."""
-        self.choose_tokens(sources, targets)
-
-    def make_model(self, vocabulary: Vocabulary) -> nn.Module:  # type: ignore[override]
+    def build(self, vocabulary: Vocabulary) -> nn.Module:
         """Return a model without rules."""
         return nn.Module()
 
-    def model_view(self, model: nn.Module, vocabulary: Vocabulary) -> RulesView:  # type: ignore[override]
-        """Return the view of one model, which shows its answers and mistakes."""
-        read_items = functools.partial(self.read_items, split="test")
-        return RulesView(self.config, model, vocabulary, read_items, self.answer, LONGEST)
+    def load(self, vocabulary: Vocabulary, weights: Path) -> RuleTranslator:
+        """Read the rules."""
+        try:
+            return RuleTranslator.from_tensors(load_tensors(weights))
+        except InputError:
+            raise
+        except ValueError as error:
+            raise InputError(f"{weights}: {error}; restore the run's own file") from None
 
-    def read(self, spec: str, split: str, vocabulary: Vocabulary, *, file_format: str | None = None) -> Pairs:
-        """Read and encode pairs of any length; see `Task.read`."""
-        return self.encoded(spec, split, vocabulary, file_format)[0]
+    def combine(self, models: Sequence[nn.Module]) -> nn.Module:
+        """Refuse to combine models, which have no probabilities."""
+        raise InputError("ensembles are not supported for the layer rules; give one run")
 
-    def check(self, train: Pairs, valid: Pairs | None) -> None:
-        """Accept any pairs."""
+    def card_rows(self, model: nn.Module, summary: Metrics) -> list[tuple[str, str]]:
+        """Return the kind and the number of the rules; there is no optimizer."""
+        assert isinstance(model, RuleTranslator)
+        return [
+            ("model", {"rewriting": "rules that rewrite beginnings and ends", "lexicon": "a lexicon"}[model.kind]),
+            ("rules", f"{len(model.counts):,}"),
+            ("training", f"one pass over {summary['tokens']:,} tokens, {summary['seconds']:.0f} s"),
+        ]
 
-    def write_model(self, train: Pairs, vocabulary: Vocabulary, weights: Path, metadata: dict[str, str]) -> Written:
+
+class RuleCounting(Fitter[Pairs]):
+    """Learns both kinds of rules in one pass, and keeps the better ones."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+
+    def fit(self, train: Pairs, vocabulary: Vocabulary, weights: Path, metadata: dict[str, str]) -> Fitted:
         """Learn both kinds of rules, and write the kind with the better answers."""
         sources, targets = train.sources, train.targets
         if len(sources) > MAX_PAIRS:
@@ -137,82 +129,63 @@ class Rules(SequenceToSequence):
         pairs = list(zip(left, right, strict=True))
         model = RuleTranslator.fit(pairs, best_kind(pairs), kinds)
         save_tensors(model.tensors(), weights, metadata)
-        return Written(
+        return Fitted(
             int(train.source.lengths.sum() + train.target.lengths.sum()), "counting is one pass over the pairs"
         )
 
-    def load_model(self, vocabulary: Vocabulary, weights: Path) -> RuleTranslator:  # type: ignore[override]
-        """Read the rules."""
-        try:
-            return RuleTranslator.from_tensors(load_tensors(weights))
-        except InputError:
-            raise
-        except ValueError as error:
-            raise InputError(f"{weights}: {error}; restore the run's own file") from None
 
-    @property
-    def more_is_better(self) -> bool:
-        """Whether a larger value of the metric that selects weights is better."""
-        return True
+class RulesEvaluator(Evaluator[Pairs]):
+    """Answers of rules compared with the targets; rules have no probabilities."""
 
-    def selection_metric(self, vocabulary: Vocabulary) -> str:
-        """Return BLEU for running text, which is cut into subwords, and the share of exact answers otherwise."""
-        return "bleu" if vocabulary.target.kind in ("bpe", "unigram") else self.selects
+    selects = "exact_match"
+    settings = AnswerSettings
+    per_token = TranslationEvaluator.per_token
+    baseline_name = TranslationEvaluator.baseline_name
+    counts = TranslationEvaluator.counts
+    metrics = tuple(one for one in TranslationEvaluator.metrics if one.key not in ("loss", "perplexity"))
 
-    def validate(self, model: RuleTranslator, data: Pairs) -> Metrics:  # type: ignore[override]
-        """Compute all metrics, since answers take no time."""
-        return self.evaluate(model, data)
-
-    def evaluate(self, model: RuleTranslator, data: Pairs, **settings: object) -> Metrics:  # type: ignore[override]
+    def evaluate(self, model: RuleTranslator, data: Pairs, **settings: object) -> Metrics:
         """Compare the answers with the targets."""
-        return answer_metrics(self.texts(model, data, **settings), data)
+        return answer_metrics(answer_all(model, data.inputs, settings), data)
 
-    def measures(self, model: RuleTranslator, data: Pairs, **settings: object) -> dict[str, Measure]:  # type: ignore[override]
+    def statistics(self, model: RuleTranslator, data: Pairs, **settings: object) -> dict[str, Measure]:
         """Compute the contribution of each item."""
-        return translation_measures(self.texts(model, data, **settings), data.references)
+        return translation_measures(answer_all(model, data.inputs, settings), data.references)
 
-    def examine(self, model: RuleTranslator, data: Pairs) -> tuple[Metrics, dict[str, Measure]]:  # type: ignore[override]
-        """Compute both results."""
-        return self.evaluate(model, data), self.measures(model, data)
+    def trivial_baseline(self, train: Pairs, valid: Pairs, vocabulary: Vocabulary) -> Metrics:
+        """Compute the metrics of the source as its own answer."""
+        return translation_metrics(valid.inputs, valid.references)
 
-    def answer(  # type: ignore[override]
+    def selection(self, vocabulary: Vocabulary) -> Selection:
+        """Return BLEU for running text, which is cut into subwords, and the share of exact answers otherwise."""
+        return Selection("bleu" if vocabulary.target.kind in ("bpe", "unigram") else self.selects, more_is_better=True)
+
+
+class RulesPredictor(Predictor[RuleTranslator]):
+    """Answers each source with the text that the rules give."""
+
+    settings = AnswerSettings
+    endpoint = TranslationPredictor.endpoint
+    max_compared = TranslationPredictor.max_compared
+    timed_work = TranslationPredictor.timed_work
+
+    def timed_tokens(self, vocabulary: Vocabulary, text: str, answer: Mapping[str, object]) -> int:
+        """Return the number of tokens of the answer, its end included."""
+        return len(vocabulary.target.encode(str(answer["text"]))) + 1
+
+    def answer(
         self, model: RuleTranslator, vocabulary: Vocabulary, items: Sequence[str], **settings: object
     ) -> list[Metrics]:
-        """Answer each source with the text that the rules give; settings of search or sampling are refused.
+        """Answer each source; settings of search or sampling are refused."""
+        return [{"text": text} for text in answer_all(model, items, settings)]
 
-        A beam is accepted, because rules give the same answer with any.
-        """
-        chosen = read_settings(AnswerSettings, settings)
-        for name in sorted(chosen.model_fields_set - {"beam", "alignments"}):
-            raise InputError(f"{name}: has no meaning for rules, which give one answer to each source; leave it out")
-        return [{"text": model.answer(item)} for item in items]
 
-    def combine(self, models: Sequence[nn.Module]) -> nn.Module:  # type: ignore[override]
-        """Refuse to combine models, which have no probabilities."""
-        raise InputError("ensembles are not supported for the layer rules; give one run")
-
-    def card_rows(self, model: RuleTranslator, summary: Metrics) -> list[tuple[str, str]]:  # type: ignore[override]
-        """Return the kind and the number of the rules; there is no optimizer."""
-        return [
-            ("model", {"rewriting": "rules that rewrite beginnings and ends", "lexicon": "a lexicon"}[model.kind]),
-            ("rules", f"{len(model.counts):,}"),
-            ("training", f"one pass over {summary['tokens']:,} tokens, {summary['seconds']:.0f} s"),
-        ]
-
-    @classmethod
-    def describe_model(cls) -> dict[str, object]:
-        """Return what `seriatim.layers.describe` returns of layers."""
-        return {
-            "name": LAYER,
-            "keeps": "the source",
-            "parallel": True,
-            "paper": "Cotterell et al. 2017",
-            "hidden_size": WIDTH,
-            "state_bytes": {str(count): None for count in TOKENS},
-            "path_lengths": {str(distance): None for distance in DISTANCES},
-            "options": Options().model_dump(),
-            "option_details": {name: option.describe() for name, option in task_options(Options).items()},
-        }
+def answer_all(model: RuleTranslator, sources: Sequence[str], settings: Mapping[str, object]) -> list[str]:
+    """Return the answer to each source; a beam is accepted, because rules give the same answer with any."""
+    chosen = read_settings(AnswerSettings, settings)
+    for name in sorted(chosen.model_fields_set - {"beam", "alignments"}):
+        raise InputError(f"{name}: has no meaning for rules, which give one answer to each source; leave it out")
+    return [model.answer(source) for source in sources]
 
 
 def as_pieces(kind: str) -> str:
@@ -230,3 +203,44 @@ def best_kind(pairs: Sequence[tuple[Tokens, Tokens]]) -> Kind:
         model = RuleTranslator.fit(learned, kind)
         errors[kind] = sum(edit_distance(model.translate(source), target) for source, target in tested)
     return min(KINDS, key=lambda kind: errors[kind])
+
+
+def open_task(config: Config) -> Task:
+    """Compose the parts of sequence to sequence by rules."""
+    options = read_options(Options, config)
+    reader = PairReader(
+        config, shared_vocabulary=bool(options.shared_vocabulary), target_kind=options.target_kind, limits=None
+    )
+    predictor = RulesPredictor()
+    return Task(
+        KIND,
+        config,
+        reader=reader,
+        builder=RulesBuilder(config),
+        evaluator=RulesEvaluator(),
+        fitter=RuleCounting(config),
+        predictor=predictor,
+        view=lambda model, vocabulary: RulesView(
+            config, model, vocabulary, functools.partial(reader.read_items, split="test"), predictor.answer, LONGEST
+        ),
+    )
+
+
+KIND = TaskKind(
+    name="seq2seq",
+    layer="rules",
+    summary="Write one text for another by rules.",
+    open=open_task,
+    evaluator=RulesEvaluator,
+    predictor=RulesPredictor,
+    usage="seriatim predict {run} SOURCES",
+    caution="It answers with rules that were counted in its training data, whether they fit or not.",
+    model_name="rules",
+    fitting="counted",
+    options=Options,
+    items_name="pairs",
+    defaults=lambda config: fitted_defaults(Options, config, None),
+    choose=choose_tokens,
+    output_tokenizer=lambda vocabulary: vocabulary.target,
+    describe_model=lambda: describe_fitted("rules", keeps="the source", paper="Cotterell et al. 2017", section=Options),
+)

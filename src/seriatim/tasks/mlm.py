@@ -5,24 +5,23 @@ random token, and 10 % stay; the loss is over them alone. They are chosen again 
 """
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from ..config import Section, read_settings
+from ..config import BATCH_SIZE, Config, Section, read_settings
 from ..core.device_copies import to_device
 from ..core.errors import InputError
 from ..core.state import State
 from ..data.batching import Buckets, Windows, cut
-from ..data.readers import Source, read_items
-from ..data.repairs import Repairs
 from ..data.tokenizers import END
 from ..data.vocabulary import Vocabulary
+from ..evaluation.displayed_metrics import Metric
 from ..evaluation.intervals import Measure, Metrics
 from ..evaluation.perplexity import unigram_metrics
 from ..evaluation.pseudo_likelihood import evaluate_masked_language_model, pseudo_measures
@@ -30,15 +29,15 @@ from ..layers.pointwise import EPSILON
 from ..layers.positions import declared_positions
 from ..models import MaskedLanguageModel
 from ..models.masked_language_model import Frame
-from ..training.task import evaluating
-from ..training.task_data import Metric
-from .base_tasks import LayeredTask, TextTask
+from .defaults import network_defaults, split_options
 from .filling import fill
 from .masking_view import MaskedLanguageModelView
+from .task import Evaluator, ModelBuilder, Objective, Predictor, Task, TaskKind, evaluating
+from .text import WindowReader
 
 MASKED, REPLACED = 0.8, 0.1
-FORM = {"transform_activation": "gelu", "transform_epsilon": EPSILON}
-"""The options that decide what the model computes, as all earlier models have them."""
+FORM = ("transform_activation", "transform_epsilon")
+"""The options that decide what the model computes; a training takes them from its initial run."""
 
 
 class Options(Section):
@@ -74,51 +73,23 @@ class EvaluationSettings(Section):
     exact: bool = False
 
 
-class Masking(
-    LayeredTask[Windows, WindowBatch, MaskedLanguageModel], TextTask[Windows, WindowBatch, MaskedLanguageModel]
-):
-    """Predict masked tokens of texts."""
+class MaskedModelBuilder(ModelBuilder[MaskedLanguageModel]):
+    """Builds masked language models."""
 
-    own_options = Options
-    options: Options
-    former_options: ClassVar[Mapping[str, object]] = FORM
-    shaping_options = tuple(FORM)
-    evaluation_settings = EvaluationSettings
-    items_name = "windows"
-    endpoint = "fill"
-    usage = "seriatim predict {run} LINES"
-    caution = (
-        "It fills each [MASK] of a line with text like what it was trained on. Its figures are pseudo-likelihoods: "
-        "every token is predicted from both sides, so they say nothing beside those of a model that reads forwards."
-    )
-    per_token = ("loss", "perplexity", "accuracy")
-    figures: ClassVar[tuple[Metric, ...]] = (
-        Metric("loss", "pseudo-loss (nats per token)", 4),
-        Metric("perplexity", "pseudo-perplexity per token", 2, headline=True),
-        Metric("accuracy", "accuracy of masked tokens", 4, headline=True, more_is_better=True),
-        Metric("bits_per_byte", "pseudo-bits per byte", 4),
-    )
-
-    @property
-    def length(self) -> int:
-        """Largest number of tokens of a window."""
-        return self.config.training.sequence_length
-
-    def model_view(self, model: MaskedLanguageModel, vocabulary: Vocabulary) -> MaskedLanguageModelView:
-        """Return the view of one masked language model."""
-        read_corpus = functools.partial(self.read_corpus, split="test", vocabulary=vocabulary)
-        return MaskedLanguageModelView(self.config, model, vocabulary, read_corpus, self.every)
-
-    def make_model(self, vocabulary: Vocabulary) -> MaskedLanguageModel:
+    def build(self, vocabulary: Vocabulary) -> MaskedLanguageModel:
         """Build a masked language model."""
-        tokenizer, options = vocabulary.tokenizer, self.options
-        model = MaskedLanguageModel.from_config(self.config.model, tokenizer.vocabulary_size, self.layer_options)
+        tokenizer, (options, layer_options) = vocabulary.tokenizer, split_options(Options, self.config)
+        model = MaskedLanguageModel.from_config(self.config.model, tokenizer.vocabulary_size, layer_options)
         frame = Frame(tokenizer.begin, END) if tokenizer.frames else None
         return model.with_form(options.transform_activation, options.transform_epsilon, frame)
 
-    def read(self, spec: str, split: str, vocabulary: Vocabulary, *, file_format: str | None = None) -> Windows:
-        """Read and encode a text in windows of at most ``training.sequence_length`` tokens; see `Task.read`."""
-        return cut(self.read_corpus(spec, split, vocabulary, file_format=file_format), self.length)
+
+class MaskingObjective(Objective[Windows, WindowBatch, MaskedLanguageModel]):
+    """The cross-entropy of tokens that are masked anew at every step."""
+
+    def __init__(self, config: Config, evaluator: Evaluator[Windows], items_name: str) -> None:
+        super().__init__(config, evaluator, items_name)
+        self.options, _ = split_options(Options, config)
 
     def batches(self, data: Windows) -> Buckets[WindowBatch]:
         """Return batches of windows of similar length."""
@@ -128,7 +99,7 @@ class Masking(
             terms = max(1, round(self.options.mask_rate * int(lengths.sum())))
             return WindowBatch(rows, torch.from_numpy(data.ids(rows)), torch.from_numpy(lengths), terms)
 
-        return Buckets(data.lengths, self.batch_size, make)
+        return Buckets(data.lengths, self.config.training.batch_size or BATCH_SIZE, make)
 
     def loss(
         self, model: MaskedLanguageModel, batch: WindowBatch, state: State | None, *, progress: float = 0.0
@@ -139,6 +110,39 @@ class Masking(
         inputs, positions, targets = (to_device(x, device) for x in (masked, positions, targets))
         return model.loss(inputs, positions, targets, lengths=batch.lengths), None
 
+    def check(self, train: Windows, valid: Windows | None) -> None:
+        """Raise InputError if a window has more tokens than there are learned positions."""
+        tokenizer, length = train.corpus.tokenizer, self.config.training.sequence_length
+        limit = declared_positions(self.config.model.options)
+        around = len(Frame._fields) if tokenizer is not None and tokenizer.frames else 0
+        if limit is not None and limit < length + around:
+            beside = ", two of them for the tokens around a text" if around else ""
+            raise InputError(
+                f"training.sequence_length: {length} tokens and {limit} learned positions{beside}; at most "
+                f"{limit - around}, or set model.options.max_length to {length + around}"
+            )
+
+
+class PseudoLikelihoodEvaluator(Evaluator[Windows]):
+    """Pseudo-likelihoods: each token is predicted from both sides.
+
+    ``every`` is the distance between two tokens that are masked in the same pass: as many are masked as in training.
+    """
+
+    settings = EvaluationSettings
+    per_token = ("loss", "perplexity", "accuracy")
+    baseline_name = "a unigram"
+    counts = ("tokens", "words", "lines", "bytes", "unknown_tokens")
+    metrics = (
+        Metric("loss", "pseudo-loss (nats per token)", 4),
+        Metric("perplexity", "pseudo-perplexity per token", 2, headline=True),
+        Metric("accuracy", "accuracy of masked tokens", 4, headline=True, more_is_better=True),
+        Metric("bits_per_byte", "pseudo-bits per byte", 4),
+    )
+
+    def __init__(self, every: int) -> None:
+        self.every = every
+
     def evaluate(self, model: MaskedLanguageModel, data: Windows, **settings: object) -> Metrics:
         """Compute the metrics of `seriatim.evaluation.pseudo_likelihood`.
 
@@ -148,7 +152,7 @@ class Masking(
             metrics = evaluate_masked_language_model(model, data, every=self.spacing(settings))
         return metrics | data.corpus.repairs.facts()
 
-    def measures(self, model: MaskedLanguageModel, data: Windows, **settings: object) -> dict[str, Measure]:
+    def statistics(self, model: MaskedLanguageModel, data: Windows, **settings: object) -> dict[str, Measure]:
         """Compute the contributions of lines, or of blocks of a running text."""
         with evaluating(model):
             return pseudo_measures(model, data, self.spacing(settings))
@@ -157,47 +161,26 @@ class Masking(
         """Return the distance between two tokens that are masked in the same pass; None if each is masked alone."""
         return None if read_settings(EvaluationSettings, settings).exact else self.every
 
-    @property
-    def every(self) -> int:
-        """The distance between two tokens that are masked in the same pass: as many are masked as in training."""
-        return max(1, round(1 / self.options.mask_rate))
-
-    def baseline(self, train: Windows, valid: Windows, vocabulary: Vocabulary) -> Metrics:
+    def trivial_baseline(self, train: Windows, valid: Windows, vocabulary: Vocabulary) -> Metrics:
         """Compute the metrics of a unigram model."""
         return unigram_metrics(train.corpus, valid.corpus, vocabulary.tokenizer.vocabulary_size)
 
-    def describe(self, data: Windows) -> str:
-        """Return the number of tokens and windows."""
-        counts = data.corpus.statistics
-        unknown = f", {counts.unknown_tokens:,} tokens unknown" if counts.unknown_tokens else ""
-        return f"{counts.tokens:,} tokens ({counts.words:,} words{unknown}) in {len(data.starts):,} windows"
 
-    def check(self, train: Windows, valid: Windows | None) -> None:
-        """Raise InputError if a window has more tokens than there are learned positions."""
-        self.check_held_out()
-        tokenizer = train.corpus.tokenizer
-        limit = declared_positions(self.config.model.options)
-        around = len(Frame._fields) if tokenizer is not None and tokenizer.frames else 0
-        if limit is not None and limit < self.length + around:
-            beside = ", two of them for the tokens around a text" if around else ""
-            raise InputError(
-                f"training.sequence_length: {self.length} tokens and {limit} learned positions{beside}; at most "
-                f"{limit - around}, or set model.options.max_length to {self.length + around}"
-            )
+class GapPredictor(Predictor[MaskedLanguageModel]):
+    """Fills the gaps of lines."""
 
-    def items(
-        self, sources: Sequence[Source], file_format: str | None, vocabulary: Vocabulary, repairs: Repairs
-    ) -> Iterator[str]:
-        """Read lines, since an answer is the line itself."""
-        self.refuse_format(file_format)
-        return read_items(sources, repairs, one_line=True)
+    endpoint = "fill"
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
 
     def answer(
         self, model: MaskedLanguageModel, vocabulary: Vocabulary, items: Sequence[str], **settings: object
     ) -> list[Metrics]:
         """Fill the gaps of each line; see `seriatim.tasks.filling`."""
+        unit, length = self.config.data.unit, self.config.training.sequence_length
         with evaluating(model):
-            return fill(model, vocabulary.tokenizer, items, unit=self.unit, length=self.length)
+            return fill(model, vocabulary.tokenizer, items, unit=unit, length=length)
 
 
 def choose(batch: WindowBatch, vocabulary_size: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -214,3 +197,42 @@ def choose(batch: WindowBatch, vocabulary_size: int) -> tuple[Tensor, Tensor, Te
     draw, others = torch.rand(batch.terms), torch.randint(vocabulary_size, (batch.terms,))
     read = torch.where(draw < MASKED, vocabulary_size, torch.where(draw < MASKED + REPLACED, others, targets))
     return batch.inputs.flatten().index_copy(0, positions, read).view(batch.inputs.shape), positions, targets
+
+
+def open_task(config: Config) -> Task:
+    """Compose the parts of masked language modelling."""
+    reader = WindowReader(config)
+    evaluator = PseudoLikelihoodEvaluator(max(1, round(1 / split_options(Options, config)[0].mask_rate)))
+    return Task(
+        KIND,
+        config,
+        reader=reader,
+        builder=MaskedModelBuilder(config),
+        evaluator=evaluator,
+        objective=MaskingObjective(config, evaluator, KIND.items_name),
+        predictor=GapPredictor(config),
+        view=lambda model, vocabulary: MaskedLanguageModelView(
+            config,
+            model,
+            vocabulary,
+            functools.partial(reader.read_corpus, split="test", vocabulary=vocabulary),
+            evaluator.every,
+        ),
+    )
+
+
+KIND = TaskKind(
+    name="mlm",
+    summary="Predict masked tokens of texts.",
+    open=open_task,
+    evaluator=PseudoLikelihoodEvaluator,
+    predictor=GapPredictor,
+    usage="seriatim predict {run} LINES",
+    caution=(
+        "It fills each [MASK] of a line with text like what it was trained on. Its figures are pseudo-likelihoods: "
+        "every token is predicted from both sides, so they say nothing beside those of a model that reads forwards."
+    ),
+    options=Options,
+    items_name="windows",
+    defaults=lambda config: network_defaults(config, Options, shaping_options=FORM),
+)
