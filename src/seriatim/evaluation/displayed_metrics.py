@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from .intervals import Metrics, supported_digits, written
 
+
 class Metric(NamedTuple):
     """A metric and how it is displayed: its ``digits`` after the decimal point, and which values are better.
 

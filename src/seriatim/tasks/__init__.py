@@ -1,16 +1,18 @@
 """The tasks by name: what each reads, trains, measures and answers.
 
-To add a task, write a subclass of `seriatim.training.task.Task` in a file of this package and add a line to `TASKS`; a
-task outside the package is added by `register`.
+To add a task, write a file of this package that composes the parts of a `seriatim.tasks.task.TaskKind`, and add a line
+to `TASKS`; a task outside the package is added by `register`.
 """
 
 from collections.abc import Iterable, Mapping
+from typing import Literal
 
 import torch
 
 from ..config import Config, Model
 from ..core.contract import MemoryLayer
 from ..core.errors import InputError, closest, first_line, nearest, shown
+from ..data.builtin import builtin_task
 from ..layers import current, names, split_names
 from ..layers import find as find_layer
 from ..layers.declared_options import accepted, check_options
@@ -18,69 +20,54 @@ from ..layers.origins import import_references, outside_names, stacks_of
 from ..layers.outside_code import line_of
 from ..layers.registry import REGISTRY, place_of
 from ..testing import LawError, check_quickly
-from ..training.task import AnyTask
-from .bag_of_ngrams import BagClassification
-from .base_tasks import with_model
-from .classification import Classification
-from .counting import Counting
-from .feature_tagging import FeatureTagging
-from .language_modelling import LanguageModelling
-from .masking import Masking
-from .rules import Rules
-from .seq2seq import SequenceToSequence
-from .tagging import Tagging
+from . import bag, classify, features, lm, mlm, ngram, rules, seq2seq, tag
+from .defaults import with_model
+from .task import Task, TaskKind
 
-TASKS: dict[str, type[AnyTask]] = {
-    "lm": LanguageModelling,
-    "mlm": Masking,
-    "classify": Classification,
-    "tag": Tagging,
-    "seq2seq": SequenceToSequence,
-}
-"""The tasks, by the value of ``task`` in a configuration."""
-STANDALONE: dict[str, type[AnyTask]] = {
-    "ngram": Counting,
-    "bag": BagClassification,
-    "features": FeatureTagging,
-    "rules": Rules,
-}
-"""Models that are not built from layers, by the value of ``model.layer``: each is a special case of a task."""
+TASKS: dict[str, TaskKind] = {kind.name: kind for kind in (lm.KIND, mlm.KIND, classify.KIND, tag.KIND, seq2seq.KIND)}
+"""The tasks for networks, by the value of ``task`` in a configuration."""
+FITTED: dict[str, TaskKind] = {str(kind.layer): kind for kind in (ngram.KIND, bag.KIND, features.KIND, rules.KIND)}
+"""The models that are fitted directly, by the value of ``model.layer``; each is for one task."""
 
 
-def register(name: str, task: type[AnyTask]) -> None:
+def register(name: str, task: TaskKind) -> None:
     """Add a task, so that ``task: NAME`` in a configuration and ``seriatim train NAME`` use it.
 
     Raises:
-        InputError: another task has the name.
+        InputError: another task has the name, or ``task`` is no `TaskKind`.
     """
+    if not isinstance(task, TaskKind):
+        raise InputError(
+            f"{name}: a task is a value of seriatim.tasks.task.TaskKind, which composes a reader, a model builder, an "
+            f"objective, an evaluator and a predictor; got {shown(task)}"
+        )
     if TASKS.get(name, task) is not task:
         raise InputError(f"{name}: a task of this name is registered already; choose another name")
     TASKS[name] = task
 
 
-def task_type(task: str, layer: str | None = None) -> type[AnyTask]:
-    """Return the class of a task, or of the standalone model that ``layer`` names.
+def find_kind(task: str, layer: str | None = None) -> TaskKind:
+    """Return the kind of a task for networks, or for the directly fitted model that ``layer`` names.
 
     Raises:
         InputError: there is no such task, or the model is not one for this task.
     """
     if task not in TASKS:
         raise InputError(f"task: {shown(task)} does not fit; {nearest(task, list(TASKS))}")
-    if layer not in STANDALONE:
+    if layer not in FITTED:
         return TASKS[task]
-    model = STANDALONE[layer]
-    if not issubclass(model, TASKS[task]):
-        names_of = ", ".join(name for name, kind in TASKS.items() if issubclass(model, kind))
-        raise InputError(f"model.layer: {layer} is a model for task {names_of}; take that task, or another layer")
-    return model
+    kind = FITTED[layer]
+    if kind.name != task:
+        raise InputError(f"model.layer: {layer} is a model for task {kind.name}; take that task, or another layer")
+    return kind
 
 
 def shared_options(task: str, layer: str, options: Mapping[str, object] | None = None) -> dict[str, object]:
-    """Return options of a standalone model that is compared with networks of a task.
+    """Return options of a directly fitted model that is compared with networks of a task.
 
     An option that both have by name gets the value of the networks: that of ``options``, or the default of the task.
     """
-    sections = [kind.own_options for kind in (task_type(task), task_type(task, layer))]
+    sections = [kind.options for kind in (find_kind(task), find_kind(task, layer))]
     if any(section is None for section in sections):
         return {}
     usual, own = (section.model_fields for section in sections if section is not None)
@@ -88,21 +75,48 @@ def shared_options(task: str, layer: str, options: Mapping[str, object] | None =
     return {name: given[name] if name in given else usual[name].get_default() for name in usual if name in own}
 
 
-def find(config: Config) -> AnyTask:
-    """Return the task of a configuration.
+def kind_of(config: Config) -> TaskKind:
+    """Return the kind of the task of a configuration.
+
+    Raises:
+        InputError: there is no such task or model.
+    """
+    known, layer = layer_names(), ",".join(split_names(config.model.layer))
+    if layer not in known and "," not in layer and closest(layer, known) in (*FITTED, None):
+        raise InputError(f"unknown layer {layer!r}; {nearest(layer, known)}")
+    return find_kind(config.task, config.model.layer)
+
+
+def open_task(config: Config) -> Task:
+    """Return the task of a configuration whose defaults are filled in, such as that of a run; see `with_defaults`."""
+    return kind_of(config).open(config)
+
+
+def with_defaults(config: Config) -> Config:
+    """Return the configuration with the defaults of its task that need no data.
 
     Raises:
         InputError: there is no such task or model, or the configuration does not fit it.
     """
-    known, layer = layer_names(), ",".join(split_names(config.model.layer))
-    if layer not in known and "," not in layer and closest(layer, known) in (*STANDALONE, None):
-        raise InputError(f"unknown layer {layer!r}; {nearest(layer, known)}")
-    return task_type(config.task, config.model.layer)(config)
+    training = config.training.model_copy(update={"baseline": chosen_baseline(config)})
+    return kind_of(config).defaults(config.model_copy(update={"training": training}))
+
+
+def chosen_baseline(config: Config) -> Literal["simple", "none"]:
+    """Return whether the simple baseline is trained, too: ``training.baseline``, or what the data suggest.
+
+    A synthetic task studies what the network remembers. A baseline that solves it would hide that, unless it is given a
+    weight in the answers.
+    """
+    if config.training.baseline is not None:
+        return config.training.baseline
+    is_synthetic = builtin_task(config.data.train) is not None
+    return "none" if is_synthetic and not config.training.baseline_weight else "simple"
 
 
 def layer_names() -> list[str]:
-    """Return every value of ``model.layer``: standalone models and layers."""
-    return [*STANDALONE, *names()]
+    """Return every value of ``model.layer``: directly fitted models and layers."""
+    return [*FITTED, *names()]
 
 
 def with_current_layer(config: Config) -> Config:

@@ -28,8 +28,8 @@ from ..models.ctc_translator import CTCTranslator
 from ..models.encoder_decoder import EncoderDecoder
 from ..models.probabilities import check_finite
 from ..models.translator import Options
-from ..training.task import evaluating
 from .pair_metrics import TOGETHER, Translator
+from .task import evaluating
 
 LENGTH_FACTOR, LENGTH_MARGIN = 2, 32
 """An answer has at most `LENGTH_FACTOR` times as many tokens as its source, plus `LENGTH_MARGIN`."""

@@ -7,14 +7,14 @@ import numpy as np
 
 from ..evaluation.error_analysis import MAX_ITEMS, Mistakes
 from ..models.bag import Bag
-from ..training.task_view import TaskView, no_words
-from ..training.view_types import LabelEffect
 from .classification_view import mistakes_of
 from .documents import Documents, predictions
+from .view import View, no_words
+from .view_types import LabelEffect
 
 
 @dataclass(frozen=True)
-class BagView(TaskView[Bag]):
+class BagView(View[Bag]):
     """View of a bag of n-grams, with `Classification.read` to read data."""
 
     read_documents: Callable[..., Documents]

@@ -27,13 +27,13 @@ from ..evaluation.token_scores import token_text
 from ..layers.positions import learned_positions
 from ..models import Classifier
 from ..models.exported_forms import ExportedModel, label_forms
-from ..training.task_view import TaskView, no_words
-from ..training.view_types import Example, LabelEffect
 from .documents import Documents, predictions, probabilities
+from .view import View, no_words
+from .view_types import Example, LabelEffect
 
 
 @dataclass(frozen=True)
-class ClassifierView(TaskView[Classifier]):
+class ClassifierView(View[Classifier]):
     """View of a classifier, with `Classification.rows` and `Classification.read` to read data."""
 
     read_rows: Callable[..., Iterator[Labelled]]

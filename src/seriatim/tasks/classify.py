@@ -111,7 +111,10 @@ class LabelledTextReader(LabelledReader[Documents]):
 
         The rows of a subset and of the rest decide together which spellings are one label.
         """
-        subset, markers = self.files.subset(source, split), self.files.markers_in(self.texts(source, split, file_format))
+        subset, markers = (
+            self.files.subset(source, split),
+            self.files.markers_in(self.texts(source, split, file_format)),
+        )
 
         def read(repairs: Repairs) -> Iterator[Labelled]:
             repairs.markers = markers
@@ -220,7 +223,10 @@ class ClassifierBuilder(ModelBuilder[Classifier]):
     def build(self, vocabulary: Vocabulary) -> Classifier:
         """Build a classifier."""
         options, layer_options = split_options(Options, self.config)
-        sizes, reader = (vocabulary.tokenizer.vocabulary_size, len(vocabulary.labels)), build_reader(options, vocabulary)
+        sizes, reader = (
+            (vocabulary.tokenizer.vocabulary_size, len(vocabulary.labels)),
+            build_reader(options, vocabulary),
+        )
         return Classifier.from_config(
             self.config.model, *sizes, pooling=options.pooling, options=layer_options, characters=reader
         )
@@ -280,9 +286,7 @@ class LabelEvaluator(Evaluator[Documents]):
         """Compute the contribution of each text."""
         return prediction_measures(predictions(model, data), data.label_names)
 
-    def evaluate_with_statistics(
-        self, model: AnyClassifier, data: Documents
-    ) -> tuple[Metrics, dict[str, Measure]]:
+    def evaluate_with_statistics(self, model: AnyClassifier, data: Documents) -> tuple[Metrics, dict[str, Measure]]:
         """Compute both results from the same predictions."""
         found = predictions(model, data)
         return _metrics(found, data), prediction_measures(found, data.label_names)

@@ -50,7 +50,9 @@ def with_model(config: Config, **fields: object) -> Config:
 def with_options(config: Config, **options: object) -> Config:
     """Return the configuration with values for those options of its model that are None."""
     known = config.model.options
-    return with_model(config, options={**known, **{key: value for key, value in options.items() if known.get(key) is None}})
+    return with_model(
+        config, options={**known, **{key: value for key, value in options.items() if known.get(key) is None}}
+    )
 
 
 def with_kind(config: Config, kind: str | None) -> Config:

@@ -18,7 +18,7 @@ from ..decoding.ensemble import Classifiers
 from ..evaluation.label_metrics import Predictions
 from ..models import Classifier
 from ..models.bag import Bag, BlendedClassifier
-from ..training.task import evaluating
+from .task import evaluating
 
 TOGETHER = 64
 """Texts of a batch in evaluation."""

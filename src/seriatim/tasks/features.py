@@ -86,9 +86,7 @@ class FeatureFitting(Fitter[TaggedCorpus]):
                 "many weights for each attribute, which is too many; take another layer, or fewer tags"
             )
 
-    def fit(
-        self, train: TaggedCorpus, vocabulary: Vocabulary, weights: Path, metadata: dict[str, str]
-    ) -> Fitted:
+    def fit(self, train: TaggedCorpus, vocabulary: Vocabulary, weights: Path, metadata: dict[str, str]) -> Fitted:
         """Count attributes, fit their weights, and write both."""
         minutes, labels = self.config.training.minutes, vocabulary.labels
         model, ended = fit_tagger(

@@ -16,9 +16,9 @@ from ..evaluation.context_use import ContextUse
 from ..models import MaskedLanguageModel
 from ..models.exported_forms import ExportedModel, masked_forms
 from ..models.probabilities import log_softmax, softmax
-from ..training.view_types import Example
 from .filling import find_gaps, gap_includes_space, writable
 from .text_view import TextView
+from .view_types import Example
 
 COPIES_TOGETHER = 32
 """Copies of a window, each with other masked tokens, that are read at once."""

@@ -118,7 +118,9 @@ class NgramBuilder(ModelBuilder[TextModel]):
             raise InputError(f"{weights}: {error}; restore the run's own file") from None
         if not options.cache:
             return model
-        return Mixture([model, UnigramCache(model.vocabulary_size, options.cache_size)], [1 - options.cache, options.cache])
+        return Mixture(
+            [model, UnigramCache(model.vocabulary_size, options.cache_size)], [1 - options.cache, options.cache]
+        )
 
     def combine(self, models: Sequence[nn.Module]) -> Mixture:
         """Return the mixture of the models with equal weights."""
@@ -175,7 +177,7 @@ class NgramEvaluator(TextEvaluator):
     def evaluate_with_statistics(
         self, model: TextModel, data: Corpus, **settings: object
     ) -> tuple[Metrics, dict[str, Measure]]:
-        """Compute metrics and statistics of a language model, and how sparse the counts are (`models.ngrams.unseen`)."""
+        """Compute both results, and how sparse the counts are (`seriatim.models.ngrams.unseen`)."""
         counts = counts_of(model)
         if counts is None:  # a mixture with a model that was trained
             return super().evaluate_with_statistics(model, data, **settings)

@@ -14,7 +14,7 @@ from ..evaluation.translation import translation_measures, translation_metrics
 from ..models.ctc_translator import CTCTranslator
 from ..models.encoder_decoder import EncoderDecoder
 from ..models.probabilities import checked_losses
-from ..training.task import evaluating
+from .task import evaluating
 
 TOGETHER = 32
 """Number of pairs that are read or answered together."""

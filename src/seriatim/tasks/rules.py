@@ -24,7 +24,6 @@ from ..evaluation.translation import edit_distance, translation_measures, transl
 from ..models.rewriting import Tokens
 from ..models.rule_translator import KINDS, Kind, RuleTranslator
 from ..storage.weights import load_tensors, save_tensors
-from ..training.view_types import Example, SearchResult
 from .answering import AnswerSettings
 from .defaults import describe_fitted, fitted_defaults, read_options
 from .pair_choices import choose, choose_for_pairs, split
@@ -33,6 +32,7 @@ from .paired import PairReader
 from .seq2seq import TranslationEvaluator, TranslationPredictor
 from .seq2seq_view import TranslatorView
 from .task import Evaluator, Fitted, Fitter, ModelBuilder, Predictor, Reader, Selection, Task, TaskKind
+from .view_types import Example, SearchResult
 
 SET_ASIDE = 10
 """One of so many pairs is set aside to choose the kind of rules."""

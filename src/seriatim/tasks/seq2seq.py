@@ -170,7 +170,11 @@ class TranslationEvaluator(Evaluator[Pairs]):
 
     def selection(self, vocabulary: Vocabulary) -> Selection:
         """Return exact answers if the targets are no running text, since they improve for longer, else the loss."""
-        return Selection("exact_match", more_is_better=True) if self.by_exact_answers else Selection("loss", more_is_better=False)
+        return (
+            Selection("exact_match", more_is_better=True)
+            if self.by_exact_answers
+            else Selection("loss", more_is_better=False)
+        )
 
     def evaluate(self, model: Translator, data: Pairs, **settings: object) -> Metrics:
         """Compute the loss, and compare the answers with the targets."""
@@ -185,7 +189,7 @@ class TranslationEvaluator(Evaluator[Pairs]):
         losses, answers = pair_losses(model, data), self.texts(model, data)
         return pair_metrics(losses, answers, data), pair_measures(losses, answers, data)
 
-    def texts(self, model: Any, data: Pairs, **settings: object) -> list[str]:
+    def texts(self, model: Translator, data: Pairs, **settings: object) -> list[str]:
         """Return the answer to every item."""
         return [answer["text"] for answer in self.predictor.answer(model, data.vocabulary, data.inputs, **settings)]
 
@@ -248,8 +252,17 @@ def open_task(config: Config) -> Task:
     evaluator = TranslationEvaluator(config, predictor)
 
     def view(model: Translator, vocabulary: Vocabulary) -> CTCView | EncoderDecoderView:
-        rest = vocabulary, functools.partial(reader.read_items, split="test"), predictor.answer, options.max_target_length
-        return CTCView(config, model, *rest) if isinstance(model, CTCTranslator) else EncoderDecoderView(config, model, *rest)
+        rest = (
+            vocabulary,
+            functools.partial(reader.read_items, split="test"),
+            predictor.answer,
+            options.max_target_length,
+        )
+        return (
+            CTCView(config, model, *rest)
+            if isinstance(model, CTCTranslator)
+            else EncoderDecoderView(config, model, *rest)
+        )
 
     return Task(
         KIND,

@@ -23,9 +23,9 @@ from ..models.ctc_translator import CTCTranslator
 from ..models.encoder_decoder import EncoderDecoder
 from ..models.exported_forms import ExportedModel, aligned_forms, translation_forms
 from ..models.probabilities import log_softmax, softmax
-from ..training.task_view import ModelT, NotOfferedError, TaskView, no_state, no_words
-from ..training.view_types import Example, SearchResult, StateReader
 from .answering import AnswerSettings, Sources, answer_limits, excluded_tokens, search_stepwise
+from .view import ModelT, NotOfferedError, View, no_state, no_words
+from .view_types import Example, SearchResult, StateReader
 
 SOURCE_TOKENS = 20
 """Tokens of the source that a decoder attends to while the size of its state is measured, if positions allow it."""
@@ -44,7 +44,7 @@ class Translation(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TranslatorView(TaskView[ModelT]):
+class TranslatorView(View[ModelT]):
     """View of any translator, with `SequenceToSequence.read_items` to read data, and `SequenceToSequence.answer`."""
 
     read_items: Callable[..., list[tuple[str, list[str]]]]

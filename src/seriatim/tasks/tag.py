@@ -102,8 +102,7 @@ def check_tags(train: TaggedCorpus, valid: TaggedCorpus | None, validation_name:
         return
     if valid.unseen_tags() == len(valid.words):
         raise InputError(
-            f"{validation_name}: none of its tags occurs in the training data; give held-out data with the "
-            "same tags"
+            f"{validation_name}: none of its tags occurs in the training data; give held-out data with the same tags"
         )
     tags = (valid.tag_names[tag] for tag in valid.tags.tolist())
     if TagSet.known(train.vocabulary.labels).style and not marks_chunks(tags):
@@ -222,7 +221,9 @@ class TagPredictor(Predictor[TagModel]):
             if not word:
                 raise InputError(f"{name}: a word is empty; remove it")
 
-    def answer(self, model: TagModel, vocabulary: Vocabulary, items: Sequence[Item], **settings: object) -> list[Metrics]:
+    def answer(
+        self, model: TagModel, vocabulary: Vocabulary, items: Sequence[Item], **settings: object
+    ) -> list[Metrics]:
         """Tag each item. A `Sentence` gives the lines of its file with new tags, other items one line.
 
         Where positions are learned, a sentence longer than they are is tagged in parts.
@@ -283,7 +284,10 @@ class TagBlender:
 
 
 def defaults(config: Config) -> Config:
-    """Fill in the defaults of networks on labelled data; words have no hashed features if their characters are not read."""
+    """Fill in the defaults of networks on labelled data.
+
+    Words have no hashed features by default if their characters are not read.
+    """
     options = config.model.options
     if options.get("characters") == "none":
         config = with_model(config, options={"word_features": [], **options})

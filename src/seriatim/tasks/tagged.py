@@ -76,7 +76,7 @@ class TaggedReader(LabelledReader[TaggedCorpus]):
         return ((" ".join(one.words), (" ".join(one.tags),)) for one in sentences)
 
     def has_content(self, source: str, split: str) -> bool:
-        """Return whether there is a sentence; held-out ones must have tags that can be measured: see `Tagging.check`."""
+        """Return whether there is a sentence; held-out ones must have tags that can be measured."""
         if split == "train":
             return super().has_content(source, split)
         trained = {tag for sentence in self.sentences(self.files.training_source(), "train") for tag in sentence.tags}

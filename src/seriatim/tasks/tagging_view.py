@@ -18,13 +18,13 @@ from ..evaluation.token_scores import ALTERNATIVES, TokenScore, TokenScores
 from ..layers.positions import learned_positions
 from ..models.exported_forms import ExportedModel, tag_forms
 from ..models.tagger import Tagger, TagModel
-from ..training.task_view import TaskView, no_words
-from ..training.view_types import Example
 from .tagged import tag_corpus, untagged
+from .view import View, no_words
+from .view_types import Example
 
 
 @dataclass(frozen=True)
-class TaggerView(TaskView[Tagger]):
+class TaggerView(View[Tagger]):
     """View of a tagger, with `Tagging.sentences` to read data."""
 
     read_sentences: Callable[..., Iterator[Sentence]]

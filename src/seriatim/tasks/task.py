@@ -88,7 +88,9 @@ class TaskBatches(Protocol[BatchRead]):
     def read(self, groups: Sequence[np.ndarray], *, skip: int = 0) -> Iterator[BatchRead]:
         """Yield the batches, without the first ``skip``."""
 
-    def read_share(self, groups: Sequence[np.ndarray], share: Share, *, skip: int = 0) -> Iterator[BatchRead | TaskBatch]:
+    def read_share(
+        self, groups: Sequence[np.ndarray], share: Share, *, skip: int = 0
+    ) -> Iterator[BatchRead | TaskBatch]:
         """Yield the shard of each batch that one of several ranks computes, without the first ``skip``.
 
         All ranks have equally many batches: if a shard is empty, it is an `IdleBatch`.

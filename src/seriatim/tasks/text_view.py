@@ -36,10 +36,10 @@ from ..models import LanguageModel
 from ..models.base_models import TextModel
 from ..models.exported_forms import ExportedModel, language_forms
 from ..models.probabilities import softmax, token_log_probabilities
-from ..training.task_view import ModelT, TaskView
-from ..training.view_types import Example, StateReader
 from .measured_tokens import choose_blocks, choose_lines, with_losses
 from .unknown_words import decode, unknown_words
+from .view import ModelT, View
+from .view_types import Example, StateReader
 
 TextModelT = TypeVar("TextModelT", bound=TextModel, covariant=True)
 BLOCK = 50
@@ -50,7 +50,7 @@ MAX_LOGITS = 1 << 22
 
 
 @dataclass(frozen=True)
-class TextView(TaskView[ModelT]):
+class TextView(View[ModelT]):
     """View of a task whose model predicts the tokens of the text itself, with `TextTask.read_corpus` to read data."""
 
     read_corpus: Callable[..., Corpus]

@@ -36,7 +36,7 @@ class NotOfferedError(InputError):
 
 
 @dataclass(frozen=True)
-class TaskView(Generic[ModelT]):
+class View(Generic[ModelT]):
     """What inspection and comparison ask of a task.
 
     The class attributes describe the task; an object answers questions about one model.
