@@ -1,9 +1,10 @@
 """The sections of a configuration and their fields, typed."""
 
+from collections.abc import Mapping
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, NoReturn, TypeAlias, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationInfo, field_validator
 
 from ..storage.plain_yaml import dump_plain
 
@@ -17,10 +18,51 @@ Fields: TypeAlias = dict[str, Any]
 """The fields of a section, or of the whole configuration, by name."""
 
 
+class SettledError(TypeError):
+    """Raised where somebody changes a configuration whose values are all decided."""
+
+
 class Section(BaseModel):
-    """A group of fields; a key that does not exist is an error."""
+    """A group of fields; a key that does not exist is an error. A settled one cannot be changed; see `Config.settled`."""
 
     model_config = ConfigDict(extra="forbid", validate_assignment=True, use_attribute_docstrings=True)
+    _settled: bool = PrivateAttr(default=False)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if (self.__pydantic_private__ or {}).get("_settled"):
+            raise SettledError(f"{name}: the configuration is settled; make a changed copy with Config.replaced")
+        super().__setattr__(name, value)
+
+
+class Fixed:
+    """Refuses to change a list or a mapping; a copy of it can be changed."""
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise SettledError("model.options: the configuration is settled; make a changed copy with Config.replaced")
+
+    __setitem__ = __delitem__ = __iadd__ = __ior__ = update = setdefault = pop = popitem = clear = _refuse
+    append = extend = insert = remove = sort = reverse = _refuse
+
+
+class FixedDict(Fixed, dict[str, Any]):
+    """A mapping that cannot be changed."""
+
+    def __reduce__(self) -> tuple[type, tuple[dict[str, Any]]]:
+        return dict, (dict(self),)
+
+
+class FixedList(Fixed, list[Any]):
+    """A list that cannot be changed."""
+
+    def __reduce__(self) -> tuple[type, tuple[list[Any]]]:
+        return list, (list(self),)
+
+
+def fixed(value: Any) -> Any:
+    """Return a plain value whose lists and mappings cannot be changed, at any depth."""
+    if isinstance(value, dict):
+        return FixedDict({key: fixed(one) for key, one in value.items()})
+    return FixedList(map(fixed, value)) if isinstance(value, list) else value
 
 
 class Data(Section):
@@ -169,6 +211,34 @@ class Config(Section):
     tokenizer: Tokenizer = Field(default_factory=Tokenizer)
     model: Model = Field(default_factory=Model)
     training: Training = Field(default_factory=Training)
+
+    def replaced(self, values: Mapping[str, object]) -> "Config":
+        """Return a copy with other values for some fields, by dotted name; it is settled if this one is.
+
+        Raises:
+            ValidationError: a value does not fit.
+        """
+        copy, options = self._copy({**self.model.options}, settled=False), {}
+        for name, value in values.items():
+            section, _, key = name.rpartition(".")
+            if section == "model.options":
+                options[key] = value
+            else:
+                setattr(getattr(copy, section) if section else copy, key, value)
+        copy.model.options.update(options)
+        return copy.settled() if self._settled else copy
+
+    def settled(self) -> "Config":
+        """Return a copy that nobody can change, neither its fields nor the options of its model."""
+        return self._copy(fixed(dict(self.model.options)), settled=True)
+
+    def _copy(self, options: Fields, *, settled: bool) -> "Config":
+        sections = {name: getattr(self, name).model_copy() for name in _sections()}
+        sections["model"] = sections["model"].model_copy(update={"options": options})
+        copy = self.model_copy(update=sections)
+        for section in (copy, *sections.values()):
+            object.__setattr__(section, "__pydantic_private__", {"_settled": settled})
+        return copy
 
     def to_yaml(self) -> str:
         """Return the configuration as YAML, without ``out``, because a run can be moved."""

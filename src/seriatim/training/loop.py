@@ -1,7 +1,7 @@
 """The training loop: teacher forcing, truncated backpropagation through time, one optimizer step after another.
 
 Everything random depends only on the seed and on the step or epoch, so that a training that resumes from a checkpoint
-continues with the same bits.
+continues with the same bits. Of a task, the loop knows the objective alone.
 """
 
 import math
@@ -9,39 +9,42 @@ import shlex
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 
 import numpy as np
 import torch
+from torch import nn
 
-from ..config import Training
 from ..core.errors import InputError, TrainingError
 from ..core.interruption import Interrupted, noted
 from ..core.state import State
 from ..data.idle_batch import IdleBatch
+from ..distributed.ranks import Ranks
+from ..evaluation.intervals import Metrics
+from ..layers.experts import count_experts
 from ..layers.origins import CODE
+from ..models.probabilities import NotFiniteError
 from ..storage.weights import load_tensors, unusable
 from ..storage.written_folders import outer
-from .carried_states import split_carried
-from .checkpoints import (
-    AVERAGE,
-    OPTIMIZER,
-    last_complete,
-    load_checkpoint,
-)
-from .hardware import describe_changes
-from .metrics_log import MetricsLog
+from ..tasks.task import TaskBatch
+from .averaging import WeightAverage
+from .carried_states import join_carried, split_carried
+from .checkpoints import AVERAGE, OPTIMIZER, last_complete, load_checkpoint
+from .hardware import describe_changes, environment
 from .optimizers import (
     clip_gradients,
     finite_state,
     learning_rate,
     make_optimizer,
     nonfinite_problem,
+    optimizer_tensors,
     restore_optimizer,
 )
 from .parallel import make_parallel
-from .recorded_training import RecordedTraining
-from .task import AnyTask
-from .task_data import TaskBatch
+from .reporting import Record, SafeReporter
+from .run_writer import RunWriter
+from .settle import Settled
 from .training_state import Progress
 
 LOG_EVERY = 10
@@ -52,58 +55,79 @@ RANK_SEED = 7_919
 """Difference between the seeds of two ranks in one step, so that dropout differs between them."""
 
 
-class Trainer(RecordedTraining):
-    """Trains the model of a job by gradient descent; see `Estimator`."""
+class Trainer:
+    """Trains a model by gradient descent, and writes its weights and checkpoints.
 
-    resumable = True
-    divides = True
-    work_unit = "steps"
+    The ranks share the work; only the leader reports and writes.
 
-    def prepare(self) -> None:
-        """Move the model to its device; see `Estimator.prepare`."""
-        job = self.job
-        self.task: AnyTask = job.task
-        self.config: Training = job.task.config.training
-        self.model = job.model.to(self.device)
+    Attributes:
+        model: on the device; has its parameters once `start` or `resume` has returned.
+        progress: what is done so far.
+        metrics: the last validation if it measured the weights of the run.
+        ended: why the training ended, in words.
+    """
+
+    def __init__(
+        self,
+        settled: Settled,
+        model: nn.Module,
+        device: torch.device,
+        writer: RunWriter,
+        reporter: SafeReporter,
+        ranks: Ranks,
+    ) -> None:
+        objective = settled.task.objective
+        assert objective is not None
+        self.objective, self.config = objective, settled.config.training
+        self.train_data, self.valid = settled.train, settled.valid
+        self.sources = settled.config.data.train, settled.config.data.valid
+        self.device, self.writer, self.reporter, self.ranks = device, writer, reporter, ranks
+        self.model = model.to(device)
+        self.selection = objective.selection(settled.vocabulary)
+        self.batches = objective.batches(settled.train)
+        self.windows = self.batches.windows(self.batches.shuffled(self.config.seed, 0))
         self.progress = Progress()
         self.state: State | None = None
         self.has_rows = True  # whether the carried state is that of this rank's own sequences
-        self.log: MetricsLog | None = None  # of the leader
+        self.metrics: Metrics | None = None
+        self.ended = ""
         self.signal: Callable[[], int | None] = lambda: None
         self.signal_number: int | None = None  # of a signal that any rank has received
-        self.windows = job.batches.windows(job.batches.shuffled(self.config.seed, 0))
 
     def start(self) -> None:
-        """Make the optimizer, and divide the work among the ranks; the job's model has its initial parameters."""
-        self.parallel = make_parallel(self.task, self.model, self.config, self.ranks)
+        """Make the optimizer, and divide the work among the ranks; the model has its initial parameters."""
+        self.parallel = make_parallel(self.objective, self.model, self.config, self.ranks)
         self.optimizer = make_optimizer(self.model, self.config)
         self.average = self.make_average()
 
     def resume(self) -> None:
-        """Restore the last checkpoint; see `Estimator.resume`.
+        """Restore the last checkpoint; see `load_checkpoint`.
 
         Warns:
             UserWarning: the best weights are lost, or the machine differs, so that results differ by rounding.
         """
-        like = self.task.carried_state(self.model)
+        like = self.objective.carried_state(self.model)
+        # Parameters, moments and the average of the weights come back as they were; each rank takes its own shard.
         with self.ranks.one_first():  # the leader renames damaged checkpoints
-            last = last_complete(self.job.folder / "checkpoints")
-        state, self.progress = load_checkpoint(last, self.model, like, self.metadata)
+            last = last_complete(self.writer.folder / "checkpoints")
+        state, self.progress = load_checkpoint(last, self.model, like, self.writer.metadata)
         self.start()
         self.state, self.has_rows = split_carried(state, self.ranks.share)
         restore_optimizer(self.model, self.optimizer, load_tensors(last / OPTIMIZER), self.parallel.place)
         if self.average is not None and (last / AVERAGE).exists():
             self.average.restore(load_tensors(last / AVERAGE), self.parallel.place)
-        progress, data = self.progress, self.task.config.data
-        names, keys = ((data.train, "text"), (data.valid, "held-out text")), (progress.data, progress.held_out)
-        for (name, text), before, now in zip(names, keys, self.data_keys(), strict=True):
+
+        # The same bits need the same data; another machine, or other versions, change the last digits only.
+        progress, names = self.progress, self.sources
+        keys = zip(names, ("text", "held-out text"), (progress.data, progress.held_out), self.data_keys(), strict=True)
+        for name, text, before, now in keys:
             if before is not None and before != now:
                 raise InputError(f"{name}: not the {text} that the run began with; restore it, or start a new training")
-        if progress.best_valid is not None and (reason := unusable(self.job.folder / "model.safetensors")):
+        if progress.best_valid is not None and (reason := unusable(self.writer.folder / "model.safetensors")):
             warnings.warn(f"{reason}; the search for the best weights begins again", stacklevel=2)
             progress.best_valid, progress.evaluated_at = None, -1
-        if changes := describe_changes(progress.environment, self.environment()):
-            warnings.warn(f"{self.job.folder}: resumes with {changes}; results will differ by rounding", stacklevel=2)
+        if changes := describe_changes(progress.environment, self.machine()):
+            warnings.warn(f"{self.writer.folder}: resumes with {changes}; results will differ by rounding", stacklevel=2)
 
     def fit(self) -> Progress:
         """Train until the budget is spent or early stopping ends the training.
@@ -113,8 +137,7 @@ class Trainer(RecordedTraining):
         """
         self.model.train()
         if self.ranks.leads:
-            folder = self.job.path("metrics.jsonl").parent
-            self.log = MetricsLog(folder, step=self.progress.step, records=self.progress.records)
+            self.writer.open_log(self.progress)
         self.began = time.perf_counter() - self.progress.seconds
         try:
             if self.progress.step == 0:
@@ -129,8 +152,7 @@ class Trainer(RecordedTraining):
                 self.agree()
                 self.stop_if_signalled()
         finally:
-            if self.log is not None:
-                self.log.close()
+            self.writer.close_log()
         return self.progress
 
     def train(self) -> None:
@@ -162,7 +184,7 @@ class Trainer(RecordedTraining):
     def stop_if_signalled(self) -> None:
         """Raise `Interrupted` if a signal has come; the state must be saved."""
         if self.signal_number is not None:
-            folder, with_code = str(outer(self.job.folder)), (self.job.folder / CODE).exists()
+            folder, with_code = str(outer(self.writer.folder)), (self.writer.folder / CODE).exists()
             command = ["seriatim", "train", "--resume", folder, *["--allow-code"] * with_code]
             message = f"interrupted at step {self.progress.step}, which is saved"
             raise Interrupted(message, self.signal_number, go_on=shlex.join(command))
@@ -172,10 +194,10 @@ class Trainer(RecordedTraining):
         return self.progress.ended(self.config, self.windows)
 
     def steps_of_epoch(self) -> Iterator[list[TaskBatch]]:
-        """Yield this rank's share of the batches of each step in the rest of the epoch."""
-        groups = self.job.batches.shuffled(self.config.seed, self.progress.epoch)
+        """Yield this rank's shard of the batches of each step in the rest of the epoch."""
+        groups = self.batches.shuffled(self.config.seed, self.progress.epoch)
         step: list[TaskBatch] = []
-        for batch in self.job.batches.read_share(groups, self.ranks.share, skip=self.progress.window):
+        for batch in self.batches.read_share(groups, self.ranks.share, skip=self.progress.window):
             step.append(batch)
             if len(step) == self.config.accumulate:
                 yield step
@@ -186,25 +208,36 @@ class Trainer(RecordedTraining):
     def step(self, batches: list[TaskBatch]) -> None:
         """Take one optimizer step on the mean loss over the terms of all its batches, of all ranks."""
         progress, started = self.progress, time.perf_counter()
+
+        # The seed is a function of the step, so that a resumed training draws the same dropout, and of the rank, so
+        # that two ranks do not drop the same units. torch.manual_seed would format the call stack for every kind of
+        # device that is not in use, which takes 0.2 ms.
         seed = self.config.seed * 1_000_003 + progress.step + RANK_SEED * self.ranks.index
-        # torch.manual_seed would format the call stack for every kind of device that is not in use, which takes 0.2 ms.
         torch.default_generator.manual_seed(seed)
         if self.device.type != "cpu":
             torch.get_device_module(self.device).manual_seed_all(seed)
-        share = progress.spent(self.config, self.windows)
-        rate = learning_rate(self.config, step=progress.step, progress=share, annealed=progress.annealed)
+
+        fraction = progress.spent(self.config, self.windows)
+        rate = learning_rate(self.config, step=progress.step, progress=fraction, annealed=progress.annealed)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
+
+        # The loss is divided by the terms of all ranks before the backward pass, since gradients are only added up;
+        # a rank with shorter sequences would otherwise count as much as one with longer ones.
         counts = [sum(batch.terms for batch in batches), sum(batch.tokens for batch in batches)]
         terms, tokens = map(int, self.ranks.gather(counts).sum(0))
         self.optimizer.zero_grad(set_to_none=True)
-        parts = [self.backward(batch, terms, share, is_last=batch is batches[-1]) for batch in batches]
+        losses = [self.backward(batch, terms, fraction, is_last=batch is batches[-1]) for batch in batches]
         norm = clip_gradients(self.model, self.config.clip)
-        own_problem = nonfinite_problem(self.model, [loss for loss, _ in parts], norm)
-        severity = 0 if own_problem is None else 1 if math.isfinite(sum(loss for loss, _ in parts)) else 2
-        results = self.ranks.gather([*np.sum(parts, axis=0), severity])
+
+        # All ranks take or skip the step together: the gradient of each holds what is not finite on any of them. The
+        # rank with the severest problem, 2 for its own loss, names the batch.
+        own_problem = nonfinite_problem(self.model, [loss for loss, _ in losses], norm)
+        severity = 0 if own_problem is None else 1 if math.isfinite(sum(loss for loss, _ in losses)) else 2
+        results = self.ranks.gather([*np.sum(losses, axis=0), severity])
         loss, auxiliary = results[:, :2].sum(0).tolist()
         problem = self.describe_problem(batches, own_problem, results[:, 2])
+
         progress.step += 1
         progress.window += len(batches)
         progress.tokens += tokens
@@ -232,7 +265,7 @@ class Trainer(RecordedTraining):
         progress.training_seconds += now - started
         progress.seconds = now - self.began
 
-    def backward(self, batch: TaskBatch, terms: int, share: float, *, is_last: bool) -> tuple[float, float]:
+    def backward(self, batch: TaskBatch, terms: int, fraction: float, *, is_last: bool) -> tuple[float, float]:
         """Add the gradient of the loss, divided by ``terms``, and carry the state on.
 
         Returns:
@@ -243,7 +276,7 @@ class Trainer(RecordedTraining):
         if isinstance(batch, IdleBatch):
             batch, weight = batch.batch, 0.0
         with self.parallel.accumulating(is_last=is_last):
-            loss, contribution, self.state = self.parallel(batch, start, share)
+            loss, contribution, self.state = self.parallel(batch, start, fraction)
             auxiliary = batch.terms / terms * contribution
             scale = weight * self.ranks.count  # gradients are averaged over the ranks
             (scale * (loss / terms + auxiliary)).backward()  # type: ignore[no-untyped-call]
@@ -263,7 +296,7 @@ class Trainer(RecordedTraining):
             return ""
         text, indices = problem or ("", range(0))
         first, epoch = self.progress.window + 1, self.progress.epoch + 1
-        names = [f"batch {first + i} of epoch {epoch} ({self.task.name_batch(batches[i])})" for i in indices]
+        names = [f"batch {first + i} of epoch {epoch} ({self.objective.name_batch(batches[i])})" for i in indices]
         texts = self.ranks.gather_bytes(f"{text} in {', '.join(names)}".encode())
         return texts[int(severities.argmax())].decode()
 
@@ -281,7 +314,7 @@ class Trainer(RecordedTraining):
         state = finite_state(self.state)
         lost = self.ranks.gather([state is None and self.state is not None])
         self.state = None if lost.any() else state  # on all ranks, as in one process
-        self.write({**progress.last, "kind": "skipped", "reason": problem})
+        self.writer.write_record({**progress.last, "kind": "skipped", "reason": problem})
         warnings.warn(f"{reason}; the step is skipped", stacklevel=2)
 
     def after_step(self) -> None:
@@ -290,10 +323,102 @@ class Trainer(RecordedTraining):
         speed = progress.tokens / max(progress.training_seconds, 1e-9)
         if progress.step % LOG_EVERY == 0:
             self.write_metrics()
-        share = min(progress.spent(self.config, self.windows), 1.0)
-        left = progress.seconds * (1 - share) / share if share else None
-        self.report("step", {**progress.last, "tokens_per_second": speed, "progress": share, "seconds_left": left})
+        fraction = min(progress.spent(self.config, self.windows), 1.0)
+        left = progress.seconds * (1 - fraction) / fraction if fraction else None
+        self.reporter.step({**progress.last, "tokens_per_second": speed, "progress": fraction, "seconds_left": left})
         if self.config.evaluate_every and progress.step % self.config.evaluate_every == 0:
             self.validate()
         if progress.step % self.config.checkpoint_every == 0:
             self.checkpoint()
+
+    def machine(self) -> dict[str, str]:
+        """Return what the last bits of the training depend on; see `seriatim.training.hardware.environment`."""
+        return environment(self.device) | {"ranks": str(self.ranks.count)}
+
+    def make_average(self) -> WeightAverage | None:
+        """Return an average of the weights that begins with the present ones; None if none is taken yet."""
+        if self.progress.averaged_from >= 0:
+            return WeightAverage(self.model, None, first=self.progress.averaged_from)
+        return WeightAverage(self.model, self.config.average) if self.config.average else None
+
+    def data_keys(self) -> tuple[str, str]:
+        """Return the keys of the training data and of the validation data; the latter is empty if there is none."""
+        return self.train_data.key, "" if self.valid is None else self.valid.key
+
+    def write_metrics(self) -> None:
+        """Write a line of `metrics.jsonl` with the mean loss since the last one."""
+        progress = self.progress
+        if progress.loss_terms:
+            mean, speed = progress.loss_sum / progress.loss_terms, progress.tokens / progress.training_seconds
+            timing = {"seconds": progress.seconds, "tokens_per_second": speed}
+            self.writer.write_record({"kind": "train", "step": progress.step, **progress.last, "loss": mean, **timing})
+            progress.loss_sum, progress.loss_terms = 0.0, 0
+
+    def validate(self) -> None:
+        """Measure the held-out data unless this step did, and save the weights if the configuration keeps them."""
+        progress = self.progress
+        if progress.evaluated_at == progress.step:
+            return
+        progress.evaluated_at = progress.step
+        if self.valid is None:
+            self.save_weights()
+            return
+        metrics: Metrics = {}  # filled on the leader
+        experts: Record = {}
+        with self.averaged():
+            model = self.parallel.whole_model()
+            value, loss = self.ranks.on_leader(lambda: self.measure(model, metrics, experts))
+        best = progress.record_validation(value, loss, self.config, more_is_better=self.selection.more_is_better)
+        keep = best or self.config.keep == "last"
+        self.metrics = metrics if keep else None
+        if keep:
+            self.save_weights()
+        progress.seconds = time.perf_counter() - self.began
+        place = {"step": progress.step, "epoch": progress.epoch, "seconds": progress.seconds}
+        record = {"kind": "valid", **place, **metrics, **experts}
+        self.writer.write_record(record)
+        self.reporter.validation({**record, "best": best})
+        if progress.begins_averaging(self.config):
+            self.average = self.make_average()
+
+    def measure(self, model: nn.Module, metrics: Metrics, experts: Record) -> tuple[float, float]:
+        """Measure the held-out data, and return the metric that selects the weights, and the loss.
+
+        The metrics are added to ``metrics``, and how often each expert was chosen to ``experts``.
+        """
+        try:
+            with count_experts(model) as counts:
+                metrics |= self.objective.validate(model, self.valid)
+            value, loss = float(metrics[self.selection.key]), float(metrics["loss"])
+        except NotFiniteError:
+            value = loss = math.nan
+        if not (math.isfinite(value) and math.isfinite(loss)):
+            raise TrainingError(
+                f"step {self.progress.step}: the held-out loss is {loss}; go on from the last checkpoint "
+                "with a lower training.learning_rate"
+            )
+        if counts:
+            experts["experts"] = {name: numbers.tolist() for name, numbers in counts.items()}
+        return value, loss
+
+    def averaged(self) -> AbstractContextManager[None]:
+        """Give the model the average of its weights for the duration, if the configuration asks for one."""
+        return nullcontext() if self.average is None else self.average.applied()
+
+    def save_weights(self) -> None:
+        """Write the present weights, or their average, as those of the run."""
+        with self.averaged():
+            model = self.parallel.whole_model()
+            self.ranks.on_leader(lambda: self.writer.write_weights(model, self.progress.step))
+
+    def checkpoint(self) -> None:
+        """Write a checkpoint, and without validation data also the weights of the run."""
+        model, parallel = self.parallel.whole_model(), self.parallel
+        moments = parallel.whole(optimizer_tensors(self.model, self.optimizer))
+        average = None if self.average is None else parallel.whole(self.average.tensors)
+        state = join_carried(self.state, self.objective.carried_state(model), self.ranks, has_rows=self.has_rows)
+        train, held_out = self.data_keys()
+        progress = replace(self.progress, data=train, held_out=held_out, environment=self.machine())
+        self.ranks.on_leader(lambda: self.writer.write_checkpoint(model, moments, average, state, progress))
+        if self.valid is None:
+            self.save_weights()

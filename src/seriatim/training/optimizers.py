@@ -6,25 +6,18 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from ..config import Config, Training
+from ..config import Training
 from ..core.contract import Stateful
 from ..core.errors import InputError, TrainingError
 from ..core.state import State, state_leaves
 from ..distributed.sharded_tensors import is_sharded, local_part, whole_tensor
-from ..layers import find, split_names
 from ..storage.parameter_names import with_present_names
 from ..storage.weights import is_finite
 
-SGD_RATE = 1.0
-"""Default learning rate of SGD, for every layer and task."""
-FORMER_RATE = 2e-3
-"""Default learning rate of Adam and AdamW in runs whose configuration contains none."""
 MIN_SHARE = 0.01
 """Share of the learning rate at the end of a cosine schedule and at the beginning of a warm-up."""
 WARMUP_SHARE = 0.05
 """Share of the budget in which the learning rate rises if ``warmup_steps`` is not given."""
-MOMENTS = {"sgd": 0, "adam": 2, "adamw": 2}
-"""Numbers that an optimizer keeps for each parameter."""
 
 
 def make_optimizer(model: nn.Module, config: Training) -> torch.optim.Optimizer:
@@ -47,19 +40,6 @@ def make_optimizer(model: nn.Module, config: Training) -> torch.optim.Optimizer:
         return torch.optim.SGD(groups, lr=rate, fused=is_whole)  # PyTorch cannot fuse it for parts of parameters
     kind = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam
     return kind(groups, lr=rate, fused=True)
-
-
-def default_rate(config: Config, layer: str | None = None) -> float:
-    """Return the default learning rate: the one that the layer declares for the task (`Stateful.learning_rates`).
-
-    Of several layers (in a stack, or an encoder and its decoder) the smallest rate is taken. ``layer`` replaces that of
-    ``config``.
-    """
-    if config.training.optimizer == "sgd":
-        return SGD_RATE
-    decoder = config.model.options.get("decoder")
-    stacks = [layer or config.model.layer, *([decoder] if isinstance(decoder, str) else [])]
-    return min(find(name).learning_rate_for(config.task) for stack in stacks for name in split_names(stack))
 
 
 def learning_rate(config: Training, *, step: int, progress: float, annealed: int) -> float:

@@ -9,7 +9,7 @@ import numpy as np
 from ..data.corpus import Corpus
 from ..data.holding_out import share_of
 from ..data.repairs import DataWarning
-from .task import AnyTask
+from ..tasks.task import Task
 
 SHARE = 0.05
 """Share of the long lines of a running text from which on an overlap is reported."""
@@ -38,7 +38,7 @@ def _blocks(data: DataOfRows) -> Iterator[np.ndarray]:
         yield digests
 
 
-def warn_of_overlap(task: AnyTask, train: object, valid: object) -> None:
+def warn_of_overlap(task: Task, train: object, valid: object) -> None:
     """Warn if rows of the held-out data, whatever their labels, are rows of the training data.
 
     Running text, which may repeat a line, needs a share of `SHARE` of its long lines.
@@ -46,7 +46,7 @@ def warn_of_overlap(task: AnyTask, train: object, valid: object) -> None:
     Nothing is said of built-in corpora, which have parts of their own, of a part of the training data, which has no row
     of the rest, and of data without rows.
     """
-    spec = task.validation_spec() or ""
+    spec = task.files.validation_source() or ""
     if spec.startswith("builtin:") or share_of(spec):
         return
     if not isinstance(train, DataOfRows) or not isinstance(valid, DataOfRows):
@@ -61,6 +61,6 @@ def warn_of_overlap(task: AnyTask, train: object, valid: object) -> None:
     count = int(seen[places].sum())
     running_text = isinstance(valid, Corpus) and valid.ends is None
     if count and (not running_text or count >= SHARE * len(held_out)):
-        share = f"{count:,} of the {len(held_out):,} held-out {task.items_name} ({count / len(held_out):.1%})"
+        share = f"{count:,} of the {len(held_out):,} held-out {task.kind.items_name} ({count / len(held_out):.1%})"
         advice = "figures on them say little about new data; remove them from one of the files"
         warnings.warn(f"{spec}: {share} are in the training data, too; {advice}", DataWarning, stacklevel=2)

@@ -11,6 +11,7 @@ import copy
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,8 +22,7 @@ from ..core.state import OutputsAndState, State, map_state
 from ..distributed.ranks import Ranks
 from ..distributed.sharded_tensors import is_sharded, whole_tensor
 from ..layers.stack import MemoryStack, Stack
-from .task import AnyTask
-from .task_data import TaskBatch
+from ..tasks.task import Objective, TaskBatch
 
 Computed = tuple[Tensor, Tensor, State | None]
 """The loss of a batch, what layers add to it, and the state to carry on."""
@@ -31,17 +31,17 @@ Computed = tuple[Tensor, Tensor, State | None]
 class TaskLoss(nn.Module):
     """The loss of a batch; everything that a training differentiates happens in its ``forward``."""
 
-    def __init__(self, task: AnyTask, model: nn.Module) -> None:
+    def __init__(self, objective: Objective[Any, Any, Any], model: nn.Module) -> None:
         super().__init__()
-        self.task, self.model = task, model
+        self.objective, self.model = objective, model
         self.dtype = next(model.parameters()).dtype
 
     def forward(self, batch: TaskBatch, state: State | None, progress: float) -> Computed:
         """Return the loss in nats, the sum of the auxiliary losses, and the state, detached."""
-        config, device = self.task.config.training, next(self.model.parameters()).device
+        config, device = self.objective.config.training, next(self.model.parameters()).device
         precision = torch.autocast(device.type, torch.bfloat16, enabled=config.precision == "bfloat16")
         with precision, collect() as contributions:
-            loss, state = self.task.loss(self.model, batch, state, progress=progress)
+            loss, state = self.objective.loss(self.model, batch, state, progress=progress)
         auxiliary = sum(contributions, torch.zeros((), device=device))
         return loss, auxiliary, None if state is None else map_state(self.carry, state)
 
@@ -123,7 +123,7 @@ class FullySharded(Parallel):
         device = next(loss.parameters()).device.type
         mesh = init_device_mesh(device, (ranks.count,))
         for module in reversed(list(loss.modules())):  # inner layers first
-            if isinstance(module, Stack) and not isinstance(module, MemoryStack) and not loss.task.trains_by_steps:
+            if isinstance(module, Stack) and not isinstance(module, MemoryStack) and not loss.objective.by_steps:
                 for layer in module.layers:
                     layer.register_forward_hook(copy_views)
                     fully_shard(layer, mesh=mesh)
@@ -179,9 +179,9 @@ def copy_views(layer: nn.Module, _: object, results: OutputsAndState) -> Outputs
     return map_state(lambda leaf: leaf.clone() if leaf.untyped_storage().data_ptr() in freed else leaf, results)
 
 
-def make_parallel(task: AnyTask, model: nn.Module, config: Training, ranks: Ranks) -> Parallel:
+def make_parallel(objective: Objective[Any, Any, Any], model: nn.Module, config: Training, ranks: Ranks) -> Parallel:
     """Return the loss of a training on these ranks; ``fsdp`` replaces the parameters of the model by parts."""
-    loss = TaskLoss(task, model)
+    loss = TaskLoss(objective, model)
     if ranks.count == 1:
         return Parallel(loss)
     return FullySharded(loss, ranks) if config.parallel == "fsdp" else DataParallel(loss)

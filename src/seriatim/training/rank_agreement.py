@@ -3,24 +3,24 @@
 import json
 
 import torch
+from torch import nn
 
 from ..config import Config
 from ..core.errors import InputError, shown
 from ..distributed.ranks import Ranks
 from ..version import __version__
-from .estimator import Job
-from .task import AnyTask
+from .settle import Settled
 
 
-def require_equal(job: Job[AnyTask], ranks: Ranks) -> None:
+def require_equal(settled: Settled, ranks: Ranks) -> None:
     """Raise InputError on every rank if one differs from the leader."""
     facts = {
         "seriatim": __version__,
         "torch": torch.__version__,
-        **_flat(job.task.config),
-        "the training text": job.train.key,
-        "the held-out text": None if job.valid is None else job.valid.key,
-        "the vocabulary": job.vocabulary.fingerprint(),
+        **_flat(settled.config),
+        "the training text": settled.train.key,
+        "the held-out text": None if settled.valid is None else settled.valid.key,
+        "the vocabulary": settled.vocabulary.fingerprint(),
     }
     leader, *others = map(json.loads, ranks.gather_bytes(json.dumps(facts).encode()))
     for rank, theirs in enumerate(others, start=1):
@@ -34,17 +34,18 @@ def require_equal(job: Job[AnyTask], ranks: Ranks) -> None:
         raise InputError(f"rank {rank}: {difference}; start every rank with the same command, data and version")
 
 
-def require_divisible(job: Job[AnyTask], ranks: Ranks) -> None:
+def require_divisible(settled: Settled, model: nn.Module, ranks: Ranks) -> None:
     """Raise InputError if every batch has fewer sequences than there are ranks, or fsdp cannot divide a parameter."""
-    if ranks.count == 1 or not job.task.estimator.divides:
+    objective, training = settled.task.objective, settled.config.training
+    if ranks.count == 1 or objective is None:
         return
-    scalar = next((name for name, value in job.model.named_parameters() if value.dim() == 0), None)
-    if scalar is not None and job.task.config.training.parallel == "fsdp":
+    scalar = next((name for name, value in model.named_parameters() if value.dim() == 0), None)
+    if scalar is not None and training.parallel == "fsdp":
         raise InputError(
             f"training.parallel: fsdp cannot divide the parameter {scalar}, which is a scalar; give it the shape (1,), "
             "or train with data"
         )
-    groups = job.batches.shuffled(job.task.config.training.seed, 0)
+    groups = objective.batches(settled.train).shuffled(training.seed, 0)
     if not any(len(group) >= ranks.count for group in groups):
         largest = max(map(len, groups), default=0)
         sequences = f"{largest:,} sequence{'s' * (largest != 1)}"

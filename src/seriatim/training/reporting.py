@@ -41,6 +41,37 @@ class Reporter:
         """Release resources. The code that created the reporter calls this; `seriatim.train` does not."""
 
 
+class SafeReporter:
+    """Tells a reporter of a training until it fails to write: the training continues without it."""
+
+    def __init__(self, reporter: Reporter) -> None:
+        self.reporter = reporter
+
+    def begin(self, record: Record) -> None:
+        """See `Reporter.begin`."""
+        self._tell("begin", record)
+
+    def step(self, record: Record) -> None:
+        """See `Reporter.step`."""
+        self._tell("step", record)
+
+    def validation(self, record: Record) -> None:
+        """See `Reporter.validation`."""
+        self._tell("validation", record)
+
+    def end(self, record: Record) -> None:
+        """See `Reporter.end`."""
+        self._tell("end", record)
+
+    def _tell(self, event: str, record: Record) -> None:
+        try:
+            getattr(self.reporter, event)(record)
+        except (OSError, ValueError) as error:
+            if isinstance(error, ValueError) and "closed file" not in str(error):
+                raise
+            self.reporter = Reporter()
+
+
 class LineReporter(Reporter):
     """Describes a training in lines of text. A subclass implements `say` and `show`."""
 

@@ -39,6 +39,8 @@ class Kind(NamedTuple):
 
 
 PAGE = Kind("a page that Seriatim wrote", PAGE_MARK)
+BASELINE = "baseline"
+"""The folder of the simple baseline in that of a run."""
 PAGES = ("inspect.html", "report.html")
 """Pages in the folders of runs and comparisons, which are written again."""
 ARPA_MARK = "# written by Seriatim"

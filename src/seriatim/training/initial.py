@@ -1,6 +1,6 @@
-"""From a configuration to a job: the data, the vocabulary and the model, checked before anything is written.
+"""Initial parameters: all zeros, or those of another run.
 
-Initial parameters can be all zeros, or the embedding and the layer of another run, whatever its task (A. Dai and Q. Le,
+They can be all zeros, or the embedding and the layer of another run, whatever its task (A. Dai and Q. Le,
 "Semi-supervised sequence learning", NIPS 2015; J. Devlin et al., "BERT", NAACL 2019); or all that fit of a run of the
 same task with the same vocabulary.
 """
@@ -16,25 +16,15 @@ from ..config import Config, Model, Tokenizer, resolve
 from ..core.errors import InputError
 from ..data.vocabulary import Vocabulary, load_vocabulary
 from ..layers import options_of, split_names
-from ..models.bounds import no_larger_than
 from ..storage.parameter_names import with_present_names
 from ..storage.plain_yaml import dump_plain
 from ..storage.weights import load_tensors, read_metadata, refuse_nonfinite
 from ..storage.written_folders import steadily
-from .adaptive_defaults import choose_defaults
-from .checkpoints import checkpoint_weights
-from .estimator import Job
-from .overlap import warn_of_overlap
-from .resource_limits import build_model
-from .task import AnyTask
+from ..tasks.defaults import SHAPELESS, SIZES
 
 PREFIXES, CHARACTERS = ("embedding.", "layer."), "characters."
 """Prefixes of the names of the parameters that are copied; those of characters only if both models read them."""
 TABLE = "embedding.weight"
-SIZES = ("layer", "bidirectional", "embedding_size", "hidden_size", "num_layers", "residual")
-"""Fields of the model that determine the shapes of its parameters, besides the layer's options."""
-SHAPELESS = {"causal", "window"}
-"""Options that no shape depends on."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +126,7 @@ def set_to_zero(model: nn.Module) -> None:
 
 
 def open_initial(config: Config) -> Initial | None:
-    """Read the run that ``training.init`` names, if any, and replace the tokenizer settings of ``config`` by its own.
+    """Read the run that ``training.init`` names, if any.
 
     Raises:
         InputError: there is no such run; one of its files is missing, damaged, or belongs to another run; or ``config``
@@ -168,56 +158,8 @@ def _read_initial(config: Config, folder: Path) -> Initial:
                 f"tokenizer.{name}: {value} contradicts training.init, as the tokenizer of {folder} has {expected}; "
                 "leave it out"
             )
-    config.tokenizer = theirs.tokenizer.model_copy()
     return Initial(folder, theirs, vocabulary, parameters, others)
 
 
 def _shape(value: Tensor | None) -> str:
     return "" if value is None else str(tuple(value.shape))
-
-
-def learn(task: AnyTask) -> tuple[Vocabulary, Initial | None]:
-    """Learn the vocabulary of a training; also return the run that ``training.init`` names, which has the tokenizer.
-
-    If no held-out data are given, a part of the training data is held out first.
-    """
-    initial = open_initial(task.config)
-    if initial is None and task.config.tokenizer.kind == "pretrained":
-        raise InputError("tokenizer.kind: pretrained is that of an imported run; give --init RUN, or another kind")
-    task.hold_out()
-    vocabulary = task.learn_vocabulary()
-    return (vocabulary if initial is None else initial.with_tokenizer(vocabulary)), initial
-
-
-def prepare(task: AnyTask, folder: Path, vocabulary: Vocabulary | None = None) -> Job[AnyTask]:
-    """Read the data and build the model.
-
-    Args:
-        task: the task with its configuration.
-        folder: the folder of the run.
-        vocabulary: that of a training that resumes; None to learn one and to apply ``training.init``.
-
-    Raises:
-        InputError: data or configuration have a problem; nothing is written before.
-    """
-    training_spec = task.training_spec()
-    model: nn.Module | None = None
-    initial: Initial | None = None
-    if vocabulary is None:
-        vocabulary, initial = learn(task)
-    else:
-        with no_larger_than(*checkpoint_weights(folder / "checkpoints")):
-            model = task.make_model(vocabulary)
-    held_out = task.validation_spec()
-    train = task.read(training_spec, "train", vocabulary)
-    valid = None if held_out is None else task.read(held_out, "valid", vocabulary)
-    task.check(train, valid)
-    warn_of_overlap(task, train, valid)
-    choose_defaults(task, train, held_out=valid is not None)
-    if model is None:
-        model = build_model(task, vocabulary)
-        if task.config.model.initial == "zeros":
-            set_to_zero(model)
-        if initial is not None:
-            initial.copy_to(model, task.config, vocabulary)
-    return Job(task, folder, vocabulary, model, task.batches(train), train, valid)

@@ -10,13 +10,21 @@ from torch import nn
 from ..config import Config, resolve
 from ..core.errors import InputError
 from ..data.vocabulary import Vocabulary
+from ..layers.pointwise import EPSILON
 from ..storage.parameter_names import former_names
 from ..storage.safe_files import is_text
 from ..storage.weights import digest, read_metadata
-from ..tasks import STANDALONE, TASKS
+from ..tasks import FITTED, TASKS
 
 ADDED: dict[str, object] = {"initial": "usual", "output_bias": True}
-"""Fields of ``model`` that runs of earlier versions lack, with the values that give the model of those versions."""
+"""Fields of ``model`` that the first runs lack, with the values that they stand for."""
+FORMER_OPTIONS: dict[str, dict[str, object]] = {
+    "classify": {"characters": "none", "word_features": []},
+    "tag": {"word_features": []},
+    "seq2seq": {"beam": 1, "length_penalty": 0.0},
+    "mlm": {"transform_activation": "gelu", "transform_epsilon": EPSILON},
+}
+"""Options of networks, by task, that the first runs lack, with the values that they stand for."""
 
 
 def read_config(path: str | Path) -> Config:
@@ -36,23 +44,22 @@ def read_config(path: str | Path) -> Config:
     if not file.is_file():
         raise InputError(f"{file}: missing; is {path} the folder of a run?")
     config = resolve(file)
-    config.model.options = {**former_options(config), **config.model.options}
-    return config
+    return config.replaced({f"model.options.{name}": value for name, value in former_options(config).items()
+                            if name not in config.model.options}).settled()
 
 
 def former_options(config: Config) -> Mapping[str, object]:
-    """Return the options that runs of earlier versions lack; see `Task.former_options`."""
-    kind = TASKS.get(config.task)
-    return {} if kind is None or config.model.layer in STANDALONE else kind.former_options
+    """Return the options that the first runs lack, with the values that they stand for."""
+    return {} if config.model.layer in FITTED else FORMER_OPTIONS.get(config.task, {})
 
 
 def identity(config: Config, vocabulary: Vocabulary) -> dict[str, str]:
     """Return what must agree between the files of a run."""
     settings = config.model.model_dump()
     settings = {name: value for name, value in settings.items() if name not in ADDED or value != ADDED[name]}
-    former, kind = former_options(config).items(), STANDALONE.get(config.model.layer) or TASKS.get(config.task)
-    computing = frozenset() if kind is None else kind.computing_options
-    options = [(name, value) for name, value in settings["options"].items() if name not in computing]
+    former, kind = former_options(config).items(), FITTED.get(config.model.layer) or TASKS.get(config.task)
+    runtime = frozenset() if kind is None else kind.runtime_options
+    options = [(name, value) for name, value in settings["options"].items() if name not in runtime]
     settings["options"] = {name: value for name, value in options if (name, value) not in former}
     model = json.dumps([config.task, settings], sort_keys=True)
     return {

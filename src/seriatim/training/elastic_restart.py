@@ -13,8 +13,8 @@ from ..core.errors import InputError
 from ..storage.atomic_files import write_whole
 from ..storage.safe_files import read_text
 from ..storage.written_folders import RUN, is_run, place_of, record, remove_written
-from ..training.run_files import has_begun
 from .identity import read_config
+from .run_files import has_begun
 
 JOB = ".torchrun"
 """The file of a run with the name of the job that has begun it."""

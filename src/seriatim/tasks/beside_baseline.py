@@ -7,9 +7,9 @@ from torch import nn
 
 from ..data.vocabulary import Vocabulary
 from ..evaluation.intervals import Measure, Metrics, Paired, is_significant, paired
-from ..tasks import STANDALONE
-from ..training.task import AnyTask, Task
-from ..training.task_data import Metric
+from ..evaluation.displayed_metrics import Metric
+from . import FITTED
+from .task import Task
 
 ADVICE = " A run trained with --training.baseline_weight auto answers with both."
 
@@ -17,7 +17,7 @@ ADVICE = " A run trained with --training.baseline_weight auto answers with both.
 class Answering(Protocol):
     """What is measured of a run: its network, ``model``, and what it answers with, ``answering``."""
 
-    task: AnyTask
+    task: Task
     vocabulary: Vocabulary
     model: nn.Module
 
@@ -54,7 +54,7 @@ def beside_baseline(run: Answering, baseline: Answering, data: object, **setting
     metrics, measures = _examine(run.task, run.answering, data, settings)
     others, other_measures = _examine(baseline.task, baseline.answering, data, settings)
     figure = _compared_figure(run, measures, other_measures)
-    keys = [key for one in run.task.figures for key in (one.key, f"{one.key}_low", f"{one.key}_high")]
+    keys = [key for one in run.task.evaluator.metrics for key in (one.key, f"{one.key}_low", f"{one.key}_high")]
     name = _name(baseline)
     facts = {
         "layer": baseline.task.config.model.layer,
@@ -65,7 +65,7 @@ def beside_baseline(run: Answering, baseline: Answering, data: object, **setting
         first, second = measures[figure.key], other_measures[figure.key]
         result = paired(first.statistics, second.statistics, first.compute)
         facts |= {"difference": result.difference, "difference_low": result.low, "difference_high": result.high}
-        could_blend = type(run.task).blend is not Task.blend and run.answering is run.model
+        could_blend = run.task.blender is not None and run.answering is run.model
         facts["verdict"] = verdict(figure, metrics, others, result, name, advice=ADVICE if could_blend else "")
     network = {} if run.answering is run.model else _network_alone(run, data, settings, others, other_measures, name)
     return BesideBaseline(metrics, facts, network)
@@ -97,7 +97,7 @@ def _compared_figure(run: Answering, first: Mapping[str, Measure], second: Mappi
     Answers that are never exactly right can still differ in BLEU. None if the models share no headline.
     """
     main = main_figure(run.task, run.vocabulary)
-    headlines = [figure for figure in run.task.figures_for(run.vocabulary) if figure.headline]
+    headlines = [figure for figure in run.task.evaluator.metrics_for(run.vocabulary) if figure.headline]
     shared = [figure for figure in (main, *headlines) if figure.key in first and figure.key in second]
 
     def value(measure: Measure) -> float:
@@ -108,30 +108,31 @@ def _compared_figure(run: Answering, first: Mapping[str, Measure], second: Mappi
 
 
 def _examine(
-    task: AnyTask, model: nn.Module, data: object, settings: dict[str, object]
+    task: Task, model: nn.Module, data: object, settings: dict[str, object]
 ) -> tuple[Metrics, dict[str, Measure]]:
     if settings:
-        return task.evaluate(model, data, **settings), task.measures(model, data, **settings)
-    return task.examine(model, data)
+        return task.evaluator.evaluate(model, data, **settings), task.evaluator.statistics(model, data, **settings)
+    return task.evaluator.evaluate_with_statistics(model, data)
 
 
 def _name(baseline: Answering) -> str:
     """Return what a baseline is called, with its article."""
-    return type(baseline.task).model_name
+    return baseline.task.kind.model_name
 
 
-def main_figure(task: AnyTask, vocabulary: Vocabulary | None = None) -> Metric:
+def main_figure(task: Task, vocabulary: Vocabulary | None = None) -> Metric:
     """Return the figure that selects weights if it is a headline, or else the first headline of the task.
 
     Figures that the simple baseline of the task lacks are left out, so that every model can be compared with it.
     Some figures depend on the labels of the training data, and so on its vocabulary, where that is known.
     """
-    figures = task.figures if vocabulary is None else task.figures_for(vocabulary)
-    headlines = {figure.key: figure for figure in figures if figure.headline}
-    if task.simple_baseline is not None:
-        measured = {figure.key for figure in STANDALONE[task.simple_baseline].figures}
-        headlines = {key: figure for key, figure in headlines.items() if key in measured}
-    selects = task.selects if vocabulary is None else task.selection_metric(vocabulary)
+    evaluator, reference = task.evaluator, task.kind.reference_model
+    metrics = evaluator.metrics if vocabulary is None else evaluator.metrics_for(vocabulary)
+    headlines = {metric.key: metric for metric in metrics if metric.headline}
+    if reference is not None:
+        measured = {metric.key for metric in FITTED[reference].evaluator.metrics}
+        headlines = {key: metric for key, metric in headlines.items() if key in measured}
+    selects = evaluator.selects if vocabulary is None else evaluator.selection(vocabulary).key
     return headlines.get(selects) or next(iter(headlines.values()))
 
 

@@ -1,0 +1,65 @@
+"""Fitting a model directly, without steps of gradient descent: by counting, or until its loss no longer falls."""
+
+import time
+from contextlib import closing
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from ..core.allocator import freed_memory_kept
+from ..evaluation.intervals import Metrics
+from .metrics_log import MetricsLog
+from .reporting import SafeReporter
+from .run_writer import RunWriter
+from .settle import Settled
+from .training_state import Progress
+
+BLOCK_BYTES = 1 << 23
+"""Size of the blocks of memory that are kept for reuse while counting; larger ones are allocated once."""
+
+
+@dataclass
+class DirectFit:
+    """Fits a model, and measures it on the validation data; the attributes are those of `Trainer`."""
+
+    settled: Settled
+    writer: RunWriter
+    reporter: SafeReporter
+    model: nn.Module
+    progress: Progress
+    metrics: Metrics | None = None
+    ended: str = ""
+    device: torch.device = torch.device("cpu")
+
+    def start(self) -> None:
+        """Fit the model, and open its tables, which are in the folder of the run."""
+        task, started = self.settled.task, time.perf_counter()
+        assert task.fitter is not None
+        weights = self.writer.path("model.safetensors")
+        # Counting allocates large arrays once. Iterations need blocks of the same sizes again and again.
+        with freed_memory_kept(up_to=BLOCK_BYTES) if task.fitter.counts else freed_memory_kept():
+            fitted = task.fitter.fit(self.settled.train, self.settled.vocabulary, weights, self.writer.metadata)
+        self.ended = fitted.ended
+        self.writer.take_place()
+        self.model = task.builder.load(self.settled.vocabulary, self.writer.folder / weights.name)
+        self.progress = Progress(data=self.settled.train.key, tokens=fitted.tokens, step=1, epoch=1)
+        self.progress.training_seconds = time.perf_counter() - started
+
+    def nothing_left(self) -> str:
+        """Return nothing: a model that is fitted directly does not resume."""
+        return ""
+
+    def fit(self) -> None:
+        """Measure the validation data."""
+        settled, progress = self.settled, self.progress
+        began = time.perf_counter() - progress.training_seconds
+        if settled.valid is not None:
+            evaluator = settled.task.evaluator
+            self.metrics = metrics = evaluator.evaluate(self.model, settled.valid)
+            progress.best_valid = float(metrics[evaluator.selection(settled.vocabulary).key])
+            record = {"kind": "valid", "step": 1, "epoch": 1, "seconds": time.perf_counter() - began, **metrics}
+            with closing(MetricsLog(self.writer.path("metrics.jsonl").parent, step=0, records=0)) as log:
+                log.write(record)
+            self.reporter.validation({**record, "best": True})
+        progress.seconds = time.perf_counter() - began

@@ -1,0 +1,263 @@
+"""The end of a training: the simple baseline, the metrics of both models, `summary.json` and the model card.
+
+The simple baseline is a model that is fitted directly on the same data, and stored in the run's folder. A network that is
+worse than it is not worth its cost, whatever its architecture. The baseline of a task is named by
+`TaskKind.reference_model`; ``training.baseline`` ``none`` leaves it out.
+"""
+
+import platform
+import shlex
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..config import Config, Model, Training
+from ..core.errors import InputError
+from ..data.holding_out import share_of
+from ..data.vocabulary import Vocabulary
+from ..models.linear.minimization import TIME_SPENT
+from ..storage.atomic_files import to_json, write_whole
+from ..storage.written_folders import CARD, RUN, discard
+from ..tasks import open_task, shared_options, with_defaults
+from ..tasks.beside_baseline import beside_baseline
+from ..tasks.task import Objective, Task
+from ..version import __version__
+from .checkpoints import saving
+from .direct_fit import DirectFit
+from .hardware import choose_device
+from .identity import identity
+from .loop import Trainer
+from .model_card import KEY, model_card
+from .reporting import Record, Reporter, SafeReporter
+from .run_files import BASELINE, begin_run
+from .run_writer import RunWriter
+from .settle import Settled
+from .training_state import Progress
+
+MINUTES = 3.0
+"""Limit of the time in which the weights of a baseline are fitted; one that is reached is reported."""
+MAX_TOKENS = 1 << 24
+"""Largest number of tokens of a running text whose n-grams are counted for a baseline, which takes about a minute."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A model to measure: the network alone, ``model``, and what answers, which may include a simple baseline."""
+
+    task: Task
+    vocabulary: Vocabulary
+    model: nn.Module
+    answering: nn.Module
+
+
+def finish(
+    settled: Settled, trainer: Trainer | DirectFit, writer: RunWriter, reporter: SafeReporter, facts: Record
+) -> None:
+    """Fit the simple baseline, measure the run, and write what describes it; ``facts`` are those of `describe_model`."""
+    writer.take_place()  # of a training that was killed between its last weights and this
+    task, config = settled.task, settled.config
+    baseline = _fit_baseline(settled, writer)
+    network = task.builder.load(settled.vocabulary, writer.folder / "model.safetensors")
+    network = network.to(choose_device("auto")).eval()
+
+    # The weight of the baseline in the answers is a result of the training: it is written into the run once.
+    weight = 0.0 if baseline is None else _choose_weight(settled, network, baseline.model)
+    if baseline is not None or config.training.baseline_weight:
+        config = config.replaced({"training.baseline_weight": weight})
+        with saving(writer.folder):
+            write_whole(writer.folder / "config.yaml", config.to_yaml())
+    answering = network
+    if baseline is not None and weight and task.blender is not None:
+        device = next(network.parameters()).device
+        answering = task.blender.blend(network, baseline.model.to(device), weight).eval()
+    run = Measured(task, settled.vocabulary, network, answering)
+
+    summary = _summarize(settled, trainer, facts)
+    if weight:
+        summary["baseline_weight"] = weight
+    if settled.valid is not None:
+        _measure(summary, settled, trainer, run, baseline)
+    _write_description(settled, writer.folder, config, network, summary, writer)
+    reporter.end(summary)
+
+
+def _summarize(settled: Settled, trainer: Trainer | DirectFit, facts: Record) -> Record:
+    """Return the facts of a training that `summary.json` records beside its metrics."""
+    progress, config = trainer.progress, settled.config
+    return {
+        "task": config.task,
+        "layer": config.model.layer,
+        **facts,
+        "tokens_per_second": progress.tokens / max(progress.training_seconds, 1e-9),
+        "seconds": progress.seconds,
+        "steps": progress.step,
+        "epochs": progress.epoch,
+        "ended": trainer.ended,
+        "tokens": progress.tokens,
+        **settled.task.reader.training_statistics(settled.train),
+        **settled.counts,
+        "skipped_steps": progress.skipped,
+        "best_valid": progress.best_valid,
+        "threads": torch.get_num_threads(),
+        "versions": {"seriatim": __version__, "python": platform.python_version(), "torch": torch.__version__},
+    }
+
+
+def _measure(
+    summary: Record, settled: Settled, trainer: Trainer | DirectFit, run: Measured, baseline: Measured | None
+) -> None:
+    """Add the metrics of the validation data to a summary, beside those of the simplest models."""
+    task = settled.task
+    trivial = task.evaluator.trivial_baseline(settled.train, settled.valid, settled.vocabulary)
+    summary["baseline"] = {"name": task.evaluator.baseline_name, **trivial}
+    if baseline is not None:
+        summary["valid"], summary["baseline"][KEY], network = beside_baseline(run, baseline, settled.valid)
+        summary |= {"network": network} if network else {}
+        return
+    # The last validation measured the weights of the run, unless the task validates with some of its metrics only.
+    partial = task.objective is not None and type(task.objective).validate is not Objective.validate
+    summary["valid"] = (None if partial else trainer.metrics) or task.evaluator.evaluate(run.model, settled.valid)
+
+
+def _write_description(
+    settled: Settled, folder: Path, config: Config, network: nn.Module, summary: Record, writer: RunWriter
+) -> None:
+    """Write the model card, and last `summary.json`: then the run is complete."""
+    with saving(folder):
+        card = model_card(settled.task, config, folder.name, network, summary)
+        write_whole(writer.path(CARD), card)
+        write_whole(writer.path("summary.json"), to_json(summary, indent=2) + "\n")
+
+
+# The simple baseline
+
+
+def baseline_config(config: Config) -> Config | None:
+    """Return the configuration of a run's baseline; None if it has none, or leaves it out."""
+    name = open_task(config).kind.reference_model
+    if name is None or config.training.baseline == "none":
+        return None
+    options = shared_options(config.task, name, config.model.options)
+    return with_defaults(
+        Config(
+            task=config.task,
+            data=config.data.model_copy(),
+            tokenizer=config.tokenizer.model_copy(),
+            model=Model(layer=name, options=options),
+            training=Training(minutes=MINUTES, seed=config.training.seed, device="cpu", baseline="none"),
+        )
+    ).settled()
+
+
+def _fit_baseline(settled: Settled, writer: RunWriter) -> Measured | None:
+    """Fit the simple baseline of a run in a folder of its own; None if it has none.
+
+    Warns:
+        UserWarning: it cannot be fitted on this data.
+    """
+    folder, config = writer.folder / BASELINE, baseline_config(settled.config)
+    discard(folder, RUN)
+    if config is None:
+        return None
+    task = open_task(config)
+    inner = Settled(config, task, settled.vocabulary, None, settled.train, settled.valid)
+    try:
+        refuse_long(config, settled.train)
+        task.check(settled.train, settled.valid)
+        with saving(writer.folder), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # advice on its options, which nobody has set
+            writer.path(BASELINE).mkdir(exist_ok=True)
+            place = begin_run(folder, config, settled.vocabulary)
+            files = RunWriter(place, identity(config, settled.vocabulary))
+            fit = DirectFit(inner, files, SafeReporter(Reporter()), nn.Module(), Progress())
+            fit.start()
+            fit.fit()
+            finish(inner, fit, files, SafeReporter(Reporter()), describe_model(inner, fit, 1))
+    except InputError as error:
+        discard(folder, RUN)
+        warnings.warn(f"{writer.folder}: the simple baseline was not trained: {error}", stacklevel=2)
+        return None
+    if fit.ended.startswith(TIME_SPENT):
+        advice = f"train it longer with --layer {shlex.quote(config.model.layer)}"
+        warnings.warn(
+            f"{writer.folder}: the simple baseline had not converged after {MINUTES:g} minutes; {advice}", stacklevel=2
+        )
+    return Measured(task, settled.vocabulary, fit.model, fit.model)
+
+
+def refuse_long(config: Config, train: Any) -> None:
+    """Raise InputError if a running text is so long that a baseline would take more than about a minute."""
+    if len(getattr(train, "ids", ())) > MAX_TOKENS:
+        layer = shlex.quote(config.model.layer)
+        raise InputError(f"the training text has more than {MAX_TOKENS:,} tokens; train it with --layer {layer}")
+
+
+def _choose_weight(settled: Settled, network: nn.Module, baseline: nn.Module) -> float:
+    """Return the weight of the baseline in the answers: the one that is given, or the best on the validation data."""
+    blender, weight = settled.task.blender, settled.config.training.baseline_weight
+    if blender is None:
+        return 0.0
+    if weight is None:
+        weight = "auto" if blender.default_weight and settled.valid is not None else blender.default_weight
+    return blender.best_weight(network, baseline, settled.valid) if weight == "auto" else weight
+
+
+# What is reported
+
+
+def describe_model(settled: Settled, trainer: Trainer | DirectFit, ranks: int) -> Record:
+    """Return what both the first and the last report say."""
+    return {
+        "parameters": sum(parameter.numel() for parameter in trainer.model.parameters()),
+        "vocabulary_size": settled.vocabulary.tokenizer.vocabulary_size,
+        "precision": settled.config.training.precision,
+        "device": str(trainer.device),
+        "ranks": ranks,
+    }
+
+
+def beginning(settled: Settled, trainer: Trainer | DirectFit, facts: Record) -> Record:
+    """Return the report before the first step: what is trained on what."""
+    task, reader, config = settled.task, settled.task.reader, settled.config
+    given = "".join(f", {count:,} {name.replace('_', ' ')}" for name, count in settled.counts.items())
+    return {
+        **facts,
+        "train": f"{reader.describe(settled.train)}{given}",
+        "tokenizer_sample": reader.tokenizer_sample(settled.train),
+        "valid": None if settled.valid is None else reader.describe(settled.valid),
+        "held_out_share": task.files.validation_name() if share_of(task.files.validation_source()) else "",
+        "ceiling": _ceiling(config.training),
+        "initial": _initial(config),
+        "figures": task.evaluator.metrics,
+        "step": trainer.progress.step,
+        "nothing_left": trainer.nothing_left(),
+        "work_unit": "steps" if task.objective is not None else "tokens",
+    }
+
+
+def _ceiling(training: Training) -> str:
+    """Return in words when a training ends that has a limit of minutes; an empty string if it is the only budget."""
+    if training.minutes is None:
+        return ""
+    longest = f"for {training.minutes:g} minutes at most"
+    if training.patience is not None:
+        why = f"until {training.patience} validations in a row bring no improvement"
+        return f"trains {why}, {longest} (--patience, --minutes)"
+    for unit in ("epochs", "steps", "tokens"):
+        if (number := getattr(training, unit)) is not None:
+            return f"trains for {number:,} {unit}, {longest} (--{unit}, --minutes)"
+    return ""
+
+
+def _initial(config: Config) -> str:
+    """Return in words which run a training starts from; an empty string for new weights."""
+    if config.training.init is None:
+        return ""
+    sees_all = config.model.bidirectional or not config.model.options.get("causal", True)
+    one_way = "" if sees_all else ", which reads in one direction"
+    parts = f"the tokenizer, the embedding and the layer {config.model.layer}{one_way}"
+    return f"starts from {parts}, of {config.training.init}, and from its output layer if its task is the same"

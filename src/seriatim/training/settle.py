@@ -1,0 +1,339 @@
+"""Every open value of a configuration, decided once: by the task, the training data and the machine.
+
+`settle` is the only author of a configuration. It works in stages, each of which returns a changed copy, because some
+values depend on others: a vocabulary can only be learned from the training split, and the number of parameters depends
+on the vocabulary. Its result cannot be changed; docs/defaults.md says how the defaults were chosen.
+
+Without a budget, a training takes steps at a constant rate and validates an exponential moving average of the weights,
+until that stops improving: the average stands in for a falling learning rate, whose length would have to be known
+(B. Polyak and A. Juditsky, "Acceleration of stochastic approximation by averaging", 1992).
+"""
+
+import re
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import torch
+from pydantic import ValidationError
+from torch import nn
+
+from ..config import BATCH_SIZE, Config, Fields, Training, explain
+from ..core.errors import InputError
+from ..data.holding_out import NOTHING, share_of
+from ..data.repairs import DataWarning, Repairs
+from ..data.vocabulary import Vocabulary
+from ..tasks import open_task, with_defaults
+from ..tasks.defaults import default_rate, has_budget
+from ..tasks.task import Task
+from .hardware import choose_precision
+from .initial import Initial, open_initial, set_to_zero
+from .overlap import warn_of_overlap
+
+NO_FILE = re.compile(r"-?[\d.]+%?|[Nn][Oo][Nn][Ee]")
+"""What a user may give who means a fraction of the training data, or no held-out data."""
+USUAL: Fields = {"training.batch_size": BATCH_SIZE, "model.dropout": 0.0}
+"""Defaults where a task has none of its own."""
+MINUTES = 20.0
+"""Longest time of a training without a budget."""
+PATIENCE, PATIENT_STEPS = 5, 1000
+"""Validations and steps without improvement that end a training without a budget: the larger of both."""
+STEPS_BETWEEN = (50, 1000)
+"""Smallest and largest number of steps between two validations of a training without a budget."""
+AVERAGE = 0.998
+"""Decay of the average of the weights, in a training without a budget."""
+WARMUP_STEPS = 100
+"""Steps in which the learning rate rises, in a training without a budget."""
+BLIND_STEPS, BLIND_EPOCHS = 2000, (5, 50)
+"""Steps of a training with neither a budget nor held-out data, and the bounds of its epochs."""
+
+
+class Decision(NamedTuple):
+    """A value that nobody gave: its dotted name, the value, and what decided it."""
+
+    name: str
+    value: object
+    reason: str
+
+
+@dataclass(frozen=True)
+class Settled:
+    """A training before its model is built: all is decided, and the data are read."""
+
+    config: Config  # cannot be changed
+    task: Task  # composed for it
+    vocabulary: Vocabulary
+    initial: Initial | None  # the run that the training starts from
+    train: Any  # the training data, as the task reads them
+    valid: Any  # the validation data, or None
+    decisions: tuple[Decision, ...] = ()
+    counts: dict[str, int] = field(default_factory=dict)  # of what the data give to a new model; see `initialise`
+
+    def initialise(self, model: nn.Module) -> None:
+        """Set the parameters of a new model that do not begin at random."""
+        self.counts.update(self.task.builder.initialise(model, self.train))
+        if self.config.model.initial == "zeros":
+            set_to_zero(model)
+        if self.initial is not None:
+            self.initial.copy_to(model, self.config, self.vocabulary)
+
+
+def settle(given: Config, device: torch.device) -> Settled:
+    """Decide every open value of a new training, and read its data.
+
+    Args:
+        given: the configuration as the user gave it.
+        device: where the model will be trained.
+
+    Raises:
+        InputError: data or configuration have a problem.
+    """
+    decided = Decisions(given)
+
+    # What needs no data: the options of the task, and the tokenizer of the run that the training starts from.
+    config = decided.record(with_defaults(given), "the default of the task")
+    initial = open_initial(config)
+    if initial is not None:
+        config = decided.record(with_tokenizer_of(initial, config), "that of the initial run")
+    elif config.tokenizer.kind == "pretrained":
+        raise InputError("tokenizer.kind: pretrained is that of an imported run; give --init RUN, or another kind")
+
+    # The split comes before anything is learned, so that nothing is learned from validation data.
+    config = decided.record(leave_out_markers(config), "on every line of the training data")
+    config = decided.record(split_data(config), "the size of the training data")
+    require_validation(config)
+
+    # Tokens and models that suit the texts; then the vocabulary, which the data are encoded with.
+    task = open_task(config)
+    config = decided.record(task.kind.choose(given, config, task.reader), "the texts of the training data")
+    task.kind.check_config(config)
+    task = open_task(config)
+    vocabulary = task.reader.learn_vocabulary()
+    vocabulary = vocabulary if initial is None else initial.with_tokenizer(vocabulary)
+    train, valid, config = read_data(task, vocabulary)
+
+    # Values that depend on the amount of data. Of what is still open, the budget comes last, since it counts batches.
+    if task.objective is not None:
+        reason = task.reader.describe(train)
+        suggested = task.kind.data_defaults(config, train)
+        config = decided.record(fill(config, {**USUAL, **suggested}), reason)
+        if config.training.learning_rate is None:
+            rate = {"training.learning_rate": default_rate(config)}
+            config = decided.record(fill(config, rate), f"the default of {config.model.layer}")
+        budget = default_budget(config.training, _steps_per_epoch(config, train), held_out=valid is not None)
+        config = decided.record(fill(config, budget), "given" if has_budget(config.training) else "no budget is given")
+    precision = choose_precision(config.training.precision, device)
+    config = decided.record(config.replaced({"training.precision": precision}), f"the device {device}").settled()
+
+    task = open_task(config)
+    task.check(train, valid)
+    warn_of_overlap(task, train, valid)
+    return Settled(config, task, vocabulary, initial, train, valid, decided.all())
+
+
+def settle_again(saved: Config, vocabulary: Vocabulary, device: torch.device) -> Settled:
+    """Read the data of a training that resumes; its configuration is settled but for the precision."""
+    precision = choose_precision(saved.training.precision, device)
+    config = saved.replaced({"training.precision": precision}).settled()
+    task = open_task(config)
+    train, valid, _ = read_data(task, vocabulary)
+    task.check(train, valid)
+    warn_of_overlap(task, train, valid)
+    return Settled(config, task, vocabulary, None, train, valid)
+
+
+class Decisions:
+    """Notes which values of a configuration are decided, and why."""
+
+    def __init__(self, given: Config) -> None:
+        self.before, self.found = _flat(given), dict[str, Decision]()
+
+    def record(self, config: Config, reason: str) -> Config:
+        """Note what changed since the last call, and return the configuration."""
+        after = _flat(config)
+        for name in after:
+            if after[name] != self.before.get(name):
+                self.found[name] = Decision(name, after[name], reason)
+        self.before = after
+        return config
+
+    def all(self) -> tuple[Decision, ...]:
+        """Return the decisions, in the order in which they were made."""
+        return tuple(self.found.values())
+
+
+def _flat(config: Config) -> dict[str, object]:
+    """Return the values of a configuration by dotted name; each option of the model has a name of its own."""
+    flat: dict[str, object] = {}
+    for name, value in config.model_dump(exclude={"out"}).items():
+        flat |= {f"{name}.{key}": one for key, one in value.items()} if isinstance(value, dict) else {name: value}
+    options = flat.pop("model.options")
+    assert isinstance(options, dict)
+    return flat | {f"model.options.{key}": value for key, value in options.items()}
+
+
+def fill(config: Config, values: Fields) -> Config:
+    """Return the configuration with values for those fields that are open, by dotted name.
+
+    A field is open if it is None, or if nobody has given or decided it, so that it has its usual value.
+    """
+    return changed(config, {name: value for name, value in values.items() if _is_open(config, name)})
+
+
+def changed(config: Config, values: Fields) -> Config:
+    """Return the configuration with other values, by dotted name; raise InputError for one that does not fit."""
+    try:
+        return config.replaced(values)
+    except ValidationError as error:
+        raise InputError(explain(error)) from None
+
+
+def _is_open(config: Config, name: str) -> bool:
+    section, _, key = name.rpartition(".")
+    if section == "model.options":
+        return config.model.options.get(key) is None
+    fields = getattr(config, section)
+    return getattr(fields, key) is None or key not in fields.model_fields_set
+
+
+def with_tokenizer_of(initial: Initial, config: Config) -> Config:
+    """Return the configuration with the settings of an initial run's tokenizer."""
+    return config.model_copy(update={"tokenizer": initial.config.tokenizer.model_copy()})
+
+
+# Markers and the validation split
+
+
+def leave_out_markers(config: Config) -> Config:
+    """Return the configuration with the boundary markers that every line of the training data has, if it has any."""
+    task, source = open_task(config), config.data.train
+    markers = None if source is None else task.files.markers_in(task.reader.texts(source, "train"))
+    return config.replaced({"data.markers": " ".join(markers)}) if markers else config
+
+
+def split_data(config: Config) -> Config:
+    """Return the configuration with ``data.valid``: a fraction of the training data if the user names no other data.
+
+    Nothing is held out if the usual fraction would put all data on one side.
+
+    Raises:
+        InputError: the user gives a fraction, and it puts all data on one side.
+
+    Warns:
+        DataWarning: the usual fraction puts all data on one side.
+    """
+    given, task = config.data.valid, open_task(config)
+    if given not in (None, NOTHING) and NO_FILE.fullmatch(given) and not share_of(given) and not Path(given).exists():
+        raise InputError(f"data.valid: {given} is neither a file nor a share; give a file, a share (10%) or none")
+    if task.files.validation_source() is None and given is None:
+        task.files.training_source()
+        config = config.replaced({"data.valid": task.reader.default_split()})
+    if not share_of(config.data.valid):
+        return config
+
+    # A fraction of few rows may take none of them, or all.
+    reader, fraction, train = open_task(config).reader, str(config.data.valid), task.files.training_source()
+    none_held_out = not reader.has_content(fraction, "valid")
+    if not none_held_out and reader.has_content(train, "train"):
+        return config
+    undivided = config.replaced({"data.valid": NOTHING})
+    reason = open_task(undivided).reader.explain_empty_split(fraction, none_held_out=none_held_out)
+    if given is not None:
+        remedy = "give another share, a file, or none"
+        raise InputError(f"data.valid: {fraction} of {train} cannot be held out, because {reason}; {remedy}")
+    remedy = "give other data with --valid FILE"
+    warnings.warn(f"nothing is held out of {train}, because {reason}; {remedy}", DataWarning, stacklevel=2)
+    return undivided
+
+
+def require_validation(config: Config) -> None:
+    """Raise InputError if the schedule or early stopping needs validation data and none is given."""
+    settings, task = config.training, open_task(config)
+    stopping = settings.tolerance is not None or settings.patience is not None
+    if task.objective is None or task.files.validation_source() is not None:
+        return
+    if settings.schedule == "plateau" or stopping:
+        key = "tolerance and patience need" if stopping else "schedule: plateau needs"
+        raise InputError(f"training.{key} held-out text; give --valid FILE")
+
+
+@runtime_checkable
+class Repaired(Protocol):
+    """Data that know what was repaired while they were read."""
+
+    repairs: Repairs | None
+
+
+def read_data(task: Task, vocabulary: Vocabulary) -> tuple[Any, Any, Config]:
+    """Read the training and the validation data; return also the configuration, which may keep boundary markers.
+
+    Markers that only most lines have are words. Then they are words in the validation data, too.
+    """
+    config, source = task.config, task.files.training_source()
+    train = task.reader.read(source, "train", vocabulary)
+    repairs = train.repairs if isinstance(train, Repaired) else None
+    if repairs is not None and repairs.keeps_markers and config.data.markers == "auto":
+        config = config.replaced({"data.markers": "keep"})
+        task = open_task(config)
+    held_out = task.files.validation_source()
+    valid = None if held_out is None else task.reader.read(held_out, "valid", vocabulary)
+    return train, valid, config
+
+
+# The budget
+
+
+def _steps_per_epoch(config: Config, train: Any) -> int:
+    objective = open_task(config).objective
+    assert objective is not None
+    batches = objective.batches(train)
+    windows = batches.windows(batches.shuffled(config.training.seed, 0))
+    return -(-windows // config.training.accumulate)
+
+
+def default_budget(training: Training, steps_per_epoch: int, *, held_out: bool) -> Fields:
+    """Return the budget and the schedule of a training, by dotted name, for the fields that are None."""
+    given = has_budget(training)
+    falling: Fields = {"schedule": "cosine", "average": 0.0}
+    if given or (not held_out and training.minutes is not None):
+        fields = falling
+    elif not held_out:
+        least, most = BLIND_EPOCHS
+        epochs = min(most, max(least, -(-BLIND_STEPS // steps_per_epoch)))
+        fields = {**falling, "minutes": MINUTES, "epochs": epochs}
+    else:
+        # Validations are neither so rare that the best weights are missed, nor so frequent that they take the time.
+        least, most = STEPS_BETWEEN
+        between = min(most, max(least, steps_per_epoch))
+        patience = max(PATIENCE, -(-PATIENT_STEPS // between))
+        average = AVERAGE if training.average_after is None else 0.0
+        fields = {"schedule": "constant", "average": average, "warmup_steps": WARMUP_STEPS}
+        fields |= {"minutes": MINUTES, "patience": patience}
+        if between != steps_per_epoch:
+            fields["evaluate_every"] = between
+    return {f"training.{name}": value for name, value in fields.items()}
+
+
+# What a model that answers with its simple baseline needs
+
+
+def check_weight(config: Config, *, has_validation: bool | None = None) -> None:
+    """Raise InputError if the configuration blends a model with a baseline that it cannot have.
+
+    ``has_validation`` says whether there are validation data, once that is known: ``auto`` chooses the weight on them.
+    """
+    task, weight = open_task(config), config.training.baseline_weight
+    if not weight:
+        return
+    reason = ""
+    if task.blender is None:
+        reason = f"not supported for {config.task}"
+    elif task.kind.reference_model is None or config.training.baseline == "none":
+        reason = "there is no simple baseline to answer with"
+    elif weight == "auto" and has_validation is False:
+        held_out = "auto chooses the weight on held-out data, and there are none; give --valid, or a weight"
+        raise InputError(f"training.baseline_weight: {held_out}")
+    if reason:
+        raise InputError(f"training.baseline_weight: {reason}; leave it out")
+

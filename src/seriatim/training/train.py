@@ -1,0 +1,244 @@
+"""A training, from top to bottom: settle, prepare, loop, finish.
+
+`run_training` is all of it, for a new run and for one that resumes, in one process and on several ranks.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+from ..config import Config, Training
+from ..core.allocator import freed_memory_kept
+from ..core.errors import InputError
+from ..data.reading_progress import listening
+from ..data.vocabulary import load_vocabulary
+from ..distributed.ranks import Ranks, join_ranks
+from ..layers.origins import stacks_of, write_origins
+from ..models.bounds import no_larger_than
+from ..storage.atomic_files import write_whole
+from ..storage.lock import locked, refuse_locked
+from ..storage.written_folders import CARD, RUN, discard, outer, place_of, recover, remove_written
+from ..tasks import open_task, with_defaults
+from ..tasks.model_size import build_model
+from .checkpoints import checkpoint_weights, how_to_continue, saving
+from .direct_fit import DirectFit
+from .elastic_restart import how_to_begin, record_job
+from .finish import beginning, describe_model, finish
+from .hardware import choose_device
+from .identity import identity, read_config
+from .loop import Trainer
+from .rank_agreement import require_divisible, require_equal
+from .reporting import Reporter, SafeReporter, default_reporter
+from .run_files import (
+    begin_run,
+    check_out,
+    check_place,
+    check_space,
+    has_begun,
+    refuse_overwriting,
+    remove_partial_files,
+)
+from .run_writer import RunWriter, space_of_fitting, space_of_training
+from .settle import Settled, check_weight, settle, settle_again
+from .training_state import Progress
+
+
+def run_training(
+    config: Config,
+    *,
+    reporter: Reporter | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    reads: Sequence[str | None] = (),
+) -> Path:
+    """Train a model, and write it into the folder ``out`` of the configuration.
+
+    Args:
+        config: the configuration as the user gave it; to resume, that of the run with what the user changes.
+        reporter: shows or records the training; None shows progress in a notebook and nothing elsewhere.
+        resume: go on from the last checkpoint in the folder.
+        overwrite: replace the run in the folder, as soon as the new one has weights.
+        reads: the files that the command reads, over which nothing is written.
+
+    Returns:
+        The folder.
+
+    Raises:
+        InputError: configuration or data have a problem; nothing is written before.
+        TrainingError: the training failed.
+        Interrupted: a signal came; a checkpoint is written.
+    """
+    with _joined(config.training) as ranks:
+        folder, reporter = Path(config.out or ""), (reporter or default_reporter()) if ranks.leads else Reporter()
+        if not resume:
+            # torchrun starts a training again after a failure; then it goes on with the run that it has begun.
+            restarts = int(ranks.gather([ranks.restarts]).max())  # each machine counts its own
+            beginning = ranks.on_leader(lambda: how_to_begin(with_defaults(config), folder, restarts=restarts))
+            overwrite = overwrite or beginning == "again"
+            if beginning == "resume":
+                config, resume = read_config(place_of(folder, RUN)), True
+        device = _device(config.training, ranks)
+        if resume:
+            return _resume(config, folder, device, ranks, reporter)
+        return _begin(config, folder, device, ranks, reporter, overwrite=overwrite, reads=reads)
+
+
+def _begin(
+    config: Config,
+    folder: Path,
+    device: torch.device,
+    ranks: Ranks,
+    reporter: Reporter,
+    *,
+    overwrite: bool,
+    reads: Sequence[str | None],
+) -> Path:
+    """Train a new model."""
+
+    def check() -> None:
+        refuse_overwriting(check_place(config.out), reads)
+        check_weight(with_defaults(config))
+        if (fitter := open_task(with_defaults(config)).fitter) is not None:
+            fitter.require_resources()
+        refuse_locked(folder)
+        check_out(config.out, overwrite=overwrite)
+
+    def begin() -> None:
+        check_out(config.out, overwrite=overwrite)  # another training may have been faster
+        with saving(folder):
+            record_job(begin_run(folder, settled.config, settled.vocabulary))
+
+    safe = SafeReporter(reporter)
+
+    # Settle: every open value is decided, by the data and the machine, before anything is written. The first rank of a
+    # machine encodes the data into its cache; the others read them from there.
+    ranks.on_leader(check)
+    torch.manual_seed(config.training.seed)
+    with ranks.one_first(of_machine=True), listening(reporter.reading):
+        settled = settle(config, device)
+        model = build_model(settled.task.builder, settled.vocabulary)
+        settled.initialise(model)
+    check_weight(settled.config, has_validation=settled.valid is not None)
+    require_equal(settled, ranks)
+    require_divisible(settled, model, ranks)
+    needed = _space_needed(settled, model)
+    ranks.on_leader(lambda: check_space(folder, needed))
+
+    with _locked(folder, ranks):
+        # Prepare: from here on the run exists, and a training that is killed can resume.
+        ranks.on_leader(begin)
+        place = place_of(folder, RUN)
+        writer = RunWriter(place, identity(settled.config, settled.vocabulary))
+        with _dropped_unless_begun(writer, ranks):
+            ranks.advice = lambda: how_to_continue(folder)
+            _require_visible(place, ranks)
+            if settled.task.objective is not None:
+                trainer: Trainer | DirectFit = Trainer(settled, model, device, writer, safe, ranks)
+            else:
+                trainer = DirectFit(settled, writer, safe, model, Progress(data=settled.train.key))
+            if isinstance(trainer, Trainer) or ranks.leads:
+                trainer.start()
+            return _loop_and_finish(settled, trainer, writer, safe, ranks)
+
+
+def _resume(config: Config, folder: Path, device: torch.device, ranks: Ranks, reporter: Reporter) -> Path:
+    """Go on with the training in a folder from its last checkpoint."""
+
+    def begin() -> None:
+        remove_partial_files(place)
+        remove_written(place, RUN, "summary.json", CARD)  # they describe a training that has ended
+        write_whole(writer.path("config.yaml"), settled.config.to_yaml())
+        write_origins(place, stacks_of(settled.config))
+
+    safe = SafeReporter(reporter)
+    with _locked(folder, ranks):
+        # Settle: only the data are read again; their keys, and the configuration, must be those of the checkpoint.
+        ranks.on_leader(lambda: recover(folder))
+        place = place_of(folder, RUN)
+        with ranks.one_first(of_machine=True), listening(reporter.reading):
+            settled = settle_again(config, load_vocabulary(place), device)
+            with no_larger_than(*checkpoint_weights(place / "checkpoints")):
+                model = settled.task.builder.build(settled.vocabulary)
+        require_equal(settled, ranks)
+        require_divisible(settled, model, ranks)
+        needed = _space_needed(settled, model)
+        ranks.on_leader(lambda: check_space(folder, needed, written=place))
+
+        # Prepare: nothing of the run is changed before the checkpoint is known to be complete, and its own.
+        writer = RunWriter(place, identity(settled.config, settled.vocabulary))
+        trainer = Trainer(settled, model, device, writer, safe, ranks)
+        ranks.advice = lambda: how_to_continue(folder)
+        trainer.resume()
+        ranks.on_leader(begin)
+        return _loop_and_finish(settled, trainer, writer, safe, ranks)
+
+
+def _loop_and_finish(
+    settled: Settled, trainer: Trainer | DirectFit, writer: RunWriter, reporter: SafeReporter, ranks: Ranks
+) -> Path:
+    """Train until the budget is spent or nothing improves, then measure the run and describe it."""
+    facts = {}
+
+    # Loop: all ranks take steps together; a model that is fitted directly is fitted by the leader alone.
+    if isinstance(trainer, Trainer) or ranks.leads:
+        facts = describe_model(settled, trainer, ranks.count)
+        reporter.begin(beginning(settled, trainer, facts))
+        with freed_memory_kept():
+            trainer.fit()
+
+    # Finish: the leader alone fits the simple baseline, measures both, and writes what describes the run.
+    ranks.on_leader(lambda: finish(settled, trainer, writer, reporter, facts))
+    return outer(writer.folder)
+
+
+@contextmanager
+def _joined(training: Training) -> Iterator[Ranks]:
+    """Join the ranks of a training, which is one process if torchrun has not started several."""
+    ranks = join_ranks(choose_device(training.device).type, training.rank_timeout)
+    with ranks.together():
+        yield ranks
+
+
+def _device(training: Training, ranks: Ranks) -> torch.device:
+    """Return the device of this rank."""
+    device = choose_device(training.device, local_index=ranks.local_index if ranks.count > 1 else None)
+    if device.type == "cuda" and ranks.count > 1:
+        torch.cuda.set_device(device)
+    return device
+
+
+def _locked(folder: Path, ranks: Ranks) -> AbstractContextManager[None]:
+    """Return a context in which only this training writes into a folder; the leader holds the lock."""
+    return locked(folder) if ranks.leads else nullcontext()
+
+
+def _space_needed(settled: Settled, model: nn.Module) -> int:
+    """Return the disk space that a run needs, in bytes."""
+    if settled.task.objective is None:
+        return space_of_fitting(settled.vocabulary.tokenizer.vocabulary_size)
+    return space_of_training(model, settled.config.training)
+
+
+@contextmanager
+def _dropped_unless_begun(writer: RunWriter, ranks: Ranks) -> Iterator[None]:
+    """Remove the stage of a run that was to replace another if an error leaves nothing there to resume from."""
+    try:
+        yield
+    except BaseException:
+        if ranks.leads and writer.folder != outer(writer.folder) and not has_begun(writer.folder):
+            discard(writer.folder, RUN)
+        raise
+
+
+def _require_visible(folder: Path, ranks: Ranks) -> None:
+    """Raise InputError on every rank if one does not see the run that the leader has begun."""
+    blind = np.flatnonzero(ranks.gather([not (folder / "config.yaml").exists()])[:, 0])
+    if len(blind):
+        raise InputError(
+            f"{folder}: rank {blind[0]} does not see the run that rank 0 has begun; give a folder (--out) on a file "
+            "system that all ranks share"
+        )
