@@ -130,15 +130,15 @@ def predict(options: argparse.Namespace) -> None:
 
     run = ensemble([open_run(path, options) for path in options.run.split(",")])
     settings = _answer_settings(options, run)
-    if options.json and "alignments" in run.task.answer_settings.model_fields:
+    if options.json and "alignments" in run.predictor.settings.model_fields:
         settings["alignments"] = True
     if options.data in (None, "-"):
         source = standard_input("jsonl" if options.format == "jsonl" else "text")
-        batches = ready(run.task.items_for(run.vocabulary, [source], options.format), run.task.answer_batch_size)
+        batches = ready(run.task.reader.inputs(run.vocabulary, [source], options.format), run.predictor.batch_size)
     else:
-        suffixes = list(dict.fromkeys([*TEXT_SUFFIXES, *run.task.suffixes]))
+        suffixes = list(dict.fromkeys([*TEXT_SUFFIXES, *run.task.files.suffixes]))
         sources = find_sources(options.data, file_format=options.format or "auto", split="test", suffixes=suffixes)
-        batches = chunks(run.task.items_for(run.vocabulary, sources, options.format), run.task.answer_batch_size)
+        batches = chunks(run.task.reader.inputs(run.vocabulary, sources, options.format), run.predictor.batch_size)
     for answer in run.predict_batches(batches, details=options.json, **settings):
         write_out([json_line(answer) if options.json else answer["text"], "\n"])
 
@@ -147,7 +147,7 @@ def _answer_settings(options: argparse.Namespace, run: "Run") -> dict[str, objec
     """Return the settings of beam search and sampling that were given; the task of the run must have them."""
     settings = named(options, *SEARCH, *SAMPLING)
     for name in settings:
-        if name not in run.task.answer_settings.model_fields:
+        if name not in run.predictor.settings.model_fields:
             raise InputError(f"--{name.replace('_', '-')}: not an option of the task {run.config.task}; leave it out")
     return settings
 

@@ -11,11 +11,11 @@ from ..comparison.plan import Plan, is_counted
 from ..comparison.results import ResultRow, Results
 from ..comparison.verdict import beside_baseline, beside_simplest, finding
 from ..core.errors import InputError, printable
+from ..evaluation.displayed_metrics import Metric
 from ..report.number_formats import listed
 from ..storage.atomic_files import to_json
-from ..tasks import STANDALONE
+from ..tasks import FITTED
 from ..training.reporting import duration
-from ..training.task_data import Metric
 from .console import ProgressLine, show, table_of
 
 REPORT_PACKAGES = ("matplotlib", "jinja2")
@@ -52,7 +52,7 @@ class ComparisonConsole(ProgressLine, ComparisonReporter):
         """Print one line for a row of the table."""
         value = row["metrics"].get(self.metric)
         figure = "" if value is None else f"{self.metric} {value:,.4g}, "
-        learned = STANDALONE[row["layer"]].learned if is_counted(row["layer"]) else ""
+        learned = FITTED[row["layer"]].fitting if is_counted(row["layer"]) else ""
         steps = learned or f"{row['steps']:,} steps"
         name = progress.name(row["layer"], row["seed"])
         self.say(f"{name}: {figure}{steps} in {duration(row['training_seconds'])}")

@@ -13,8 +13,8 @@ from rich.table import Table
 
 from ..core.errors import printable
 from ..evaluation.intervals import Metrics, Paired, written
+from ..tasks.task import Task
 from ..training.reporting import LineReporter, Record
-from ..training.task import AnyTask
 from .streams import Messages
 
 if TYPE_CHECKING:
@@ -96,23 +96,23 @@ class ConsoleReporter(ProgressLine, LineReporter):
 
 
 def print_metrics(
-    metrics: Metrics, task: AnyTask, baseline: Metrics | None = None, network: Metrics | None = None
+    metrics: Metrics, task: Task, baseline: Metrics | None = None, network: Metrics | None = None
 ) -> None:
     """Print metrics with their intervals, beside those of the simple baseline and of the network alone, if any."""
     others = [*([baseline] if baseline else []), *([{**network, "name": "network alone"}] if network else [])]
     table = table_of("", "", "95 % interval", *[other["name"] for other in others])
-    for figure in task.figures:
+    for figure in task.evaluator.metrics:
         if figure.key in metrics:
             beside = [figure.text(other, metrics) if figure.key in other else "" for other in others]
             table.add_row(figure.name, figure.text(metrics), figure.interval(metrics), *beside)
-    for key in task.counts:
+    for key in task.evaluator.counts:
         note = f"{_share(key, metrics)} of the tokens" if key == "unknown_tokens" else ""
         table.add_row(key.replace("_", " "), f"{metrics[key]:,}", note)
     show(table)
     for other in others:
         if "verdict" in other:
             print(printable(other["verdict"]))
-    for details in task.tables(metrics):
+    for details in task.evaluator.tables(metrics):
         print()
         table = table_of(*details.headings, left=())
         for row in details.rows:
@@ -122,10 +122,10 @@ def print_metrics(
             print(printable(details.note))
 
 
-def print_differences(first: Metrics, second: Metrics, differences: Mapping[str, Paired], task: AnyTask) -> None:
+def print_differences(first: Metrics, second: Metrics, differences: Mapping[str, Paired], task: Task) -> None:
     """Print the metrics of two runs, their differences, and the p-values."""
     table = table_of("", "first", "second", "difference", "95 % interval", "p")
-    for figure in task.figures:
+    for figure in task.evaluator.metrics:
         if figure.key in differences:
             paired = differences[figure.key]
             difference, *ends = (written(value, figure.digits, signed=True) for value in paired[:3])
@@ -135,7 +135,7 @@ def print_differences(first: Metrics, second: Metrics, differences: Mapping[str,
     show(table)
 
 
-def print_cost_of_rounding(metrics: Metrics, cost: "Cost", task: AnyTask) -> None:
+def print_cost_of_rounding(metrics: Metrics, cost: "Cost", task: Task) -> None:
     """Print the metrics of a run with rounded weights beside those without, their differences, and both speeds."""
     print(f"\nweights rounded to {cost.weights} (first), and as they are (second):")
     print_differences(metrics, cost.metrics, cost.differences, task)

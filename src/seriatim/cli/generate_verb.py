@@ -76,8 +76,8 @@ def generate(options: argparse.Namespace) -> None:
     settings |= {"logit_bias": parse_biases(options.logit_bias or ()), "stop": options.stop or ()}
     run = open_run(options.run, options)
     first = settings["seed"] = choose_seed(options.seed)
-    repairs = run.task.new_repairs(run.vocabulary)
-    repairs.markers = run.task.markers_in([])
+    repairs = run.task.files.new_repairs(run.vocabulary)
+    repairs.markers = run.task.files.markers_in([])
     if options.prompts is not None:
         read_all = functools.partial(read_prompts, options.prompts, options.format)
         places = ((prompt.place, prompt.text) for prompt in read_all(repairs.reread()))
@@ -91,7 +91,7 @@ def generate(options: argparse.Namespace) -> None:
         prompt = read_prompt(repairs)
         repairs.warn()
     else:
-        prompt = run.task.given_text(run.vocabulary, options.prompt or "", "--prompt")
+        prompt = run.task.files.given_text(run.vocabulary, options.prompt or "", "--prompt")
     is_path = options.draft not in (None, LOOKUP)
     draft = load(options.draft, allow_code=allowed(options)) if is_path else options.draft
     if options.samples in (None, 1) and not options.json:

@@ -27,8 +27,8 @@ def evaluate_pairs(options: argparse.Namespace) -> None:
         return ensemble([open_run(path, options) for path in paths.split(",")])
 
     run = opened(options.run)
-    repairs = run.task.new_repairs(run.vocabulary)
-    repairs.markers = run.task.markers_in([])
+    repairs = run.task.files.new_repairs(run.vocabulary)
+    repairs.markers = run.task.files.markers_in([])
     pairs = read_pairs(find_sources(options.data, file_format=options.format or "auto", split="test"), repairs)
     repairs.warn()
 

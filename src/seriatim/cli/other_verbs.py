@@ -98,7 +98,7 @@ def layers(options: argparse.Namespace) -> None:
     """Print what each architecture keeps, its state size, whether it trains in parallel, and its paper."""
     from ..layers import describe, find, names
     from ..layers.origins import import_references
-    from ..tasks import STANDALONE
+    from ..tasks import FITTED
     from .console import print_layers, print_options
 
     rows: list[dict[str, object]] = []
@@ -112,7 +112,7 @@ def layers(options: argparse.Namespace) -> None:
                 warnings.warn(str(error), stacklevel=1)
             else:
                 rows.append(describe(name))
-        rows += [model.describe_model() for model in STANDALONE.values()]
+        rows += [kind.describe_model() for kind in FITTED.values() if kind.describe_model is not None]
     if options.json:
         print(to_json(rows))
     else:

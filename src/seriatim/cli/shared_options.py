@@ -44,7 +44,7 @@ class Parser(argparse.ArgumentParser):
         if self.lists_tasks:
             from ..tasks import TASKS
 
-            tasks = [f"  {name:9} {(task.__doc__ or '').splitlines()[0]}" for name, task in TASKS.items()]
+            tasks = [f"  {name:9} {kind.summary}" for name, kind in TASKS.items()]
             self.epilog = "\n".join(["tasks:", *tasks, "", FIELDS_HELP])
         return super().format_help()
 

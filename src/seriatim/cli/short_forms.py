@@ -143,7 +143,7 @@ def _field_options() -> list[str]:
     from ..tasks import TASKS
 
     inner = {name for layer in layers.names() for name in layers.options_of(layer)}
-    inner |= {name for task in TASKS.values() if task.own_options for name in task.own_options.model_fields}
+    inner |= {name for task in TASKS.values() if task.options for name in task.options.model_fields}
     full = fields()
     short = [*SHORT, *(name.rpartition(".")[2] for name in full)]
     return [f"--{name}" for name in (*short, *full, *(f"{OPTIONS}{name}" for name in sorted(inner)))]

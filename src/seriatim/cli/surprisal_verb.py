@@ -60,7 +60,7 @@ def surprisal(options: argparse.Namespace) -> None:
     else:
         sources = find_sources(source or "-", file_format=options.format, split="test")
     read = functools.partial(read_items, sources, one_line=True)
-    repairs = runs[0].task.input_repairs(runs[0].vocabulary, sources, read)
+    repairs = runs[0].task.reader.input_repairs(runs[0].vocabulary, sources, read)
     for run in runs:
         run.check_lengths(located_items(sources, repairs.reread()))
     lines = with_warnings(read, repairs)

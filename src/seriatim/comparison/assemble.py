@@ -12,14 +12,14 @@ import torch
 
 from ..core.errors import InputError
 from ..data.holding_out import share_of
+from ..evaluation.displayed_metrics import Metric
 from ..evaluation.intervals import Metrics, is_significant
 from ..layers import find as find_layer
 from ..layers.origins import CODE
 from ..storage.weights import load_tensors
-from ..tasks import STANDALONE
+from ..tasks import FITTED
+from ..tasks.model_size import machine_memory
 from ..training.hardware import environment
-from ..training.resource_limits import machine_memory
-from ..training.task_data import Metric
 from ..version import __version__
 from .condition_sentences import conditions as condition_sentences
 from .conditions import add_conditions
@@ -48,7 +48,7 @@ def assemble(folder: Path, plan: Plan, finished: Rows, failures: Failures, secon
     task = plan.task()
     metric, measured_on = choose_metric(task, plan.metric), plan.measured()
     measured = {key for row in finished.values() for key in row["metrics"]}
-    figures = sorted(task.figures, key=lambda figure: figure.key != metric.key)
+    figures = sorted(task.evaluator.metrics, key=lambda figure: figure.key != metric.key)
     failed = {layer: str(error) for (layer, _), error in failures.items()}
     rows = [_layer(folder, plan, layer, finished, failed.get(layer)) for layer in plan.layers]
     _add_differences(folder, metric, rows, plan.baseline)
@@ -61,13 +61,13 @@ def assemble(folder: Path, plan: Plan, finished: Rows, failures: Failures, secon
     values = {
         "format": FORMAT,
         "task": plan.base.task,
-        "timed_work": task.timed_work,
-        "tags_words": task.tags_words,
-        "continues_text": task.continues_text,
+        "timed_work": task.kind.timed_work,
+        "tags_words": task.reader.tags_words,
+        "continues_text": task.kind.generates_text,
         "data": {
             "train": plan.base.data.train,
-            "valid": None if task.validation_spec() is None else task.validation_name(),
-            "measured_on": task.name_of(measured_on.spec) if share_of(measured_on.spec) else str(measured_on),
+            "valid": None if task.files.validation_source() is None else task.files.validation_name(),
+            "measured_on": task.files.name_of(measured_on.spec) if share_of(measured_on.spec) else str(measured_on),
             "described": {"train": plan.described, "measured": any_row.get("described", "")},
         },
         "simplest": next(simplest, None),
@@ -87,7 +87,7 @@ def assemble(folder: Path, plan: Plan, finished: Rows, failures: Failures, secon
         "machine": _machine(rows),
         "versions": {"seriatim": __version__, "python": platform.python_version(), "torch": torch.__version__},
         "failures": [{"layer": layer, "seed": seed, "reason": str(error)} for (layer, seed), error in failures.items()],
-        "differ": differences(folder, first_runs, figures, tags=task.tags_words),
+        "differ": differences(folder, first_runs, figures, tags=task.reader.tags_words),
         "rows": rows,
     }
     return {**values, "conditions": condition_sentences(Results(values))}
@@ -142,9 +142,9 @@ def _layer(folder: Path, plan: Plan, layer: str, finished: Rows, failed: str | N
 def _describe(row: str) -> Metrics:
     """Return what a layer is, what it keeps of the past, and its paper, for all parts of a stack."""
     names = {"layer": row, "architecture": architecture(row), "width": width_of(row), "counted": is_counted(row)}
-    names |= {"learned": STANDALONE[row].learned if is_counted(row) else "trained"}
+    names |= {"learned": FITTED[row].fitting if is_counted(row) else "trained"}
     if is_counted(row):
-        described = STANDALONE[row].describe_model()
+        described = FITTED[row].describe_model()
         return {**names, **{name: described[name] for name in ("keeps", "parallel", "paper")}}
     layers = [find_layer(part) for part in dict.fromkeys(parts(row))]
     return {

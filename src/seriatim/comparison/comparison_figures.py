@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from ..evaluation.displayed_metrics import Metric
 from ..report.charts import Format, Line, Point, line_chart, logarithmic, tall_figure
 from ..report.figure_data import show
 from ..report.layer_styles import layer_style
@@ -12,7 +13,6 @@ from ..report.number_formats import in_bytes, in_short
 from ..report.palette import INK, PAPER, SOFT
 from ..report.plot_labels import end_labels, point_labels
 from ..report.theme import new_figure, plain
-from ..training.task_data import Metric
 from .results import ResultRow, Results
 
 AGAINST = {"seconds": "training time", "tokens": "tokens read", "compute": "floating-point operations"}

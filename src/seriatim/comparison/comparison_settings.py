@@ -12,9 +12,8 @@ from ..core.errors import InputError, nearest
 from ..layers import current, options_of
 from ..layers.origins import register_reference
 from ..layers.outside_code import is_reference
-from ..tasks import STANDALONE, check_own_layers, layer_names, shared_options, task_type
+from ..tasks import FITTED, check_own_layers, chosen_baseline, find_kind, layer_names, shared_options
 from ..training.optimizers import default_rate
-from ..training.task import chosen_baseline
 from .metric import choose_metric
 from .plan import BASELINE, WIDTH, Budget, Plan, Sized, architecture, is_counted, parts, stack_name, width_of
 
@@ -59,11 +58,11 @@ def make_plan(source: ConfigSource, settings: ComparisonSettings, overrides: Map
     if "init" in training:
         raise InputError("training.init: the layers of a comparison start from random parameters; leave it out")
     defaults: dict[str, object] = {"training.steps": 1, "training.baseline": "none"}
-    baseline = task_type(config.task).simple_baseline if chosen_baseline(config) == "simple" else None
+    baseline = find_kind(config.task).reference_model if chosen_baseline(config) == "simple" else None
     automatic = [name for name in ("evaluate_every", "embedding_size") if name not in training | model]
     if baseline is not None and baseline not in layers:
         layers, automatic = [*layers, baseline], [*automatic, BASELINE]
-    if swept and task_type(config.task).works_causally and "bidirectional" not in model:
+    if swept and find_kind(config.task).supports_unidirectional and "bidirectional" not in model:
         defaults["model.bidirectional"] = False  # a layer that reads in both directions has no state to measure
     base = resolve(config.model_dump(exclude_unset=True, exclude={"training": set(BUDGETS)}), defaults)
     check_own_layers([stack_name(row) for row in layers], base.model)
@@ -135,9 +134,9 @@ def _check_layers(layers: Sequence[str], task: str) -> list[str]:
         for part in parts(row):
             if part not in known:
                 raise InputError(f"--layers: unknown layer {part!r}; {nearest(part, known)}")
-            if part in STANDALONE and part != row:
+            if part in FITTED and part != row:
                 raise InputError(f"--layers: {part} is a whole model; use it alone")
-            task_type(task, part)  # checks that they fit each other
+            find_kind(task, part)  # checks that they fit each other
     duplicate = next((row for row in rows if rows.count(row) > 1), None)
     if duplicate is not None:
         raise InputError(f"--layers: {duplicate} is named twice; leave one out")
@@ -193,7 +192,7 @@ def share_options(rows: Sequence[str], options: Fields, task: str) -> dict[str, 
 
 def _option_names(row: str, options: Fields, task: str) -> set[str]:
     """Return the options of the task, of a counted model, or of the layers of a row and of the decoder."""
-    sections = [each.own_options for each in (task_type(task), task_type(task, row)) if each.own_options]
+    sections = [each.options for each in (find_kind(task), find_kind(task, row)) if each.options]
     decoder = options.get("decoder")
     stacks = [] if is_counted(row) else [row, *([decoder] if isinstance(decoder, str) else [])]
     names = {name for stack in stacks for layer in parts(stack) for name in options_of(layer, options)}

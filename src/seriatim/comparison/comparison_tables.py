@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
+from ..evaluation.displayed_metrics import Metric
 from ..report.number_formats import in_bytes, in_time, in_time_range, listed, percent, rounded, times
 from ..report.page import Cell, Table
 from ..report.wording import sentence_case
-from ..training.task_data import Metric
 from . import sentences
 from .extrapolation import CERTAIN, FACTOR, HELD_BACK, extrapolate
 from .paired_text import difference_and_interval

@@ -6,9 +6,9 @@ from typing import TypeVar
 
 import numpy as np
 
+from ..evaluation.displayed_metrics import Metric
 from ..evaluation.intervals import Metrics
 from ..storage.weights import load_tensors
-from ..training.task_data import Metric
 from .class_differences import compare_classes, confusions
 from .disagreements import compare_answers, compare_texts
 from .item_answers import ItemAnswers, read_arrays, with_equal_names

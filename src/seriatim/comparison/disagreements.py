@@ -5,9 +5,9 @@ from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
 
+from ..evaluation.displayed_metrics import Metric
 from ..evaluation.intervals import Metrics, interval, mean, wilson
 from ..evaluation.token_losses import TokenLosses
-from ..training.task_data import Metric
 from .item_answers import Arrays, ItemAnswers, has_all
 from .metric import FIGURE_OF_SUMS
 

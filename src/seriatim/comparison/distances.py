@@ -12,7 +12,7 @@ from ..evaluation.context_use import COMPARED, MIN_BLOCKS, losses_by_block
 from ..evaluation.intervals import Metrics, exp_mean, interval, mean, paired, wilson
 from ..evaluation.perplexity import BLOCK, safe_exp
 from ..runs.run import Run
-from ..training.task_data import TaskData
+from ..tasks.task import TaskData
 from .length_buckets import by_length
 from .metric import FIGURE_OF_SUMS
 from .plan import DataPart
@@ -43,7 +43,7 @@ def distances(
         return _at_known_distances(run, name)
     if isinstance(data, Corpus):
         return _with_short_contexts(run, data)
-    names = {figure.key: figure.name for figure in run.task.figures}
+    names = {figure.key: figure.name for figure in run.task.evaluator.metrics}
     return _by_length(data, metric, names.get(metric, metric), statistics)
 
 
@@ -63,10 +63,10 @@ def _at_known_distances(run: Run, name: str) -> Distance:
     for distance in known_distances(name):
         rows = list(generate(name, "test", ROWS, distance=distance))
         truths, texts = zip(*(row[::-1] if name == "reversal" else row for row in rows), strict=True)
-        answers = run.task.answer(run.model, run.vocabulary, list(texts))
+        answers = run.predictor.answer(run.model, run.vocabulary, list(texts))
         hits = [answer["text"] == truth for answer, truth in zip(answers, truths, strict=True)]
         values[str(distance)], bounds[str(distance)] = float(np.mean(hits)), wilson(sum(hits), len(hits))
-    figure = "exact match" if any(figure.key == "exact_match" for figure in run.task.figures) else "accuracy"
+    figure = "exact match" if any(figure.key == "exact_match" for figure in run.task.evaluator.metrics) else "accuracy"
     return Distance("distance", figure, f"{figure} at distance N", UNITS[name], values, ROWS, "inputs", bounds=bounds)
 
 

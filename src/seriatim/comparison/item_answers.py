@@ -77,19 +77,22 @@ def answer_items(run: Run, items: Sequence[Item]) -> tuple[Metrics, Arrays]:
     Returns:
         The fields of the row, and the arrays beside it; both are empty for tasks without answers.
     """
-    task = run.task
+    predictor = run.task.predictor
+    if predictor is None:
+        return {}, {}
     try:
         chosen = evenly(range(len(items)), _count(run, items))
         answers: list[str] = []
-        for start in range(0, len(chosen), task.answer_batch_size):
-            part = [items[i][0] for i in chosen[start : start + task.answer_batch_size]]
-            answers += [str(answer["text"]) for answer in task.answer(run.model, run.vocabulary, part)]
+        for start in range(0, len(chosen), predictor.batch_size):
+            part = [items[i][0] for i in chosen[start : start + predictor.batch_size]]
+            answers += [str(answer["text"]) for answer in predictor.answer(run.model, run.vocabulary, part)]
     except InputError:  # a task that does not answer
         return {}, {}
     if not answers:
         return {}, {}
     labels = [
-        (task.labels_of(items[i][1][0]), task.labels_of(answer)) for i, answer in zip(chosen, answers, strict=True)
+        (predictor.labels_of(items[i][1][0]), predictor.labels_of(answer))
+        for i, answer in zip(chosen, answers, strict=True)
     ]
     labelled = all(true is not None and given is not None for true, given in labels)
     usable = [i for i, (true, given) in enumerate(labels) if not labelled or len(true or ()) == len(given or ())]
@@ -103,7 +106,7 @@ def answer_items(run: Run, items: Sequence[Item]) -> tuple[Metrics, Arrays]:
     ]
     fields = {
         "total": len(items),
-        "unit": task.label_unit,
+        "unit": predictor.label_unit,
         "names": names,
         "texts": [{name: _shortened(value) for name, value in text.items()} for text in texts],
     }
@@ -160,9 +163,9 @@ def listed(truths: Sequence[str]) -> str:
 def _count(run: Run, items: Sequence[Item]) -> int:
     """Return how many items are answered: fewer if they have many labels."""
     some = evenly(items, MAX_TEXTS)
-    sizes = [len(run.task.labels_of(truths[0]) or ()) for _, truths in some]
+    sizes = [len(run.predictor.labels_of(truths[0]) or ()) for _, truths in some]
     mean = sum(sizes) / max(1, len(sizes))
-    return max(1, min(run.task.max_compared, int(MAX_UNITS / max(1.0, mean))))
+    return max(1, min(run.predictor.max_compared, int(MAX_UNITS / max(1.0, mean))))
 
 
 def _shortened(value: object) -> object:

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from ..evaluation.displayed_metrics import Metric
 from ..evaluation.intervals import Metrics, interval
-from ..training.task_data import Metric
 from .item_answers import Arrays, ItemAnswers, has_all
 from .loss_buckets import tested_buckets
 from .metric import FIGURE_OF_SUMS

@@ -6,12 +6,12 @@ import numpy as np
 
 from ..core.errors import InputError, nearest
 from ..data.vocabulary import Vocabulary
+from ..evaluation.displayed_metrics import Metric
 from ..evaluation.intervals import Compute, Measure, Metrics, exp_mean, mean, paired
 from ..evaluation.label_metrics import FIGURES as OF_LABELS
 from ..evaluation.translation import FIGURES as OF_TRANSLATIONS
-from ..runs.beside_baseline import main_figure
-from ..training.task import AnyTask
-from ..training.task_data import Metric
+from ..tasks.beside_baseline import main_figure
+from ..tasks.task import Task
 
 SAME_ORDER = {"word_perplexity": "loss", "bits_per_byte": "loss"}
 """Figures without statistics of their own: they rise and fall with another figure of the same text."""
@@ -19,7 +19,7 @@ FIGURE_OF_SUMS: Mapping[str, Compute] = {"loss": mean, "perplexity": exp_mean, *
 """Figures as functions of the summed statistics of items."""
 
 
-def choose_metric(task: AnyTask, key: str | None, vocabulary: Vocabulary | None = None) -> Metric:
+def choose_metric(task: Task, key: str | None, vocabulary: Vocabulary | None = None) -> Metric:
     """Return the figure that a comparison ranks by; refuse a key that the task does not have.
 
     Without a key, it is the figure that selects weights, or else the first headline of the task. Some figures depend on
@@ -27,7 +27,7 @@ def choose_metric(task: AnyTask, key: str | None, vocabulary: Vocabulary | None 
     """
     if key is None:
         return main_figure(task, vocabulary)
-    figures = task.figures if vocabulary is None else task.figures_for(vocabulary)
+    figures = task.evaluator.metrics if vocabulary is None else task.evaluator.metrics_for(vocabulary)
     known = {figure.key: figure for figure in figures}
     if key not in known:
         raise InputError(f"--metric: {task.config.task} has no {key!r}; {nearest(key, list(known))}")

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
+from ..evaluation.displayed_metrics import Metric
 from ..evaluation.intervals import interval_digits, is_significant, written
 from ..report.number_formats import listed
-from ..training.task_data import Metric
 from .results import Json, ResultRow, Results
 
 MAX_DIFFERENCES = 3  # layers of a sentence that are named with their differences

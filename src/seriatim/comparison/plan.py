@@ -20,8 +20,8 @@ from ..layers.origins import origin_of, outside_names, stacks_of
 from ..storage.plain_yaml import dump_plain
 from ..storage.safe_files import read_json
 from ..storage.written_folders import finish_replacing
-from ..tasks import STANDALONE, find
-from ..training.task import AnyTask
+from ..tasks import FITTED, open_task, with_defaults
+from ..tasks.task import Task
 from ..version import __version__
 
 FORMAT = "seriatim comparison 1"
@@ -122,11 +122,11 @@ class Plan(Section):
         tree["training"] |= {"seed": self.seeds[0] if seed is None else seed, "learning_rate": sized.learning_rate}
         return resolve(tree)
 
-    def task(self, row: str | None = None) -> AnyTask:
+    def task(self, row: str | None = None) -> Task:
         """Return the task of a row, by default of the first one."""
-        return find(self.config(self.layers[0] if row is None else row))
+        return open_task(with_defaults(self.config(self.layers[0] if row is None else row)))
 
-    def measured(self, task: AnyTask | None = None) -> DataPart:
+    def measured(self, task: Task | None = None) -> DataPart:
         """Return the data that rows are measured on: the test data, or else the held-out data of any row's task."""
         data = self.base.data
         spec = (task or self.task()).validation_spec() if data.test is None else data.test
@@ -184,7 +184,7 @@ def width_of(row: str) -> int | None:
 
 def is_counted(row: str) -> bool:
     """Return whether the model of a row is counted, or fitted as a whole, instead of trained by steps."""
-    return row in STANDALONE
+    return row in FITTED
 
 
 def default_out(task: str, data: str) -> str:

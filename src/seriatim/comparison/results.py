@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, Self
 
+from ..evaluation.displayed_metrics import Metric
 from ..evaluation.intervals import is_significant
-from ..training.task_data import Metric
 
 Json = Mapping[str, Any]  # an object of a JSON file
 SMALLEST_GAIN = 0.001  # the smallest share by which context changes the perplexity that is worth a sentence

@@ -13,8 +13,8 @@ from ..data.tokenizers import END
 from ..evaluation.intervals import Metrics
 from ..inspection.cost import costs, evenly
 from ..runs.run import Run
+from ..tasks.task import TaskData
 from ..training.metrics_log import read_metrics
-from ..training.task_data import TaskData
 from ..version import __version__
 from .distances import distances
 from .item_answers import MAX_ITEMS, Item, answer_items, listed, stored
@@ -41,10 +41,10 @@ def measure(run: Run, plan: Plan, *, full: bool) -> tuple[Metrics, dict[str, np.
         tests, and with ``full`` those of `item_answers` and `text_losses`.
     """
     measured = plan.measured(run.task)
-    data = run.task.read(*measured, run.vocabulary)
-    train = run.task.read(run.task.training_spec(), "train", run.vocabulary)
+    data = run.task.reader.read(*measured, run.vocabulary)
+    train = run.task.reader.read(run.task.files.training_source(), "train", run.vocabulary)
     with freed_memory_kept():
-        metrics, measures = run.task.examine(run.model, data)
+        metrics, measures = run.task.evaluator.evaluate_with_statistics(run.model, data)
     statistics = statistics_of(measures)
     summary, model = run.summary, run.config.model
     counted = is_counted(model.layer)
@@ -59,16 +59,16 @@ def measure(run: Run, plan: Plan, *, full: bool) -> tuple[Metrics, dict[str, np.
         "training_seconds": summary["tokens"] / summary["tokens_per_second"],
         "epochs": None if counted else epochs(run, train),
         "disk_bytes": (run.path / "model.safetensors").stat().st_size,
-        **_curves(run, (plan.metric, run.task.selection_metric(run.vocabulary))),
+        **_curves(run, (plan.metric, run.task.evaluator.selection(run.vocabulary).key)),
         "tokenizer": run.vocabulary.fingerprint(),
         "tokenizer_kind": run.tokenizer.kind,
-        "described": run.task.describe(data),
+        "described": run.task.reader.describe(data),
         "data": data.key,
         "trained_on": train.key,
         "version": __version__,
     }
     if full:
-        items = list(islice(run.task.measured_items(run.vocabulary, *measured), MAX_ITEMS))
+        items = list(islice(run.task.reader.measured_items(run.vocabulary, *measured), MAX_ITEMS))
         row |= costs(run, [text for text, _ in evenly(items, INPUTS)])
         distance = distances(run, data, measured, plan.metric, statistics)
         row["distance"] = None if distance is None else asdict(distance)
@@ -76,13 +76,16 @@ def measure(run: Run, plan: Plan, *, full: bool) -> tuple[Metrics, dict[str, np.
         for fields, arrays in (answer_items(run, items), measure_tokens(run, data, train)):
             row |= fields
             statistics |= stored(arrays)
-        row["simplest"] = {"name": run.task.baseline_name, **run.task.baseline(train, data, run.vocabulary)}
+        row["simplest"] = {
+            "name": run.task.evaluator.baseline_name,
+            **run.task.evaluator.trivial_baseline(train, data, run.vocabulary),
+        }
     return row, statistics
 
 
 def epochs(run: Run, train: TaskData) -> float:
     """Return how often a training has read its data, by the number of its steps."""
-    batches, training = run.task.batches(train), run.config.training
+    batches, training = run.task.objective.batches(train), run.config.training
     windows = batches.windows(batches.shuffled(training.seed, 0))
     return float(run.summary["steps"] * training.accumulate / max(1, windows))
 
@@ -92,13 +95,13 @@ def samples(run: Run, data: TaskData, items: Sequence[Item]) -> list[Metrics]:
 
     Answers are ``input``, ``truth``, ``text`` and ``right``; ``items`` are the inputs and right answers in the data.
     """
-    if run.task.continues_text and isinstance(data, Corpus):
+    if run.task.kind.generates_text and isinstance(data, Corpus):
         characters_per_token = max(1, data.statistics.bytes) / max(1, data.statistics.tokens)
         prompt, max_tokens = prompt_of(run, data), max(1, round(CHARACTERS / characters_per_token))
         text = "".join(run.generate(prompt, max_tokens=max_tokens, temperature=TEMPERATURE, seed=SEED))
         return [{"prompt": prompt, "text": text}]
     items = evenly(items, ANSWERS)
-    answers = run.task.answer(run.model, run.vocabulary, [text for text, _ in items]) if items else []
+    answers = run.predictor.answer(run.model, run.vocabulary, [text for text, _ in items]) if items else []
     return [
         {"input": text, "truth": listed(truths), "text": answer["text"], "right": answer["text"] in truths}
         for (text, truths), answer in zip(items, answers, strict=True)

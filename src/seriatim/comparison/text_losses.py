@@ -6,8 +6,8 @@ from ..evaluation.intervals import Metrics
 from ..evaluation.token_losses import TokenLosses
 from ..inspection.subject import view_of
 from ..runs.run import Run
-from ..training.task_data import TaskData
-from ..training.task_view import NotOfferedError
+from ..tasks.task import TaskData
+from ..tasks.view import NotOfferedError
 from .item_answers import Arrays
 from .results import Json
 

@@ -19,12 +19,11 @@ from ..layers.origins import Origin, import_origins
 from ..runs.child_process import Tell, serve
 from ..runs.launch import resume, train
 from ..runs.run import Run, load
-from ..runs.simple_baseline import MINUTES
 from ..storage.atomic_files import to_json, write_whole
 from ..storage.weights import save_tensors
 from ..storage.written_folders import RUN, discard
-from ..tasks import find
-from ..training.hardware import choose_device, choose_precision, peak_memory, resident_memory
+from ..training.finish import MINUTES
+from ..training.hardware import choose_device, peak_memory, resident_memory
 from ..training.pace import Pace, pace_of, store_pace
 from ..training.processor_load import Load
 from ..training.reporting import Record, Reporter
@@ -157,10 +156,9 @@ def _trained(job: WorkerJob, plan: Plan, tell: Tell) -> tuple[Run, bool]:
     if job.learning_rate is not None:
         overrides["training.learning_rate"] = job.learning_rate
     device = choose_device(config.training.device)
-    config.training.precision = choose_precision(config.training.precision, device)
     tell({"event": "timing"})
     seconds = None if plan.budget.minutes is None else 60 * plan.budget.minutes * job.share
-    pace, name = pace_of(find(config), device, seconds, at_once=job.at_once)
+    pace, name = pace_of(config, device, seconds, at_once=job.at_once)
 
     def run_at(pace: Pace) -> Run:
         fields = settle_budget(plan.budget, pace, share=job.share, automatic=plan.automatic)

@@ -30,7 +30,7 @@ from ..report.palette import HEAT
 from ..report.plot_labels import SPACED, WIDE, name_tokens, width_for
 from ..report.theme import new_figure, plain
 from ..runs.run import Run
-from ..training.view_types import Example
+from ..tasks.view_types import Example
 from .leaves import Leaf, inside, leaves, roots, run_once
 from .recording import Arguments, CallRecorder, Keywords
 from .subject import Content, Subject, view_of
@@ -87,7 +87,7 @@ class AttentionMaps:
 def attention_maps(run: Run, text: object, *, max_tokens: int = MAX_TOKENS) -> AttentionMaps:
     """Read the beginning of a text and record the weights of every attention layer, if the model has any.
 
-    ``text`` is a text, or another item that `TaskView.examples` reads; only its first sequence is used.
+    ``text`` is a text, or another item that `View.examples` reads; only its first sequence is used.
 
     Raises:
         InputError: there is nothing to read in the text, or ``max_tokens`` is above `MAX_MAP`.

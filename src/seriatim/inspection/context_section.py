@@ -21,7 +21,7 @@ from ..report.number_formats import percent, percent_and_interval
 from ..report.page import Part, Plot, Plots, Prose, Table
 from ..report.palette import SOFT
 from ..report.theme import new_figure, style
-from ..training.view_types import StateReader
+from ..tasks.view_types import StateReader
 from .leaves import DECODER, leaves
 from .subject import Content, Subject
 

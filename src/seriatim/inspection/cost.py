@@ -16,7 +16,7 @@ from ..evaluation.intervals import Metrics
 from ..models.base_models import TextModel
 from ..models.stepping import Stepper, any_ids, read_at_once, reading_module, stepper_of
 from ..runs.run import Run
-from ..training.task import evaluating
+from ..tasks.task import evaluating
 
 Item = TypeVar("Item")
 STATE_AFTER = (1, 10, 100, 1000, 10_000)
@@ -48,7 +48,7 @@ def costs(run: Run, texts: Sequence[str]) -> Metrics:
         ``milliseconds_spread``, None for fewer than 4; ``reading_milliseconds`` by the length of a text.
     """
     with evaluating(run.model), torch.inference_mode():
-        times = _generating(run.model) if run.task.continues_text else _answering(run, texts)
+        times = _generating(run.model) if run.task.kind.generates_text else _answering(run, texts)
         return {
             **_state_and_steps(run, texts),
             "milliseconds_per_token": statistics.median(times) if times else None,
@@ -106,9 +106,9 @@ def _answering(run: Run, texts: Sequence[str]) -> list[float]:
     times, started, texts = list[float](), time.perf_counter(), evenly(texts, ANSWERED)
     for text in [*texts[:1], *texts]:
         before = time.perf_counter()
-        (answer,) = run.task.answer(run.model, run.vocabulary, [text])
+        (answer,) = run.predictor.answer(run.model, run.vocabulary, [text])
         spent = time.perf_counter() - before
-        if tokens := run.task.timed_tokens(run.vocabulary, text, answer):
+        if tokens := run.predictor.timed_tokens(run.vocabulary, text, answer):
             times.append(1000 * spent / tokens)
         if time.perf_counter() - started > GENERATING_SECONDS:
             break

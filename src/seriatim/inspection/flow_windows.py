@@ -11,8 +11,8 @@ import numpy as np
 from torch import nn
 
 from ..layers.positions import learned_positions
-from ..training.task_view import TaskView
-from ..training.view_types import Example
+from ..tasks.view import View
+from ..tasks.view_types import Example
 from .gradient_trend import MIN_LAGS, MIN_WINDOWS
 
 
@@ -24,7 +24,7 @@ class Windows(NamedTuple):
     cut: str
 
 
-def equal_windows(view: TaskView[nn.Module], items: Sequence[object], *, length: int, count: int) -> Windows:
+def equal_windows(view: View[nn.Module], items: Sequence[object], *, length: int, count: int) -> Windows:
     """Return at most ``count`` windows of one length, at most ``length``.
 
     A running text is cut into stretches that do not overlap. Of single texts, those that are long enough are used, with
@@ -68,7 +68,7 @@ def _window(example: Example, start: int, width: int) -> Example:
     return example.beginning(width) if example.decoded else example.part(range(start, start + width))
 
 
-def _cut_in_words(view: TaskView[nn.Module], sequences: Sequence[Example]) -> str:
+def _cut_in_words(view: View[nn.Module], sequences: Sequence[Example]) -> str:
     if sequences[0].decoded:
         return "the first tokens of sources and targets that are long enough"
     if view.windowed:

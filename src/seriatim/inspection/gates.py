@@ -25,7 +25,7 @@ from ..report.page import Folded, Part, Plot, Plots, Prose, Table, Token, Tokens
 from ..report.plot_labels import name_tokens, width_for
 from ..report.theme import new_figure, plain, style
 from ..runs.run import Run
-from ..training.view_types import Example
+from ..tasks.view_types import Example
 from .attention_maps import MARGINS, token_map
 from .leaves import Leaf, leaves, run_once
 from .recording import Arguments, CallRecorder, Keywords, Steps, recorded_results, unrolled
@@ -106,7 +106,7 @@ class GateValues(NamedTuple):
 def gates(run: Run, text: object, *, max_tokens: int = MAX_TOKENS) -> Gates:
     """Read the beginning of a text, and record every gate, step size and choice of experts, if the model has any.
 
-    ``text`` is a text, or another item that `TaskView.examples` reads; only its first sequence is used.
+    ``text`` is a text, or another item that `View.examples` reads; only its first sequence is used.
 
     Raises:
         InputError: there is nothing to read in the text.

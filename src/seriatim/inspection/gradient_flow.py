@@ -32,8 +32,8 @@ from ..report.layer_styles import layer_style
 from ..report.palette import COLOURS, INK, SOFT
 from ..report.theme import new_figure, plain
 from ..runs.run import Run
-from ..training.task_view import TaskView
-from ..training.view_types import Example
+from ..tasks.view import View
+from ..tasks.view_types import Example
 from .flow_windows import equal_windows
 from .gradient_trend import SHARE, Trend, band, lag_below, reach, trend
 from .jacobians import JacobianProduct, jacobian_products, spectral_radii
@@ -97,7 +97,7 @@ def gradient_flow(run: Run, texts: object, *, lags: int = LAGS, max_windows: int
 
     The loss is that of the last token or word, or of the label for a classifier. Without known targets, the target is
     the trained model's prediction, also for the fresh model. ``texts`` is a text, or a list of items that
-    `TaskView.read` reads, of which at most ``max_windows`` windows of one length are used; see `equal_windows`.
+    `View.read` reads, of which at most ``max_windows`` windows of one length are used; see `equal_windows`.
 
     Raises:
         InputError: there is nothing to read in the texts.
@@ -136,15 +136,15 @@ def gradient_flow(run: Run, texts: object, *, lags: int = LAGS, max_windows: int
     return GradientFlow(layers, len(found.examples), most, found.length, found.cut)
 
 
-def fresh_view(run: Run) -> TaskView[nn.Module]:
+def fresh_view(run: Run) -> View[nn.Module]:
     """Return the view of the run's model as it was before training (without `training.init`), in evaluation mode."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(run.config.training.seed)  # does not seed other devices
-        model = run.task.make_model(run.vocabulary).to(run.device).eval()
-    return run.task.model_view(model, run.vocabulary)
+        model = run.task.builder.build(run.vocabulary).to(run.device).eval()
+    return run.task.view(model, run.vocabulary)
 
 
-def _norms(view: TaskView[nn.Module], examples: Sequence[Example], lags: int) -> dict[str, list[Tensor]]:
+def _norms(view: View[nn.Module], examples: Sequence[Example], lags: int) -> dict[str, list[Tensor]]:
     """Return the norms ``(lags,)`` of every window that has any, for each layer."""
     backwards = {leaf.name for leaf in leaves(view.model) if leaf.backwards}
     rows: dict[str, list[Tensor]] = defaultdict(list)

@@ -5,7 +5,7 @@
 e_i is the vector that the model reads for token i. A. Madsen, "Visualizing memorization in RNNs", Distill, 2019, calls
 this norm connectivity; for language models see also J. Li, X. Chen, E. Hovy and D. Jurafsky, "Visualizing and
 understanding neural models in NLP", NAACL 2016. It is measured by differentiating `forward`, for any layer. Answers are
-the next tokens, tags, masked tokens or the label; see `TaskView.place_losses`.
+the next tokens, tags, masked tokens or the label; see `View.place_losses`.
 
 A gradient is local: a token without which the answer would be another may have none, for example because the answer is
 almost certain or a unit is saturated. Its norm does not say whether the token makes the answer more or less probable.
@@ -22,8 +22,8 @@ from torch import Tensor, nn
 from ..core.errors import InputError
 from ..models.probabilities import checked_losses
 from ..runs.run import Run
-from ..training.task_view import TaskView
-from ..training.view_types import Example
+from ..tasks.view import View
+from ..tasks.view_types import Example
 from .leaves import roots
 from .subject import view_of
 
@@ -57,7 +57,7 @@ class Influence:
 def influence(run: Run, text: object, *, max_tokens: int = MAX_TOKENS) -> Influence:
     """Measure the influence of each of the first tokens of a text on each answer.
 
-    ``text`` is a text, or another item that `TaskView.examples` reads; only its first sequence is used.
+    ``text`` is a text, or another item that `View.examples` reads; only its first sequence is used.
 
     Raises:
         InputError: there is nothing to read in the text, or the model has no layers and therefore no gradient.
@@ -74,7 +74,7 @@ def influence(run: Run, text: object, *, max_tokens: int = MAX_TOKENS) -> Influe
     return Influence(example, answers, shares, probabilities, whole.length)
 
 
-def influence_shares(view: TaskView[nn.Module], example: Example, answers: int) -> tuple[Tensor, Tensor]:
+def influence_shares(view: View[nn.Module], example: Example, answers: int) -> tuple[Tensor, Tensor]:
     """Return the shares ``(answers, inputs)`` and probabilities ``(answers,)`` of `Influence`, in float64."""
     size = len(example.inputs) + len(example.decoded)
     norms, losses = torch.zeros(answers, size, dtype=torch.float64), torch.zeros(answers, dtype=torch.float64)
@@ -89,7 +89,7 @@ def influence_shares(view: TaskView[nn.Module], example: Example, answers: int) 
     return shares, (-checked_losses(losses)).exp()
 
 
-def _norms(view: TaskView[nn.Module], example: Example, places: Sequence[int]) -> tuple[Tensor, Tensor]:
+def _norms(view: View[nn.Module], example: Example, places: Sequence[int]) -> tuple[Tensor, Tensor]:
     """Return the norms ``(places, inputs)`` of the gradients of the losses ``(places,)``, and these losses.
 
     One copy of the example is read for each place, since one backward pass gives one gradient for each copy.
@@ -145,7 +145,7 @@ def separate_inputs(model: nn.Module) -> Iterator[list[Tensor]]:
         yield inputs
 
 
-def _readable(view: TaskView[nn.Module], example: Example, answers: int) -> Tensor:
+def _readable(view: View[nn.Module], example: Example, answers: int) -> Tensor:
     """Return which inputs each answer may depend on ``(answers, inputs)``."""
     read, written = len(example.inputs), len(example.decoded)
     if view.target_place == "apart":

@@ -15,8 +15,8 @@ from ..evaluation.token_scores import is_symbol, spaced
 from ..report.number_formats import percent_and_interval
 from ..report.page import Part, Prose
 from ..report.token_links import DIGITS, LinkedToken, LinkView, TokenLinks
-from ..training.task_view import TaskView
-from ..training.view_types import Example
+from ..tasks.view import View
+from ..tasks.view_types import Example
 from .attention_maps import MAX_LAYERS, AttentionMap, attention_maps
 from .influence import MAX_TOKENS, Influence, influence
 from .leaves import roots
@@ -58,7 +58,7 @@ WORDS = {
         "before it.",
     ),
 }
-"""What influence is, and the sentence above the shares, by what the model predicts; see `TaskView.target_place`."""
+"""What influence is, and the sentence above the shares, by what the model predicts; see `View.target_place`."""
 
 
 class Layout(NamedTuple):
@@ -93,12 +93,12 @@ def influence_section(subject: Subject) -> Content:
     return Content(parts, [f"influence: {sentence[0].lower()}{sentence[1:-1]}"] if sentence else [])
 
 
-def _kind(view: TaskView[nn.Module], example: Example) -> str:
+def _kind(view: View[nn.Module], example: Example) -> str:
     """Return the key of `WORDS` for what the model predicts."""
     return "decoded" if example.decoded else "masked" if view.masks else view.target_place
 
 
-def _intro(view: TaskView[nn.Module], example: Example) -> str:
+def _intro(view: View[nn.Module], example: Example) -> str:
     what, _ = WORDS[_kind(view, example)]
     return f"Influence is how strongly {what} (the connectivity of Madsen 2019). {MEANING}"
 
@@ -119,7 +119,7 @@ def _view_count(attention: AttentionMap) -> int:
     return heads + (heads > 1)
 
 
-def layout(view: TaskView[nn.Module], example: Example, answers: Sequence[str]) -> Layout:
+def layout(view: View[nn.Module], example: Example, answers: Sequence[str]) -> Layout:
     """Place the inputs of an example, and the answers that are no inputs, on the page."""
     read = linked(example.tokens[:: example.copies], view.tokenizer)
     if example.decoded:
@@ -141,7 +141,7 @@ def linked(names: Sequence[str], tokenizer: Tokenizer) -> list[LinkedToken]:
     ]
 
 
-def influence_view(view: TaskView[nn.Module], result: Influence, place: Layout) -> LinkView:
+def influence_view(view: View[nn.Module], result: Influence, place: Layout) -> LinkView:
     """Return the shares of influence on each answer."""
     _, sentence = WORDS[_kind(view, result.example)]
     rows = [_trimmed(row) for row in result.shares]
@@ -176,7 +176,7 @@ def _trimmed(row: Tensor) -> list[float]:
     return row[: int(known[-1]) + 1].tolist() if len(known) else []
 
 
-def nearest_sentence(view: TaskView[nn.Module], result: Influence) -> str:
+def nearest_sentence(view: View[nn.Module], result: Influence) -> str:
     """Return the mean share of the token before each answer, with its interval; empty for few answers."""
     if view.target_place != "after" or result.example.decoded:
         return ""

@@ -18,8 +18,8 @@ from ..report.notebook_display import framed
 from ..report.page import Code, Link, Part, Prose, Section, Table, render, write_page
 from ..report.wording import isolated, without_isolates
 from ..runs.run import Run
+from ..tasks.view import NotOfferedError
 from ..training import run_files
-from ..training.task_view import NotOfferedError
 from .alignment import alignment_section
 from .attention_maps import attention_section
 from .context_section import memory_section
@@ -53,7 +53,7 @@ TASK_PROBES = {
     "alignment": Probe("alignment", "Alignment with the source", alignment_section),
     "ngrams": Probe("sparsity", "How sparse its counts are", ngrams_section),
 }
-"""Sections that only some tasks have, by the names in `TaskView.first_section` and `TaskView.sections`."""
+"""Sections that only some tasks have, by the names in `View.first_section` and `View.sections`."""
 ORDER_PROBE = Probe("word-order", "Does word order matter?", order_section, of_network=True)
 PROBES = (
     Probe("influence", "What each prediction depends on", influence_section, of_network=True),
@@ -185,7 +185,7 @@ def about_section(subject: Subject, missing: Sequence[list[str]], given: Mapping
             f"{config.data.train}, {summary.get('tokens', 0):,} tokens in {summary.get('seconds', 0):.0f} s",
         ],
     ]
-    for figure in run.task.figures:
+    for figure in run.task.evaluator.metrics:
         if metrics.get(figure.key) is not None:
             interval = figure.interval(metrics)
             rows.append([f"held out: {figure.name}", figure.text(metrics) + (f" ({interval})" if interval else "")])

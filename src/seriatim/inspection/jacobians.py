@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from ..core.contract import RecurrentCell
 from ..core.state import map_state, state_leaves
 from ..recurrence.obstacles import uncompiled
-from ..training.task_view import TaskView
-from ..training.view_types import Example
+from ..tasks.view import View
+from ..tasks.view_types import Example
 from .leaves import leaves
 from .recording import Steps, unrolled
 
@@ -41,7 +41,7 @@ class JacobianProduct(NamedTuple):
     windows: int
 
 
-def jacobian_products(view: TaskView[nn.Module], examples: Sequence[Example]) -> dict[str, JacobianProduct]:
+def jacobian_products(view: View[nn.Module], examples: Sequence[Example]) -> dict[str, JacobianProduct]:
     """Return the products along windows of one length, by the name of the layer.
 
     Layers with a state that grows, and those whose products would take too long, are left out.

@@ -13,8 +13,8 @@ from torch import nn
 from ..core.contract import MemoryLayer, SequenceLayer
 from ..core.state import state_leaves
 from ..layers.registry import REGISTRY
-from ..training.task_view import TaskView
-from ..training.view_types import Example
+from ..tasks.view import View
+from ..tasks.view_types import Example
 
 BACKWARDS = "backwards"
 """Name of the direction from the last input to the first, in the path of a module and in its name."""
@@ -84,7 +84,7 @@ def has_memory(layer: SequenceLayer) -> bool:
     return any(leaf.is_floating_point() for leaf in state_leaves(layer.initial_state(1)))
 
 
-def run_once(view: TaskView[nn.Module], example: Example) -> None:
+def run_once(view: View[nn.Module], example: Example) -> None:
     """Run a model over one example if it has layers that can be observed; an n-gram model has none."""
     if any(True for _ in roots(view.model)):
         view.forward([example])

@@ -17,7 +17,7 @@ from ..report.page import Cell, Part, Plot, Plots, Prose, Table
 from ..report.palette import HEAT, ON_DARK, ON_LIGHT, SOFT
 from ..report.plot_labels import shortened
 from ..report.theme import new_figure
-from ..training.task_view import NotOfferedError
+from ..tasks.view import NotOfferedError
 from .subject import Content, Subject
 
 MAX_LABELS = 20

@@ -19,7 +19,7 @@ from ..report.wording import short_name
 from ..runs.run import Run, load
 from ..runs.run_summary import MAX_SUMMARY_BYTES
 from ..storage.safe_files import read_json
-from ..training.task_view import TaskView
+from ..tasks.view import View
 from ..version import __version__
 
 Result = TypeVar("Result")
@@ -36,7 +36,7 @@ class Content(NamedTuple):
 
 @dataclass(frozen=True)
 class Subject:
-    """A run, the part of a text that is inspected (see `TaskView.excerpt`), and sentences on what is left out.
+    """A run, the part of a text that is inspected (see `View.excerpt`), and sentences on what is left out.
 
     For the rest see `inspect`.
     """
@@ -50,7 +50,7 @@ class Subject:
     permutations: int = 0
 
     @functools.cached_property
-    def view(self) -> TaskView[nn.Module]:
+    def view(self) -> View[nn.Module]:
         """The view of the run's task and model."""
         return view_of(self.run)
 
@@ -71,18 +71,18 @@ class Subject:
 
     def held_out(self) -> str | None:
         """Return the data to find mistakes in: the given data, or the run's own test or held-out data."""
-        spec = self.data or self.run.config.data.test or self.run.task.validation_spec()
+        spec = self.data or self.run.config.data.test or self.run.task.files.validation_source()
         return spec if self.data or spec != "-" else None
 
     @property
     def held_out_name(self) -> str:
         """The name of the data of `held_out` for a reader, without folders."""
-        return short_name(self.run.task.name_of(self.held_out()))
+        return short_name(self.run.task.files.name_of(self.held_out()))
 
     def check_held_out(self, spec: str) -> None:
         """Raise an InputError if the run itself names data that must not be read without being asked for."""
         if not self.data:
-            check_named_by_run(self.run.task.part(spec, "test").spec, f"{self.run.path}/config.yaml")
+            check_named_by_run(self.run.task.files.subset(spec, "test").source, f"{self.run.path}/config.yaml")
 
     def from_held_out(self, read: Callable[[str, str | None], Result]) -> Result | None:
         """Return what a method of the view reads of the held-out data; None if there are none or it cannot read them.
@@ -99,13 +99,13 @@ class Subject:
             return None
 
     def held_out_items(self, count: int, tokens: int) -> list[object]:
-        """Return items of the held-out data; see `TaskView.held_out`. There are none if the data cannot be read."""
+        """Return items of the held-out data; see `View.held_out`. There are none if the data cannot be read."""
         return list(self.from_held_out(functools.partial(self.view.held_out, count=count, tokens=tokens)) or [])
 
 
-def view_of(run: Run) -> TaskView[nn.Module]:
+def view_of(run: Run) -> View[nn.Module]:
     """Return the view of a run's task and model."""
-    view = run.task.model_view(run.model, run.vocabulary)
+    view = run.task.view(run.model, run.vocabulary)
     return view if run.answering is run.model else replace(view, blended=run.answering)
 
 
@@ -116,7 +116,7 @@ def prepare(
     if beam < 1:
         raise InputError(f"--beam must be at least 1, got {beam}")
     check_text(text, "text")
-    text = run.task.given_text(run.vocabulary, normal_line_ends(text), "--text")
+    text = run.task.files.given_text(run.vocabulary, normal_line_ends(text), "--text")
     if not text.strip():
         raise InputError("the text is empty; give some with --text or --text-file")
     text, notes = view_of(run).excerpt(text)

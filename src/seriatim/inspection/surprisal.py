@@ -18,7 +18,7 @@ from ..report.palette import SOFT
 from ..report.plot_labels import name_tokens, width_for
 from ..report.theme import new_figure, plain, style
 from ..report.wording import quoted
-from ..training.view_types import LabelEffect
+from ..tasks.view_types import LabelEffect
 from .gold_answers import gold_parts, network_parts
 from .subject import ALONE, Content, Subject
 

@@ -22,7 +22,7 @@ from ..layers.positions import learned_positions
 from ..recurrence.obstacles import uncompiled
 from ..report.page import Cell, Part, Prose, Samples, Table
 from ..runs.run import Run
-from ..training.view_types import Example
+from ..tasks.view_types import Example
 from .attention_maps import recorded_attention
 from .leaves import BACKWARDS, DECODER, Leaf, leaves, roots
 from .recording import recorded_results
@@ -108,7 +108,7 @@ def mean_of(values: np.ndarray) -> Mean:
 def order_effect(
     run: Run, text: object, *, permutations: int = PERMUTATIONS, seed: int = 0, max_tokens: int = MAX_TOKENS
 ) -> OrderEffect:
-    """Shuffle the tokens of a text, all but the last, and measure what changes in `TaskView.predictions`.
+    """Shuffle the tokens of a text, all but the last, and measure what changes in `View.predictions`.
 
     ``text`` is a text, or a source with its answer, which stays the same for all orders of the source. The beginning of
     the text, or of its first line, is read in ``permutations`` other orders, or in all of fewer.
@@ -125,7 +125,7 @@ def order_effect(
     rows, together = [example, *(example.part(order.tolist()) for order in orders)], max(1, MAX_BATCH_TOKENS // size)
     batches = [rows[start : start + together] for start in range(0, len(rows), together)]
     model = copy.deepcopy(run.model).double() if leaves(run.model) else run.model
-    view = run.task.model_view(model, run.vocabulary)
+    view = run.task.view(model, run.vocabulary)
     readers = {leaf.layer: leaf for leaf in leaves(model) if not leaf.decodes}
     with torch.no_grad(), uncompiled():
         with recorded_results(readers, lambda result: result[0].detach().cpu()) as recorded:

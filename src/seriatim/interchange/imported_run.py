@@ -11,25 +11,25 @@ import torch
 
 from ..core.errors import InputError
 from ..data.vocabulary import Vocabulary
-from ..runs.identity import identity
 from ..runs.run import Run, load
 from ..storage.lock import locked
 from ..storage.weights import stream_tensors
 from ..storage.written_folders import RUN, record, settle
+from ..tasks.task import Task
+from ..training.identity import identity
 from ..training.run_files import begin_run, check_out, nearest_existing
-from ..training.task import AnyTask
 
 
-def parameter_shapes(task: AnyTask, vocabulary: Vocabulary) -> dict[str, tuple[int, ...]]:
+def parameter_shapes(task: Task, vocabulary: Vocabulary) -> dict[str, tuple[int, ...]]:
     """Return the shapes of the parameters of a model by name, without its memory."""
     with torch.device("meta"):
-        model = task.make_model(vocabulary)
+        model = task.builder.build(vocabulary)
     return {name: tuple(value.shape) for name, value in model.named_parameters()}
 
 
 def write_run(
     out: str | None,
-    task: AnyTask,
+    task: Task,
     vocabulary: Vocabulary,
     parameters: Iterable[tuple[str, np.ndarray]],
     *,

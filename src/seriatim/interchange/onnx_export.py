@@ -58,11 +58,11 @@ def export_onnx(run: Run, out: str) -> None:
     if run.answering is not run.model:
         warnings.warn(
             f"{run.path}: answers of the run are a mean of its network and its simple baseline, "
-            f"{run.task.simple_baseline}; the folder has the network alone, and may answer differently",
+            f"{run.task.kind.reference_model}; the folder has the network alone, and may answer differently",
             stacklevel=2,
         )
     with quietly_exporting(), refusing_what_cannot(str(run.path)):
-        exported = run.task.model_view(prepared(run.model, run.tokenizer), run.vocabulary).exported()
+        exported = run.task.view(prepared(run.model, run.tokenizer), run.vocabulary).exported()
         models = {form.name: traced(form) for form in exported.forms}
     with new_folder(folder) as aside:
         write_models(models, aside)
@@ -169,7 +169,7 @@ def facts(run: Run, exported: ExportedModel) -> dict[str, object]:
         there = run.tokenizer.exchanged(list(ids)) if isinstance(run.tokenizer, PretrainedTokenizer) else np.array(ids)
         tokens[name] = int(there[0]) if name in ("begin", "end", "mask") else there.tolist()
     content = {"task": run.config.task, "layer": run.config.model.layer, **tokens}
-    if run.task.continues_text and run.stop is None:
+    if run.task.kind.generates_text and run.stop is None:
         content["end"] = None  # a running text goes on after a line end
     content["positions"] = learned_positions(run.model)
     if run.vocabulary.labels:

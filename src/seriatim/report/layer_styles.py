@@ -8,7 +8,7 @@ import hashlib
 from itertools import chain
 
 from ..layers.registry import BUILT_IN
-from ..tasks import STANDALONE
+from ..tasks import FITTED
 from .palette import COLOURS
 from .theme import DASHES, MARKERS, Look, look, style
 
@@ -30,7 +30,7 @@ def layer_style(name: str) -> Look:
     ``lstm@32``, which has the colour of the layer.
     """
     name = name.replace(",", "+")  # as configurations write stacks
-    places = {known: place for place, known in enumerate(dict.fromkeys(chain(BUILT_IN, STANDALONE)))}
+    places = {known: place for place, known in enumerate(dict.fromkeys(chain(BUILT_IN, FITTED)))}
     if name in places:
         place = places[name]
         return look(_colour(place), *_dashes_and_marker(place, place // len(MARKERS)))

@@ -5,22 +5,31 @@ from typing import TypeVar
 
 from ..config import Config, ConfigSource, Model, resolve_leniently
 from ..core.errors import InputError, ProblemsError
+from ..data.paths import skipped_files
+from ..data.vocabulary import Vocabulary
 from ..storage.lock import refuse_locked
-from ..tasks import find, with_current_layer
+from ..tasks import open_task, with_current_layer, with_defaults
+from ..tasks.model_size import build_model, check_memory
+from ..tasks.task import Task
 from ..training.hardware import choose_device
+from ..training.initial import open_initial
 from ..training.overlap import warn_of_overlap
-from ..training.resource_limits import build_model, check_memory
 from ..training.run_files import check_out, files_read, refuse_overwriting
-from ..training.setup import open_initial
-from ..training.task import AnyTask
-from .simple_baseline import check_automatic_weight, check_weight
+from ..training.settle import (
+    check_weight,
+    leave_out_markers,
+    require_validation,
+    split_data,
+    with_data_defaults,
+    with_tokenizer_of,
+)
 
 Result = TypeVar("Result")
 Report = dict[str, dict[str, object]]
 
 
 def check_training(config: ConfigSource, *, overrides: Mapping[str, object] | None = None) -> Report:
-    """Check configuration, data, tokenizer and model as a training does; return statistics of each part of the data.
+    """Check configuration, data, tokenizer and model as a training does; return statistics of each split of the data.
 
     Args:
         config: as in `seriatim.train`; ``out`` is checked if it is given.
@@ -37,10 +46,10 @@ def check_training(config: ConfigSource, *, overrides: Mapping[str, object] | No
 
 
 class _Check:
-    """Continues after a problem with whatever does not depend on it."""
+    """Goes through the stages of `seriatim.training.settle.settle`, and continues after a problem with the others."""
 
     def __init__(self, config: Config, problems: list[str]) -> None:
-        self.config, self.problems = config, problems
+        self.given, self.problems = config, problems
 
     def attempt(self, step: Callable[..., Result], *arguments: object) -> Result | None:
         """Return the result of a step, or record its problem and return None."""
@@ -52,43 +61,74 @@ class _Check:
 
     def run(self) -> Report | None:
         """Make all checks, and return the statistics of the data if there is no problem."""
-        self.attempt(choose_device, self.config.training.device)
-        if self.config.out is not None:
-            self.attempt(lambda: refuse_locked(check_out(self.config.out, overwrite=False)))
-            self.attempt(refuse_overwriting, self.config.out, files_read(self.config))
-        task = self.attempt(lambda: find(with_current_layer(self.config)))
-        if task is not None:
-            return self.data(task, model_fits=True)
-        task = self.attempt(
-            find, self.config.model_copy(update={"model": Model()})
-        )  # the data can be read all the same
-        return None if task is None else self.data(task, model_fits=False)
+        self.attempt(choose_device, self.given.training.device)
+        if self.given.out is not None:
+            self.attempt(lambda: refuse_locked(check_out(self.given.out, overwrite=False)))
+            self.attempt(refuse_overwriting, self.given.out, files_read(self.given))
+        config = self.attempt(lambda: with_defaults(with_current_layer(self.given)))
+        if config is not None:
+            return self.data(config, model_fits=True)
 
-    def data(self, task: AnyTask, *, model_fits: bool) -> Report | None:
+        # The data can be read all the same.
+        self.given = self.given.model_copy(update={"model": Model()})
+        config = self.attempt(with_defaults, self.given)
+        return None if config is None else self.data(config, model_fits=False)
+
+    def data(self, config: Config, *, model_fits: bool) -> Report | None:
         """Check the data, and the model if its configuration fits; return the statistics of the data."""
-        config = task.config
-        self.attempt(task.hold_out)
-        self.attempt(check_weight, task)
-        self.attempt(check_automatic_weight, task)
-        self.attempt(task.check_held_out)
         initial = self.attempt(open_initial, config)
-        vocabulary = self.attempt(task.learn_vocabulary)
-        specs = {"train": config.data.train, "valid": task.validation_spec(), "test": config.data.test}
-        specs = {part: spec for part, spec in specs.items() if spec is not None}
+        if initial is not None:
+            config = with_tokenizer_of(initial, config)
+        config = self.attempt(leave_out_markers, config) or config
+        config = self.attempt(split_data, config) or config
+        has_validation = open_task(config).files.validation_source() is not None
+        self.attempt(lambda: check_weight(config, has_validation=has_validation))
+        self.attempt(require_validation, config)
+
+        # Without a vocabulary the data are only read, to find what is wrong with them.
+        config = self.attempt(self.choose, config) or config
+        task = open_task(config)
+        vocabulary = self.attempt(task.reader.learn_vocabulary)
+        data = config.data
+        sources = {"train": data.train, "valid": task.files.validation_source(), "test": data.test}
+        named = {split: source for split, source in sources.items() if source is not None}
         if vocabulary is None:
-            for part, spec in specs.items():
-                if part != "train":
-                    self.attempt(task.skim, spec, part)
+            for split, source in named.items():
+                if split != "train":
+                    self.attempt(task.reader.check_readable, source, split)
             return None
+
         if initial is not None:
             vocabulary = initial.with_tokenizer(vocabulary)
-            model = self.attempt(build_model, task, vocabulary) if model_fits else None
-            if model is not None:
-                self.attempt(initial.copy_to, model, config, vocabulary)
-        elif model_fits:
-            self.attempt(check_memory, task, vocabulary)
-        parts = {part: self.attempt(task.read, spec, part, vocabulary) for part, spec in specs.items()}
-        if parts["train"] is not None:
-            self.attempt(task.check, parts["train"], parts.get("valid"))
-            warn_of_overlap(task, parts["train"], parts.get("valid"))
-        return None if self.problems else self.attempt(task.report, vocabulary)
+        if model_fits:
+            self.attempt(check_memory, task.builder, vocabulary)
+        parts = {split: self.attempt(task.reader.read, source, split, vocabulary) for split, source in named.items()}
+        if (train := parts["train"]) is not None:
+            task = open_task(self.attempt(with_data_defaults, config, train) or config)
+            self.attempt(task.check, train, parts.get("valid"))
+            warn_of_overlap(task, train, parts.get("valid"))
+            if model_fits:
+                model = self.attempt(build_model, task.builder, vocabulary)
+                self.attempt(task.builder.initialise, model, train) if model is not None else None
+                if model is not None and initial is not None:
+                    self.attempt(initial.copy_to, model, config, vocabulary)
+        return None if self.problems else self.attempt(describe_data, task, vocabulary)
+
+    def choose(self, config: Config) -> Config:
+        """Return the configuration with what the texts suggest; refuse settings that contradict each other."""
+        task = open_task(config)
+        config = task.kind.choose(self.given, config, task.reader)
+        task.kind.check_config(config)
+        return config
+
+
+def describe_data(task: Task, vocabulary: Vocabulary) -> Report:
+    """Return statistics of the tokenizer and of each split of the data that the configuration names."""
+    tokenizer, data = task.kind.output_tokenizer(vocabulary), task.config.data
+    parts: Report = {"tokenizer": {"kind": tokenizer.kind, "vocabulary_size": tokenizer.vocabulary_size}}
+    for split, source in {"train": data.train, "valid": task.files.validation_source(), "test": data.test}.items():
+        if source:
+            parts[split] = task.reader.count(source, split, vocabulary)
+            if skipped := skipped_files(source, task.files.suffixes):
+                parts[split]["skipped_files"] = skipped
+    return parts

@@ -26,7 +26,9 @@ def ensemble(runs: Sequence[Run]) -> Run:
     first = runs[0]
     if len(runs) == 1:
         return first
-    combined = Run(first.path, first.task, first.vocabulary, first.task.combine([run.answering for run in runs]))
+    combined = Run(
+        first.path, first.task, first.vocabulary, first.task.builder.combine([run.answering for run in runs])
+    )
     combined.weights, combined.num_combined = first.weights, len(runs)
     combined.place = _places(runs)
     return combined
@@ -51,12 +53,12 @@ def interpolate(
     _check_alike(runs)
     runs[0].needs("lm")
     first = runs[0]
-    spec = held_out or first.task.validation_spec()
+    spec = held_out or first.task.files.validation_source()
     if spec is None:
         raise InputError(f"--interpolate: {first.path} was trained without held-out text; give --interpolate FILE")
     if not held_out:
-        check_named_by_run(first.task.part(spec, "valid").spec, f"{first.path}: data.valid")
-    corpus = first.task.read(spec, "valid", first.vocabulary, file_format=file_format)
+        check_named_by_run(first.task.files.subset(spec, "valid").source, f"{first.path}: data.valid")
+    corpus = first.task.reader.read(spec, "valid", first.vocabulary, file_format=file_format)
     losses = []
     for run in runs:
         with naming(run.place):
@@ -89,12 +91,12 @@ def compare(
     _check_units(first, second)
     measured = []
     for run in (first, second):
-        test = run.task.read(data, "test", run.vocabulary, file_format=file_format)
+        test = run.task.reader.read(data, "test", run.vocabulary, file_format=file_format)
         with naming(run.place):
-            measured.append(run.task.measures(run.answering, test, **settings))
+            measured.append(run.task.evaluator.statistics(run.answering, test, **settings))
     measures, others = measured
     same = first.vocabulary.fingerprint() == second.vocabulary.fingerprint()
-    names = [name for name in measures if name in others and (same or name not in first.task.per_token)]
+    names = [name for name in measures if name in others and (same or name not in first.task.evaluator.per_token)]
     if not names:
         raise InputError(
             f"{second.path}: reads the data in other tokens than {first.path}, and what both have is per token; train "
@@ -111,9 +113,11 @@ def cost_of_rounding(
     The other arguments are those of `compare`.
     """
     full = load(run.path, device=str(run.device), allow_code="changed")  # which has been allowed for `run`
-    test = run.task.read(data_name(data), "test", run.vocabulary, file_format=file_format)
-    before = run.task.evaluate(full.answering, test, **settings)
-    measures, others = (run.task.measures(model, test, **settings) for model in (run.answering, full.answering))
+    test = run.task.reader.read(data_name(data), "test", run.vocabulary, file_format=file_format)
+    before = run.task.evaluator.evaluate(full.answering, test, **settings)
+    measures, others = (
+        run.task.evaluator.statistics(model, test, **settings) for model in (run.answering, full.answering)
+    )
     differences = {
         name: paired(measure.statistics, others[name].statistics, measure.compute) for name, measure in measures.items()
     }

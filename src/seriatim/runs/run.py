@@ -22,12 +22,13 @@ from ..layers.origins import AllowCode, require_code, stacks_of
 from ..layers.positions import check_lengths, learned_positions
 from ..models.probabilities import named, naming
 from ..storage.written_folders import file_state, steadily
-from ..tasks import find
+from ..tasks import open_task
+from ..tasks.beside_baseline import beside_baseline
+from ..tasks.task import Predictor, Task
 from ..training.hardware import choose_device
-from ..training.task import AnyTask
-from .beside_baseline import beside_baseline
+from ..training.identity import check_belongs, identity, read_config, weights_digest
+from ..training.run_files import BASELINE
 from .generation_settings import Generation, SamplingSettings, TextSettings, choose_seed
-from .identity import check_belongs, identity, read_config, weights_digest
 from .line_scores import Score, score_lines
 from .line_surprisals import line_surprisals
 from .run_summary import as_html, main_facts, read_summary
@@ -35,8 +36,6 @@ from .stream import Stream
 from .text_batches import Prompt, generate_texts
 from .weight_rounding import round_model
 
-BASELINE = "baseline"
-"""The folder of the simple baseline in that of a run."""
 LOOKUP = "lookup"
 """The value of ``draft`` for the continuation of an earlier occurrence in the text itself."""
 
@@ -58,7 +57,7 @@ class Run:
         summary: the content of `summary.json`; empty until the training has ended.
     """
 
-    def __init__(self, path: Path, task: AnyTask, vocabulary: Vocabulary, model: Any) -> None:
+    def __init__(self, path: Path, task: Task, vocabulary: Vocabulary, model: Any) -> None:
         self.path, self.task, self.config = path, task, task.config
         self.vocabulary, self.model = vocabulary, model.eval()
         self._blended: Any = None
@@ -69,26 +68,34 @@ class Run:
         self._unrounded: dict[str, str] = {}  # the digest of the weights before they were rounded, by that after
         self.tokenizer = vocabulary.tokenizer
         self.device = next(model.parameters()).device
-        self.summary: Metrics = read_summary(path / "summary.json", [figure.key for figure in task.figures])
+        self.summary: Metrics = read_summary(path / "summary.json", [metric.key for metric in task.evaluator.metrics])
 
     @property
     def answering(self) -> Any:
         """The model used for inference: the network, or its ensemble with the baseline; see `blend`."""
         return self.model if self._blended is None else self._blended
 
+    @property
+    def predictor(self) -> Predictor[Any]:
+        """What answers items; raise InputError if the run does not predict."""
+        if self.task.predictor is None:
+            raise InputError(f"predict: the task {self.config.task} does not support it; use generate or score")
+        return self.task.predictor
+
     def blend(self, baseline: "Run", weight: float) -> None:
-        """Answer with this model together with a baseline, which has the ``weight``; see `Task.blend`.
+        """Answer with this model together with a baseline, which has the ``weight``; see `Blender`.
 
         Raises:
             InputError: the baseline is another model or has another vocabulary, or the task does not support it.
         """
-        if baseline.config.model.layer != self.task.simple_baseline:
-            raise InputError(f"{baseline.path}: not the simple baseline {self.task.simple_baseline}; restore it")
+        name = self.task.kind.reference_model
+        if baseline.config.model.layer != name:
+            raise InputError(f"{baseline.path}: not the simple baseline {name}; restore it")
         if baseline.vocabulary.fingerprint() != self.vocabulary.fingerprint():
             raise InputError(f"{baseline.path}: of another vocabulary than the run; restore it")
-        model = self.task.blend(self.model, baseline.model.to(self.device), weight)
-        if model is None:
+        if self.task.blender is None:
             raise InputError(f"training.baseline_weight: not supported for {self.config.task}; leave it out")
+        model = self.task.blender.blend(self.model, baseline.model.to(self.device), weight)
         self._blended, self._baseline = model.eval(), baseline
 
     def _round_weights(self, weights: WeightFormat) -> None:
@@ -300,16 +307,16 @@ class Run:
         Args:
             data: a file, a folder, a glob, ``-`` or a built-in corpus, of which the test part is read.
             file_format: a value of ``data.format``; None for that of the run.
-            settings: fields of the task's `evaluation_settings`, such as ``window``, the number of tokens that a
+            settings: fields of the `settings` of the task's evaluator, such as ``window``, the number of tokens that a
                 language model reads at once.
 
         Raises:
             InputError: the data cannot be read.
         """
-        test = self.task.read(data_name(data), "test", self.vocabulary, file_format=file_format)
+        test = self.task.reader.read(data_name(data), "test", self.vocabulary, file_format=file_format)
         with freed_memory_kept(), naming(self.place):
             if self._baseline is None:
-                return self.task.evaluate(self.answering, test, **settings)
+                return self.task.evaluator.evaluate(self.answering, test, **settings)
             return beside_baseline(self, self._baseline, test, **settings).as_json(self.config.training.baseline_weight)
 
     @overload
@@ -329,12 +336,12 @@ class Run:
             items: texts without line ends, or what else the task accepts; an empty text is an item too.
             details: yield a dict for each item instead of its text: ``text``, ``seconds``, and what the task knows
                 of the answer, such as probabilities, scores and alignments.
-            settings: fields of the task's `answer_settings`, such as ``beam``.
+            settings: fields of the `settings` of the task's predictor, such as ``beam``.
 
         Raises:
             InputError: a single string, an item that the task cannot read, or a language model, which does not predict.
         """
-        parts = chunks(iterate_items(items, "predict"), self.task.answer_batch_size)
+        parts = chunks(iterate_items(items, "predict"), self.predictor.batch_size)
         answers = self.predict_batches(parts, details=details, **settings)
         return answers if details else (answer["text"] for answer in answers)
 
@@ -345,20 +352,21 @@ class Run:
 
         Without ``details``, those that take time of their own may be missing.
         """
+        predictor = self.predictor
         for name in settings:
-            require_known("setting", name, self.task.answer_settings.model_fields)
-        if not details and "probabilities" in self.task.answer_settings.model_fields:
+            require_known("setting", name, predictor.settings.model_fields)
+        if not details and "probabilities" in predictor.settings.model_fields:
             settings.setdefault("probabilities", False)
         numbers = itertools.count()
         with contextlib.ExitStack() as stack:
             for index, items in enumerate(batches):
                 for item in items:
-                    self.task.check_item(item, f"predict: item {next(numbers)}")
+                    predictor.check_item(item, f"predict: item {next(numbers)}")
                 if index == 1:  # for one batch the settings of malloc cost more than they save
                     stack.enter_context(freed_memory_kept())
                 started = time.perf_counter()
                 with naming(self.place):
-                    answers = self.task.answer(self.answering, self.vocabulary, items, **settings)
+                    answers = predictor.answer(self.answering, self.vocabulary, items, **settings)
                 seconds = (time.perf_counter() - started) / len(items)
                 for answer in answers:
                     yield {**answer, "seconds": seconds}
@@ -414,9 +422,9 @@ def _load(path: str | Path, device: str, allow_code: AllowCode, weights: WeightF
     if not file.exists() and (folder / "checkpoints").is_dir():
         raise InputError(f"{file}: not there yet; a training keeps weights after its first validation, wait for it")
     check_belongs(file, config, vocabulary)
-    task = find(config)
+    task = open_task(config)
     state = file_state(file)
-    run = Run(folder, task, vocabulary, task.load_model(vocabulary, file).to(choose_device(device)))
+    run = Run(folder, task, vocabulary, task.builder.load(vocabulary, file).to(choose_device(device)))
     run.file_state = state
     weight = config.training.baseline_weight
     if weight and weight != "auto":  # auto: the training has not ended yet

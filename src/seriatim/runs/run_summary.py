@@ -8,7 +8,7 @@ from pathlib import Path
 from ..core.errors import InputError, shown
 from ..evaluation.intervals import Metrics
 from ..storage.safe_files import read_json
-from ..training.task import AnyTask
+from ..tasks.task import Task
 
 MAX_SUMMARY_BYTES = 1 << 20
 REMEDY = "remove the file to use the run without its summary"
@@ -22,14 +22,14 @@ BY_ORDER = "ngrams"
 """The metric that contains the figures of each order of n-grams."""
 
 
-def main_facts(task: AnyTask, summary: Metrics, parameters: int) -> dict[str, str]:
+def main_facts(task: Task, summary: Metrics, parameters: int) -> dict[str, str]:
     """Return what `repr` and notebooks show of a run: task, layer, parameters and the main metrics.
 
     If the run answers with its network together with its simple baseline, those of the network alone follow.
     """
     config, metrics, network = task.config, summary.get("valid", {}), summary.get("network", {})
     facts = {"task": config.task, "layer": config.model.layer, "parameters": f"{parameters:,}"}
-    headlines = [figure for figure in task.figures if figure.headline and metrics.get(figure.key) is not None]
+    headlines = [figure for figure in task.evaluator.metrics if figure.headline and metrics.get(figure.key) is not None]
     alone = {figure.key: f" (network alone: {figure.text(network)})" for figure in headlines if figure.key in network}
     return facts | {figure.name: figure.text(metrics) + alone.get(figure.key, "") for figure in headlines}
 

@@ -103,7 +103,7 @@ class AnswerEngine(ModelThread):
                 self._waiting.remove(question)
             elif question.settings == first.settings:
                 items = list[Item]()
-                while question.unanswered and count < self.run.task.answer_batch_size:
+                while question.unanswered and count < self.run.predictor.batch_size:
                     if count and question.unanswered[0][1] > tokens:
                         break
                     items.append(question.unanswered.popleft())

@@ -41,9 +41,9 @@ class Answers:
         fields = validate(body, model.request)
         items: list[object] = [fields.input] if isinstance(fields.input, str) else list(fields.input)
         check_count(items, self.service.limits.max_inputs)
-        task = model.run.task
+        predictor = model.run.predictor
         for i, item in enumerate(items):
-            task.check_item(item, "input" if isinstance(fields.input, str) else f"input.{i}")
+            predictor.check_item(item, "input" if isinstance(fields.input, str) else f"input.{i}")
         sizes = await self._sizes(model, items)
         given = fields.model_fields_set - AnswerRequest.model_fields.keys()
         question = Question(items, {name: getattr(fields, name) for name in sorted(given)}, sizes)

@@ -144,11 +144,11 @@ def _text_handlers(service: Service) -> list[tuple[Endpoint, Handler]]:
 
 def _answer_handlers(service: Service) -> list[tuple[Endpoint, Handler]]:
     """Return the endpoint of each task with answers, whether one of its models is served or not."""
-    tasks = {task.endpoint: task for task in TASKS.values() if not task.continues_text}
+    tasks = {task.endpoint: task for task in TASKS.values() if not task.generates_text}
     result = list[tuple[Endpoint, Handler]]()
     for name, task in tasks.items():
         handler = Answers(service, f"/v1/{name}")
-        summary = (task.__doc__ or "").splitlines()[0]
+        summary = task.summary
         described = Endpoint(
             "POST", handler.path, summary, {200: answers.AnswerList}, answer_request(task), errors=(404, 429, 503)
         )

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, SkipValidation, create_model
 
-from ..training.task import AnyTask
+from ..tasks.task import TaskKind
 
 Name = Annotated[str, Field(min_length=1, max_length=256)]
 SessionName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}$")]
@@ -134,10 +134,11 @@ def _skips(part: object) -> bool:
     return bool(type(part).__name__ == SkipValidation.__name__)
 
 
-def answer_request(task: type[AnyTask]) -> type[AnswerRequest]:
+def answer_request(task: TaskKind) -> type[AnswerRequest]:
     """Return the request that a model of a task answers: `AnswerRequest` with the settings of its answers."""
     fields: dict[str, object] = {}
-    for name, field in task.answer_settings.model_fields.items():
+    assert task.predictor is not None
+    for name, field in task.predictor.settings.model_fields.items():
         ranges = [part for part in field.metadata if not _skips(part)]
         kind = Annotated[field.annotation, *ranges] if ranges else field.annotation
         fields[name] = (kind, Field(field.default, description=field.description))

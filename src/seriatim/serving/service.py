@@ -10,8 +10,8 @@ from pathlib import Path
 
 from ..core.errors import InputError, nearest
 from ..layers.positions import learned_positions
-from ..runs.identity import identity, weights_digest
 from ..runs.run import Run
+from ..training.identity import identity, weights_digest
 from .answer_engine import AnswerEngine
 from .http_errors import HttpError
 from .model_thread import ModelDeadError
@@ -139,7 +139,7 @@ class ServedAnswerer(ServedModel):
     @property
     def endpoints(self) -> Sequence[str]:
         """The addresses of what the model does, the main one first."""
-        return (f"/v1/{self.run.task.endpoint}", *self.shared_endpoints)
+        return (f"/v1/{self.run.task.kind.endpoint}", *self.shared_endpoints)
 
     def described(self) -> dict[str, object]:
         """Return what ``/v1/models`` tells about the model."""
@@ -163,10 +163,10 @@ class Service:
     def __init__(self, runs: Mapping[str, Run], limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
         self.models: dict[str, ServedModel] = {}
-        num_writers = sum(run.task.continues_text for run in runs.values())
+        num_writers = sum(run.task.kind.generates_text for run in runs.values())
         own = replace(self.limits, batch_bytes=self.limits.batch_bytes // max(1, num_writers))
         for name, run in runs.items():
-            kind = ServedWriter if run.task.continues_text else ServedAnswerer
+            kind = ServedWriter if run.task.kind.generates_text else ServedAnswerer
             self.models[name] = kind(name, run, own)
         self.registry, self._has_started = Registry(), False
         self.metrics = TextMetrics(self.registry, {model.name: model.engine for model in self.writers})

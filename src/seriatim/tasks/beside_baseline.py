@@ -6,8 +6,8 @@ from typing import NamedTuple, Protocol
 from torch import nn
 
 from ..data.vocabulary import Vocabulary
-from ..evaluation.intervals import Measure, Metrics, Paired, is_significant, paired
 from ..evaluation.displayed_metrics import Metric
+from ..evaluation.intervals import Measure, Metrics, Paired, is_significant, paired
 from . import FITTED
 from .task import Task
 

@@ -499,6 +499,16 @@ class TaskKind:
     output_tokenizer: Callable[[Vocabulary], Tokenizer] = lambda vocabulary: vocabulary.tokenizer
     describe_model: Callable[[], dict[str, object]] | None = None  # what `seriatim.layers.describe` returns of layers
 
+    @property
+    def endpoint(self) -> str:
+        """The end of the address at which a server answers."""
+        return "completions" if self.predictor is None else self.predictor.endpoint
+
+    @property
+    def timed_work(self) -> str:
+        """What a comparison times, in words."""
+        return "writing a text" if self.predictor is None else self.predictor.timed_work
+
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[torch.device]:

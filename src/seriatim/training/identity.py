@@ -44,8 +44,13 @@ def read_config(path: str | Path) -> Config:
     if not file.is_file():
         raise InputError(f"{file}: missing; is {path} the folder of a run?")
     config = resolve(file)
-    return config.replaced({f"model.options.{name}": value for name, value in former_options(config).items()
-                            if name not in config.model.options}).settled()
+    return config.replaced(
+        {
+            f"model.options.{name}": value
+            for name, value in former_options(config).items()
+            if name not in config.model.options
+        }
+    ).settled()
 
 
 def former_options(config: Config) -> Mapping[str, object]:

@@ -127,7 +127,9 @@ class Trainer:
             warnings.warn(f"{reason}; the search for the best weights begins again", stacklevel=2)
             progress.best_valid, progress.evaluated_at = None, -1
         if changes := describe_changes(progress.environment, self.machine()):
-            warnings.warn(f"{self.writer.folder}: resumes with {changes}; results will differ by rounding", stacklevel=2)
+            warnings.warn(
+                f"{self.writer.folder}: resumes with {changes}; results will differ by rounding", stacklevel=2
+            )
 
     def fit(self) -> Progress:
         """Train until the budget is spent or early stopping ends the training.

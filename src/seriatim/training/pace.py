@@ -17,15 +17,16 @@ import torch
 from ..config import Config
 from ..core.allocator import freed_memory_kept
 from ..data.corpus import Corpus
+from ..distributed.ranks import ONE_RANK
 from ..storage.atomic_files import write_whole
 from ..storage.disk_cache import cache_folder, cached, read_entry, read_facts, seal
-from .estimator import Job
+from ..tasks.model_size import build_model
+from ..tasks.task import TaskBatch
 from .hardware import environment
 from .loop import Trainer
-from .reporting import Reporter
-from .setup import prepare
-from .task import AnyTask
-from .task_data import TaskBatch
+from .reporting import Reporter, SafeReporter
+from .run_writer import RunWriter
+from .settle import Settled, settle
 
 FORMAT = 1
 SHARE, LONGEST, SHORTEST = 0.08, 8.0, 1.5
@@ -47,7 +48,7 @@ class Pace:
     validation_seconds: float  # 0 without held-out data
 
 
-def pace_of(task: AnyTask, device: torch.device, seconds: float | None, *, at_once: int = 1) -> tuple[Pace, str]:
+def pace_of(config: Config, device: torch.device, seconds: float | None, *, at_once: int = 1) -> tuple[Pace, str]:
     """Return the speed of a layer on this machine, and the name of its cache entry.
 
     The budget in ``seconds`` bounds the time of the measurement; None stands for a budget of tokens or steps. With a
@@ -55,12 +56,12 @@ def pace_of(task: AnyTask, device: torch.device, seconds: float | None, *, at_on
     time, this one included. Otherwise the speed only decides how often to validate, which must not depend on it.
     """
     torch.manual_seed(0)
-    job = prepare(task, Path("unused"))
+    settled = settle(config, device)
     beside = "" if at_once == 1 or seconds is None else f"-{at_once}"
-    name = f"pace-{FORMAT}-{_key(task.config, job, device)}{beside}"
+    name = f"pace-{FORMAT}-{_key(settled, device)}{beside}"
 
     def write(folder: Path) -> None:
-        (folder / "pace.json").write_text(json.dumps(asdict(_measure(job, device, seconds))), encoding="utf-8")
+        (folder / "pace.json").write_text(json.dumps(asdict(_measure(settled, device, seconds))), encoding="utf-8")
 
     return read_entry(lambda: cached(name, write), lambda folder: Pace(**read_facts(folder / "pace.json"))), name
 
@@ -72,21 +73,24 @@ def store_pace(name: str, pace: Pace) -> None:
         seal(cache_folder() / name)
 
 
-def _key(config: Config, job: Job[AnyTask], device: torch.device) -> str:
+def _key(settled: Settled, device: torch.device) -> str:
     """Return a digest of everything that the speed depends on; seed, learning rate and budget are left out."""
     same = {"seed": 0, "learning_rate": 1.0, "warmup_steps": 0, "evaluate_every": None, "checkpoint_every": 1}
     same |= {"epochs": None, "steps": 1, "tokens": None, "minutes": None}
-    training = config.training.model_copy(update=same)
-    data_keys = job.train.key, "" if job.valid is None else job.valid.key
-    settings = config.model_copy(update={"training": training}).to_yaml()
-    texts = [settings, job.vocabulary.fingerprint(), *data_keys, json.dumps(environment(device))]
+    training = settled.config.training.model_copy(update=same)
+    data_keys = settled.train.key, "" if settled.valid is None else settled.valid.key
+    settings = settled.config.model_copy(update={"training": training}).to_yaml()
+    texts = [settings, settled.vocabulary.fingerprint(), *data_keys, json.dumps(environment(device))]
     return hashlib.blake2b("\0".join(texts).encode(), digest_size=16).hexdigest()
 
 
-def _measure(job: Job[AnyTask], device: torch.device, seconds: float | None) -> Pace:
+def _measure(settled: Settled, device: torch.device, seconds: float | None) -> Pace:
     """Measure the speed by training a model for a moment, which is thrown away."""
     limit = ROUGH if seconds is None else max(SHORTEST, min(LONGEST, SHARE * seconds))
-    trainer = Trainer(job, device, Reporter(), {})
+    model = build_model(settled.task.builder, settled.vocabulary)
+    settled.initialise(model)
+    writer = RunWriter(Path("unused"), {})
+    trainer = Trainer(settled, model, device, writer, SafeReporter(Reporter()), ONE_RANK)
     trainer.start()
     trainer.model.train()
     trainer.began = time.perf_counter()
@@ -110,11 +114,11 @@ def _endless_batches(trainer: Trainer) -> Iterator[list[TaskBatch]]:
 
 def _validation_seconds(trainer: Trainer) -> float:
     """Return the seconds of a validation, estimated from a part of a long running text."""
-    valid, factor = trainer.job.valid, 1.0
+    valid, factor = trainer.valid, 1.0
     if valid is None:
         return 0.0
     if isinstance(valid, Corpus) and valid.ends is None and len(valid.ids) > PART:
         factor, valid = len(valid.ids) / PART, replace(valid, ids=valid.ids[:PART])
     started = time.perf_counter()
-    trainer.task.validate(trainer.model, valid)
+    trainer.objective.validate(trainer.model, valid)
     return factor * (time.perf_counter() - started)

@@ -90,6 +90,36 @@ def settle(given: Config, device: torch.device) -> Settled:
         InputError: data or configuration have a problem.
     """
     decided = Decisions(given)
+    config, initial, vocabulary = settle_texts(given, decided)
+    task = open_task(config)
+    train, valid, config = read_data(task, vocabulary)
+    config = decided.record(config, "words of the training data")
+
+    # Values that depend on the amount of data. Of what is still open, the budget comes last, since it counts batches.
+    if task.objective is not None:
+        reason = task.reader.describe(train)
+        config = decided.record(with_data_defaults(config, train), reason)
+        if config.training.learning_rate is None:
+            rate = {"training.learning_rate": default_rate(config)}
+            config = decided.record(fill(config, rate), f"the default of {config.model.layer}")
+        budget = default_budget(config.training, _steps_per_epoch(config, train), held_out=valid is not None)
+        config = decided.record(fill(config, budget), "given" if has_budget(config.training) else "no budget is given")
+    precision = choose_precision(config.training.precision, device)
+    config = decided.record(config.replaced({"training.precision": precision}), f"the device {device}").settled()
+
+    task = open_task(config)
+    task.check(train, valid)
+    warn_of_overlap(task, train, valid)
+    return Settled(config, task, vocabulary, initial, train, valid, decided.all())
+
+
+def settle_texts(given: Config, decided: "Decisions | None" = None) -> tuple[Config, Initial | None, Vocabulary]:
+    """Decide what must be known before data are encoded, and learn the vocabulary.
+
+    Returns:
+        The configuration so far; the run that the training starts from, if any; and the vocabulary.
+    """
+    decided = decided or Decisions(given)
 
     # What needs no data: the options of the task, and the tokenizer of the run that the training starts from.
     config = decided.record(with_defaults(given), "the default of the task")
@@ -111,25 +141,7 @@ def settle(given: Config, device: torch.device) -> Settled:
     task = open_task(config)
     vocabulary = task.reader.learn_vocabulary()
     vocabulary = vocabulary if initial is None else initial.with_tokenizer(vocabulary)
-    train, valid, config = read_data(task, vocabulary)
-
-    # Values that depend on the amount of data. Of what is still open, the budget comes last, since it counts batches.
-    if task.objective is not None:
-        reason = task.reader.describe(train)
-        suggested = task.kind.data_defaults(config, train)
-        config = decided.record(fill(config, {**USUAL, **suggested}), reason)
-        if config.training.learning_rate is None:
-            rate = {"training.learning_rate": default_rate(config)}
-            config = decided.record(fill(config, rate), f"the default of {config.model.layer}")
-        budget = default_budget(config.training, _steps_per_epoch(config, train), held_out=valid is not None)
-        config = decided.record(fill(config, budget), "given" if has_budget(config.training) else "no budget is given")
-    precision = choose_precision(config.training.precision, device)
-    config = decided.record(config.replaced({"training.precision": precision}), f"the device {device}").settled()
-
-    task = open_task(config)
-    task.check(train, valid)
-    warn_of_overlap(task, train, valid)
-    return Settled(config, task, vocabulary, initial, train, valid, decided.all())
+    return config, initial, vocabulary
 
 
 def settle_again(saved: Config, vocabulary: Vocabulary, device: torch.device) -> Settled:
@@ -179,6 +191,11 @@ def fill(config: Config, values: Fields) -> Config:
     A field is open if it is None, or if nobody has given or decided it, so that it has its usual value.
     """
     return changed(config, {name: value for name, value in values.items() if _is_open(config, name)})
+
+
+def with_data_defaults(config: Config, train: Any) -> Config:
+    """Return the configuration with the values that depend on the amount of data."""
+    return fill(config, {**USUAL, **open_task(config).kind.data_defaults(config, train)})
 
 
 def changed(config: Config, values: Fields) -> Config:
@@ -336,4 +353,3 @@ def check_weight(config: Config, *, has_validation: bool | None = None) -> None:
         raise InputError(f"training.baseline_weight: {held_out}")
     if reason:
         raise InputError(f"training.baseline_weight: {reason}; leave it out")
-

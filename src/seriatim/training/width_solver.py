@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable
 from ..config import Config
 from ..core.errors import InputError
 from ..data.vocabulary import Vocabulary
-from .resource_limits import count_parameters
-from .task import AnyTask
+from ..tasks.model_size import count_parameters
+from ..tasks.task import AnyModelBuilder
 
 TOLERANCE = 0.02
 MULTIPLES = (32, 16, 8, 4, 2, 1)
@@ -25,11 +25,11 @@ CountParameters = Callable[[int], int | None]
 class WidthSolver:
     """Solves the width of one layer in a configuration, whose ``hidden_size`` and ``embedding_size`` are replaced.
 
-    ``find`` returns the task of a configuration.
+    ``builder_of`` returns the builder of a configuration's model.
     """
 
-    def __init__(self, config: Config, vocabulary: Vocabulary, find: Callable[[Config], AnyTask]) -> None:
-        self.config, self.vocabulary, self.find = config, vocabulary, find
+    def __init__(self, config: Config, vocabulary: Vocabulary, builder_of: Callable[[Config], AnyModelBuilder]) -> None:
+        self.config, self.vocabulary, self.builder_of = config, vocabulary, builder_of
         self.tied = config.model.tie_weights
         self.counts: dict[tuple[int, int], int | None] = {}
 
@@ -40,7 +40,7 @@ class WidthSolver:
             update = {"hidden_size": sizes[0], "embedding_size": sizes[1]}
             config = self.config.model_copy(update={"model": self.config.model.model_copy(update=update)})
             try:
-                self.counts[sizes] = count_parameters(self.find(config), self.vocabulary)
+                self.counts[sizes] = count_parameters(self.builder_of(config), self.vocabulary)
             except ValueError:
                 self.counts[sizes] = None
         return self.counts[sizes]
@@ -82,7 +82,7 @@ class WidthSolver:
             if any(distance(width, embedding_size) <= allowance for width in widths):
                 break
         if not widths:
-            count_parameters(self.find(self.config), self.vocabulary)  # raises an error in the options
+            count_parameters(self.builder_of(self.config), self.vocabulary)  # raises an error in the options
             name = self.config.model.layer
             raise InputError(f"model.hidden_size: layer {name!r} accepts no width up to {MAX_REFUSED}")
         hidden_size = min(widths, key=lambda width: (distance(width, embedding_size), width))
