@@ -31,7 +31,7 @@ class ComparisonConsole(ProgressLine, ComparisonReporter):
         (name, value), *_ = plan.budget.amount().items()
         equal = "" if plan.parameters is None else f", {plan.parameters:,} parameters each"
         layers = f"{len(plan.layers)} layer{'s' if len(plan.layers) > 1 else ''}"
-        measured = plan.task().name_of(str(plan.measured()))
+        measured = plan.task().files.name_of(str(plan.measured()))
         self.say(f"{layers}, {value:,} {name} each{equal}, measured on {measured}")
         if progress.count > len(plan.layers):
             self.say(f"{len(plan.seeds)} seeds")

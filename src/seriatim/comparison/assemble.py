@@ -143,8 +143,8 @@ def _describe(row: str) -> Metrics:
     """Return what a layer is, what it keeps of the past, and its paper, for all parts of a stack."""
     names = {"layer": row, "architecture": architecture(row), "width": width_of(row), "counted": is_counted(row)}
     names |= {"learned": FITTED[row].fitting if is_counted(row) else "trained"}
-    if is_counted(row):
-        described = FITTED[row].describe_model()
+    if is_counted(row) and (describe := FITTED[row].describe_model) is not None:
+        described = describe()
         return {**names, **{name: described[name] for name in ("keeps", "parallel", "paper")}}
     layers = [find_layer(part) for part in dict.fromkeys(parts(row))]
     return {

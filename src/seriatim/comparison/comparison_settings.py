@@ -13,7 +13,7 @@ from ..layers import current, options_of
 from ..layers.origins import register_reference
 from ..layers.outside_code import is_reference
 from ..tasks import FITTED, check_own_layers, chosen_baseline, find_kind, layer_names, shared_options
-from ..training.optimizers import default_rate
+from ..tasks.defaults import default_rate
 from .metric import choose_metric
 from .plan import BASELINE, WIDTH, Budget, Plan, Sized, architecture, is_counted, parts, stack_name, width_of
 

@@ -84,5 +84,5 @@ def best_rate(folder: Path, plan: Plan, layer: str) -> float:
         reasons = [trial["reason"] for trial in tried if trial.get("reason")]
         last = f"; the last reason: {reasons[-1]}" if reasons else ""
         raise TrainingError(f"the training failed with every learning rate that was tried{last}")
-    best = max if plan.task(layer).more_is_better else min
+    best = max if any(trial["more_is_better"] for trial in succeeded) else min
     return float(best(succeeded, key=itemgetter("value"))["learning_rate"])

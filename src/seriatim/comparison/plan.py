@@ -129,7 +129,7 @@ class Plan(Section):
     def measured(self, task: Task | None = None) -> DataPart:
         """Return the data that rows are measured on: the test data, or else the held-out data of any row's task."""
         data = self.base.data
-        spec = (task or self.task()).validation_spec() if data.test is None else data.test
+        spec = (task or self.task()).files.validation_source() if data.test is None else data.test
         assert spec is not None
         return DataPart(spec, "test" if data.valid is None or data.test is not None else "valid")
 

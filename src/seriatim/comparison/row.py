@@ -85,6 +85,8 @@ def measure(run: Run, plan: Plan, *, full: bool) -> tuple[Metrics, dict[str, np.
 
 def epochs(run: Run, train: TaskData) -> float:
     """Return how often a training has read its data, by the number of its steps."""
+    if run.task.objective is None:
+        return 1.0
     batches, training = run.task.objective.batches(train), run.config.training
     windows = batches.windows(batches.shuffled(training.seed, 0))
     return float(run.summary["steps"] * training.accumulate / max(1, windows))

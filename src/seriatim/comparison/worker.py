@@ -118,7 +118,9 @@ def work(job: WorkerJob, tell: Tell) -> None:
     if job.trial is not None:
         conditions["machine"] = describe_machine(device, times, trained_from)
         rate = run.config.training.learning_rate
-        tell({"event": "done", "value": run.summary["best_valid"], "learning_rate": rate, **conditions})
+        outcome = {"value": run.summary["best_valid"], "learning_rate": rate}
+        outcome["more_is_better"] = run.task.evaluator.selection(run.vocabulary).more_is_better
+        tell({"event": "done", **outcome, **conditions})
         return
     tell({"event": "measuring"})
     row, statistics = measure(run, plan, full=job.seed == plan.seeds[0])

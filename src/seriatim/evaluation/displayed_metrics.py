@@ -1,9 +1,12 @@
 """How metrics are displayed: their names, their digits, and which values are better."""
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
-from .intervals import Metrics, supported_digits, written
+from .intervals import supported_digits, written
+
+Figures: TypeAlias = Mapping[str, Any]
+"""Metrics by name, each with its interval as ``NAME_low`` and ``NAME_high``, if it has one."""
 
 
 class Metric(NamedTuple):
@@ -28,19 +31,19 @@ class Metric(NamedTuple):
         """Return a value as a table shows it, with the digits that its interval ``bounds`` supports."""
         return written(value, self.digits if bounds is None else supported_digits(*bounds, self.digits))
 
-    def bounds(self, metrics: Metrics) -> tuple[float, float] | None:
+    def bounds(self, metrics: Figures) -> tuple[float, float] | None:
         """Return the confidence interval; None if the metrics have none, or an empty one, which says nothing."""
         low, high = metrics.get(f"{self.key}_low"), metrics.get(f"{self.key}_high")
         return None if low is None or high is None or low == high else (low, high)
 
-    def text(self, metrics: Metrics, beside: Metrics | None = None) -> str:
+    def text(self, metrics: Figures, beside: Figures | None = None) -> str:
         """Return the value among some metrics as a table shows it.
 
         A value without an interval has the digits of the value ``beside`` it.
         """
         return self.written(metrics[self.key], self.bounds(metrics) or self.bounds(beside or {}))
 
-    def interval(self, metrics: Metrics) -> str:
+    def interval(self, metrics: Figures) -> str:
         """Return the confidence interval in words, or an empty string if the metrics have none."""
         bounds = self.bounds(metrics)
         return "" if bounds is None else " to ".join(self.written(bound, bounds) for bound in bounds)

@@ -54,7 +54,7 @@ def mistakes_section(subject: Subject) -> Content:
     result = f"{mistakes.correct:,} of {mistakes.total:,} {view.correct_name} ({percent(share)})"
     result += "" if mistakes.chrf is None else f", chrF {mistakes.chrf:.1f}"
     caveat = ""
-    if spec == subject.run.config.data.valid and subject.run.task.uses_learning_rate:
+    if spec == subject.run.config.data.valid and subject.run.task.objective is not None:
         caveat = " These data also selected the weights of the run, so that results on other data may be worse."
     parts: list[Part] = [Prose(f"Evaluated on {mistakes.evaluated} of {name}: {result}.{caveat}")]
     if mistakes.chrf is not None:

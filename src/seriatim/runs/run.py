@@ -23,7 +23,7 @@ from ..layers.positions import check_lengths, learned_positions
 from ..models.probabilities import named, naming
 from ..storage.written_folders import file_state, steadily
 from ..tasks import open_task
-from ..tasks.beside_baseline import beside_baseline
+from ..tasks.beside_baseline import Measured, beside_baseline
 from ..tasks.task import Predictor, Task
 from ..training.hardware import choose_device
 from ..training.identity import check_belongs, identity, read_config, weights_digest
@@ -81,6 +81,11 @@ class Run:
         if self.task.predictor is None:
             raise InputError(f"predict: the task {self.config.task} does not support it; use generate or score")
         return self.task.predictor
+
+    @property
+    def measured(self) -> Measured:
+        """What is measured of the run."""
+        return Measured(self.task, self.vocabulary, self.model, self.answering)
 
     def blend(self, baseline: "Run", weight: float) -> None:
         """Answer with this model together with a baseline, which has the ``weight``; see `Blender`.
@@ -317,7 +322,9 @@ class Run:
         with freed_memory_kept(), naming(self.place):
             if self._baseline is None:
                 return self.task.evaluator.evaluate(self.answering, test, **settings)
-            return beside_baseline(self, self._baseline, test, **settings).as_json(self.config.training.baseline_weight)
+            return beside_baseline(self.measured, self._baseline.measured, test, **settings).as_json(
+                self.config.training.baseline_weight
+            )
 
     @overload
     def predict(

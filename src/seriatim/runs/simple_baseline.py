@@ -45,4 +45,4 @@ def evaluate_beside_baseline(
         return None
     test = run.task.reader.read(data_name(data), "test", run.vocabulary, file_format=file_format)
     with freed_memory_kept(), naming(run.place):
-        return beside_baseline(run, baseline, test, **settings)
+        return beside_baseline(run.measured, baseline.measured, test, **settings)

@@ -129,7 +129,7 @@ class ServedAnswerer(ServedModel):
 
     def __init__(self, name: str, run: Run, limits: Limits) -> None:
         super().__init__(name, run)
-        self._engine, self.request = AnswerEngine(name, run, limits), answer_request(type(run.task))
+        self._engine, self.request = AnswerEngine(name, run, limits), answer_request(run.task.kind)
 
     @property
     def engine(self) -> AnswerEngine:

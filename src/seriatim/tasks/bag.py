@@ -169,7 +169,7 @@ def open_task(config: Config) -> Task:
         evaluator=LabelEvaluator(),
         fitter=BagFitting(config),
         predictor=LabelPredictor(reader),
-        view=lambda model, vocabulary: BagView(
+        make_view=lambda model, vocabulary: BagView(
             config, model, vocabulary, functools.partial(read_documents, vocabulary=vocabulary)
         ),
     )

@@ -1,7 +1,8 @@
 """The metrics of a run beside those of its simple baseline on the same data, and which of both is better."""
 
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from torch import nn
 
@@ -14,15 +15,14 @@ from .task import Task
 ADVICE = " A run trained with --training.baseline_weight auto answers with both."
 
 
-class Answering(Protocol):
-    """What is measured of a run: its network, ``model``, and what it answers with, ``answering``."""
+@dataclass(frozen=True)
+class Measured:
+    """What is measured of a run: its network, ``model``, and what it answers with, which may include a baseline."""
 
     task: Task
     vocabulary: Vocabulary
     model: nn.Module
-
-    @property
-    def answering(self) -> nn.Module: ...  # noqa: D102
+    answering: nn.Module
 
 
 class BesideBaseline(NamedTuple):
@@ -42,7 +42,7 @@ class BesideBaseline(NamedTuple):
         return {**self.metrics, "baseline": self.baseline, **alone}
 
 
-def beside_baseline(run: Answering, baseline: Answering, data: object, **settings: object) -> BesideBaseline:
+def beside_baseline(run: Measured, baseline: Measured, data: object, **settings: object) -> BesideBaseline:
     """Measure a run and its baseline on the same data, as ``task.read`` returns it; ``settings`` as in `Run.evaluate`.
 
     Returns:
@@ -72,7 +72,7 @@ def beside_baseline(run: Answering, baseline: Answering, data: object, **setting
 
 
 def _network_alone(
-    run: Answering,
+    run: Measured,
     data: object,
     settings: dict[str, object],
     others: Metrics,
@@ -91,7 +91,7 @@ def _network_alone(
     return {**metrics, "name": figure.name, "text": figure.text(metrics), "verdict": sentence}
 
 
-def _compared_figure(run: Answering, first: Mapping[str, Measure], second: Mapping[str, Measure]) -> Metric | None:
+def _compared_figure(run: Measured, first: Mapping[str, Measure], second: Mapping[str, Measure]) -> Metric | None:
     """Return the main figure, or a headline instead if one of both models lacks it, or if both have the same value.
 
     Answers that are never exactly right can still differ in BLEU. None if the models share no headline.
@@ -115,7 +115,7 @@ def _examine(
     return task.evaluator.evaluate_with_statistics(model, data)
 
 
-def _name(baseline: Answering) -> str:
+def _name(baseline: Measured) -> str:
     """Return what a baseline is called, with its article."""
     return baseline.task.kind.model_name
 

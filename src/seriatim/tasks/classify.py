@@ -411,7 +411,7 @@ def open_task(config: Config) -> Task:
         objective=ClassifierObjective(config, evaluator, KIND.items_name),
         predictor=LabelPredictor(reader),
         blender=ClassifierBlender(),
-        view=view,
+        make_view=view,
     )
 
 

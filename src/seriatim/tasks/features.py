@@ -123,7 +123,7 @@ def open_task(config: Config) -> Task:
         evaluator=TagEvaluator(),
         fitter=FeatureFitting(config),
         predictor=TagPredictor(config),
-        view=lambda model, vocabulary: TaggerView(
+        make_view=lambda model, vocabulary: TaggerView(
             config, model, vocabulary, functools.partial(reader.sentences, split="test", labels=vocabulary.labels)
         ),
     )

@@ -247,7 +247,7 @@ def open_task(config: Config) -> Task:
         evaluator=evaluator,
         objective=TextObjective(config, evaluator, KIND.items_name),
         blender=TextBlender(),
-        view=lambda model, vocabulary: LanguageModelView(
+        make_view=lambda model, vocabulary: LanguageModelView(
             config, model, vocabulary, functools.partial(read_corpus, vocabulary=vocabulary)
         ),
     )

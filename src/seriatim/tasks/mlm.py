@@ -211,7 +211,7 @@ def open_task(config: Config) -> Task:
         evaluator=evaluator,
         objective=MaskingObjective(config, evaluator, KIND.items_name),
         predictor=GapPredictor(config),
-        view=lambda model, vocabulary: MaskedLanguageModelView(
+        make_view=lambda model, vocabulary: MaskedLanguageModelView(
             config,
             model,
             vocabulary,

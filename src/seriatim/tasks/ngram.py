@@ -244,7 +244,7 @@ def open_task(config: Config) -> Task:
         builder=NgramBuilder(config),
         evaluator=NgramEvaluator(read_options(Options, config).word_dropout),
         fitter=NgramCounting(config),
-        view=lambda model, vocabulary: NgramView(
+        make_view=lambda model, vocabulary: NgramView(
             config, model, vocabulary, functools.partial(read_corpus, vocabulary=vocabulary), counts_of(model)
         ),
     )

@@ -220,7 +220,7 @@ def open_task(config: Config) -> Task:
         evaluator=RulesEvaluator(),
         fitter=RuleCounting(config),
         predictor=predictor,
-        view=lambda model, vocabulary: RulesView(
+        make_view=lambda model, vocabulary: RulesView(
             config, model, vocabulary, functools.partial(reader.read_items, split="test"), predictor.answer, LONGEST
         ),
     )

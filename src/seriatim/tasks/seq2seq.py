@@ -272,7 +272,7 @@ def open_task(config: Config) -> Task:
         evaluator=evaluator,
         objective=TranslationObjective(config, evaluator, KIND.items_name),
         predictor=predictor,
-        view=view,
+        make_view=view,
     )
 
 

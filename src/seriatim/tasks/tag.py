@@ -315,7 +315,7 @@ def open_task(config: Config) -> Task:
         objective=TaggerObjective(config, evaluator, KIND.items_name),
         predictor=TagPredictor(config),
         blender=TagBlender(evaluator),
-        view=lambda model, vocabulary: TaggerView(
+        make_view=lambda model, vocabulary: TaggerView(
             config, model, vocabulary, functools.partial(reader.sentences, split="test", labels=vocabulary.labels)
         ),
     )

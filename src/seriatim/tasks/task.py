@@ -449,7 +449,7 @@ class Task:
     fitter: Fitter[Any] | None = None  # None for a model that is trained in steps
     predictor: Predictor[Any] | None = None  # None for a model that generates text
     blender: Blender | None = None  # None if the model cannot answer together with a simple baseline
-    view: Callable[[nn.Module, Vocabulary], View[Any]] | None = None  # what inspection can ask about a model
+    make_view: Callable[[Any, Vocabulary], View[Any]] | None = None  # what inspection asks about a model; see `view`
 
     def __repr__(self) -> str:
         return f"Task({self.config.task!r}, layer={self.config.model.layer!r})"
@@ -458,6 +458,12 @@ class Task:
     def files(self) -> DataFiles:
         """The files that the configuration names."""
         return self.reader.files
+
+    def view(self, model: nn.Module, vocabulary: Vocabulary) -> View[Any]:
+        """Return what inspection and comparison can ask about a model; by default, nothing but words."""
+        if self.make_view is None:
+            return View(self.config, model, vocabulary)
+        return self.make_view(model, vocabulary)
 
     def check(self, train: Any, valid: Any) -> None:
         """Raise InputError if the data and the configuration do not fit each other."""

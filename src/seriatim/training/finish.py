@@ -8,7 +8,6 @@ worse than it is not worth its cost, whatever its architecture. The baseline of 
 import platform
 import shlex
 import warnings
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +17,12 @@ from torch import nn
 from ..config import Config, Model, Training
 from ..core.errors import InputError
 from ..data.holding_out import share_of
-from ..data.vocabulary import Vocabulary
 from ..models.linear.minimization import TIME_SPENT
 from ..storage.atomic_files import to_json, write_whole
 from ..storage.written_folders import CARD, RUN, discard
 from ..tasks import open_task, shared_options, with_defaults
-from ..tasks.beside_baseline import beside_baseline
-from ..tasks.task import Objective, Task
+from ..tasks.beside_baseline import Measured, beside_baseline
+from ..tasks.task import Objective
 from ..version import __version__
 from .checkpoints import saving
 from .direct_fit import DirectFit
@@ -42,16 +40,6 @@ MINUTES = 3.0
 """Limit of the time in which the weights of a baseline are fitted; one that is reached is reported."""
 MAX_TOKENS = 1 << 24
 """Largest number of tokens of a running text whose n-grams are counted for a baseline, which takes about a minute."""
-
-
-@dataclass(frozen=True)
-class Measured:
-    """A model to measure: the network alone, ``model``, and what answers, which may include a simple baseline."""
-
-    task: Task
-    vocabulary: Vocabulary
-    model: nn.Module
-    answering: nn.Module
 
 
 def finish(
