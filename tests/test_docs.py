@@ -56,7 +56,7 @@ def test_every_option_of_compare_is_listed() -> None:
 @pytest.mark.parametrize("name", TASKS)
 def test_every_option_of_a_task_is_listed(name: str) -> None:
     page = (DOCS / "options.md").read_text(encoding="utf-8")
-    options = TASKS[name].own_options
+    options = TASKS[name].options
     for field in options.model_fields if options is not None else ():
         assert f"`{field}`" in page, f"{name}: {field}"
 

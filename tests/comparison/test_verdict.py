@@ -24,7 +24,7 @@ from seriatim.comparison.sentences import generating, held_equal, remarks, train
 from seriatim.comparison.verdict import beside_simplest, finding
 from seriatim.evaluation.context_use import summed
 from seriatim.report.page import Cell
-from seriatim.tasks import STANDALONE
+from seriatim.tasks import FITTED
 
 from ..report.test_page import check_page
 from .comparisons import made_up
@@ -178,7 +178,7 @@ def test_figures_have_the_digits_that_their_intervals_support() -> None:
 def test_models_that_are_fitted_are_not_called_counted() -> None:
     results = changed(ngram={"learned": "fitted"}, lstm={"learned": "trained"})
     assert training(results.rows[NGRAM], results).startswith("fitted, not trained by steps")
-    assert {name: task.learned for name, task in STANDALONE.items()} == {
+    assert {name: task.learned for name, task in FITTED.items()} == {
         "ngram": "counted",
         "bag": "fitted",
         "features": "fitted",

@@ -13,9 +13,9 @@ from seriatim.core.contract import RecurrentCell
 from seriatim.core.errors import InputError
 from seriatim.data.tokenizer_factory import fit_tokenizer
 from seriatim.data.vocabulary import Vocabulary
-from seriatim.tasks import find
+from seriatim.tasks import new_task
 from seriatim.training import resource_limits as memory
-from seriatim.training.task import AnyTask
+from seriatim.tasks.task import Task
 
 from ..conftest import small_config
 
@@ -151,8 +151,8 @@ class Inspecting(RecurrentCell):
         return state, state
 
 
-def task_of(**model) -> AnyTask:
-    return find(resolve({"task": "lm", "model": model}))
+def task_of(**model) -> Task:
+    return new_task(resolve({"task": "lm", "model": model}))
 
 
 @pytest.fixture(scope="module")
@@ -168,7 +168,7 @@ def test_parameters_are_counted_without_random_numbers(name: str, vocabulary: Vo
     before = torch.get_rng_state()
     found = memory.count_parameters(task, vocabulary)
     assert torch.equal(torch.get_rng_state(), before)
-    assert found == sum(parameter.numel() for parameter in task.make_model(vocabulary).parameters())
+    assert found == sum(parameter.numel() for parameter in task.builder.build(vocabulary).parameters())
 
 
 @pytest.mark.parametrize("name", seriatim.layers.names())

@@ -321,7 +321,7 @@ def test_pairs_with_markers_on_a_side(tmp_path: Path, sides: str, capsys) -> Non
     assert [line.split(": ")[0] for line in said] == [f"{spec}:1"]
     known = set(run.vocabulary.tokenizer.words) | set(run.vocabulary.target.words)
     assert not known & {"<s>", "</s>"}
-    data, said = told(lambda: run.task.read(spec, "test", run.vocabulary))
+    data, said = told(lambda: run.task.reader.read(spec, "test", run.vocabulary))
     assert (data.sources, data.targets) == (sources, targets)
     assert len(said) == 1
 

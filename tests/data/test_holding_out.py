@@ -29,7 +29,7 @@ from seriatim.data.holding_out import (
 from seriatim.data.readers import find_sources, read_lines, read_pieces
 from seriatim.runs.checking import check_training
 from seriatim.storage.weights import load_tensors
-from seriatim.tasks import find
+from seriatim.tasks import new_task
 
 SIZES = {"layer": "rnn", "embedding_size": 4, "hidden_size": 4}
 
@@ -95,8 +95,8 @@ def test_words_of_the_held_out_part_are_unknown_and_resuming_reads_the_same_part
     run = seriatim.train({**config, "training": {"baseline": "none", "steps": 2}, "out": str(tmp_path / "run")})
     assert resolve(run.path / "config.yaml").data.valid == "10%"
     assert run.summary["valid"]["unknown_tokens"] > 0
-    task = find(resolve(run.path / "config.yaml"))
-    train, held = (list(task.labelled_items(*part)) for part in ((task.training_spec(), "train"), ("10%", "valid")))
+    task = new_task(resolve(run.path / "config.yaml"))
+    train, held = (list(task.reader.labelled_items(*part)) for part in ((task.files.training_source(), "train"), ("10%", "valid")))
     assert len(train) + len(held) == 200
     assert not set(train) & set(held)
     assert "10% of" in (run.path / "README.md").read_text()
@@ -178,8 +178,8 @@ def test_a_comparison_says_why_nothing_is_held_out(tmp_path: Path, capsys: pytes
 def test_equal_labelled_texts_are_on_the_same_side(tmp_path: Path) -> None:
     path = tmp_path / "labelled.tsv"
     path.write_text("label\ttext\n" + "".join(f"c{i % 40}\ttext {i % 80}\n" for i in range(400)))
-    task = find(resolve({"task": "classify", "data": {"train": str(path), "valid": "30%"}, "model": SIZES}))
-    train, held = (set(task.labelled_items(*part)) for part in ((str(path), "train"), ("30%", "valid")))
+    task = new_task(resolve({"task": "classify", "data": {"train": str(path), "valid": "30%"}, "model": SIZES}))
+    train, held = (set(task.reader.labelled_items(*part)) for part in ((str(path), "train"), ("30%", "valid")))
     assert held
     assert not train & held
 

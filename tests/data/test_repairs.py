@@ -80,11 +80,11 @@ def test_a_stray_tag_begins_a_chunk(files: dict[str, Path]) -> None:
 def test_scores_are_those_of_conlleval_on_the_unrepaired_file(files: dict[str, Path]) -> None:
     run = seriatim.load(files["run"])
     with pytest.warns(UserWarning, match=WARNING):
-        data = run.task.read(str(files["stray"]), "test", run.vocabulary)
+        data = run.task.reader.read(str(files["stray"]), "test", run.vocabulary)
     _, guessed = run.task.tagged(run.model, data)
     guessed[1][1:] = ["B-PER", "B-LOC", "I-LOC"]
     run.task.tagged = lambda *_: (run.task.__class__.tagged(run.task, run.model, data)[0], guessed)
-    metrics = run.task.evaluate(run.model, data)
+    metrics = run.task.evaluator.evaluate(run.model, data)
     raw = [[line.split("\t")[1] for line in part.splitlines()] for part in STRAY.strip().split("\n\n")]
     expected = conlleval(raw, guessed)
     assert expected["recall"] >= 2 / 3
@@ -231,10 +231,10 @@ def test_scores_of_mixed_schemes_are_those_of_conlleval(files: dict[str, Path], 
     path.write_text("Bob\tU-PER\nx\tO\n\nAnn\tB-LOC\nYork\tE-LOC\n\nCity\tI-PER\nAnn\tI-LOC\nb\tO\n\n")
     run = seriatim.load(files["run"])
     with pytest.warns(UserWarning, match="PER") as warned:
-        data = run.task.read(str(path), "test", run.vocabulary)
+        data = run.task.reader.read(str(path), "test", run.vocabulary)
     assert {str(one.message).split(": ")[0].split(":")[-1] for one in warned} >= {"1", "7"}
     _, guessed = run.task.tagged(run.model, data)
-    metrics = run.task.evaluate(run.model, data)
+    metrics = run.task.evaluator.evaluate(run.model, data)
     in_bio = [["B-PER", "O"], ["B-LOC", "I-LOC"], ["B-PER", "B-LOC", "O"]]
     expected = conlleval(in_bio, guessed)
     assert {name: metrics[name] for name in ("precision", "recall", "f1")} == pytest.approx(

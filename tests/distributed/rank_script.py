@@ -21,7 +21,7 @@ from seriatim.core.interruption import Interrupted
 from seriatim.core.state import map_state
 from seriatim.distributed.sharded_tensors import whole_tensor
 from seriatim.storage.weights import digest
-from seriatim.tasks.language_modelling import LanguageModelling
+from seriatim.tasks.lm import LanguageModelling
 from seriatim.training.loop import Trainer
 from seriatim.training.reporting import Reporter
 from seriatim.training.training_state import Progress

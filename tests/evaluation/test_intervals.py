@@ -22,7 +22,7 @@ from seriatim.evaluation.intervals import (
     with_intervals,
     written,
 )
-from seriatim.training.task_data import Metric
+from seriatim.evaluation.displayed_metrics import Metric
 
 
 def values_and_ones(values: np.ndarray) -> np.ndarray:

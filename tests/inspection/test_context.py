@@ -167,6 +167,6 @@ def test_parts_of_a_state_are_named_by_their_layers(inspected, name: str, parts:
 def test_the_worst_examples_keep_their_own_words(inspected, tmp_path: Path) -> None:
     run, path = inspected["lm-words"], tmp_path / "a.txt"
     path.write_text("the zebra sees <unk> .\nthe cat likes Xylo .\n")
-    (worst,) = run.task.model_view(run.model, run.vocabulary).mistakes(str(path), None).worst
+    (worst,) = run.task.view(run.model, run.vocabulary).mistakes(str(path), None).worst
     assert worst.text.split() == path.read_text().split()
     assert seriatim.load(run.path).tokenizer.unknown_id is not None

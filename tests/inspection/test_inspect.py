@@ -26,7 +26,7 @@ from seriatim.recurrence.obstacles import uncompiled
 from seriatim.report.drawing import Drawing
 from seriatim.report.page import Prose
 from seriatim.tasks.text_view import CausalTextView
-from seriatim.training.task_view import NotOfferedError, TaskView
+from seriatim.tasks.view import NotOfferedError, View
 
 from ..exhaustive import parameters
 from .inspected import MODELS, SENTENCE, TEXTS
@@ -93,7 +93,7 @@ def test_sections_without_meaning_are_replaced_by_a_sentence(inspected, tmp_path
 
 def test_limits_of_long_texts_are_stated(inspected, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CausalTextView, "max_tokens", 30)
-    monkeypatch.setattr(TaskView, "max_tokens", 3)
+    monkeypatch.setattr(View, "max_tokens", 3)
     given = {"beam": 1, "data": None, "file_format": None}
     text = f"{SENTENCE}\n" * 3
     for name in ("lm", "lm-lines", "lm-words"):

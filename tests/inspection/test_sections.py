@@ -19,7 +19,7 @@ from seriatim.inspection.surprisal import MIN_FULL, label_effect_section, surpri
 from seriatim.recurrence.obstacles import uncompiled
 from seriatim.report.page import Prose, TokenLinks, Tokens
 from seriatim.tasks.classification_view import ClassifierView
-from seriatim.training.view_types import Example, LabelEffect, SearchResult
+from seriatim.tasks.view_types import Example, LabelEffect, SearchResult
 
 from .inspected import SENTENCE
 

@@ -9,7 +9,7 @@ from seriatim.inspection.context_section import state_costs
 from seriatim.inspection.subject import view_of
 from seriatim.models import LanguageModel
 from seriatim.tasks.seq2seq_view import SOURCE_TOKENS
-from seriatim.training.view_types import StateReader
+from seriatim.tasks.view_types import StateReader
 
 
 def model_of(name: str, **options) -> LanguageModel:

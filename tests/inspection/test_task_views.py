@@ -9,15 +9,15 @@ from torch import Tensor
 
 import seriatim
 from seriatim.data.vocabulary import Vocabulary
-from seriatim.training.task_view import TaskView
-from seriatim.training.view_types import Example
+from seriatim.tasks.view import View
+from seriatim.tasks.view_types import Example
 
 from ..tasks.outside_task import Rater, Rating
 
 pytestmark = pytest.mark.usefixtures("outside_registered")
 
 
-class RaterView(TaskView[Rater]):
+class RaterView(View[Rater]):
     """What a user would write to see a rater's gates, gradients and embeddings."""
 
     title = "rater"

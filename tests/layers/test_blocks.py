@@ -238,7 +238,7 @@ def test_what_is_said_of_a_layer_is_what_it_does(name: str) -> None:
 
 
 def test_attention_of_a_running_text_has_a_window_by_default(texts, tmp_path) -> None:
-    from seriatim.tasks.language_modelling import STREAM_WINDOW
+    from seriatim.tasks.lm import STREAM_WINDOW
 
     stream = seriatim.train(small_config(texts, tmp_path / "stream", model={"layer": "attention"}))
     assert stream.config.model.options == {"window": STREAM_WINDOW}

@@ -11,7 +11,7 @@ from seriatim.config import Section
 from seriatim.core.errors import InputError
 from seriatim.layers.declared_options import check_options, options_of, resolve_options, task_options
 from seriatim.layers.registry import BUILT_IN
-from seriatim.tasks import STANDALONE, TASKS
+from seriatim.tasks import FITTED, TASKS
 
 ROOT = Path(__file__).parents[2]
 EVERYTHING = {"block": True, "position": "learned", "num_experts": 2, "memory_size": 4}
@@ -41,9 +41,9 @@ def test_every_option_of_a_layer_says_its_type_and_what_it_means(name: str) -> N
         assert facts["default"] == told["options"][key]
 
 
-@pytest.mark.parametrize("task", [*TASKS.values(), *STANDALONE.values()])
+@pytest.mark.parametrize("task", [*TASKS.values(), *FITTED.values()])
 def test_every_option_of_a_task_says_its_type_and_what_it_means(task) -> None:
-    for option in task_options(task.own_options).values():
+    for option in task_options(task.options).values():
         assert len(option.help) > 5, option.name
         assert option.describe()["type"] != "any value"
 

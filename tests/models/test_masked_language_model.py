@@ -23,9 +23,9 @@ from seriatim.data.tokenizers import END
 from seriatim.evaluation import pseudo_likelihood
 from seriatim.evaluation.pseudo_likelihood import pseudo_losses
 from seriatim.models import MaskedLanguageModel
-from seriatim.tasks import find
+from seriatim.tasks import new_task
 from seriatim.tasks.filling import find_gaps
-from seriatim.tasks.masking import WindowBatch, choose
+from seriatim.tasks.mlm import WindowBatch, choose
 
 from ..conftest import sentences, small_config
 
@@ -65,9 +65,9 @@ def corpus(lines: list[int] | None = None) -> Corpus:
 
 def bert(**options: Any) -> tuple[int, MaskedLanguageModel]:
     settings = {**BERT, "options": {**BERT["options"], **options}}
-    task = find(resolve({"task": "mlm", "model": settings}))
+    task = new_task(resolve({"task": "mlm", "model": settings}))
     with torch.device("meta"):
-        made = task.make_model(SimpleNamespace(tokenizer=SimpleNamespace(vocabulary_size=30_522, frames=False)))
+        made = task.builder.build(SimpleNamespace(tokenizer=SimpleNamespace(vocabulary_size=30_522, frames=False)))
     return sum(parameter.numel() for parameter in made.parameters()), made
 
 

@@ -11,7 +11,7 @@ from seriatim.core.errors import InputError
 from seriatim.core.state import state_leaves
 from seriatim.models import LanguageModel
 from seriatim.models.scheduled_sampling import ScheduledSampling
-from seriatim.tasks import find
+from seriatim.tasks import new_task
 
 from ..conftest import small_config
 from ..exhaustive import parameters
@@ -85,4 +85,4 @@ def test_the_rate_follows_the_budget_of_a_training(texts, tmp_path: Path, monkey
 )
 def test_bad_options_are_named(task: str, options: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        find(resolve({"task": task, "model": {"layer": "gru", "options": options}}))
+        new_task(resolve({"task": task, "model": {"layer": "gru", "options": options}}))

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from seriatim.config import resolve
-from seriatim.tasks import find
+from seriatim.tasks import new_task
 from seriatim.training.loop import Trainer
 from seriatim.training.reporting import Reporter
 from seriatim.training.setup import prepare
@@ -37,12 +37,12 @@ def losses_and_weights(config: dict, out: Path, together: int, accumulate: int) 
         "model": {**config["model"], "dropout": 0.0},
         "training": {**config["training"], "accumulate": accumulate, "batch_size": together},
     }
-    task = find(resolve(config))
+    task = new_task(resolve(config))
     torch.manual_seed(0)
     job = prepare(task, out)
     job.model.double()
     rows = np.arange(SEQUENCES)
-    batches = task.batches(job.train)
+    batches = task.objective.batches(job.train)
     steps = [rows[i : i + TOGETHER] for i in range(0, SEQUENCES, TOGETHER)]
     groups = [step[i : i + together] for step in steps for i in range(0, len(step), together)]
     batches.shuffled = lambda seed, epoch: groups

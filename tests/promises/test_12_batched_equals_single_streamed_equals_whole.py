@@ -25,7 +25,7 @@ from seriatim.recurrence.obstacles import uncompiled
 from seriatim.runs.ensembles import ensemble
 from seriatim.runs.run import Run
 from seriatim.tasks import TASKS
-from seriatim.tasks.counting import Options as Counted
+from seriatim.tasks.ngram import Options as Counted
 
 from ..exhaustive import parameters
 from ..golden.recipes import POOLINGS, TRANSLATORS

@@ -17,8 +17,8 @@ from seriatim.models.tagger import Options as Words
 from seriatim.models.translator import Options as Translation
 from seriatim.recurrence.obstacles import uncompiled
 from seriatim.tasks import TASKS
-from seriatim.tasks.classification import Options as Labels
-from seriatim.tasks.counting import LAYER
+from seriatim.tasks.classify import Options as Labels
+from seriatim.tasks.ngram import LAYER
 
 from ..golden.answers import GOLDEN, answers, differences, names
 from ..golden.recipes import CHECKPOINTED, IMPORTED, recipe

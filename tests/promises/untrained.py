@@ -12,8 +12,8 @@ from seriatim.models.ngrams.counts import count_ngrams
 from seriatim.models.ngrams.estimation import smoothed
 from seriatim.models.ngrams.table import orders_of
 from seriatim.runs.run import Run
-from seriatim.tasks import find
-from seriatim.tasks.counting import LAYER, Counting
+from seriatim.tasks import new_task
+from seriatim.tasks.ngram import LAYER, Counting
 
 from ..golden.answers import GOLDEN
 from ..golden.recipes import DATA
@@ -43,7 +43,7 @@ def untrained(
         "model": {"layer": layer, "options": options or {}, **sizes, **more},
         "training": {"sequence_length": 16},
     }
-    found = find(resolve(config))
+    found = new_task(resolve(config))
     vocabulary = found.learn_vocabulary()
     model = counted(found, vocabulary) if isinstance(found, Counting) else spread(found.make_model(vocabulary))
     return Run(Path("untrained"), found, vocabulary, model)
@@ -51,7 +51,7 @@ def untrained(
 
 def counted(task: Counting, vocabulary: Any) -> nn.Module:
     size = vocabulary.tokenizer.vocabulary_size
-    levels = count_ngrams(task.read(task.training_spec(), "train", vocabulary).ids, task.options.order, size)
+    levels = count_ngrams(task.reader.read(task.files.training_source(), "train", vocabulary).ids, task.options.order, size)
     return task.with_cache(NGram(orders_of(smoothed(levels, size, task.options.smoothing_settings()))))
 
 

@@ -9,9 +9,9 @@ from seriatim.layers.registry import BUILT_IN, REGISTRY
 from seriatim.report.charts import Line, line_chart
 from seriatim.report.layer_styles import layer_style
 from seriatim.report.palette import COLOURS, LIGHT
-from seriatim.tasks import STANDALONE
+from seriatim.tasks import FITTED
 
-NAMES = [*BUILT_IN, *STANDALONE]
+NAMES = [*BUILT_IN, *FITTED]
 OUTSIDE = [*(f"cells.py:Cell{i}" for i in range(20)), *("+".join(pair) for pair in itertools.pairwise(NAMES))]
 
 
@@ -32,7 +32,7 @@ def test_colours_are_shared_only_where_there_are_too_few() -> None:
     assert used == set(COLOURS) <= set(LIGHT.values())
     layers = [layer_style(name)["color"] for name in BUILT_IN]
     assert max(map(layers.count, layers)) <= -(-len(layers) // len(COLOURS)) + 1
-    assert not {layer_style(name)["color"] for name in STANDALONE} & set(layers)
+    assert not {layer_style(name)["color"] for name in FITTED} & set(layers)
 
 
 @pytest.mark.parametrize("name", ["lstm", "ngram", *OUTSIDE[:2], "lstm@32", "mamba+transformer"])

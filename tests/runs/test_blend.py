@@ -80,7 +80,7 @@ def test_a_classifier_keeps_the_usual_weight_unless_another_is_clearly_better(
     """The probabilities of the true labels are ``sure`` for the network and the baseline, with some noise."""
     run = seriatim.train(config("classify", classified(tmp_path), tmp_path / "run"))
     baseline = seriatim.load(run.path / "baseline")
-    data = run.task.read(str(tmp_path / "labelled.tsv"), "valid", run.vocabulary)
+    data = run.task.reader.read(str(tmp_path / "labelled.tsv"), "valid", run.vocabulary)
 
     def predicted(model: object, data: Documents) -> Predictions:
         noise = np.random.default_rng(model is run.model).uniform(-0.05, 0.05, len(data.labels))

@@ -13,12 +13,12 @@ from seriatim.comparison.comparison_settings import ComparisonSettings, make_pla
 from seriatim.config import resolve
 from seriatim.data import synthetic
 from seriatim.evaluation.intervals import Paired
-from seriatim.runs.beside_baseline import main_figure, verdict
+from seriatim.tasks.beside_baseline import main_figure, verdict
 from seriatim.runs.simple_baseline import open_baseline
 from seriatim.storage.weights import load_tensors
-from seriatim.tasks import STANDALONE, TASKS, find
+from seriatim.tasks import FITTED, TASKS, new_task
 from seriatim.training.reporting import LineReporter
-from seriatim.training.task_data import Metric
+from seriatim.evaluation.displayed_metrics import Metric
 
 from ..tasks.test_classification import config, write
 
@@ -115,7 +115,7 @@ def test_it_is_not_trained_beside_a_network_on_a_synthetic_task(task: str, name:
     """These tasks study what a network remembers, and n-grams solve some of them."""
 
     def chosen(spec: str, **training: object) -> str | None:
-        return find(resolve({"task": task, "data": {"train": spec}, "training": training})).config.training.baseline
+        return new_task(resolve({"task": task, "data": {"train": spec}, "training": training})).config.training.baseline
 
     spec = f"builtin:{name}"
     assert chosen(spec) == chosen(f"{spec}:train-10") == chosen(spec, baseline_weight=0) == "none"
@@ -129,7 +129,7 @@ def test_a_classifier_reads_a_synthetic_task_in_one_direction(name: str, layer: 
     """Backwards, the symbol that it asks for is among the last inputs, which need no memory."""
 
     def sees_all(spec: str, **model: object) -> bool:
-        model = find(
+        model = new_task(
             resolve({"task": "classify", "data": {"train": spec}, "model": {"layer": layer, **model}})
         ).config.model
         return bool(model.bidirectional) or not model.options.get("causal", True)
@@ -179,9 +179,9 @@ def test_a_translator_of_text_is_compared_by_a_figure_that_both_models_have(tmp_
 
 def test_every_baseline_is_a_standalone_model_of_its_task() -> None:
     for task in TASKS.values():
-        if task.simple_baseline is not None:
-            assert issubclass(STANDALONE[task.simple_baseline], task)
-    assert all(model.simple_baseline is None for model in STANDALONE.values())
+        if task.kind.reference_model is not None:
+            assert issubclass(FITTED[task.kind.reference_model], task)
+    assert all(model.simple_baseline is None for model in FITTED.values())
 
 
 @pytest.mark.parametrize(

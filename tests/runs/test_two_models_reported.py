@@ -78,5 +78,5 @@ def test_the_weight_of_a_tagger_is_that_with_the_highest_metric(run: seriatim.Ru
     monkeypatch.setattr(
         task, "evaluate", lambda model, data: dict(zip(("loss", "accuracy"), values[model or 0.0], strict=True))
     )
-    data = task.read(str(run.config.data.valid), "valid", run.vocabulary)
+    data = task.reader.read(str(run.config.data.valid), "valid", run.vocabulary)
     assert task.best_weight(0.0, run.model, data) == 0.5

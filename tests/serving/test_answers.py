@@ -95,7 +95,7 @@ def test_bad_requests_are_refused(served: Served, path: str, fields: dict, statu
 def test_requests_that_wait_are_answered_together(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     model = served.service.models["classify"]
     assert isinstance(model, ServedAnswerer)
-    sizes, answer = [], model.run.task.answer
+    sizes, answer = [], model.run.predictor.answer
 
     def counted(network, vocabulary, items, **settings):
         sizes.append(len(items))
@@ -117,7 +117,7 @@ def test_requests_that_wait_are_answered_together(served: Served, monkeypatch: p
 
 def test_a_long_request_does_not_stop_the_others(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     model = served.service.models["classify"]
-    order, answer = [], model.run.task.answer
+    order, answer = [], model.run.predictor.answer
 
     def slow(network, vocabulary, items, **settings):
         order.extend(items)
@@ -151,7 +151,7 @@ def test_one_bad_input_does_not_harm_the_others(served: Served) -> None:
 
 def test_a_question_whose_client_went_away_is_not_answered(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     model = served.service.models["tag"]
-    engine, answered, answer = model.engine, [], model.run.task.answer
+    engine, answered, answer = model.engine, [], model.run.predictor.answer
 
     def counted(network, vocabulary, items, **settings):
         answered.extend(items)

@@ -12,7 +12,7 @@ import pytest
 from seriatim.core.errors import InputError
 from seriatim.data.vocabulary import FILES
 from seriatim.layers.origins import CODE
-from seriatim.runs.elastic_restart import JOB
+from seriatim.training.elastic_restart import JOB
 from seriatim.runs.run import BASELINE
 from seriatim.storage import written_folders
 from seriatim.storage.lock import LOCK, locked

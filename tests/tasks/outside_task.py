@@ -4,28 +4,26 @@ A line of the data is a text, a tab and the rating. Importing this module regist
 them again for the tests that do not ask for them.
 """
 
-import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 import seriatim
-from seriatim.core.contract import RecurrentCell, SequenceLayer, State
+from seriatim.config import Config
+from seriatim.core.contract import RecurrentCell, SequenceLayer
 from seriatim.core.errors import InputError
-from seriatim.data.batching import Buckets, padded
+from seriatim.data.batching import Buckets
+from seriatim.data.encoded_pairs import Side, encode_side
 from seriatim.data.readers import find_sources, read_items
 from seriatim.data.tokenizer_factory import fit_tokenizer
 from seriatim.data.vocabulary import Vocabulary
-from seriatim.evaluation.intervals import Measure, Metrics, mean, with_interval
+from seriatim.evaluation.displayed_metrics import Metric
+from seriatim.evaluation.intervals import Measure, mean, with_interval
 from seriatim.layers.registry import REGISTRY
 from seriatim.tasks import TASKS, register
-from seriatim.training.loop import Trainer
-from seriatim.training.task import Task, evaluating
-from seriatim.training.task_data import Metric
+from seriatim.tasks.task import Evaluator, ModelBuilder, Objective, Predictor, Reader, Task, TaskKind, evaluating
 
 
 class Leaky(RecurrentCell):
@@ -48,15 +46,14 @@ class Leaky(RecurrentCell):
 
 @dataclass
 class Rated:
-    """Encoded texts one after another, and their ratings ``(texts,)``."""
+    """Encoded texts, and their ratings ``(texts,)``."""
 
-    ids: np.ndarray
-    lengths: np.ndarray
+    texts: Side
     ratings: np.ndarray
 
     @property
     def key(self) -> str:
-        return hashlib.sha256(b"".join(part.tobytes() for part in (self.ids, self.lengths, self.ratings))).hexdigest()
+        return f"{self.texts.ids.tolist()} {self.texts.lengths.tolist()} {self.ratings.tolist()}"
 
 
 @dataclass
@@ -94,98 +91,116 @@ class Rater(nn.Module):
         return self.output(means).squeeze(1)
 
 
-class Rating(Task[Rated, RatedBatch, Rater]):
-    """Rates texts."""
-
-    estimator = Trainer
-    baseline_name = "the mean rating"
-    usage = "seriatim predict {run} TEXTS"
-    caution = "It rates texts like those it was trained on."
-    figures: ClassVar[tuple[Metric, ...]] = (Metric("loss", "loss (nats per text)", 4, headline=True),)
-    counts = ("texts",)
-    items_name = "texts"
-
-    def rows(self, spec: str, split: str) -> list[tuple[str, float]]:
+class RatedReader(Reader[Rated]):
+    def rows(self, source: str, split: str) -> list[tuple[str, float]]:
         rows = []
-        for number, line in enumerate(read_items(find_sources(spec, file_format="text", split=split)), 1):
+        for number, line in enumerate(read_items(find_sources(source, file_format="text", split=split)), 1):
             text, _, rating = line.partition("\t")
             if not rating:
-                raise InputError(f"{spec}:{number}: no rating; write TEXT<TAB>RATING")
+                raise InputError(f"{source}:{number}: no rating; write TEXT<TAB>RATING")
             rows.append((text, float(rating)))
         return rows
 
-    def labelled_items(self, spec: str, split: str):
-        return ((text, f"{rating:.2f}") for text, rating in self.rows(spec, split))
+    def labelled_items(self, source: str, split: str):
+        return ((text, f"{rating:.2f}") for text, rating in self.rows(source, split))
 
     def learn_vocabulary(self) -> Vocabulary:
-        texts = [text for text, _ in self.rows(self.training_spec(), "train")]
+        texts = [text for text, _ in self.rows(self.files.training_source(), "train")]
         settings = self.config.tokenizer.model_copy(update={"kind": self.config.tokenizer.kind or "char"})
         return Vocabulary({"tokenizer": fit_tokenizer(settings, texts)})
 
-    def make_model(self, vocabulary: Vocabulary) -> Rater:
+    def read(self, source: str, split: str, vocabulary: Vocabulary, *, file_format: str | None = None) -> Rated:
+        texts, ratings = zip(*self.rows(source, split), strict=True)
+        return Rated(encode_side(texts, vocabulary.tokenizer), np.array(ratings))
+
+    def describe(self, data: Rated) -> str:
+        return f"{len(data.ratings):,} texts"
+
+    def count(self, source: str, split: str, vocabulary: Vocabulary):
+        return {"texts": len(self.rows(source, split))}
+
+
+class RaterBuilder(ModelBuilder[Rater]):
+    def build(self, vocabulary: Vocabulary) -> Rater:
         model = self.config.model
         layer = seriatim.layer(model.layer, model.embedding_size, model.hidden_size, num_layers=model.num_layers)
         return Rater(layer, vocabulary.tokenizer.vocabulary_size)
 
-    def encode(self, rows: Sequence[tuple[str, float]], vocabulary: Vocabulary) -> Rated:
-        parts = [vocabulary.tokenizer.encode(text) for text, _ in rows]
-        lengths = np.array([len(part) for part in parts], dtype=np.int64)
-        return Rated(np.concatenate(parts), lengths, np.array([rating for _, rating in rows]))
 
-    def read(self, spec: str, split: str, vocabulary: Vocabulary, *, file_format: str | None = None) -> Rated:
-        return self.encode(self.rows(spec, split), vocabulary)
+def batches_of(data: Rated, size: int) -> Buckets[RatedBatch]:
+    def make(rows: np.ndarray) -> RatedBatch:
+        return RatedBatch(*data.texts.rows(rows), torch.from_numpy(data.ratings[rows]).float(), rows)
 
+    return Buckets(data.texts.lengths, size, make)
+
+
+def logits_of(model: Rater, data: Rated) -> np.ndarray:
+    batches, logits = batches_of(data, 32), np.zeros(len(data.ratings))
+    with evaluating(model):
+        for batch in batches.read(batches.in_order()):
+            logits[batch.rows] = model(batch.inputs, batch.lengths).numpy()
+    return logits
+
+
+class RatingObjective(Objective[Rated, RatedBatch, Rater]):
     def batches(self, data: Rated) -> Buckets[RatedBatch]:
-        starts = data.lengths.cumsum() - data.lengths
+        return batches_of(data, self.config.training.batch_size)
 
-        def make(rows: np.ndarray) -> RatedBatch:
-            inputs = torch.from_numpy(padded(data.ids, starts[rows], data.lengths[rows]))
-            ratings = torch.from_numpy(data.ratings[rows]).float()
-            return RatedBatch(inputs, torch.from_numpy(data.lengths[rows]), ratings, rows)
-
-        return Buckets(data.lengths, self.config.training.batch_size, make)
-
-    def loss(self, model: Rater, batch: RatedBatch, state: State | None, *, progress: float = 0.0):
+    def loss(self, model: Rater, batch: RatedBatch, state, *, progress: float = 0.0):
         logits = model(batch.inputs, batch.lengths)
         return nn.functional.binary_cross_entropy_with_logits(logits, batch.ratings, reduction="sum"), None
 
-    def logits(self, model: Rater, data: Rated) -> np.ndarray:
-        batches, logits = self.batches(data), np.zeros(len(data.lengths))
-        with evaluating(model):
-            for batch in batches.read(batches.in_order()):
-                logits[batch.rows] = model(batch.inputs, batch.lengths).numpy()
-        return logits
 
-    def statistics(self, model: Rater, data: Rated) -> np.ndarray:
-        logits = self.logits(model, data)
+class RatingEvaluator(Evaluator[Rated]):
+    baseline_name, counts = "the mean rating", ("texts",)
+    metrics = (Metric("loss", "loss (nats per text)", 4, headline=True),)
+
+    def losses(self, model: Rater, data: Rated) -> np.ndarray:
+        logits = logits_of(model, data)
         losses = np.logaddexp(0, logits) - data.ratings * logits
         return np.stack([losses, np.ones_like(losses)], axis=1)
 
-    def evaluate(self, model: Rater, data: Rated, **settings: object) -> Metrics:
-        return {**with_interval("loss", self.statistics(model, data), mean), "texts": len(data.lengths)}
+    def evaluate(self, model: Rater, data: Rated, **settings: object):
+        return {**with_interval("loss", self.losses(model, data), mean), "texts": len(data.ratings)}
 
-    def measures(self, model: Rater, data: Rated, **settings: object) -> dict[str, Measure]:
-        return {"loss": Measure(self.statistics(model, data), mean)}
+    def statistics(self, model: Rater, data: Rated, **settings: object):
+        return {"loss": Measure(self.losses(model, data), mean)}
 
-    def baseline(self, train: Rated, valid: Rated, vocabulary: Vocabulary) -> Metrics:
+    def trivial_baseline(self, train: Rated, valid: Rated, vocabulary: Vocabulary):
         p = train.ratings.mean()
         return {"loss": float(-(valid.ratings * np.log(p) + (1 - valid.ratings) * np.log(1 - p)).mean())}
 
-    def describe(self, data: Rated) -> str:
-        return f"{len(data.lengths):,} texts"
 
-    def count(self, spec: str, split: str, vocabulary: Vocabulary) -> dict[str, object]:
-        return {"texts": len(self.rows(spec, split))}
-
-    def answer(self, model: Rater, vocabulary: Vocabulary, items: Sequence[str], **settings: object) -> list[Metrics]:
-        ratings = 1 / (1 + np.exp(-self.logits(model, self.encode([(item, 0.0) for item in items], vocabulary))))
+class RatingPredictor(Predictor[Rater]):
+    def answer(self, model: Rater, vocabulary: Vocabulary, items, **settings: object):
+        data = Rated(encode_side(items, vocabulary.tokenizer), np.zeros(len(items)))
+        ratings = 1 / (1 + np.exp(-logits_of(model, data)))
         return [{"text": f"{rating:.2f}", "rating": float(rating)} for rating in ratings]
+
+
+def open_task(config: Config) -> Task:
+    evaluator = RatingEvaluator()
+    objective = RatingObjective(config, evaluator, "texts")
+    parts = {"reader": RatedReader(config), "builder": RaterBuilder(config), "predictor": RatingPredictor()}
+    return Task(RATE, config, evaluator=evaluator, objective=objective, **parts)
+
+
+RATE = TaskKind(
+    name="rate",
+    summary="Rate texts.",
+    open=open_task,
+    evaluator=RatingEvaluator,
+    predictor=RatingPredictor,
+    usage="seriatim predict {run} TEXTS",
+    caution="It rates texts like those it was trained on.",
+    items_name="texts",
+)
 
 
 def register_both() -> None:
     """Register the layer and the task."""
     seriatim.register("leaky", Leaky)
-    register("rate", Rating)
+    register("rate", RATE)
 
 
 def remove_both() -> None:

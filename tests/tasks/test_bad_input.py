@@ -14,7 +14,7 @@ from seriatim.config import Tokenizer
 from seriatim.data.corpus import Corpus, encode_corpus
 from seriatim.data.readers import find_sources, read_lines
 from seriatim.data.tokenizer_factory import fit_tokenizer
-from seriatim.tasks import find
+from seriatim.tasks import new_task
 from seriatim.tasks.base_tasks import listed
 from seriatim.training.overlap import warn_of_overlap
 
@@ -110,13 +110,13 @@ def test_nothing_is_said_of_other_rows_running_text_and_built_in_data(
         sources = find_sources(str(tmp_path / content))
         return encode_corpus(sources, fit_tokenizer(Tokenizer(kind="char"), ["abc"]), unit=unit)
 
-    files = find(seriatim.Config(task="lm", data={"train": "a", "valid": "b"}))
+    files = new_task(seriatim.Config(task="lm", data={"train": "a", "valid": "b"}))
     warn_of_overlap(files, corpus("ab c", "stream"), corpus("ab c", "stream"))  # lines that can be equal by chance
     lines = corpus("ab c")
     warn_of_overlap(files, lines, corpus("a bc"))
     warn_of_overlap(files, lines, None)
-    warn_of_overlap(find(seriatim.Config(task="lm", data={"train": "builtin:python-docs"})), lines, lines)
-    warn_of_overlap(find(seriatim.Config(task="lm", data={"train": "a", "valid": "10%"})), lines, lines)
+    warn_of_overlap(new_task(seriatim.Config(task="lm", data={"train": "builtin:python-docs"})), lines, lines)
+    warn_of_overlap(new_task(seriatim.Config(task="lm", data={"train": "a", "valid": "10%"})), lines, lines)
     assert not list(recwarn)
 
 
@@ -126,7 +126,7 @@ def test_long_lines_of_running_text_that_are_trained_on_are_counted(tmp_path: Pa
     (tmp_path / "valid.txt").write_text("".join(lines[15:]))
     sources = [find_sources(str(tmp_path / name)) for name in ("train.txt", "valid.txt")]
     train, valid = (encode_corpus(one, fit_tokenizer(Tokenizer(kind="char"), lines), unit="stream") for one in sources)
-    task = find(seriatim.Config(task="lm", data={"train": "a", "valid": "valid.txt"}))
+    task = new_task(seriatim.Config(task="lm", data={"train": "a", "valid": "valid.txt"}))
     with pytest.warns(UserWarning, match=re.escape("valid.txt: 5 of the 15 held-out lines (33.3%)")):
         warn_of_overlap(task, train, valid)
 
@@ -165,7 +165,7 @@ def test_no_line_that_is_held_out_is_trained_on(tmp_path: Path, suffix: str) -> 
         lines = [json.dumps({"id": i, "text": line}) for i, line in enumerate(lines)]
     path = tmp_path / f"text.{suffix}"
     path.write_text("".join(f"{line}\n" for line in lines))
-    task = find(seriatim.Config(task="lm", data={"train": str(path), "valid": "20%", "unit": "line"}))
+    task = new_task(seriatim.Config(task="lm", data={"train": str(path), "valid": "20%", "unit": "line"}))
     known, held_out = (set(read_lines(task.sources(spec, "train"))) for spec in (str(path), "20%"))
     assert len(known) + len(held_out) == 100
     assert held_out

@@ -14,7 +14,7 @@ from seriatim.core.errors import InputError
 from seriatim.data.readers import find_sources
 from seriatim.data.repairs import Repairs
 from seriatim.data.tables import read_labelled, with_spellings
-from seriatim.tasks import find
+from seriatim.tasks import new_task
 
 REGULAR = "label\ttext\nGood\tfine film\nbad\tdull film\nGood\ta joy\nbad\ta bore\nGood\tgreat\n"
 MORE = "Good\tsuperb\nbad\tpoor\n" * 9
@@ -171,7 +171,7 @@ def test_validation_with_an_unseen_label_trains(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match=r"valid\.tsv:"):
         run = trained(tmp_path, REGULAR, valid=str(path))
     assert run.summary["valid"]["texts"] == 2
-    task = find(resolve(run.config))
+    task = new_task(resolve(run.config))
     with pytest.warns(UserWarning, match=r"valid\.tsv:"):
         assert task.count(str(path), "valid", run.vocabulary)["labels"] == ["Good 1", "new 1"]
 

@@ -8,7 +8,7 @@ import torch
 import seriatim
 from seriatim.config import resolve
 from seriatim.models.base_models import UNKNOWN_TOKEN
-from seriatim.tasks import find
+from seriatim.tasks import new_task
 from seriatim.training.setup import prepare
 
 TEXT = "a b a b once a b\na b rare a b\nb a b single\nb a a b b\na b a b\n"
@@ -27,7 +27,7 @@ def config(folder: Path, text: str = TEXT, *, kind: str = "word", **options: obj
 
 
 def test_batches_know_the_tokens_that_occur_once(tmp_path) -> None:
-    job = prepare(find(resolve(config(tmp_path))), tmp_path / "run")
+    job = prepare(new_task(resolve(config(tmp_path))), tmp_path / "run")
     words = ["", "<unk>", *job.vocabulary.tokenizer.words]
     seen = set()
     for batch in job.batches.read(job.batches.shuffled(1, 0)):
@@ -39,12 +39,12 @@ def test_batches_know_the_tokens_that_occur_once(tmp_path) -> None:
 
 @pytest.mark.parametrize(("kind", "text"), [("word", TEXT + "a <unk> b\n"), ("byte", TEXT), ("word", "a b\n" * 9)])
 def test_tokens_are_replaced_only_if_no_unknown_token_is_in_the_text(tmp_path, kind: str, text: str) -> None:
-    job = prepare(find(resolve(config(tmp_path, text, kind=kind))), tmp_path / "run")
+    job = prepare(new_task(resolve(config(tmp_path, text, kind=kind))), tmp_path / "run")
     assert all(batch.rare is None for batch in job.batches.read(job.batches.shuffled(1, 0)))
 
 
 def test_a_replaced_token_is_unknown_as_a_target_and_as_the_next_input(tmp_path, monkeypatch) -> None:
-    job = prepare(find(resolve(config(tmp_path, word_dropout=0.5))), tmp_path / "run")
+    job = prepare(new_task(resolve(config(tmp_path, word_dropout=0.5))), tmp_path / "run")
     seen = []
     monkeypatch.setattr(type(job.model), "loss", lambda model, *pair, **_: (seen.append(pair[:2]), None))
     for _ in range(20):

@@ -8,7 +8,7 @@ import pytest
 import seriatim
 from seriatim.config import resolve
 from seriatim.tasks import overlong
-from seriatim.tasks.overlong import warn_of_long
+from seriatim.tasks.data_warnings import warn_of_long
 
 from ..conftest import small_config
 

@@ -9,7 +9,7 @@ import pytest
 import seriatim
 from seriatim.config import resolve
 from seriatim.data.text_kinds import kind_of, shared_share
-from seriatim.tasks import find, with_current_layer
+from seriatim.tasks import new_task, with_current_layer
 from seriatim.tasks.pair_choices import LARGER, TRANSFORMER_PAIRS, choose, hallucination_rate, recipe
 
 WORDS = ["walk", "talk", "open", "start", "jump", "climb"]
@@ -82,7 +82,7 @@ def test_a_budget_that_is_given_stays_as_it_is() -> None:
 
 def task(path: Path, **options):
     path.write_text("".join(f"{source}\t{target}\n" for source, target in zip(*INFLECTION, strict=True)))
-    found = find(resolve({"task": "seq2seq", "data": {"train": str(path)}, "model": {"options": options}}))
+    found = new_task(resolve({"task": "seq2seq", "data": {"train": str(path)}, "model": {"options": options}}))
     found.learn_vocabulary()
     return found.config
 
@@ -91,7 +91,7 @@ def test_choices_are_written_into_the_configuration(tmp_path: Path) -> None:
     config = task(tmp_path / "train.tsv")
     assert config.tokenizer.kind == "word"
     assert all(config.model.options[name] is True for name in ("shared_vocabulary", "copying", "location"))
-    assert find(config).config == config  # a run is opened with what was chosen
+    assert new_task(config).config == config  # a run is opened with what was chosen
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_choices_fit_the_other_options(tmp_path: Path, options: dict, off: list[
     assert [name for name in ("location", "copying") if not config.model.options[name]] == sorted(
         off, key=("location", "copying").index
     )
-    assert find(config).config == config
+    assert new_task(config).config == config
 
 
 LONG = TRANSFORMER_PAIRS[-1][0]
@@ -134,7 +134,7 @@ def test_the_layer_follows_from_the_pairs_unless_it_is_given(
     rows = itertools.islice(zip(*map(itertools.cycle, pairs), strict=True), count)
     (tmp_path / "train.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in rows))
     config = resolve({"task": "seq2seq", "data": {"train": str(tmp_path / "train.tsv")}, "model": given})
-    found = find(with_current_layer(resolve(config)))
+    found = new_task(with_current_layer(resolve(config)))
     vocabulary = found.learn_vocabulary()
     assert found.config.model.layer == layer
     for name, value in given.items():
@@ -142,7 +142,7 @@ def test_the_layer_follows_from_the_pairs_unless_it_is_given(
         assert {**chosen, **value} == chosen if name == "options" else chosen == value
     found.config.model.dropout = 0.0
     found.make_model(vocabulary)
-    assert find(resolve(found.config)).config.model == found.config.model  # a run is opened with what was chosen
+    assert new_task(resolve(found.config)).config.model == found.config.model  # a run is opened with what was chosen
 
 
 @pytest.mark.exhaustive
@@ -152,7 +152,7 @@ def test_more_pairs_of_symbols_get_a_larger_lstm_unless_a_size_or_layer_is_given
     pairs = [*zip(*map(itertools.cycle, INFLECTION), range(sizes[-1][0]), strict=False)]
     for count, larger in sizes:
         (tmp_path / "train.tsv").write_text("".join(f"{source}\t{target}\n" for source, target, _ in pairs[:count]))
-        found = find(
+        found = new_task(
             with_current_layer(
                 resolve({"task": "seq2seq", "data": {"train": str(tmp_path / "train.tsv")}, "model": given})
             )

@@ -18,7 +18,7 @@ from seriatim.inspection.subject import view_of
 from seriatim.models.lexicon import Lexicon, link
 from seriatim.models.rewriting import Example, Features, Rewriter, align, margins_of
 from seriatim.models.rule_translator import KINDS, RuleTranslator
-from seriatim.tasks import find
+from seriatim.tasks import new_task
 from seriatim.tasks.pair_metrics import pair_losses, pair_measures, pair_metrics
 from seriatim.tasks.rules import best_kind
 
@@ -154,11 +154,11 @@ def test_targets_of_equal_sources_are_alternatives(pronouncing: seriatim.Run, ca
     assert {name: found[name] for name in wanted} == wanted
     assert "nrefs:2" in found["bleu_signature"]
     with pytest.warns(DataWarning, match=r"several rows"):
-        data = pronouncing.task.read(test, "test", pronouncing.vocabulary)
-    measures = pronouncing.task.measures(pronouncing.model, data)
+        data = pronouncing.task.reader.read(test, "test", pronouncing.vocabulary)
+    measures = pronouncing.task.evaluator.statistics(pronouncing.model, data)
     assert {len(measure.statistics) for measure in measures.values()} == {2}
     assert data.lengths.tolist() == [6, 1]
-    items = list(pronouncing.task.measured_items(pronouncing.vocabulary, test, "test"))
+    items = list(pronouncing.task.reader.measured_items(pronouncing.vocabulary, test, "test"))
     assert items == [("either", ["AY DH ER", "IY DH ER"]), ("a", ["AH", "EY"])]
     fields, arrays = answer_items(pronouncing, items)
     assert arrays["rows"].tolist() == [0, 1]
@@ -189,12 +189,12 @@ def test_networks_are_measured_and_selected_by_the_best_of_several_targets(
     folder = pronouncing.path.parent
     options = {"factorisation": factorisation, "upsample": 3} if factorisation == "ctc" else {}
     data = {"train": str(folder / "train.tsv"), "valid": str(folder / "test.tsv")}
-    task = find(resolve({"task": "seq2seq", "data": data, "model": {"layer": "transformer", "options": options}}))
-    vocabulary = task.learn_vocabulary()
+    task = new_task(resolve({"task": "seq2seq", "data": data, "model": {"layer": "transformer", "options": options}}))
+    vocabulary = task.reader.learn_vocabulary()
     task.options = task.options.model_copy(update={"location": factorisation != "ctc"})
     with pytest.warns(DataWarning, match="several rows"):
-        valid = task.read(data["valid"], "valid", vocabulary)
-    model = task.make_model(vocabulary)
+        valid = task.reader.read(data["valid"], "valid", vocabulary)
+    model = task.builder.build(vocabulary)
     losses = pair_losses(model, valid)
     answers = ["IY DH ER", "EY"]
     metrics = pair_metrics(losses, answers, valid)
@@ -209,5 +209,5 @@ def test_networks_are_measured_and_selected_by_the_best_of_several_targets(
         assert task.validate(model, valid)["exact_match"] == 0
         (tmp_path / "empty.tsv").write_text("a\t\na\tAH\nb\tAH\n")
         with pytest.warns(DataWarning, match="'a' has several rows"):
-            empty = task.read(str(tmp_path / "empty.tsv"), "valid", vocabulary)
+            empty = task.reader.read(str(tmp_path / "empty.tsv"), "valid", vocabulary)
         assert task.validate(model, empty)["exact_match"] == 0.5

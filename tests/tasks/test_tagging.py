@@ -16,7 +16,7 @@ from seriatim.core.errors import InputError
 from seriatim.data.conll import read_sentences, write
 from seriatim.data.readers import find_sources
 from seriatim.runs.ensembles import ensemble
-from seriatim.tasks import find
+from seriatim.tasks import new_task
 
 from ..models.test_tagger import people
 from .tagged import config
@@ -47,13 +47,13 @@ def test_it_learns_to_find_names(run: seriatim.Run, folder: Path) -> None:
 
 
 def test_the_tags_say_what_chooses_and_what_is_chosen_by(run: seriatim.Run, treebank: seriatim.Run) -> None:
-    assert (run.model.crf is None, run.task.selection_metric(run.vocabulary)) == (False, "f1")
-    assert (treebank.model.crf is None, treebank.task.selection_metric(treebank.vocabulary)) == (True, "accuracy")
+    assert (run.model.crf is None, run.task.evaluator.selection(run.vocabulary).key) == (False, "f1")
+    assert (treebank.model.crf is None, treebank.task.evaluator.selection(treebank.vocabulary).key) == (True, "accuracy")
     assert treebank.summary["best_valid"] > 0.9
     assert "f1" not in treebank.summary["valid"]
     assert run.config.model.options["output"] is None
     other = resolve(run.config, {"model.options.output": "softmax"})
-    assert find(other).make_model(run.vocabulary).crf is None
+    assert new_task(other).make_model(run.vocabulary).crf is None
 
 
 @pytest.mark.parametrize("kind", ["run", "treebank"])

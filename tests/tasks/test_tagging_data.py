@@ -15,7 +15,7 @@ from seriatim.core.errors import InputError
 from seriatim.data.holding_out import is_held_out
 from seriatim.data.repairs import DataWarning
 from seriatim.inspection.subject import view_of
-from seriatim.tasks import find
+from seriatim.tasks import new_task
 
 from .tagged import config
 
@@ -24,9 +24,9 @@ def test_a_folder_of_files_in_columns_is_read_whole(folder: Path, tmp_path: Path
     for name in ("train", "valid"):
         (tmp_path / f"{name}.conllu").write_bytes((folder / f"{name}.conllu").read_bytes())
     (tmp_path / "LICENSE.txt").write_text("Not a sentence in columns.\n")
-    task = find(resolve({"task": "tag", "data": {"train": str(tmp_path)}}))
+    task = new_task(resolve({"task": "tag", "data": {"train": str(tmp_path)}}))
     with pytest.warns(UserWarning, match=r"1 file was not read .*LICENSE\.txt"):
-        assert len(task.read(str(tmp_path), "train", task.learn_vocabulary()).lengths) == 150
+        assert len(task.reader.read(str(tmp_path), "train", task.reader.learn_vocabulary()).lengths) == 150
 
 
 def test_vectors_made_elsewhere_are_where_it_begins(folder: Path, tmp_path: Path) -> None:
@@ -34,11 +34,11 @@ def test_vectors_made_elsewhere_are_where_it_begins(folder: Path, tmp_path: Path
     rows = zip(["the", "nowhere", "saw"], vectors.tolist(), strict=True)
     (tmp_path / "v.txt").write_text("".join(f"{word} {' '.join(map(str, row))}\n" for word, row in rows))
     settings = config(folder, "vectors", vectors=str(tmp_path / "v.txt"), characters="none")
-    task = find(resolve(settings))
-    vocabulary = task.learn_vocabulary()
-    embedding = task.make_model(vocabulary).embedding.weight
+    task = new_task(resolve(settings))
+    vocabulary = task.reader.learn_vocabulary()
+    embedding = task.builder.build(vocabulary).embedding.weight
     torch.testing.assert_close(embedding[vocabulary.tokenizer.encode("the saw")], torch.tensor(vectors[[0, 2]]))
-    assert "2 words with a vector" in task.describe(task.read(settings["data"]["train"], "train", vocabulary))
+    assert "2 words with a vector" in task.reader.describe(task.reader.read(settings["data"]["train"], "train", vocabulary))
     settings["training"]["epochs"] = 1
     run = seriatim.train(settings)
     assert run.summary["words_with_vectors"] == 2
@@ -105,9 +105,9 @@ def test_held_out_data_must_have_what_weights_are_chosen_by(folder: Path, tmp_pa
 def test_iob1_is_made_bio_where_it_is_said(run: seriatim.Run, folder: Path, tmp_path: Path) -> None:
     text = (folder / "valid.conll").read_text().replace("B-PER", "I-PER")
     (tmp_path / "iob1.conll").write_text(text)
-    task = find(resolve(run.config, {"model.options.scheme": "iob1"}))
-    task.make_model(run.vocabulary)
-    one, other = (task.read(str(path), "test", run.vocabulary) for path in (folder / "valid.conll", tmp_path))
+    task = new_task(resolve(run.config, {"model.options.scheme": "iob1"}))
+    task.builder.build(run.vocabulary)
+    one, other = (task.reader.read(str(path), "test", run.vocabulary) for path in (folder / "valid.conll", tmp_path))
     assert one.truth() == other.truth()
 
 
@@ -229,7 +229,7 @@ def test_one_odd_tag_takes_no_figure_away(clean: seriatim.Run, tmp_path: Path, c
     assert found["f1"] == pytest.approx(120 / 121)
     assert found["unseen_tags"] == 0
     assert [(one["line"], one["count"]) for one in found["repairs"]] == [(181, 1)]
-    assert list(clean.task.measured_items(clean.vocabulary, str(odd), "test"))[-1] == ("Anna lebt", ("O O",))
+    assert list(clean.task.reader.measured_items(clean.vocabulary, str(odd), "test"))[-1] == ("Anna lebt", ("O O",))
     assert view_of(clean).mistakes(str(odd), None).correct == 151
     assert view_of(clean).gold("Anna lebt", str(odd), None) == ["O", "O"]
     for command in (["check", "tag", "--data", str(odd)], ["evaluate", str(clean.path), "--data", str(odd)]):
@@ -246,13 +246,13 @@ def test_an_odd_tag_in_training_or_held_out_data_leaves_the_choices_as_they_are(
     assert sorted(run.vocabulary.labels) == ["B-LOC", "B-PER", "I-PER", "O"]
     (tmp_path / "clean.conll").write_text(CLEAN)
     data = {"data.train": str(tmp_path / "clean.conll"), "data.valid": str(tmp_path / "train.conll")}
-    task = find(resolve({"task": "tag", "model": {"layer": "gru"}}, data))
-    vocabulary = task.learn_vocabulary()
+    task = new_task(resolve({"task": "tag", "model": {"layer": "gru"}}, data))
+    vocabulary = task.reader.learn_vocabulary()
     with pytest.warns(DataWarning, match=r"train\.conll:181"):
-        train, valid = (task.read(data[f"data.{part}"], part, vocabulary) for part in ("train", "valid"))
+        train, valid = (task.reader.read(data[f"data.{part}"], part, vocabulary) for part in ("train", "valid"))
     task.check(train, valid)
-    assert task.selection_metric(vocabulary) == "f1"
-    assert task.make_model(vocabulary).crf is not None
+    assert task.evaluator.selection(vocabulary).key == "f1"
+    assert task.builder.build(vocabulary).crf is not None
 
 
 def test_data_whose_tags_mostly_mark_no_chunks_have_an_accuracy_alone(clean: seriatim.Run, tmp_path: Path) -> None:
@@ -272,10 +272,10 @@ def test_chunks_without_a_type_have_an_f1_and_valid_sequences(tmp_path: Path) ->
         found = run.evaluate(str(tmp_path / "train.conll"))
     assert (sorted(run.vocabulary.labels), found["f1"]) == (["B", "I", "O"], 1)
     assert found["entities"]["chunk"]["support"] == 60
-    task = find(resolve(run.config, {"model.layer": "gru", "model.options": {}, "data.train": run.config.data.train}))
-    vocabulary = task.learn_vocabulary()
-    model = task.make_model(vocabulary)
+    task = new_task(resolve(run.config, {"model.layer": "gru", "model.options": {}, "data.train": run.config.data.train}))
+    vocabulary = task.reader.learn_vocabulary()
+    model = task.builder.build(vocabulary)
     b, i, o = (vocabulary.labels.index(tag) for tag in "BIO")
     assert [bool(model.crf.allowed[before, i]) for before in (b, i, o)] == [True, True, False]
-    again = find(resolve(task.config))  # as a run that is opened: its configuration names the CRF
+    again = new_task(resolve(task.config))  # as a run that is opened: its configuration names the CRF
     assert again.make_model(vocabulary).crf is not None

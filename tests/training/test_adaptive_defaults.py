@@ -11,7 +11,7 @@ import seriatim
 from seriatim.config import Training, resolve
 from seriatim.core.errors import InputError
 from seriatim.storage.weights import load_tensors
-from seriatim.tasks import find
+from seriatim.tasks import new_task
 from seriatim.training import recorded_training
 from seriatim.training.adaptive_defaults import MINUTES, default_budget, planned_passes, small_batches, text_dropout
 from seriatim.training.averaging import WeightAverage
@@ -186,7 +186,7 @@ def test_a_small_model_has_no_dropout_on_a_text_for_which_a_large_one_has(texts,
         config = small_config(texts, tmp_path / f"{size}-{steps}", data={"unit": unit})
         config["model"] = {"layer": "rnn", "embedding_size": size, "hidden_size": size}
         config["training"] = {"baseline": "none", "batch_size": 8, "steps": steps}
-        task = find(resolve(config))
+        task = new_task(resolve(config))
         prepare(task, tmp_path)
         rates[size, steps] = task.config.model.dropout
     assert rates[4, None] == rates[64, 5] == 0.0

@@ -14,7 +14,7 @@ from seriatim.cli.main import main
 from seriatim.config import resolve
 from seriatim.core.errors import InputError
 from seriatim.storage.weights import load_tensors
-from seriatim.tasks import find
+from seriatim.tasks import new_task
 from seriatim.training.setup import prepare
 
 from ..conftest import sentences, small_config
@@ -55,7 +55,7 @@ def classifier(folder: Path, init: str | None, out: str = "none", **sections: An
 def start(settings: dict[str, Any]) -> dict[str, torch.Tensor]:
     """Parameters before the first step."""
     torch.manual_seed(5)
-    task = find(resolve(settings))
+    task = new_task(resolve(settings))
     return dict(prepare(task, Path(settings["out"])).model.named_parameters())
 
 
@@ -229,5 +229,5 @@ def test_a_transformer_that_reads_both_sides_stays_one(folder: Path, tmp_path: P
     data = {"train": str(folder / "few.tsv")}
     first = {"task": "mlm", "data": data, "model": sizes, "training": {"steps": 1}, "out": str(tmp_path / "run")}
     seriatim.train(first)
-    config = find(resolve({"task": kind, "model": given, "training": {"init": str(tmp_path / "run")}})).config
+    config = new_task(resolve({"task": kind, "model": given, "training": {"init": str(tmp_path / "run")}})).config
     assert (config.model.bidirectional, config.model.options["causal"]) == (False, False)

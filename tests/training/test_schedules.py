@@ -12,7 +12,7 @@ from seriatim.comparison.comparison_settings import ComparisonSettings, make_pla
 from seriatim.config import Training, resolve
 from seriatim.core.contract import LEARNING_RATES
 from seriatim.recurrence.obstacles import uncompiled
-from seriatim.tasks.classification import Classification
+from seriatim.tasks.classify import Classification
 from seriatim.training.optimizers import default_rate, learning_rate
 from seriatim.training.training_state import Progress
 

@@ -20,7 +20,7 @@ from ..layers.origins import origin_of, outside_names, stacks_of
 from ..storage.plain_yaml import dump_plain
 from ..storage.safe_files import read_json
 from ..storage.written_folders import finish_replacing
-from ..tasks import FITTED, open_task, with_defaults
+from ..tasks import FITTED, new_task, open_task, with_defaults
 from ..tasks.task import Task
 from ..version import __version__
 
@@ -124,7 +124,7 @@ class Plan(Section):
 
     def task(self, row: str | None = None) -> Task:
         """Return the task of a row, by default of the first one."""
-        return open_task(with_defaults(self.config(self.layers[0] if row is None else row)))
+        return new_task(self.config(self.layers[0] if row is None else row))
 
     def measured(self, task: Task | None = None) -> DataPart:
         """Return the data that rows are measured on: the test data, or else the held-out data of any row's task."""

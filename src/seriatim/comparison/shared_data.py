@@ -9,7 +9,7 @@ from ..core.errors import InputError
 from ..data.builtin import builtin_task
 from ..data.paths import check_named_by_run
 from ..data.vocabulary import Vocabulary
-from ..tasks import open_task, with_defaults
+from ..tasks import new_task, open_task, with_defaults
 from ..tasks.model_size import count_parameters
 from ..tasks.task import AnyModelBuilder, Task, TaskData
 from ..training.finish import refuse_long
@@ -153,7 +153,7 @@ def _solve_sizes(plan: Plan, rows: Sequence[str], vocabulary: Vocabulary, *, cho
 
 
 def _builder_of(config: Config) -> AnyModelBuilder:
-    return open_task(with_defaults(config)).builder
+    return new_task(config).builder
 
 
 def _common_embedding(plan: Plan, solvers: Mapping[str, WidthSolver], target: int) -> int:

@@ -23,7 +23,10 @@ class SettledError(TypeError):
 
 
 class Section(BaseModel):
-    """A group of fields; a key that does not exist is an error. A settled one cannot be changed; see `Config.settled`."""
+    """A group of fields; a key that does not exist is an error.
+
+    A settled one cannot be changed; see `Config.settled`.
+    """
 
     model_config = ConfigDict(extra="forbid", validate_assignment=True, use_attribute_docstrings=True)
     _settled: bool = PrivateAttr(default=False)

@@ -12,7 +12,7 @@ from ..data.pretrained_tokenizer import PretrainedTokenizer
 from ..data.tokenizers import Tokenizer
 from ..data.vocabulary import Vocabulary
 from ..runs.run import Run
-from ..tasks import open_task, with_defaults
+from ..tasks import new_task, open_task, with_defaults
 from ..training.run_files import check_out
 from .checkpoint_reader import CheckpointTensors, located, read_fields, read_tokenizer
 from .families.checkpoint_family import Family, Rule, TokenRows
@@ -47,7 +47,7 @@ def import_checkpoint(source: str, out: str | None, *, overwrite: bool = False) 
         "model": settings,
         "training": family.training(),
     }
-    task, vocabulary = open_task(with_defaults(resolve(config))), Vocabulary({"tokenizer": tokenizer})
+    task, vocabulary = new_task(resolve(config)), Vocabulary({"tokenizer": tokenizer})
     parameters = parameter_shapes(task, vocabulary)
     assert parameters.keys() == {rule.ours for rule in rules}, parameters.keys() ^ {rule.ours for rule in rules}
     check_shapes(rules, tensors, parameters, token_rows(tokenizer))

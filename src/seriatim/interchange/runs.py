@@ -15,7 +15,7 @@ from ..runs.run import Run, load
 from ..storage.lock import locked
 from ..storage.weights import stream_tensors
 from ..storage.written_folders import RUN, record, settle
-from ..tasks import open_task, with_defaults
+from ..tasks import new_task, open_task, with_defaults
 from ..training.identity import identity
 from ..training.run_files import ARPA, begin_run, check_file, check_out, refuse_overwriting
 from .arpa import write_arpa
@@ -97,7 +97,7 @@ def import_run(
     arpa = models[0] if len(models) == 1 else mix(models, shares)
     model = {"layer": "ngram", "options": {"order": len(arpa.orders)}}
     settings = {"task": "lm", "data": {"unit": "line"}, "tokenizer": {"kind": "word"}, "model": model}
-    task = open_task(with_defaults(resolve(settings)))
+    task = new_task(resolve(settings))
     vocabulary = Vocabulary({"tokenizer": WordTokenizer(arpa.words, Spelling())})
     with locked(folder):
         check_out(out, overwrite=overwrite)  # another process may have been quicker

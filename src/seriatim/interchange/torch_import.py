@@ -14,7 +14,7 @@ from ..data.vocabulary import Vocabulary
 from ..layers import options_of
 from ..runs.run import Run
 from ..storage.written_folders import is_run
-from ..tasks import open_task, with_defaults
+from ..tasks import new_task, open_task, with_defaults
 from ..training.run_files import check_out
 from .checkpoint_reader import CONFIG, PICKLED
 from .imported_run import write_run
@@ -95,7 +95,7 @@ def import_torch(path: Path, out: str | None, options: TorchOptions, *, overwrit
         "tokenizer": {"kind": source.tokenizer.kind, "lowercase": source.tokenizer.lowercase},
         "model": _model(found, tables, source, options.nonlinearity or metadata.get("nonlinearity"), path),
     }
-    task, vocabulary = open_task(with_defaults(resolve(config))), Vocabulary({"tokenizer": source.tokenizer})
+    task, vocabulary = new_task(resolve(config)), Vocabulary({"tokenizer": source.tokenizer})
     return write_run(out, task, vocabulary, _parameters(tensors, found, tables, source), overwrite=overwrite)
 
 

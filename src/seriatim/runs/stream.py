@@ -26,8 +26,8 @@ from ..layers.positions import check_lengths, learned_positions
 from ..models.base_models import TextModel
 from ..models.probabilities import named, naming, token_log_probabilities
 from ..storage.weights import is_finite, load_tensors, read_metadata, save_tensors
+from ..training.identity import weights_digest
 from .generation_settings import Generation, SamplingSettings, tokens_to_generate
-from .identity import weights_digest
 from .line_scores import Score
 from .text_batches import banned_tokens
 

@@ -102,6 +102,11 @@ def with_defaults(config: Config) -> Config:
     return kind_of(config).defaults(config.model_copy(update={"training": training}))
 
 
+def new_task(config: Config) -> Task:
+    """Return the task of a configuration, with the defaults that need no data; see `with_defaults`."""
+    return open_task(with_defaults(config))
+
+
 def chosen_baseline(config: Config) -> Literal["simple", "none"]:
     """Return whether the simple baseline is trained, too: ``training.baseline``, or what the data suggest.
 

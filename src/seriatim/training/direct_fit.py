@@ -2,7 +2,7 @@
 
 import time
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import nn
@@ -30,7 +30,7 @@ class DirectFit:
     progress: Progress
     metrics: Metrics | None = None
     ended: str = ""
-    device: torch.device = torch.device("cpu")
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 
     def start(self) -> None:
         """Fit the model, and open its tables, which are in the folder of the run."""

@@ -1,7 +1,7 @@
 """The end of a training: the simple baseline, the metrics of both models, `summary.json` and the model card.
 
-The simple baseline is a model that is fitted directly on the same data, and stored in the run's folder. A network that is
-worse than it is not worth its cost, whatever its architecture. The baseline of a task is named by
+The simple baseline is a model that is fitted directly on the same data, and stored in the run's folder. A network that
+is worse than it is not worth its cost, whatever its architecture. The baseline of a task is named by
 `TaskKind.reference_model`; ``training.baseline`` ``none`` leaves it out.
 """
 
@@ -45,7 +45,10 @@ MAX_TOKENS = 1 << 24
 def finish(
     settled: Settled, trainer: Trainer | DirectFit, writer: RunWriter, reporter: SafeReporter, facts: Record
 ) -> None:
-    """Fit the simple baseline, measure the run, and write what describes it; ``facts`` are those of `describe_model`."""
+    """Fit the simple baseline, measure the run, and write what describes it.
+
+    ``facts`` are the result of `describe_model`.
+    """
     writer.take_place()  # of a training that was killed between its last weights and this
     task, config = settled.task, settled.config
     baseline = _fit_baseline(settled, writer)

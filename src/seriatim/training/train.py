@@ -22,7 +22,7 @@ from ..models.bounds import no_larger_than
 from ..storage.atomic_files import write_whole
 from ..storage.lock import locked, refuse_locked
 from ..storage.written_folders import CARD, RUN, discard, outer, place_of, recover, remove_written
-from ..tasks import open_task, with_defaults
+from ..tasks import new_task, open_task, with_defaults
 from ..tasks.model_size import build_model
 from .checkpoints import checkpoint_weights, how_to_continue, saving
 from .direct_fit import DirectFit
@@ -102,7 +102,7 @@ def _begin(
     def check() -> None:
         refuse_overwriting(check_place(config.out), reads)
         check_weight(with_defaults(config))
-        if (fitter := open_task(with_defaults(config)).fitter) is not None:
+        if (fitter := new_task(config).fitter) is not None:
             fitter.require_resources()
         refuse_locked(folder)
         check_out(config.out, overwrite=overwrite)
