@@ -22,7 +22,7 @@ from seriatim.evaluation.translation import translation_measures
 from seriatim.layers import find, names
 from seriatim.tasks import TASKS
 from seriatim.training.pace import Pace
-from seriatim.training.setup import learn
+from seriatim.training.settle import settle_texts
 from seriatim.training.width_solver import TOLERANCE, WidthSolver
 
 from ..exhaustive import parameters
@@ -38,7 +38,7 @@ def test_widths_are_solved_to_within_two_percent(name: str, texts: dict[str, str
         vocabulary = fit_plan(plan)
         sized = plan.sized[name]
         assert abs(sized.parameters - target) <= TOLERANCE * target
-        made = seriatim.tasks.new_task(plan.config(name, 1)).make_model(vocabulary)
+        made = seriatim.tasks.new_task(plan.config(name, 1)).builder.build(vocabulary)
         assert sum(parameter.numel() for parameter in made.parameters()) == sized.parameters
 
 
@@ -49,8 +49,10 @@ def test_widths_of_other_tasks(name: str, task: str, tmp_path: Path) -> None:
     path.write_text(LINES[task])
     options = {"tokenizer": {"kind": "char"}, "model": {"layer": name}}
     config = resolve({"task": task, "data": {"train": str(path)}, **options})
-    vocabulary, _ = learn(seriatim.tasks.new_task(config))
-    _, _, parameters = WidthSolver(config, vocabulary, seriatim.tasks.find).solve(150_000, 32)
+    _, _, vocabulary = settle_texts(config)
+    _, _, parameters = WidthSolver(config, vocabulary, lambda config: seriatim.tasks.new_task(config).builder).solve(
+        150_000, 32
+    )
     assert abs(parameters - 150_000) <= TOLERANCE * 150_000
 
 

@@ -13,8 +13,8 @@ from seriatim.core.contract import RecurrentCell
 from seriatim.core.errors import InputError
 from seriatim.data.tokenizer_factory import fit_tokenizer
 from seriatim.data.vocabulary import Vocabulary
+from seriatim.tasks import model_size as memory
 from seriatim.tasks import new_task
-from seriatim.training import resource_limits as memory
 from seriatim.tasks.task import Task
 
 from ..conftest import small_config
@@ -166,7 +166,7 @@ def test_parameters_are_counted_without_random_numbers(name: str, vocabulary: Vo
     monkeypatch.setitem(seriatim.layers.REGISTRY, "inspecting", Inspecting)
     task = task_of(layer=name, num_layers=2, hidden_size=8, embedding_size=8)
     before = torch.get_rng_state()
-    found = memory.count_parameters(task, vocabulary)
+    found = memory.count_parameters(task.builder, vocabulary)
     assert torch.equal(torch.get_rng_state(), before)
     assert found == sum(parameter.numel() for parameter in task.builder.build(vocabulary).parameters())
 
@@ -176,16 +176,16 @@ def test_a_large_model_is_checked_without_building_it(name: str, vocabulary: Voc
     task = task_of(layer=name, num_layers=1000, hidden_size=2000, embedding_size=2000)
     monkeypatch.setattr(memory, "machine_memory", lambda: 1 << 60)
     with Allocations() as allocations:
-        memory.check_memory(task, vocabulary)
+        memory.check_memory(task.builder, vocabulary)
     assert allocations.largest < 10_000
     monkeypatch.setattr(memory, "machine_memory", lambda: 1_000_000)
     with pytest.raises(InputError, match=r"^model\..*; give a smaller"):
-        memory.check_memory(task, vocabulary)
+        memory.check_memory(task.builder, vocabulary)
 
 
 def test_the_size_of_a_deep_model_is_that_of_its_layers(vocabulary: Vocabulary, monkeypatch) -> None:
     task = task_of(layer="mamba,transformer", num_layers=9, hidden_size=8, embedding_size=8)
-    extrapolated = memory._size(task, vocabulary)
+    extrapolated = memory._size(task.builder, vocabulary)
     monkeypatch.setattr(memory, "MAX_COUNTED_LAYERS", 9)
-    assert memory._size(task, vocabulary) == extrapolated
-    assert extrapolated.parameters == memory.count_parameters(task, vocabulary)
+    assert memory._size(task.builder, vocabulary) == extrapolated
+    assert extrapolated.parameters == memory.count_parameters(task.builder, vocabulary)

@@ -96,7 +96,9 @@ def test_words_of_the_held_out_part_are_unknown_and_resuming_reads_the_same_part
     assert resolve(run.path / "config.yaml").data.valid == "10%"
     assert run.summary["valid"]["unknown_tokens"] > 0
     task = new_task(resolve(run.path / "config.yaml"))
-    train, held = (list(task.reader.labelled_items(*part)) for part in ((task.files.training_source(), "train"), ("10%", "valid")))
+    train, held = (
+        list(task.reader.labelled_items(*part)) for part in ((task.files.training_source(), "train"), ("10%", "valid"))
+    )
     assert len(train) + len(held) == 200
     assert not set(train) & set(held)
     assert "10% of" in (run.path / "README.md").read_text()

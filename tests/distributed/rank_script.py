@@ -21,7 +21,7 @@ from seriatim.core.interruption import Interrupted
 from seriatim.core.state import map_state
 from seriatim.distributed.sharded_tensors import whole_tensor
 from seriatim.storage.weights import digest
-from seriatim.tasks.lm import LanguageModelling
+from seriatim.training import train
 from seriatim.training.loop import Trainer
 from seriatim.training.reporting import Reporter
 from seriatim.training.training_state import Progress
@@ -74,7 +74,7 @@ def run(case: dict) -> None:
 
 def main() -> None:
     torch.set_num_threads(1)
-    LanguageModelling.estimator = Observed
+    train.Trainer = Observed
     for case in json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")):
         out = case.get("resume") or case["config"]["out"]
         text = ""

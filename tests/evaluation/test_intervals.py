@@ -7,6 +7,7 @@ import pytest
 
 from seriatim.core.errors import InputError
 from seriatim.evaluation import intervals
+from seriatim.evaluation.displayed_metrics import Metric
 from seriatim.evaluation.intervals import (
     SIGNIFICANT,
     Measure,
@@ -22,7 +23,6 @@ from seriatim.evaluation.intervals import (
     with_intervals,
     written,
 )
-from seriatim.evaluation.displayed_metrics import Metric
 
 
 def values_and_ones(values: np.ndarray) -> np.ndarray:

@@ -27,7 +27,9 @@ def names() -> list[str]:
 def answers(run: seriatim.Run) -> dict[str, Any]:
     """As JSON holds it. The working directory is the folder of the golden runs, where their data lie."""
     metrics = run.evaluate(f"data/valid-{DATA[run.config.task]}")
-    keys = [figure.key for figure in run.task.evaluator.metrics if figure.key in metrics] + list(run.task.evaluator.counts)
+    keys = [figure.key for figure in run.task.evaluator.metrics if figure.key in metrics] + list(
+        run.task.evaluator.counts
+    )
     found = {"figures": {key: metrics[key] for key in keys}}
     more = _of_a_language_model(run) if run.config.task == "lm" else {"answers": _to_lines(run)}
     return _short(json.loads(json.dumps(found | more)))

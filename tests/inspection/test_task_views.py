@@ -1,5 +1,6 @@
 """A task from outside the package is inspected, without a view and with one of its own."""
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from seriatim.data.vocabulary import Vocabulary
 from seriatim.tasks.view import View
 from seriatim.tasks.view_types import Example
 
-from ..tasks.outside_task import Rater, Rating
+from ..tasks.outside_task import Rater
 
 pytestmark = pytest.mark.usefixtures("outside_registered")
 
@@ -62,10 +63,10 @@ def test_a_task_without_a_view_has_a_page(run: seriatim.Run, tmp_path: Path) -> 
 
 
 def test_a_view_adds_sections(run: seriatim.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def model_view(task: Rating, model: Rater, vocabulary: Vocabulary) -> RaterView:
-        return RaterView(task.config, model, vocabulary)
+    def view(model: Rater, vocabulary: Vocabulary) -> RaterView:
+        return RaterView(run.config, model, vocabulary)
 
-    monkeypatch.setattr(Rating, "model_view", model_view)
+    monkeypatch.setattr(run, "task", dataclasses.replace(run.task, make_view=view))
     page = seriatim.inspect(run, "ab" * 20, out=tmp_path / "a.html").path.read_text()
     assert "A rater (leaky" in page
     assert "Gradient flow of layer 1" in page

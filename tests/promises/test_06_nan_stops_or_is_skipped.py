@@ -60,7 +60,7 @@ def configs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict]:
 
 def spoil(patched: pytest.MonkeyPatch, config: dict, bad: Callable[[int], bool], how: str) -> None:
     """Makes the loss of some batches, counted from 1, what it should not be; the state that is carried, too."""
-    owner = type(new_task(resolve(config)))
+    owner = type(new_task(resolve(config)).objective)
     loss, calls = owner.loss, iter(range(1, 10**6))
 
     def spoiled(*arguments: Any, **settings: Any) -> tuple[Tensor, Any]:
@@ -178,7 +178,7 @@ def test_weights_that_are_not_finite_are_never_saved(configs, tmp_path: Path, st
 @pytest.mark.parametrize("how", ["a loss", "the scores"])
 def test_a_held_out_loss_that_is_not_finite(configs, tmp_path: Path, monkeypatch, how: str) -> None:
     config = {**configs["classifier"], "out": str(tmp_path / "run")}
-    owner = type(new_task(resolve(config)))
+    owner = type(new_task(resolve(config)).objective)
     validate = owner.validate
 
     def spoiled(task: Any, model: Any, data: Any) -> dict[str, Any]:

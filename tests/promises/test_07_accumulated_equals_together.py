@@ -11,11 +11,12 @@ import pytest
 import torch
 
 from seriatim.config import resolve
-from seriatim.tasks import new_task
+from seriatim.distributed.ranks import ONE_RANK
 from seriatim.training.loop import Trainer
-from seriatim.training.reporting import Reporter
-from seriatim.training.setup import prepare
+from seriatim.training.reporting import Reporter, SafeReporter
+from seriatim.training.run_writer import RunWriter
 
+from ..preparing import prepare
 from .jobs import OPTIONS, configurations
 
 SEQUENCES, TOGETHER = 19, 8
@@ -37,16 +38,13 @@ def losses_and_weights(config: dict, out: Path, together: int, accumulate: int) 
         "model": {**config["model"], "dropout": 0.0},
         "training": {**config["training"], "accumulate": accumulate, "batch_size": together},
     }
-    task = new_task(resolve(config))
     torch.manual_seed(0)
-    job = prepare(task, out)
-    job.model.double()
+    settled, _, model, batches = prepare(resolve(config))
+    model.double()
     rows = np.arange(SEQUENCES)
-    batches = task.objective.batches(job.train)
     steps = [rows[i : i + TOGETHER] for i in range(0, SEQUENCES, TOGETHER)]
     groups = [step[i : i + together] for step in steps for i in range(0, len(step), together)]
     batches.shuffled = lambda seed, epoch: groups
-    job.batches = batches
     out.mkdir()
 
     class Losses(Reporter):
@@ -57,10 +55,12 @@ def losses_and_weights(config: dict, out: Path, together: int, accumulate: int) 
             self.found.append(record["loss"])
 
     reporter = Losses()
-    trainer = Trainer(job, torch.device("cpu"), reporter, {})
+    writer = RunWriter(out, {})
+    trainer = Trainer(settled, model, torch.device("cpu"), writer, SafeReporter(reporter), ONE_RANK)
+    trainer.batches = batches
     trainer.start()
     trainer.fit()
-    return reporter.found, {name: value.detach() for name, value in job.model.named_parameters()}
+    return reporter.found, {name: value.detach() for name, value in model.named_parameters()}
 
 
 def exact_word_dropout(config: dict) -> dict:

@@ -11,8 +11,8 @@ from seriatim.config import parse_value, read_yaml, resolve
 from seriatim.core.errors import InputError
 from seriatim.data.vocabulary import load_vocabulary
 from seriatim.layers import names
-from seriatim.training.identity import identity
 from seriatim.storage.weights import load_tensors, save_tensors
+from seriatim.training.identity import identity
 
 from ..conftest import small_config
 from .judge import judge, refused

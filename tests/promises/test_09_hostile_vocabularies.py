@@ -16,8 +16,8 @@ from seriatim.data import tokenizer_factory, tokenizers
 from seriatim.data.tokenizer_factory import fit_tokenizer, load_tokenizer
 from seriatim.data.tokenizers import Tokenizer
 from seriatim.data.vocabulary import Vocabulary, load_vocabulary
-from seriatim.training.identity import identity
 from seriatim.storage.weights import load_tensors, save_tensors
+from seriatim.training.identity import identity
 
 from ..conftest import sentences, small_config
 from .judge import refuse

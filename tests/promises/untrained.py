@@ -13,7 +13,8 @@ from seriatim.models.ngrams.estimation import smoothed
 from seriatim.models.ngrams.table import orders_of
 from seriatim.runs.run import Run
 from seriatim.tasks import new_task
-from seriatim.tasks.ngram import LAYER, Counting
+from seriatim.tasks.ngram import NgramBuilder
+from seriatim.tasks.task import Task
 
 from ..golden.answers import GOLDEN
 from ..golden.recipes import DATA
@@ -35,7 +36,7 @@ def untrained(
         more: ``seed`` of the parameters, and fields of the model.
     """
     torch.manual_seed(more.pop("seed", 0))
-    sizes = {} if layer == LAYER else {"embedding_size": 6, "hidden_size": 6}
+    sizes = {} if layer == "ngram" else {"embedding_size": 6, "hidden_size": 6}
     config = {
         "task": task,
         "data": {"train": str(GOLDEN / "data" / DATA[task]), "unit": unit},
@@ -44,15 +45,19 @@ def untrained(
         "training": {"sequence_length": 16},
     }
     found = new_task(resolve(config))
-    vocabulary = found.learn_vocabulary()
-    model = counted(found, vocabulary) if isinstance(found, Counting) else spread(found.make_model(vocabulary))
+    vocabulary = found.reader.learn_vocabulary()
+    model = counted(found, vocabulary) if layer == "ngram" else spread(found.builder.build(vocabulary))
     return Run(Path("untrained"), found, vocabulary, model)
 
 
-def counted(task: Counting, vocabulary: Any) -> nn.Module:
+def counted(task: Task, vocabulary: Any) -> nn.Module:
     size = vocabulary.tokenizer.vocabulary_size
-    levels = count_ngrams(task.reader.read(task.files.training_source(), "train", vocabulary).ids, task.options.order, size)
-    return task.with_cache(NGram(orders_of(smoothed(levels, size, task.options.smoothing_settings()))))
+    builder = task.builder
+    assert isinstance(builder, NgramBuilder)
+    levels = count_ngrams(
+        task.reader.read(task.files.training_source(), "train", vocabulary).ids, builder.options.order, size
+    )
+    return builder.with_cache(NGram(orders_of(smoothed(levels, size, builder.options.smoothing_settings()))))
 
 
 def spread(model: nn.Module) -> nn.Module:

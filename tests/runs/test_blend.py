@@ -10,7 +10,7 @@ import seriatim
 from seriatim.config import resolve
 from seriatim.core.errors import InputError
 from seriatim.evaluation.label_metrics import Predictions
-from seriatim.tasks import classification
+from seriatim.tasks import classify
 from seriatim.tasks.documents import Documents
 
 from ..conftest import sentences, small_config
@@ -87,8 +87,8 @@ def test_a_classifier_keeps_the_usual_weight_unless_another_is_clearly_better(
         of_truth = sure[model is not run.model] + noise
         return Predictions(data.labels, data.labels, of_truth, of_truth)
 
-    monkeypatch.setattr(classification, "predictions", predicted)
-    assert run.task.best_weight(run.model, baseline.model, data) == expected
+    monkeypatch.setattr(classify, "predictions", predicted)
+    assert run.task.blender.best_weight(run.model, baseline.model, data) == expected
 
 
 @pytest.mark.parametrize("task", ["classify", "tag"])

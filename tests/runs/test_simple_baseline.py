@@ -12,13 +12,13 @@ from seriatim.cli.main import main
 from seriatim.comparison.comparison_settings import ComparisonSettings, make_plan
 from seriatim.config import resolve
 from seriatim.data import synthetic
+from seriatim.evaluation.displayed_metrics import Metric
 from seriatim.evaluation.intervals import Paired
-from seriatim.tasks.beside_baseline import main_figure, verdict
 from seriatim.runs.simple_baseline import open_baseline
 from seriatim.storage.weights import load_tensors
 from seriatim.tasks import FITTED, TASKS, new_task
+from seriatim.tasks.beside_baseline import main_figure, verdict
 from seriatim.training.reporting import LineReporter
-from seriatim.evaluation.displayed_metrics import Metric
 
 from ..tasks.test_classification import config, write
 

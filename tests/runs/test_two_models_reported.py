@@ -7,7 +7,7 @@ import pytest
 
 import seriatim
 from seriatim.cli.main import main
-from seriatim.runs import finishing, simple_baseline
+from seriatim.training import finish
 
 from .test_blend import config, tagged
 from .test_simple_baseline import Lines
@@ -57,8 +57,7 @@ def test_the_network_alone_is_compared_with_the_baseline_too(run: seriatim.Run, 
 
 
 def test_a_baseline_that_did_not_converge_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(simple_baseline, "MINUTES", 1e-9)
-    monkeypatch.setattr(finishing, "MINUTES", 1e-9)
+    monkeypatch.setattr(finish, "MINUTES", 1e-9)
     with pytest.warns(UserWarning, match="the simple baseline had not converged after 1e-09 minutes"):
         seriatim.train(config("tag", tagged(tmp_path), tmp_path / "run", baseline_weight=0))
 

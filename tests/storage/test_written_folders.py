@@ -12,7 +12,6 @@ import pytest
 from seriatim.core.errors import InputError
 from seriatim.data.vocabulary import FILES
 from seriatim.layers.origins import CODE
-from seriatim.training.elastic_restart import JOB
 from seriatim.runs.run import BASELINE
 from seriatim.storage import written_folders
 from seriatim.storage.lock import LOCK, locked
@@ -33,6 +32,7 @@ from seriatim.storage.written_folders import (
     steadily,
     strangers,
 )
+from seriatim.training.elastic_restart import JOB
 from seriatim.training.run_files import check_out
 
 from ..golden.answers import GOLDEN

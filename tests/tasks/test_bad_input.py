@@ -15,7 +15,7 @@ from seriatim.data.corpus import Corpus, encode_corpus
 from seriatim.data.readers import find_sources, read_lines
 from seriatim.data.tokenizer_factory import fit_tokenizer
 from seriatim.tasks import new_task
-from seriatim.tasks.base_tasks import listed
+from seriatim.tasks.data_warnings import listed
 from seriatim.training.overlap import warn_of_overlap
 
 HEADER = "label\ttext\n"
@@ -166,7 +166,7 @@ def test_no_line_that_is_held_out_is_trained_on(tmp_path: Path, suffix: str) -> 
     path = tmp_path / f"text.{suffix}"
     path.write_text("".join(f"{line}\n" for line in lines))
     task = new_task(seriatim.Config(task="lm", data={"train": str(path), "valid": "20%", "unit": "line"}))
-    known, held_out = (set(read_lines(task.sources(spec, "train"))) for spec in (str(path), "20%"))
+    known, held_out = (set(read_lines(task.reader.sources(spec, "train"))) for spec in (str(path), "20%"))
     assert len(known) + len(held_out) == 100
     assert held_out
 

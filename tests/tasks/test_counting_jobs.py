@@ -15,7 +15,7 @@ from seriatim.cli.main import main
 from seriatim.core.errors import InputError
 from seriatim.distributed.jobs import Jobs
 from seriatim.models.ngrams import shard_files, shard_merging
-from seriatim.tasks import counting, counting_jobs
+from seriatim.tasks import counting_jobs, ngram
 from seriatim.tasks.counting_jobs import ShardJob, Workers, ids_file, merge_job, shard_cuts
 
 pytestmark = pytest.mark.filterwarnings("ignore:too few")
@@ -49,7 +49,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
             yield Jobs(pool)
 
     monkeypatch.setattr(counting_jobs, "open_jobs", open_threads)
-    monkeypatch.setattr(counting, "require_cluster", lambda address: None)
+    monkeypatch.setattr(ngram, "require_cluster", lambda address: None)
 
 
 @pytest.mark.parametrize("unit", ["line", "stream"])
@@ -97,9 +97,9 @@ def test_processes_write_the_same_file(texts: dict[str, str], tmp_path: Path) ->
 
 def test_unknown_tokens_are_drawn_in_blocks_as_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     ids, once = np.arange(100, dtype=np.uint16), np.arange(100) % 3 > 0
-    whole = np.concatenate(list(counting._replaced(ids, once, 1, 0.5, seed=3)))
-    monkeypatch.setattr(counting, "BLOCK", 7)
-    blocks = list(counting._replaced(ids, once, 1, 0.5, seed=3))
+    whole = np.concatenate(list(ngram._replaced(ids, once, 1, 0.5, seed=3)))
+    monkeypatch.setattr(ngram, "BLOCK", 7)
+    blocks = list(ngram._replaced(ids, once, 1, 0.5, seed=3))
     assert len(blocks) == 15
     assert np.array_equal(np.concatenate(blocks), whole)
     assert (whole != ids).any()

@@ -8,8 +8,8 @@ import torch
 import seriatim
 from seriatim.config import resolve
 from seriatim.models.base_models import UNKNOWN_TOKEN
-from seriatim.tasks import new_task
-from seriatim.training.setup import prepare
+
+from ..preparing import prepare
 
 TEXT = "a b a b once a b\na b rare a b\nb a b single\nb a a b b\na b a b\n"
 RARE = {"once", "rare", "single"}
@@ -27,8 +27,8 @@ def config(folder: Path, text: str = TEXT, *, kind: str = "word", **options: obj
 
 
 def test_batches_know_the_tokens_that_occur_once(tmp_path) -> None:
-    job = prepare(new_task(resolve(config(tmp_path))), tmp_path / "run")
-    words = ["", "<unk>", *job.vocabulary.tokenizer.words]
+    job = prepare(resolve(config(tmp_path)))
+    words = ["", "<unk>", *job.settled.vocabulary.tokenizer.words]
     seen = set()
     for batch in job.batches.read(job.batches.shuffled(1, 0)):
         tokens = torch.cat([batch.inputs[:, :1], batch.targets], dim=1)
@@ -39,23 +39,23 @@ def test_batches_know_the_tokens_that_occur_once(tmp_path) -> None:
 
 @pytest.mark.parametrize(("kind", "text"), [("word", TEXT + "a <unk> b\n"), ("byte", TEXT), ("word", "a b\n" * 9)])
 def test_tokens_are_replaced_only_if_no_unknown_token_is_in_the_text(tmp_path, kind: str, text: str) -> None:
-    job = prepare(new_task(resolve(config(tmp_path, text, kind=kind))), tmp_path / "run")
+    job = prepare(resolve(config(tmp_path, text, kind=kind)))
     assert all(batch.rare is None for batch in job.batches.read(job.batches.shuffled(1, 0)))
 
 
 def test_a_replaced_token_is_unknown_as_a_target_and_as_the_next_input(tmp_path, monkeypatch) -> None:
-    job = prepare(new_task(resolve(config(tmp_path, word_dropout=0.5))), tmp_path / "run")
+    job = prepare(resolve(config(tmp_path, word_dropout=0.5)))
     seen = []
     monkeypatch.setattr(type(job.model), "loss", lambda model, *pair, **_: (seen.append(pair[:2]), None))
     for _ in range(20):
         for batch in job.batches.read(job.batches.shuffled(1, 0)):
-            job.task.loss(job.model.train(), batch, None)
+            job.task.objective.loss(job.model.train(), batch, None)
             inputs, targets = seen[-1]
             assert inputs[:, 1:].equal(targets[:, :-1])
             replaced = targets == UNKNOWN_TOKEN
             assert targets.where(~replaced, batch.targets).equal(batch.targets)
             assert batch.rare[:, 1:][replaced].all()
-            job.task.loss(job.model.eval(), batch, None)
+            job.task.objective.loss(job.model.eval(), batch, None)
             assert seen[-1][1].equal(batch.targets)
     unknown = sum(int((targets == UNKNOWN_TOKEN).sum()) for _, targets in seen)
     assert 10 < unknown < 50  # of 20 × 3

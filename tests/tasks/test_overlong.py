@@ -7,7 +7,7 @@ import pytest
 
 import seriatim
 from seriatim.config import resolve
-from seriatim.tasks import overlong
+from seriatim.tasks import data_warnings
 from seriatim.tasks.data_warnings import warn_of_long
 
 from ..conftest import small_config
@@ -25,7 +25,7 @@ from ..conftest import small_config
 )
 def test_layers_whose_time_grows_with_the_square_are_named(layer: str, options: dict, warns: bool, recwarn) -> None:
     config = resolve({"model": {"layer": layer, "options": options}})
-    lengths = np.array([3, overlong.LONG + 1])
+    lengths = np.array([3, data_warnings.LONG + 1])
     warn_of_long(lengths[:1], config, name="a.txt", items="lines")
     assert not recwarn
     warn_of_long(lengths, config, name="a.txt", items="lines")
@@ -36,7 +36,7 @@ def test_layers_whose_time_grows_with_the_square_are_named(layer: str, options: 
 
 
 def test_training_evaluation_and_scores_warn(texts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(overlong, "LONG", 20)
+    monkeypatch.setattr(data_warnings, "LONG", 20)
     settings = small_config(texts, tmp_path / "run", data={"unit": "line"}, training={"steps": 1})
     settings["data"]["valid"] = "none"
     with pytest.warns(UserWarning, match="train.txt: one of the lines"):

@@ -48,7 +48,10 @@ def test_it_learns_to_find_names(run: seriatim.Run, folder: Path) -> None:
 
 def test_the_tags_say_what_chooses_and_what_is_chosen_by(run: seriatim.Run, treebank: seriatim.Run) -> None:
     assert (run.model.crf is None, run.task.evaluator.selection(run.vocabulary).key) == (False, "f1")
-    assert (treebank.model.crf is None, treebank.task.evaluator.selection(treebank.vocabulary).key) == (True, "accuracy")
+    assert (treebank.model.crf is None, treebank.task.evaluator.selection(treebank.vocabulary).key) == (
+        True,
+        "accuracy",
+    )
     assert treebank.summary["best_valid"] > 0.9
     assert "f1" not in treebank.summary["valid"]
     assert run.config.model.options["output"] is None

@@ -16,6 +16,7 @@ from seriatim.data.holding_out import is_held_out
 from seriatim.data.repairs import DataWarning
 from seriatim.inspection.subject import view_of
 from seriatim.tasks import new_task
+from seriatim.training.settle import with_data_defaults
 
 from .tagged import config
 
@@ -36,9 +37,11 @@ def test_vectors_made_elsewhere_are_where_it_begins(folder: Path, tmp_path: Path
     settings = config(folder, "vectors", vectors=str(tmp_path / "v.txt"), characters="none")
     task = new_task(resolve(settings))
     vocabulary = task.reader.learn_vocabulary()
-    embedding = task.builder.build(vocabulary).embedding.weight
+    model = task.builder.build(vocabulary)
+    counts = task.builder.initialise(model, task.reader.read(settings["data"]["train"], "train", vocabulary))
+    embedding = model.embedding.weight
     torch.testing.assert_close(embedding[vocabulary.tokenizer.encode("the saw")], torch.tensor(vectors[[0, 2]]))
-    assert "2 words with a vector" in task.reader.describe(task.reader.read(settings["data"]["train"], "train", vocabulary))
+    assert counts == {"words_with_vectors": 2}
     settings["training"]["epochs"] = 1
     run = seriatim.train(settings)
     assert run.summary["words_with_vectors"] == 2
@@ -272,10 +275,12 @@ def test_chunks_without_a_type_have_an_f1_and_valid_sequences(tmp_path: Path) ->
         found = run.evaluate(str(tmp_path / "train.conll"))
     assert (sorted(run.vocabulary.labels), found["f1"]) == (["B", "I", "O"], 1)
     assert found["entities"]["chunk"]["support"] == 60
-    task = new_task(resolve(run.config, {"model.layer": "gru", "model.options": {}, "data.train": run.config.data.train}))
+    task = new_task(
+        resolve(run.config, {"model.layer": "gru", "model.options": {}, "data.train": run.config.data.train})
+    )
     vocabulary = task.reader.learn_vocabulary()
     model = task.builder.build(vocabulary)
     b, i, o = (vocabulary.labels.index(tag) for tag in "BIO")
     assert [bool(model.crf.allowed[before, i]) for before in (b, i, o)] == [True, True, False]
-    again = new_task(resolve(task.config))  # as a run that is opened: its configuration names the CRF
-    assert again.make_model(vocabulary).crf is not None
+    train = task.reader.read(task.files.training_source(), "train", vocabulary)
+    assert with_data_defaults(task.config, train).model.options["output"] == "crf"  # the run names the CRF

@@ -11,15 +11,15 @@ import seriatim
 from seriatim.config import Training, resolve
 from seriatim.core.errors import InputError
 from seriatim.storage.weights import load_tensors
-from seriatim.tasks import new_task
-from seriatim.training import recorded_training
-from seriatim.training.adaptive_defaults import MINUTES, default_budget, planned_passes, small_batches, text_dropout
+from seriatim.tasks.defaults import planned_passes, small_batches, text_dropout
+from seriatim.training import loop
 from seriatim.training.averaging import WeightAverage
 from seriatim.training.checkpoints import checkpoints
-from seriatim.training.setup import prepare
+from seriatim.training.settle import MINUTES, default_budget
 from seriatim.training.training_state import Progress
 
 from ..conftest import small_config
+from ..preparing import prepare
 
 
 def test_the_average_is_that_of_its_definition() -> None:
@@ -186,9 +186,7 @@ def test_a_small_model_has_no_dropout_on_a_text_for_which_a_large_one_has(texts,
         config = small_config(texts, tmp_path / f"{size}-{steps}", data={"unit": unit})
         config["model"] = {"layer": "rnn", "embedding_size": size, "hidden_size": size}
         config["training"] = {"baseline": "none", "batch_size": 8, "steps": steps}
-        task = new_task(resolve(config))
-        prepare(task, tmp_path)
-        rates[size, steps] = task.config.model.dropout
+        rates[size, steps] = prepare(resolve(config)).settled.config.model.dropout
     assert rates[4, None] == rates[64, 5] == 0.0
     assert rates[64, None] > 0.0
 
@@ -207,7 +205,7 @@ def test_the_recipe_for_words_trains_and_averages_at_the_end(tmp_path: Path, tex
             began.append((decay, first))
             super().__init__(model, decay, first=first)
 
-    monkeypatch.setattr(recorded_training, "WeightAverage", Recorded)
+    monkeypatch.setattr(loop, "WeightAverage", Recorded)
     overrides = {"data.train": texts["train"], "data.valid": texts["valid"]}
     small = {"model.embedding_size": 8, "model.hidden_size": 8, "training.average_after": 1, "training.epochs": 12}
     run = seriatim.train("builtin:awd-lstm", overrides={**overrides, **small, "out": str(tmp_path / "run")})

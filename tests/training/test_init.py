@@ -15,9 +15,9 @@ from seriatim.config import resolve
 from seriatim.core.errors import InputError
 from seriatim.storage.weights import load_tensors
 from seriatim.tasks import new_task
-from seriatim.training.setup import prepare
 
 from ..conftest import sentences, small_config
+from ..preparing import prepare
 
 SIZES = {"layer": "gru", "embedding_size": 16, "hidden_size": 24, "dropout": 0.0}
 
@@ -55,8 +55,7 @@ def classifier(folder: Path, init: str | None, out: str = "none", **sections: An
 def start(settings: dict[str, Any]) -> dict[str, torch.Tensor]:
     """Parameters before the first step."""
     torch.manual_seed(5)
-    task = new_task(resolve(settings))
-    return dict(prepare(task, Path(settings["out"])).model.named_parameters())
+    return dict(prepare(resolve(settings)).model.named_parameters())
 
 
 def taken(folder: Path, init: str) -> dict[str, torch.Tensor]:

@@ -12,8 +12,9 @@ from seriatim.comparison.comparison_settings import ComparisonSettings, make_pla
 from seriatim.config import Training, resolve
 from seriatim.core.contract import LEARNING_RATES
 from seriatim.recurrence.obstacles import uncompiled
-from seriatim.tasks.classify import Classification
-from seriatim.training.optimizers import default_rate, learning_rate
+from seriatim.tasks.classify import ClassifierObjective
+from seriatim.tasks.defaults import default_rate
+from seriatim.training.optimizers import learning_rate
 from seriatim.training.training_state import Progress
 
 from ..conftest import small_config
@@ -126,7 +127,7 @@ def labelled(folder: Path) -> str:
 def test_a_tolerance_looks_at_the_held_out_loss(tmp_path: Path, monkeypatch, training, validations: int) -> None:
     """Not at accuracy, which selects the weights of a classifier, and has another unit."""
     losses = [2.0, 1.9, 1.8, 1.795, 1.796, 1.797, 1.798]
-    monkeypatch.setattr(Classification, "validate", Judged(losses).__call__)
+    monkeypatch.setattr(ClassifierObjective, "validate", Judged(losses).__call__)
     data, sizes = labelled(tmp_path), {"layer": "rnn", "embedding_size": 4, "hidden_size": 4}
     config = {"task": "classify", "data": {"train": data, "valid": data}, "model": sizes, "out": str(tmp_path / "run")}
     run = seriatim.train({**config, "training": {"epochs": 7, **training}})

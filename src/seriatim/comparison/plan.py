@@ -20,7 +20,7 @@ from ..layers.origins import origin_of, outside_names, stacks_of
 from ..storage.plain_yaml import dump_plain
 from ..storage.safe_files import read_json
 from ..storage.written_folders import finish_replacing
-from ..tasks import FITTED, new_task, open_task, with_defaults
+from ..tasks import FITTED, new_task
 from ..tasks.task import Task
 from ..version import __version__
 

@@ -9,7 +9,7 @@ from ..core.errors import InputError
 from ..data.builtin import builtin_task
 from ..data.paths import check_named_by_run
 from ..data.vocabulary import Vocabulary
-from ..tasks import new_task, open_task, with_defaults
+from ..tasks import new_task, open_task
 from ..tasks.model_size import count_parameters
 from ..tasks.task import AnyModelBuilder, Task, TaskData
 from ..training.finish import refuse_long

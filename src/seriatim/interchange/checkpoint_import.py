@@ -12,7 +12,7 @@ from ..data.pretrained_tokenizer import PretrainedTokenizer
 from ..data.tokenizers import Tokenizer
 from ..data.vocabulary import Vocabulary
 from ..runs.run import Run
-from ..tasks import new_task, open_task, with_defaults
+from ..tasks import new_task
 from ..training.run_files import check_out
 from .checkpoint_reader import CheckpointTensors, located, read_fields, read_tokenizer
 from .families.checkpoint_family import Family, Rule, TokenRows

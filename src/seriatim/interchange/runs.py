@@ -15,7 +15,7 @@ from ..runs.run import Run, load
 from ..storage.lock import locked
 from ..storage.weights import stream_tensors
 from ..storage.written_folders import RUN, record, settle
-from ..tasks import new_task, open_task, with_defaults
+from ..tasks import new_task
 from ..training.identity import identity
 from ..training.run_files import ARPA, begin_run, check_file, check_out, refuse_overwriting
 from .arpa import write_arpa

@@ -14,7 +14,7 @@ from ..data.vocabulary import Vocabulary
 from ..layers import options_of
 from ..runs.run import Run
 from ..storage.written_folders import is_run
-from ..tasks import new_task, open_task, with_defaults
+from ..tasks import new_task
 from ..training.run_files import check_out
 from .checkpoint_reader import CONFIG, PICKLED
 from .imported_run import write_run

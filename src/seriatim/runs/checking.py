@@ -1,5 +1,6 @@
 """The checks of a training before its first step, with all problems reported at once."""
 
+import warnings
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
@@ -112,7 +113,11 @@ class _Check:
                 self.attempt(task.builder.initialise, model, train) if model is not None else None
                 if model is not None and initial is not None:
                     self.attempt(initial.copy_to, model, config, vocabulary)
-        return None if self.problems else self.attempt(describe_data, task, vocabulary)
+        if self.problems:
+            return None
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the same data were read above
+            return self.attempt(describe_data, task, vocabulary)
 
     def choose(self, config: Config) -> Config:
         """Return the configuration with what the texts suggest; refuse settings that contradict each other."""

@@ -107,20 +107,22 @@ class NgramBuilder(ModelBuilder[TextModel]):
 
     def load(self, vocabulary: Vocabulary, weights: Path) -> TextModel:
         """Open the tables, which are read when they are needed, with a cache of the last tokens if there is one."""
-        options = self.options
         try:
             model = NGram.from_tensors(load_tensors(weights), vocabulary.tokenizer.vocabulary_size)
-            if model.order != options.order:
+            if model.order != self.options.order:
                 raise ValueError("tables of another order")
         except InputError:
             raise
         except ValueError as error:
             raise InputError(f"{weights}: {error}; restore the run's own file") from None
-        if not options.cache:
+        return self.with_cache(model)
+
+    def with_cache(self, model: NGram) -> TextModel:
+        """Return the model, mixed with a cache of the last tokens if the options ask for one."""
+        if not self.options.cache:
             return model
-        return Mixture(
-            [model, UnigramCache(model.vocabulary_size, options.cache_size)], [1 - options.cache, options.cache]
-        )
+        cache = UnigramCache(model.vocabulary_size, self.options.cache_size)
+        return Mixture([model, cache], [1 - self.options.cache, self.options.cache])
 
     def combine(self, models: Sequence[nn.Module]) -> Mixture:
         """Return the mixture of the models with equal weights."""

@@ -43,10 +43,9 @@ class TaggerBuilder(ModelBuilder[Tagger]):
     """Builds taggers, and products of them."""
 
     def build(self, vocabulary: Vocabulary) -> Tagger:
-        """Build a tagger; by default it has a CRF where the tags mark chunks of several types."""
+        """Build a tagger; by default it has a CRF where the tags mark chunks."""
         options, layer_options = split_options(Options, self.config)
-        typed = TagSet.known(vocabulary.labels).style == "typed"
-        field = typed if options.output is None else options.output == "crf"
+        field = bool(TagSet.known(vocabulary.labels).style) if options.output is None else options.output == "crf"
         return tagger(options, self.config.model, layer_options, vocabulary, field=field)
 
     def initialise(self, model: Tagger, train: TaggedCorpus) -> dict[str, int]:

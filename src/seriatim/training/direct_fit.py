@@ -43,7 +43,7 @@ class DirectFit:
         self.ended = fitted.ended
         self.writer.take_place()
         self.model = task.builder.load(self.settled.vocabulary, self.writer.folder / weights.name)
-        self.progress = Progress(data=self.settled.train.key, tokens=fitted.tokens, step=1, epoch=1)
+        self.progress = Progress(data=self.settled.train.key, tokens=fitted.tokens)
         self.progress.training_seconds = time.perf_counter() - started
 
     def nothing_left(self) -> str:
@@ -53,6 +53,7 @@ class DirectFit:
     def fit(self) -> None:
         """Measure the validation data."""
         settled, progress = self.settled, self.progress
+        progress.step = progress.epoch = 1
         began = time.perf_counter() - progress.training_seconds
         if settled.valid is not None:
             evaluator = settled.task.evaluator

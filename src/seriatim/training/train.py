@@ -22,7 +22,7 @@ from ..models.bounds import no_larger_than
 from ..storage.atomic_files import write_whole
 from ..storage.lock import locked, refuse_locked
 from ..storage.written_folders import CARD, RUN, discard, outer, place_of, recover, remove_written
-from ..tasks import new_task, open_task, with_defaults
+from ..tasks import new_task, with_defaults
 from ..tasks.model_size import build_model
 from .checkpoints import checkpoint_weights, how_to_continue, saving
 from .direct_fit import DirectFit
