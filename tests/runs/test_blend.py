@@ -160,8 +160,8 @@ def test_the_usual_weight_is_taken_without_held_out_data(tmp_path: Path, task: s
     data = classified(tmp_path) if task == "classify" else tagged(tmp_path)
     settings = config(task, data, tmp_path / "run")
     run = seriatim.train({**settings, "data": {"train": data, "valid": "none"}})
-    assert run.config.training.baseline_weight == run.task.usual_weight > 0
-    assert seriatim.load(run.path).config.training.baseline_weight == run.task.usual_weight
+    assert run.config.training.baseline_weight == run.task.blender.default_weight > 0
+    assert seriatim.load(run.path).config.training.baseline_weight == run.task.blender.default_weight
 
 
 def test_a_weight_is_chosen_on_what_is_held_out_by_default(texts, tmp_path: Path) -> None:

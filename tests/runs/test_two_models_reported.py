@@ -73,9 +73,9 @@ def test_the_weight_of_a_tagger_is_that_with_the_highest_metric(run: seriatim.Ru
     values = {0.0: (0.5, 0.9), 0.2: (0.4, 0.93), 0.35: (0.3, 0.95), 0.5: (0.2, 0.95), 0.65: (0.15, 0.94)}
     values[0.8] = (0.1, 0.92)
     task = run.task
-    monkeypatch.setattr(task, "blend", lambda model, baseline, weight: weight)
+    monkeypatch.setattr(task.blender, "blend", lambda model, baseline, weight: weight)
     monkeypatch.setattr(
-        task, "evaluate", lambda model, data: dict(zip(("loss", "accuracy"), values[model or 0.0], strict=True))
+        task.evaluator, "evaluate", lambda model, data: dict(zip(("loss", "accuracy"), values[model], strict=True))
     )
     data = task.reader.read(str(run.config.data.valid), "valid", run.vocabulary)
-    assert task.best_weight(0.0, run.model, data) == 0.5
+    assert task.blender.best_weight(0.0, run.model, data) == 0.5

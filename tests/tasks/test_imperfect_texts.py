@@ -173,7 +173,7 @@ def test_validation_with_an_unseen_label_trains(tmp_path: Path) -> None:
     assert run.summary["valid"]["texts"] == 2
     task = new_task(resolve(run.config))
     with pytest.warns(UserWarning, match=r"valid\.tsv:"):
-        assert task.count(str(path), "valid", run.vocabulary)["labels"] == ["Good 1", "new 1"]
+        assert task.reader.count(str(path), "valid", run.vocabulary)["labels"] == ["Good 1", "new 1"]
 
 
 def spelled(folder: Path, counts: dict[str, int], **options) -> dict[str, int]:

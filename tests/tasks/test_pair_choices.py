@@ -9,8 +9,9 @@ import pytest
 import seriatim
 from seriatim.config import resolve
 from seriatim.data.text_kinds import kind_of, shared_share
-from seriatim.tasks import new_task, with_current_layer
+from seriatim.tasks import new_task, open_task, with_current_layer
 from seriatim.tasks.pair_choices import LARGER, TRANSFORMER_PAIRS, choose, hallucination_rate, recipe
+from seriatim.training.settle import settle_texts
 
 WORDS = ["walk", "talk", "open", "start", "jump", "climb"]
 SENTENCES = [f"the {word} of the old house was seen by {word}ers, who left" for word in WORDS]
@@ -82,9 +83,7 @@ def test_a_budget_that_is_given_stays_as_it_is() -> None:
 
 def task(path: Path, **options):
     path.write_text("".join(f"{source}\t{target}\n" for source, target in zip(*INFLECTION, strict=True)))
-    found = new_task(resolve({"task": "seq2seq", "data": {"train": str(path)}, "model": {"options": options}}))
-    found.learn_vocabulary()
-    return found.config
+    return settle_texts(resolve({"task": "seq2seq", "data": {"train": str(path)}, "model": {"options": options}}))[0]
 
 
 def test_choices_are_written_into_the_configuration(tmp_path: Path) -> None:
@@ -133,16 +132,16 @@ def test_the_layer_follows_from_the_pairs_unless_it_is_given(
 ) -> None:
     rows = itertools.islice(zip(*map(itertools.cycle, pairs), strict=True), count)
     (tmp_path / "train.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in rows))
-    config = resolve({"task": "seq2seq", "data": {"train": str(tmp_path / "train.tsv")}, "model": given})
-    found = new_task(with_current_layer(resolve(config)))
-    vocabulary = found.learn_vocabulary()
-    assert found.config.model.layer == layer
+    config = resolve(
+        {"task": "seq2seq", "data": {"train": str(tmp_path / "train.tsv"), "valid": "none"}, "model": given}
+    )
+    found, _, vocabulary = settle_texts(with_current_layer(resolve(config)))
+    assert found.model.layer == layer
     for name, value in given.items():
-        chosen = getattr(found.config.model, name)
+        chosen = getattr(found.model, name)
         assert {**chosen, **value} == chosen if name == "options" else chosen == value
-    found.config.model.dropout = 0.0
-    found.make_model(vocabulary)
-    assert new_task(resolve(found.config)).config.model == found.config.model  # a run is opened with what was chosen
+    open_task(found.replaced({"model.dropout": 0.0})).builder.build(vocabulary)
+    assert new_task(resolve(found)).config.model == found.model  # a run is opened with what was chosen
 
 
 @pytest.mark.exhaustive
@@ -152,13 +151,13 @@ def test_more_pairs_of_symbols_get_a_larger_lstm_unless_a_size_or_layer_is_given
     pairs = [*zip(*map(itertools.cycle, INFLECTION), range(sizes[-1][0]), strict=False)]
     for count, larger in sizes:
         (tmp_path / "train.tsv").write_text("".join(f"{source}\t{target}\n" for source, target, _ in pairs[:count]))
-        found = new_task(
-            with_current_layer(
-                resolve({"task": "seq2seq", "data": {"train": str(tmp_path / "train.tsv")}, "model": given})
-            )
+        config = resolve(
+            {"task": "seq2seq", "data": {"train": str(tmp_path / "train.tsv"), "valid": "none"}, "model": given}
         )
-        found.learn_vocabulary()
-        model, chosen = found.config.model, {} if "layer" in given else {**larger, **given}
+        model, chosen = (
+            settle_texts(with_current_layer(config))[0].model,
+            {} if "layer" in given else {**larger, **given},
+        )
         assert {name: getattr(model, name) for name in chosen} == chosen
         assert model.hidden_size == chosen.get("hidden_size", resolve({}).model.hidden_size)
         assert model.options["encoder_size"] == model.hidden_size // 2  # one direction of the encoder follows

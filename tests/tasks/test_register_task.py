@@ -76,9 +76,14 @@ def test_it_is_inspected(run: seriatim.Run, tmp_path: Path) -> None:
 
 def test_another_task_of_the_same_name_is_refused() -> None:
     with pytest.raises(InputError, match="lm: a task of this name is registered already"):
-        register("lm", outside_task.Rating)
-    register("rate", outside_task.Rating)
-    assert TASKS["rate"] is outside_task.Rating
+        register("lm", outside_task.RATE)
+    register("rate", outside_task.RATE)
+    assert TASKS["rate"] is outside_task.RATE
+
+
+def test_a_task_that_is_a_class_is_told_what_a_task_is_now() -> None:
+    with pytest.raises(InputError, match=r"rating: a task is a value of seriatim\.tasks\.task\.TaskKind"):
+        register("rating", outside_task.RatedReader)  # type: ignore[arg-type]
 
 
 def test_an_unknown_task_names_the_nearest(rated, tmp_path: Path) -> None:

@@ -18,9 +18,10 @@ from seriatim.inspection.subject import view_of
 from seriatim.models.lexicon import Lexicon, link
 from seriatim.models.rewriting import Example, Features, Rewriter, align, margins_of
 from seriatim.models.rule_translator import KINDS, RuleTranslator
-from seriatim.tasks import new_task
+from seriatim.tasks import open_task
 from seriatim.tasks.pair_metrics import pair_losses, pair_measures, pair_metrics
 from seriatim.tasks.rules import best_kind
+from seriatim.training.settle import settle_texts
 
 VERBS = ["walk", "talk", "open", "start", "jump", "climb", "paint", "wait", "help", "laugh", "kick", "look"]
 FORMS = {"PAST": lambda verb: verb + "ed", "NOUN": lambda verb: verb + "er", "UN": lambda verb: "un" + verb}
@@ -126,7 +127,7 @@ def test_settings_without_meaning_are_refused(run: seriatim.Run, tmp_path: Path)
         with pytest.raises(InputError, match="has no meaning for rules"):
             list(run.predict(["a"], **settings))
     with pytest.raises(InputError, match="ensembles are not supported"):
-        run.task.combine([run.model, run.model])
+        run.task.builder.combine([run.model, run.model])
     with pytest.raises(InputError, match="no such option"):
         seriatim.train({**run.config.model_dump(), "model": {"layer": "rules", "options": {"order": 3}}})
 
@@ -189,9 +190,9 @@ def test_networks_are_measured_and_selected_by_the_best_of_several_targets(
     folder = pronouncing.path.parent
     options = {"factorisation": factorisation, "upsample": 3} if factorisation == "ctc" else {}
     data = {"train": str(folder / "train.tsv"), "valid": str(folder / "test.tsv")}
-    task = new_task(resolve({"task": "seq2seq", "data": data, "model": {"layer": "transformer", "options": options}}))
-    vocabulary = task.reader.learn_vocabulary()
-    task.options = task.options.model_copy(update={"location": factorisation != "ctc"})
+    given = resolve({"task": "seq2seq", "data": data, "model": {"layer": "transformer", "options": options}})
+    config, _, vocabulary = settle_texts(given)
+    task = open_task(config.replaced({"model.options.location": factorisation != "ctc"}))
     with pytest.warns(DataWarning, match="several rows"):
         valid = task.reader.read(data["valid"], "valid", vocabulary)
     model = task.builder.build(vocabulary)
@@ -206,8 +207,8 @@ def test_networks_are_measured_and_selected_by_the_best_of_several_targets(
         with torch.no_grad():  # always the end: no target is exact, but an empty one would be
             model.output.weight.zero_()
             model.output.bias.zero_()[0] = 1
-        assert task.validate(model, valid)["exact_match"] == 0
+        assert task.objective.validate(model, valid)["exact_match"] == 0
         (tmp_path / "empty.tsv").write_text("a\t\na\tAH\nb\tAH\n")
         with pytest.warns(DataWarning, match="'a' has several rows"):
             empty = task.reader.read(str(tmp_path / "empty.tsv"), "valid", vocabulary)
-        assert task.validate(model, empty)["exact_match"] == 0.5
+        assert task.objective.validate(model, empty)["exact_match"] == 0.5

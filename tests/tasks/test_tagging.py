@@ -56,7 +56,7 @@ def test_the_tags_say_what_chooses_and_what_is_chosen_by(run: seriatim.Run, tree
     assert "f1" not in treebank.summary["valid"]
     assert run.config.model.options["output"] is None
     other = resolve(run.config, {"model.options.output": "softmax"})
-    assert new_task(other).make_model(run.vocabulary).crf is None
+    assert new_task(other).builder.build(run.vocabulary).crf is None
 
 
 @pytest.mark.parametrize("kind", ["run", "treebank"])

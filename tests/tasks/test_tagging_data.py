@@ -282,5 +282,6 @@ def test_chunks_without_a_type_have_an_f1_and_valid_sequences(tmp_path: Path) ->
     model = task.builder.build(vocabulary)
     b, i, o = (vocabulary.labels.index(tag) for tag in "BIO")
     assert [bool(model.crf.allowed[before, i]) for before in (b, i, o)] == [True, True, False]
-    train = task.reader.read(task.files.training_source(), "train", vocabulary)
+    with pytest.warns(DataWarning, match=r"train\.conll:181"):
+        train = task.reader.read(task.files.training_source(), "train", vocabulary)
     assert with_data_defaults(task.config, train).model.options["output"] == "crf"  # the run names the CRF

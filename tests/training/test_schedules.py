@@ -1,7 +1,6 @@
 """Learning rates, their schedules, and early stopping."""
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -46,13 +45,6 @@ def test_a_translator_takes_the_smaller_rate_of_encoder_and_decoder() -> None:
     config = {"task": "seq2seq", "model": {"layer": "transformer", "options": {"decoder": "gru"}}}
     rates = [seriatim.layers.find(name).learning_rate_for("seq2seq") for name in ("transformer", "gru")]
     assert default_rate(resolve(config)) == min(rates)
-
-
-def test_an_old_run_without_a_rate_keeps_the_former_default(texts, tmp_path: Path) -> None:
-    run = seriatim.train(small_config(texts, tmp_path / "run", training={"steps": 2}))
-    path = run.path / "config.yaml"
-    path.write_text(re.sub(r"learning_rate: .*", "learning_rate: null", path.read_text()))
-    assert seriatim.resume(run.path, overrides={"training.steps": 3}).config.training.learning_rate == 0.002
 
 
 def test_schedules() -> None:

@@ -196,13 +196,11 @@ def require_task(options: argparse.Namespace, example: str) -> dict[str, object]
 
 
 def open_run(path: str, options: argparse.Namespace) -> "Run":
-    """Open a run and set its fields as the options say."""
-    from ..config import set_fields
+    """Open a run, which reads data as the options say."""
     from ..runs.run import load
 
     run = load(path, allow_code=allowed(options), weights=getattr(options, "weights", "float32"))
-    set_fields(run.config, options.fields)
-    return run
+    return run.reading(options.fields)
 
 
 def write_out(pieces: Iterable[str]) -> None:

@@ -6,12 +6,12 @@ An unknown key or a value that does not fit is reported in one line that names t
 from .config_errors import explain
 from .resolving import (
     ConfigSource,
+    changed,
     parse_value,
     read_settings,
     read_yaml,
     resolve,
     resolve_leniently,
-    set_fields,
 )
 from .sections import (
     BATCH_SIZE,
@@ -44,6 +44,7 @@ __all__ = [
     "Section",
     "Tokenizer",
     "Training",
+    "changed",
     "explain",
     "fields",
     "parse_value",
@@ -51,6 +52,5 @@ __all__ = [
     "read_yaml",
     "resolve",
     "resolve_leniently",
-    "set_fields",
     "text_fields",
 ]

@@ -116,18 +116,17 @@ def read_settings(kind: type[Settings], settings: Mapping[str, object]) -> Setti
         raise InputError(explain(error)) from None
 
 
-def set_fields(config: Config, values: Mapping[str, object]) -> None:
-    """Set some fields of a configuration, by dotted name, in place.
+def changed(config: Config, values: Mapping[str, object]) -> Config:
+    """Return a configuration with other values of some fields, by dotted name; see `Config.replaced`.
 
     Raises:
         InputError: a value that does not fit.
     """
-    for name, value in values.items():
-        section, _, key = name.rpartition(".")
-        try:
-            setattr(getattr(config, section), key, value)
-        except ValidationError as error:
-            raise InputError(f"{section}.{explain(error)}") from None
+    try:
+        return config.replaced(values)
+    except ValidationError as error:
+        section = next(iter(values)).rpartition(".")[0] if len(values) == 1 else ""
+        raise InputError(f"{section}{'.' * bool(section)}{explain(error)}") from None
 
 
 def read_yaml(path: Path) -> Fields:

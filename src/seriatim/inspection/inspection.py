@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from ..config import set_fields
 from ..core.errors import InputError
 from ..data.arguments import check_integer
 from ..data.readers import find_sources, read_lines
@@ -114,7 +113,7 @@ def inspect(
     if not 0 <= permute <= MAX_PERMUTATIONS:
         raise InputError(f"--permute must be from 0 to {MAX_PERMUTATIONS:,}, got {permute}")
     opened, notes = (run, ()) if isinstance(run, Run) else open_run(run, allow_code=allow_code)
-    set_fields(opened.config, fields or {})
+    opened = opened.reading(fields or {})
     path: str | Path = opened.path / PAGE if out is None else out
     settings = opened.config.data
     inputs = (data, settings.train, settings.valid, settings.test)

@@ -1,14 +1,16 @@
 """A run: the folder that a training writes, opened to evaluate, predict, score and generate."""
 
 import contextlib
+import copy
 import itertools
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, Unpack, overload
 
 from ..compiler.weight_formats import WeightFormat, check_format
+from ..config import changed
 from ..core.allocator import freed_memory_kept
 from ..core.errors import InputError, require_known, shown
 from ..data.arguments import check_integer, data_name, iterate_items
@@ -81,6 +83,15 @@ class Run:
         if self.task.predictor is None:
             raise InputError(f"predict: the task {self.config.task} does not support it; use generate or score")
         return self.task.predictor
+
+    def reading(self, values: Mapping[str, object]) -> "Run":
+        """Return the run with other values of fields that say how data are read, by dotted name; its files stay."""
+        if not values:
+            return self
+        run = copy.copy(self)
+        run.task = open_task(changed(self.config, values))
+        run.config = run.task.config
+        return run
 
     @property
     def measured(self) -> Measured:

@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
-from pydantic import ValidationError
 from torch import nn
 
-from ..config import BATCH_SIZE, Config, Fields, Training, explain
+from ..config import BATCH_SIZE, Config, Fields, Training, changed
 from ..core.errors import InputError
 from ..data.holding_out import NOTHING, share_of
 from ..data.repairs import DataWarning, Repairs
@@ -95,15 +94,7 @@ def settle(given: Config, device: torch.device) -> Settled:
     train, valid, config = read_data(task, vocabulary)
     config = decided.record(config, "words of the training data")
 
-    # Values that depend on the amount of data. Of what is still open, the budget comes last, since it counts batches.
-    if task.objective is not None:
-        reason = task.reader.describe(train)
-        config = decided.record(with_data_defaults(config, train), reason)
-        if config.training.learning_rate is None:
-            rate = {"training.learning_rate": default_rate(config)}
-            config = decided.record(fill(config, rate), f"the default of {config.model.layer}")
-        budget = default_budget(config.training, _steps_per_epoch(config, train), held_out=valid is not None)
-        config = decided.record(fill(config, budget), "given" if has_budget(config.training) else "no budget is given")
+    config = settle_amounts(config, train, decided, has_validation=valid is not None)
     precision = choose_precision(config.training.precision, device)
     config = decided.record(config.replaced({"training.precision": precision}), f"the device {device}").settled()
 
@@ -144,12 +135,29 @@ def settle_texts(given: Config, decided: "Decisions | None" = None) -> tuple[Con
     return config, initial, vocabulary
 
 
+def settle_amounts(config: Config, train: Any, decided: "Decisions", *, has_validation: bool) -> Config:
+    """Return the configuration with the values that depend on the amount of data.
+
+    Of what is still open, the budget comes last, since it counts the batches of an epoch.
+    """
+    task = open_task(config)
+    if task.objective is None:
+        return config
+    config = decided.record(with_data_defaults(config, train), task.reader.describe(train))
+    if config.training.learning_rate is None:
+        rate = {"training.learning_rate": default_rate(config)}
+        config = decided.record(fill(config, rate), f"the default of {config.model.layer}")
+    budget = default_budget(config.training, _steps_per_epoch(config, train), held_out=has_validation)
+    return decided.record(fill(config, budget), "given" if has_budget(config.training) else "no budget is given")
+
+
 def settle_again(saved: Config, vocabulary: Vocabulary, device: torch.device) -> Settled:
-    """Read the data of a training that resumes; its configuration is settled but for the precision."""
+    """Read the data of a training that resumes, and decide what the user has opened again, such as the budget."""
     precision = choose_precision(saved.training.precision, device)
     config = saved.replaced({"training.precision": precision}).settled()
+    train, valid, _ = read_data(open_task(config), vocabulary)
+    config = settle_amounts(config, train, Decisions(config), has_validation=valid is not None)
     task = open_task(config)
-    train, valid, _ = read_data(task, vocabulary)
     task.check(train, valid)
     warn_of_overlap(task, train, valid)
     return Settled(config, task, vocabulary, None, train, valid)
@@ -196,14 +204,6 @@ def fill(config: Config, values: Fields) -> Config:
 def with_data_defaults(config: Config, train: Any) -> Config:
     """Return the configuration with the values that depend on the amount of data."""
     return fill(config, {**USUAL, **open_task(config).kind.data_defaults(config, train)})
-
-
-def changed(config: Config, values: Fields) -> Config:
-    """Return the configuration with other values, by dotted name; raise InputError for one that does not fit."""
-    try:
-        return config.replaced(values)
-    except ValidationError as error:
-        raise InputError(explain(error)) from None
 
 
 def _is_open(config: Config, name: str) -> bool:
@@ -344,7 +344,7 @@ def check_weight(config: Config, *, has_validation: bool | None = None) -> None:
     if not weight:
         return
     reason = ""
-    if task.blender is None:
+    if task.blender is None and task.kind.layer is None:
         reason = f"not supported for {config.task}"
     elif task.kind.reference_model is None or config.training.baseline == "none":
         reason = "there is no simple baseline to answer with"
