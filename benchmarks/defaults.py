@@ -27,9 +27,9 @@ from typing import NamedTuple
 
 from machine import describe
 from pronunciation import words
+from seriatim.runs.beside_baseline import main_figure
 
 import seriatim
-from seriatim.runs.beside_baseline import main_figure
 
 
 class Corpus(NamedTuple):

@@ -32,7 +32,7 @@ import names
 import record
 
 import seriatim
-from seriatim.training import adaptive_defaults
+from seriatim.tasks import defaults as task_defaults
 
 COST = 0.02
 """Nats per token that the default may cost; two trainings with other seeds differ by up to 0.01."""
@@ -149,7 +149,7 @@ def measure(stated: dict[str, Any], train: str) -> dict[str, Any]:
     rows = [json.loads(line) for line in (run.path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     losses = {row["step"]: row["loss"] for row in rows if row["kind"] == "valid"}
     best = min(losses, key=lambda step: losses[step])
-    tokens = len(run.task.read(train, "train", run.vocabulary).ids)
+    tokens = len(run.task.reader.read(train, "train", run.vocabulary).ids)
     return {
         "loss": losses[best],
         "tokens": tokens,
@@ -238,7 +238,7 @@ def leave_one_out(rows: list[Row]) -> list[list[object]]:
         others = [row for row in rows if row.corpus != corpus]
         own = [row for row in rows if row.corpus == corpus]
         start, growth = min(itertools.product(starts, growths), key=lambda pair: total_cost(others, *pair))
-        default = total_cost(own, adaptive_defaults.NO_DROPOUT, adaptive_defaults.DROPOUT_GROWTH)
+        default = total_cost(own, task_defaults.NO_DROPOUT, task_defaults.DROPOUT_GROWTH)
         table.append(
             [corpus, f"{start:.2f}", f"{growth:.2f}", f"{total_cost(own, start, growth):.4f}", f"{default:.4f}"]
         )
@@ -250,7 +250,7 @@ def save(kept: dict[str, Any]) -> None:
     rates = (0.0, 0.1, 0.2, 0.3, 0.5)
     measured, short = [], []
     for row in rows_of(kept):
-        default = adaptive_defaults.text_dropout(row.parameters, row.tokens, row.epochs)
+        default = task_defaults.text_dropout(row.parameters, row.tokens, row.epochs)
         cells = [
             f"**{row.losses[rate]:.3f}**"
             if rate == row.best
@@ -273,7 +273,7 @@ def save(kept: dict[str, Any]) -> None:
         [["text", "epochs", "parameters a token", *heads], *short],
         leave_one_out(full),
     ]
-    worst = max(row.cost(adaptive_defaults.text_dropout(row.parameters, row.tokens, row.epochs)) for row in rows)
+    worst = max(row.cost(task_defaults.text_dropout(row.parameters, row.tokens, row.epochs)) for row in rows)
     claims = {
         f"the default costs at most {COST} nats per token beside the best measured rate ({worst:.3f})": worst <= COST
     }

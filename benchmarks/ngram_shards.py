@@ -127,7 +127,7 @@ def growth(text: Path, order: int, tokens: int) -> None:
     }
     with tempfile.TemporaryDirectory() as folder:
         run = seriatim.train({**config, "out": folder}, reporter=seriatim.Reporter())
-        ids = run.task.read(str(text), "train", run.vocabulary).ids
+        ids = run.task.reader.read(str(text), "train", run.vocabulary).ids
     size = run.vocabulary.tokenizer.vocabulary_size
     for part in range(PARTS - 1, -1, -1):
         some = ids[: len(ids) >> part]
@@ -161,7 +161,7 @@ def main() -> None:
                 print(f"{name}: {taken:.1f} s, {digest}", flush=True)
         loaded = seriatim.load(run)
         size = loaded.vocabulary.tokenizer.vocabulary_size
-        corpus = loaded.task.read(str(text), "train", loaded.vocabulary)
+        corpus = loaded.task.reader.read(str(text), "train", loaded.vocabulary)
         ids = Path(ids_file(np.asarray(corpus.ids, dtype=np.uint32), folder).path)
         grams = sum(len(level.probability) for level in loaded.model.table.orders)
         print(f"{tokens:,} tokens, {size:,} in the vocabulary, {grams:,} n-grams, {len(digests)} model(s)")

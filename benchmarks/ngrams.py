@@ -99,7 +99,7 @@ def main() -> None:
         size = (path / "model.safetensors").stat().st_size / 1e9
         print(f"n-grams: {', '.join(f'{number:,}' for number in grams)}, in all {sum(grams):,}")
         print(f"{size:.2f} GB, opened in {opened * 1e3:.0f} ms")
-        held_out = run.task.read(str(arguments.text), "test", run.vocabulary)
+        held_out = run.task.reader.read(str(arguments.text), "test", run.vocabulary)
         rate = median(
             len(held_out.ids) / machine.seconds(lambda: run.model.text_losses(held_out.ids)) for _ in range(ROUNDS)
         )

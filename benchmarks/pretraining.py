@@ -22,7 +22,7 @@ from machine import describe
 
 import seriatim
 from seriatim.config import resolve
-from seriatim.tasks import find
+from seriatim.tasks import new_task
 
 NAMES = ("ud-hu-szeged", "sst2")
 
@@ -37,8 +37,8 @@ def train(task: str, data: Path, out: Path, seed: int, *options: str) -> float:
 
 def write_text(corpus: Corpus, base: Path, more: Path | None, file: Path) -> None:
     """Write the texts of the training part, without labels, one per line, and after them another text."""
-    task = find(resolve({"task": corpus.task, "data": {"train": str(base / corpus.train)}}))
-    lines = [text for text, _ in task.labelled_items(str(base / corpus.train), "train")]
+    task = new_task(resolve({"task": corpus.task, "data": {"train": str(base / corpus.train)}}))
+    lines = [text for text, _ in task.reader.labelled_items(str(base / corpus.train), "train")]
     others = [] if more is None else more.read_text(encoding="utf-8").splitlines()
     file.write_text("\n".join([*lines, *others]) + "\n", encoding="utf-8")
 

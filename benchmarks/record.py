@@ -84,7 +84,7 @@ def settled(run: seriatim.Run, stated: Mapping[str, Any], *, but: Collection[str
     for name in ("tokenizer", "model", "training"):
         section, given = getattr(run.config, name), stated.get(name, {})
         chosen |= {f"{name}.{key}": value for key, value in _chosen(section, given).items()}
-    declared = run.task.own_options.model_fields if run.task.own_options else {}
+    declared = run.task.kind.options.model_fields if run.task.kind.options else {}
     given = stated.get("model", {}).get("options", {})
     usual = {key: field.get_default() for key, field in declared.items()}
     options = {key: value for key, value in run.config.model.options.items() if key not in given}

@@ -11,21 +11,18 @@ tokens per second (medians, in turn in one run) and last the ratio.
 import argparse
 import functools
 import itertools
-import tempfile
-from pathlib import Path
 from typing import Any
 
 import machine
 import torch
+from preparing import prepare
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from seriatim.config import resolve
 from seriatim.core.allocator import freed_memory_kept
-from seriatim.tasks import find
-from seriatim.training.setup import prepare
-from seriatim.training.task import AnyTask
+from seriatim.tasks.task import Task
 
 VOCABULARY, EMBEDDING, HIDDEN, BATCH = 8_000, 256, 512, 64
 STEPS_A_TURN, TURNS = 10, 7
@@ -84,9 +81,9 @@ class Steps:
             self.optimizer.step()
 
 
-def loss(task: AnyTask, model: nn.Module, batch: Any) -> Tensor:
+def loss(task: Task, model: nn.Module, batch: Any) -> Tensor:
     """Return the loss of one of our models."""
-    total: Tensor = task.loss(model, batch, None)[0]
+    total: Tensor = task.objective.loss(model, batch, None)[0]
     return total
 
 
@@ -112,11 +109,11 @@ def main() -> None:
     arguments = parser.parse_args()
     print(machine.describe(), flush=True)
     torch.manual_seed(1)
-    with tempfile.TemporaryDirectory() as folder, freed_memory_kept():
+    with freed_memory_kept():
         jobs = {}
         for feeding in (True, False):
-            task = find(resolve(config(f"{arguments.source},{arguments.target}", input_feeding=feeding)))
-            jobs[feeding] = task, prepare(task, Path(folder))
+            job = prepare(resolve(config(f"{arguments.source},{arguments.target}", input_feeding=feeding)))
+            jobs[feeding] = job.task, job
         every = jobs[True][1].batches
         batches = list(itertools.islice(every.read(every.shuffled(1, 0)), STEPS_A_TURN))
         plain = Plain()

@@ -56,14 +56,14 @@ def main() -> None:
             }
         )
         found, summary = run.evaluate(arguments.test), run.summary
-        for figure in run.task.figures:
+        for figure in run.task.evaluator.metrics:
             if figure.key in found:
                 simplest = summary["baseline"].get(figure.key)
                 beside = "" if simplest is None else f"; {summary['baseline']['name']}, held out: {simplest:.4f}"
                 print(f"{figure.name:24}{figure.text(found):>8} ({figure.interval(found)}){beside}")
         work = f"{summary['parameters']:,} parameters, {summary['epochs']} epochs, {summary['seconds']:.0f} s in all"
         print(f"{work}; training {summary['tokens_per_second']:,.0f} tokens/s")
-        sentences = list(run.task.items(find_sources(arguments.test), None))
+        sentences = list(run.task.reader.inputs(run.vocabulary, find_sources(arguments.test), None))
         tokens = sum(len(sentence.words) for sentence in sentences)
         rates = sorted(tokens / machine.seconds(lambda: list(run.predict(sentences))) for _ in range(ROUNDS))
         print(f"predicting {rates[ROUNDS // 2]:,.0f} tokens/s, from sentences in memory to their tags")

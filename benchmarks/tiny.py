@@ -9,20 +9,17 @@ milliseconds per step (medians, in turn in one run, one thread) and last the rat
 
 import argparse
 import itertools
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
 
 import machine
 import torch
+from preparing import prepare
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence
 
 from seriatim.config import resolve
 from seriatim.data.encoded_pairs import PairBatch
-from seriatim.tasks import find
-from seriatim.training.setup import prepare
 
 STEPS, TURNS = 60, 9
 PLAIN = {
@@ -60,9 +57,7 @@ def main() -> None:
     print(machine.describe(), flush=True)
     model = {"layer": "gru", "hidden_size": args.width, "embedding_size": args.width, "bidirectional": False}
     config = {"task": "seq2seq", "data": {"train": args.data}, "training": {"batch_size": args.batch, "steps": 1}}
-    with tempfile.TemporaryDirectory() as folder:
-        task = find(resolve({**config, "model": {**model, "dropout": 0.0, "options": PLAIN}}))
-        job = prepare(task, Path(folder))
+    job = prepare(resolve({**config, "model": {**model, "dropout": 0.0, "options": PLAIN}}))
     batches = list(itertools.islice(job.batches.read(job.batches.shuffled(1, 0)), STEPS))
     ours = job.model.train()
     loop = Loop(ours.source_embedding.num_embeddings, ours.target_vocabulary, args.width)
@@ -79,7 +74,10 @@ def main() -> None:
 
         return train
 
-    works = {"plain loop": steps(loop, loop), "ours": steps(ours, lambda batch: task.loss(ours, batch, None)[0])}
+    works = {
+        "plain loop": steps(loop, loop),
+        "ours": steps(ours, lambda batch: job.task.objective.loss(ours, batch, None)[0]),
+    }
     for work in works.values():
         work()
     found = machine.in_turn(works, TURNS)

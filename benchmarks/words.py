@@ -20,15 +20,13 @@ from pathlib import Path
 
 import machine
 import torch
+from preparing import Prepared, prepare
 from torch import Tensor, nn
 
 from seriatim.config import resolve
 from seriatim.data.batching import Batch
-from seriatim.tasks import find
-from seriatim.training.estimator import Job
 from seriatim.training.loop import Trainer
 from seriatim.training.reporting import Reporter
-from seriatim.training.setup import prepare
 
 BATCH, LENGTH, SIZE, CLIP, RATE, DROPOUT = 20, 35, 200, 0.25, 20.0, 0.2
 STEPS_A_TURN, TURNS = 10, 15
@@ -105,13 +103,13 @@ class Loop:
         return math.exp(total / len(ids))
 
 
-def job(arguments: argparse.Namespace, folder: Path, precision: str, seed: int = 1) -> Job:
+def job(arguments: argparse.Namespace, folder: Path, precision: str, seed: int = 1) -> Prepared:
     data = {"train": arguments.train, "valid": arguments.valid}
     training = {**TRAINING, "epochs": arguments.epochs, "precision": precision, "seed": seed}
     config = resolve({"task": "lm", "data": data, "tokenizer": TOKENIZER, "model": MODEL, "training": training})
     torch.manual_seed(seed)
     folder.mkdir(parents=True)
-    return prepare(find(config), folder)
+    return prepare(config)
 
 
 def turn(trainer: Trainer | Loop, windows: Iterator[Batch]) -> Callable[[], None]:
@@ -128,7 +126,7 @@ def turn(trainer: Trainer | Loop, windows: Iterator[Batch]) -> Callable[[], None
     return work
 
 
-def speed(jobs: dict[str, Job]) -> None:
+def speed(jobs: dict[str, Prepared]) -> None:
     first = jobs["float32"]
     contestants: dict[str, Trainer | Loop] = {"plain loop": Loop(first.vocabulary.tokenizer.vocabulary_size)}
     for name, each in jobs.items():

@@ -4,10 +4,10 @@
     python scripts/behaviour.py record AFTER      # with the source after it, on the same machine
     python scripts/behaviour.py compare BEFORE AFTER
 
-Recorded are: weights (SHA-256 of each tensor), `config.yaml`, files, metrics, predictions and generated text of every task
-and family of models; a resumed training, one from another run, blended answers, carried state, two ranks; streams, pages,
-a comparison; the options, messages and exit codes of the command; the public names; the OpenAPI document and answers of
-the server. What depends on the clock is left out. The recorded bits hold on one machine only.
+Recorded are: weights (SHA-256 of all tensors), `config.yaml`, files, metrics, predictions and generated text of every
+task and family of models; a resumed training, one from another run, blended answers, two ranks; streams, pages, a
+comparison, exported files; the help, messages and exit codes of the command; the public names. What depends on the clock
+is left out. The recorded bits hold on one machine only.
 """
 
 import contextlib
@@ -28,7 +28,8 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 DATA = Path(__file__).parent.parent / "tests" / "golden" / "data"
 CLOCK = re.compile(
-    r"(?:at most )?[\d.,:]+ (?:min|ms|s|seconds|minutes|tokens/s|MB|GB)\b(?: [\d.]+ s\b)?(?: left)?|seriatim_[\w.]+|/tmp/[\w./-]*"
+    r"(?:at most )?[\d.,:]+ (?:min|ms|s|seconds|minutes|tokens/s|MB|GB)\b(?: [\d.]+ s\b)?(?: left)?"
+    r"|seriatim_[\w.]+|/tmp/[\w./-]*"
 )
 """What differs from run to run in what is printed."""
 TIMES = {
@@ -370,8 +371,7 @@ def others(folder: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
 
     def pages() -> Any:
         found = {}
-        for name in ("lm-lstm", "lm-transformer", "lm-ngram", "mlm-gru", "classify-blend", "classify-bag", "tag-blend", "tag-features",
-                     "seq2seq-dot", "seq2seq-ctc", "seq2seq-rules"):  # fmt: skip
+        for name in INSPECTED:
             page = folder / f"{name}.html"
             done = command(["inspect", str(folder / name), "--text", "the cat sees the sea .", "--out", str(page)])
             text = re.sub(r"<(script|style).*?</\1>", "", page.read_text(), flags=re.S) if page.exists() else ""
@@ -427,6 +427,20 @@ def others(folder: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "exports", exports
 
 
+INSPECTED = (
+    *(
+        "lm-lstm",
+        "lm-transformer",
+        "lm-ngram",
+        "mlm-gru",
+        "classify-blend",
+        "classify-bag",
+        "tag-blend",
+        "tag-features",
+    ),
+    *("seq2seq-dot", "seq2seq-ctc", "seq2seq-rules"),
+)
+"""The runs whose pages are recorded."""
 VERBS = (
     "train",
     "compare",

@@ -13,7 +13,7 @@ from seriatim.layers.declared_options import BLOCK, FINAL_NORM, POSITION_NORM, O
 from seriatim.layers.feed_forward import feed_forward
 from seriatim.layers.positions import Positions
 from seriatim.layers.registry import BUILT_IN
-from seriatim.tasks import STANDALONE, TASKS
+from seriatim.tasks import FITTED, TASKS
 
 PAGE = Path(__file__).parent.parent / "docs" / "options.md"
 HEAD = """\
@@ -50,9 +50,9 @@ AROUND = {
 def page() -> str:
     """Return the text of the page."""
     parts = [HEAD, "## Tasks\n"]
-    for name, task in {**TASKS, **STANDALONE}.items():
-        if task.own_options is not None:
-            parts += [f"### `{name}`\n", _table(task_options(task.own_options))]
+    for name, task in {**TASKS, **FITTED}.items():
+        if task.options is not None:
+            parts += [f"### `{name}`\n", _table(task_options(task.options))]
     parts.append("## Around a layer\n")
     for title, (text, options) in AROUND.items():
         parts += [f"### {title}\n", f"{text}\n", _table(options)]

@@ -4,7 +4,6 @@ import ast
 import re
 import subprocess
 import sys
-from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -26,8 +25,8 @@ LEVELS = (
     ("testing",),
     ("models",),
     ("decoding", "evaluation"),
-    ("training",),
     ("tasks",),
+    ("training",),
     ("runs",),
     ("report",),
     ("inspection",),
@@ -127,11 +126,6 @@ def test_circles_are_detected() -> None:
     assert circles({a: {a}}) == [[a]]
 
 
-def test_a_file_name_occurs_once() -> None:
-    counts = Counter(path.name for path in FILES if path.name != "__init__.py")
-    assert {name for name, count in counts.items() if count > 1} == set()
-
-
 def test_the_package_has_few_parts() -> None:
     assert len([path for path in SOURCE.iterdir() if path.name != "__pycache__"]) <= MAX_ENTRIES
 
@@ -149,7 +143,7 @@ def names_a_task(path: Path) -> bool:
     from seriatim.tasks import TASKS
 
     special = {*TASKS, "ngram"}
-    single = {file_of(SOURCE.joinpath(*task.__module__.split(".")[1:])) for task in TASKS.values()}
+    single = {file_of(SOURCE.joinpath(*kind.open.__module__.split(".")[1:])) for kind in TASKS.values()}
     for node in ast.walk(parsed(path)):
         operands: list[ast.expr | None] = []
         if isinstance(node, ast.Compare):

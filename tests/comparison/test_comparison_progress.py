@@ -11,7 +11,6 @@ from seriatim.comparison.comparison_progress import ComparisonProgress
 from seriatim.comparison.comparison_settings import ComparisonSettings, make_plan
 from seriatim.comparison.plan import Plan
 from seriatim.comparison.shared_data import fit_plan
-from seriatim.tasks import new_task
 from seriatim.training.pace import pace_of
 
 from .comparisons import small
@@ -70,7 +69,7 @@ def test_the_speed_beside_others_has_an_entry_of_its_own_with_a_budget_in_minute
     fit_plan(plan)
     device = torch.device("cpu")
     names = {
-        (seconds, count): pace_of(new_task(plan.config("rnn")), device, seconds, at_once=count)[1]
+        (seconds, count): pace_of(plan.config("rnn"), device, seconds, at_once=count)[1]
         for seconds in (None, 0.01)
         for count in (1, 2)
     }

@@ -143,7 +143,7 @@ def test_a_plan_is_read_as_it_was_written(texts: dict[str, str], tmp_path: Path)
 
 @pytest.mark.parametrize("task", TASKS)
 def test_every_figure_has_a_direction(task: str) -> None:
-    for figure in TASKS[task].figures:
+    for figure in TASKS[task].evaluator.metrics:
         losses = ("loss", "perplexity", "bits", "error")
         assert figure.more_is_better == (not any(word in figure.name for word in losses))
 

@@ -90,7 +90,7 @@ def test_trials_come_before_their_row_and_the_order_is_that_of_the_layers(
         "the training failed with every learning rate that was tried; the last reason: the loss became NaN"
     }
     assert len(found.failures) == 2
-    assert [list(trial) for trial in found.rows[0]["tried"]] == 2 * [["learning_rate", "value"]]
+    assert [list(trial) for trial in found.rows[0]["tried"]] == 2 * [["learning_rate", "value", "more_is_better"]]
 
 
 def test_bad_input_of_a_trial_fails_the_layer_and_is_tried_again(

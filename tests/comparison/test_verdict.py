@@ -178,7 +178,7 @@ def test_figures_have_the_digits_that_their_intervals_support() -> None:
 def test_models_that_are_fitted_are_not_called_counted() -> None:
     results = changed(ngram={"learned": "fitted"}, lstm={"learned": "trained"})
     assert training(results.rows[NGRAM], results).startswith("fitted, not trained by steps")
-    assert {name: task.learned for name, task in FITTED.items()} == {
+    assert {name: kind.fitting for name, kind in FITTED.items()} == {
         "ngram": "counted",
         "bag": "fitted",
         "features": "fitted",

@@ -76,10 +76,10 @@ SOLVE: dict[str, Callable[[str], tuple[str, int]]] = {
 def test_a_distance_is_counted_in_the_tokens_of_the_default(name: str) -> None:
     """As words, a text of letters would be a single token, and nothing could be learned from it."""
     task = LEARNED["seq2seq" if name == "reversal" else "classify"]
-    default = task.with_defaults(Config(data=Data(train=f"builtin:{name}")))
+    default = task.defaults(Config(data=Data(train=f"builtin:{name}")))
     given = Config(data=Data(train=f"builtin:{name}"), tokenizer=Tokenizer(kind="byte"))
     assert default.tokenizer.kind == TASKS[name].tokens
-    assert task.with_defaults(given).tokenizer.kind == "byte"
+    assert task.defaults(given).tokenizer.kind == "byte"
     for fields in itertools.islice(generate(name, "test", 20, distance=9), 20):
         text = fields[0] if name == "reversal" else fields[1]
         assert len(text if default.tokenizer.kind == "char" else text.split()) >= 9

@@ -165,8 +165,8 @@ def test_reports_show_them() -> None:
 
 def test_a_cache_does_not_change_them(run: seriatim.Run, texts) -> None:
     plain = run.evaluate(texts["test"])
-    run.task.options.cache = 0.1
-    run.model = run.task.with_cache(run.model)
+    run = run.reading({"model.options.cache": 0.1})
+    run.model = run.task.builder.with_cache(run.model)
     cached = run.evaluate(texts["test"])
     assert cached["ngrams"] == plain["ngrams"]
     assert cached["loss"] != plain["loss"]

@@ -11,7 +11,7 @@ from ..data.paths import check_named_by_run
 from ..data.vocabulary import Vocabulary
 from ..tasks import new_task, open_task
 from ..tasks.model_size import count_parameters
-from ..tasks.task import AnyModelBuilder, Task, TaskData
+from ..tasks.task import ModelBuilder, Task, TaskData
 from ..training.finish import refuse_long
 from ..training.overlap import warn_of_overlap
 from ..training.settle import settle_texts, with_data_defaults
@@ -67,8 +67,6 @@ def fit_plan(plan: Plan, *, layers: Sequence[str] | None = None) -> Vocabulary:
     if BASELINE in plan.automatic and plan.baseline in rows:
         _check_baseline(plan, train, valid)
     rows = [row for row in rows if row in plan.layers]
-    for row in rows:
-        _with_batches(plan.task(row), train).check(train, valid)
     _check_tokens(plan, task, train)
     trained = [row for row in rows if not is_counted(row)]
     if solved := [row for row in trained if width_of(row) is None]:
@@ -82,6 +80,8 @@ def fit_plan(plan: Plan, *, layers: Sequence[str] | None = None) -> Vocabulary:
             except ValueError as error:
                 name = architecture(row)
                 raise InputError(f"--widths: {name} does not accept the width {width}: {error}") from None
+    for row in rows:
+        _with_batches(plan.task(row), train).check(train, valid)
     fewest = min(
         (plan.task(row) for row in rows), key=lambda task: len(task.evaluator.metrics)
     )  # some models have no loss
@@ -152,7 +152,7 @@ def _solve_sizes(plan: Plan, rows: Sequence[str], vocabulary: Vocabulary, *, cho
         sized.hidden_size, sized.embedding_size, sized.parameters = sizes
 
 
-def _builder_of(config: Config) -> AnyModelBuilder:
+def _builder_of(config: Config) -> ModelBuilder:
     return new_task(config).builder
 
 

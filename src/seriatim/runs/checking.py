@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from ..config import Config, ConfigSource, Model, resolve_leniently
 from ..core.errors import InputError, ProblemsError
+from ..data.holding_out import NOTHING
 from ..data.paths import skipped_files
 from ..data.vocabulary import Vocabulary
 from ..storage.lock import refuse_locked
@@ -81,7 +82,8 @@ class _Check:
         if initial is not None:
             config = with_tokenizer_of(initial, config)
         config = self.attempt(leave_out_markers, config) or config
-        config = self.attempt(split_data, config) or config
+        # A fraction that cannot be held out is a problem of its own, and not one of the data.
+        config = self.attempt(split_data, config) or config.replaced({"data.valid": NOTHING})
         has_validation = open_task(config).files.validation_source() is not None
         self.attempt(lambda: check_weight(config, has_validation=has_validation))
         self.attempt(require_validation, config)

@@ -78,7 +78,7 @@ class Run:
         return self.model if self._blended is None else self._blended
 
     @property
-    def predictor(self) -> Predictor[Any]:
+    def predictor(self) -> Predictor:
         """What answers items; raise InputError if the run does not predict."""
         if self.task.predictor is None:
             raise InputError(f"predict: the task {self.config.task} does not support it; use generate or score")

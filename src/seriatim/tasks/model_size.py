@@ -17,7 +17,7 @@ from ..core.state import state_bytes
 from ..data.vocabulary import Vocabulary
 from ..layers import options_of, split_names
 from ..models.bounds import TooLargeError, bounded
-from .task import AnyModelBuilder
+from .task import ModelBuilder
 
 MOMENTS = {"sgd": 0, "adam": 2, "adamw": 2}
 """Numbers that an optimizer keeps for each parameter."""
@@ -35,13 +35,13 @@ ASSUMED_DEFAULT = 16
 """Stands for the default of an option that has none, when the most unusual option is searched."""
 
 
-def build_model(builder: AnyModelBuilder, vocabulary: Vocabulary) -> nn.Module:
+def build_model(builder: ModelBuilder, vocabulary: Vocabulary) -> nn.Module:
     """Build a new model; raise InputError if this machine has too little memory to train it."""
     check_memory(builder, vocabulary)
     return _build_in_memory(builder, vocabulary)
 
 
-def count_parameters(builder: AnyModelBuilder, vocabulary: Vocabulary) -> int:
+def count_parameters(builder: ModelBuilder, vocabulary: Vocabulary) -> int:
     """Return the number of parameters of a model without allocating them.
 
     Raises:
@@ -50,7 +50,7 @@ def count_parameters(builder: AnyModelBuilder, vocabulary: Vocabulary) -> int:
     return sum(parameter.numel() for parameter in _model_of_shapes(builder, vocabulary).parameters())
 
 
-def _build_in_memory(builder: AnyModelBuilder, vocabulary: Vocabulary) -> nn.Module:
+def _build_in_memory(builder: ModelBuilder, vocabulary: Vocabulary) -> nn.Module:
     """Build a model, or raise InputError as soon as its parameters cannot be trained in the memory of this machine."""
     memory, per_value = machine_memory(), _bytes_per_value(builder.config)
     values = 2 * memory // per_value  # some values are temporary, such as parameters that are then tied
@@ -66,7 +66,7 @@ def _build_in_memory(builder: AnyModelBuilder, vocabulary: Vocabulary) -> nn.Mod
     return model
 
 
-def check_memory(builder: AnyModelBuilder, vocabulary: Vocabulary) -> None:
+def check_memory(builder: ModelBuilder, vocabulary: Vocabulary) -> None:
     """Raise InputError if training a model needs more memory than this machine has; nothing is allocated."""
     config, memory, per_value = builder.config, machine_memory(), _bytes_per_value(builder.config)
     size = size_of(builder, vocabulary)
@@ -85,7 +85,7 @@ class Size(NamedTuple):
     state_bytes: int
 
 
-def size_of(builder: AnyModelBuilder, vocabulary: Vocabulary) -> Size:
+def size_of(builder: ModelBuilder, vocabulary: Vocabulary) -> Size:
     """Return the size of a model, of which nothing is allocated.
 
     Raises:
@@ -100,7 +100,7 @@ def size_of(builder: AnyModelBuilder, vocabulary: Vocabulary) -> Size:
         raise _too_large(builder.config, "parameters", needed, machine_memory()) from None
 
 
-def _size(builder: AnyModelBuilder, vocabulary: Vocabulary) -> Size:
+def _size(builder: ModelBuilder, vocabulary: Vocabulary) -> Size:
     """Return the size of a model; that of a deep one is extrapolated from two and three layers."""
     num_layers = builder.config.model.num_layers
     if num_layers <= MAX_COUNTED_LAYERS:
@@ -114,13 +114,13 @@ def _size(builder: AnyModelBuilder, vocabulary: Vocabulary) -> Size:
     return Size(*(more + (num_layers - 3) * (more - less) for less, more in zip(two, three, strict=True)))
 
 
-def _counted_size(builder: AnyModelBuilder, vocabulary: Vocabulary) -> Size:
+def _counted_size(builder: ModelBuilder, vocabulary: Vocabulary) -> Size:
     model = _model_of_shapes(builder, vocabulary)
     parameters = sum(parameter.numel() for parameter in model.parameters())
     return Size(parameters, sum(state_bytes(layer.initial_state(1)) for layer in _outermost_layers(model)))
 
 
-def _model_of_shapes(builder: AnyModelBuilder, vocabulary: Vocabulary) -> nn.Module:
+def _model_of_shapes(builder: ModelBuilder, vocabulary: Vocabulary) -> nn.Module:
     """Build a model on PyTorch's ``meta`` device, where tensors have shapes and no values."""
     with torch.random.fork_rng(devices=[]):
         try:

@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from typing_extensions import TypeVar
 
 from ..config import Config, Fields, Section
 from ..core.errors import InputError
@@ -70,10 +71,11 @@ class TaskData(Protocol):
         """An identifier that is equal for equal data read in the same way, and only then."""
 
 
-Data = TypeVar("Data", bound=TaskData)
-Batch = TypeVar("Batch", bound=TaskBatch)
+# The types of a task whose kind is not known are `Any`: each part is only given what the other parts of its task made.
+Data = TypeVar("Data", bound=TaskData, default=Any)
+Batch = TypeVar("Batch", bound=TaskBatch, default=Any)
 BatchRead = TypeVar("BatchRead", bound=TaskBatch, covariant=True)
-Model = TypeVar("Model", bound=nn.Module)
+Model = TypeVar("Model", bound=nn.Module, default=Any)
 
 
 class TaskBatches(Protocol[BatchRead]):
@@ -249,10 +251,6 @@ class ModelBuilder(ABC, Generic[Model]):
             ("precision", f"{summary['precision']} on {summary['device']}, {summary['threads']} threads"),
             ("seed", str(training.seed)),
         ]
-
-
-AnyModelBuilder: TypeAlias = ModelBuilder[Any]
-"""A builder whose type of models is not known."""
 
 
 class Selection(NamedTuple):
@@ -442,14 +440,14 @@ class Task:
 
     kind: "TaskKind"
     config: Config
-    reader: Reader[Any]
-    builder: ModelBuilder[Any]
-    evaluator: Evaluator[Any]
-    objective: Objective[Any, Any, Any] | None = None  # None for a model that is fitted directly
-    fitter: Fitter[Any] | None = None  # None for a model that is trained in steps
-    predictor: Predictor[Any] | None = None  # None for a model that generates text
+    reader: Reader
+    builder: ModelBuilder
+    evaluator: Evaluator
+    objective: Objective | None = None  # None for a model that is fitted directly
+    fitter: Fitter | None = None  # None for a model that is trained in steps
+    predictor: Predictor | None = None  # None for a model that generates text
     blender: Blender | None = None  # None if the model cannot answer together with a simple baseline
-    make_view: Callable[[Any, Vocabulary], View[Any]] | None = None  # what inspection asks about a model; see `view`
+    make_view: Callable[[Any, Vocabulary], View] | None = None  # what inspection asks about a model; see `view`
 
     def __repr__(self) -> str:
         return f"Task({self.config.task!r}, layer={self.config.model.layer!r})"
@@ -459,7 +457,7 @@ class Task:
         """The files that the configuration names."""
         return self.reader.files
 
-    def view(self, model: nn.Module, vocabulary: Vocabulary) -> View[Any]:
+    def view(self, model: nn.Module, vocabulary: Vocabulary) -> View:
         """Return what inspection and comparison can ask about a model; by default, nothing but words."""
         if self.make_view is None:
             return View(self.config, model, vocabulary)
@@ -485,7 +483,7 @@ class TaskKind:
     name: str  # the value of ``task`` in a configuration
     summary: str  # what it does, in one sentence
     open: Callable[[Config], Task]
-    evaluator: type[Evaluator[Any]]  # its class attributes are known without a configuration
+    evaluator: type[Evaluator]  # its class attributes are known without a configuration
     usage: str  # an example command for a trained run; ``{run}`` is replaced by its folder
     caution: str  # a sentence on the limits of the model, for the model card
     layer: str | None = None  # the value of ``model.layer`` for a model that is not built from layers
@@ -497,9 +495,9 @@ class TaskKind:
     supports_unidirectional: bool = False  # whether the task can also be done by reading in one direction only
     generates_text: bool = False  # whether a model continues a text, so that its speed is that of sampling
     items_name: str = "lines"  # plural noun for the rows of a batch
-    predictor: type[Predictor[Any]] | None = None  # its class attributes are known without a configuration
+    predictor: type[Predictor] | None = None  # its class attributes are known without a configuration
     defaults: Callable[[Config], Config] = lambda config: config
-    choose: Callable[[Config, Config, Reader[Any]], Config] = lambda given, config, reader: config
+    choose: Callable[[Config, Config, Reader], Config] = lambda given, config, reader: config
     check_config: Callable[[Config], None] = lambda config: None
     data_defaults: Callable[[Config, Any], Fields] = lambda config, train: {}
     output_tokenizer: Callable[[Vocabulary], Tokenizer] = lambda vocabulary: vocabulary.tokenizer

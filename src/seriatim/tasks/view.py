@@ -7,11 +7,12 @@ raise `NotOfferedError`, and a page shows its message in place of a section.
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from typing_extensions import TypeVar
 
 from ..config import Config
 from ..core.errors import InputError
@@ -28,7 +29,7 @@ from ..models.exported_forms import ExportedModel
 from .view_types import Example, LabelEffect, SearchResult, StateReader
 
 MASK = "[MASK]"
-ModelT = TypeVar("ModelT", bound=nn.Module, covariant=True)
+ModelT = TypeVar("ModelT", bound=nn.Module, covariant=True, default=Any)
 
 
 class NotOfferedError(InputError):

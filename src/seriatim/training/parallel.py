@@ -11,7 +11,6 @@ import copy
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -31,7 +30,7 @@ Computed = tuple[Tensor, Tensor, State | None]
 class TaskLoss(nn.Module):
     """The loss of a batch; everything that a training differentiates happens in its ``forward``."""
 
-    def __init__(self, objective: Objective[Any, Any, Any], model: nn.Module) -> None:
+    def __init__(self, objective: Objective, model: nn.Module) -> None:
         super().__init__()
         self.objective, self.model = objective, model
         self.dtype = next(model.parameters()).dtype
@@ -179,7 +178,7 @@ def copy_views(layer: nn.Module, _: object, results: OutputsAndState) -> Outputs
     return map_state(lambda leaf: leaf.clone() if leaf.untyped_storage().data_ptr() in freed else leaf, results)
 
 
-def make_parallel(objective: Objective[Any, Any, Any], model: nn.Module, config: Training, ranks: Ranks) -> Parallel:
+def make_parallel(objective: Objective, model: nn.Module, config: Training, ranks: Ranks) -> Parallel:
     """Return the loss of a training on these ranks; ``fsdp`` replaces the parameters of the model by parts."""
     loss = TaskLoss(objective, model)
     if ranks.count == 1:

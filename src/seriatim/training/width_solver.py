@@ -12,7 +12,7 @@ from ..config import Config
 from ..core.errors import InputError
 from ..data.vocabulary import Vocabulary
 from ..tasks.model_size import count_parameters
-from ..tasks.task import AnyModelBuilder
+from ..tasks.task import ModelBuilder
 
 TOLERANCE = 0.02
 MULTIPLES = (32, 16, 8, 4, 2, 1)
@@ -28,7 +28,7 @@ class WidthSolver:
     ``builder_of`` returns the builder of a configuration's model.
     """
 
-    def __init__(self, config: Config, vocabulary: Vocabulary, builder_of: Callable[[Config], AnyModelBuilder]) -> None:
+    def __init__(self, config: Config, vocabulary: Vocabulary, builder_of: Callable[[Config], ModelBuilder]) -> None:
         self.config, self.vocabulary, self.builder_of = config, vocabulary, builder_of
         self.tied = config.model.tie_weights
         self.counts: dict[tuple[int, int], int | None] = {}
