@@ -20,13 +20,12 @@ from pathlib import Path
 
 import machine
 import torch
-from preparing import Prepared, prepare
+from preparing import Prepared, prepare, trainer_of
 from torch import Tensor, nn
 
 from seriatim.config import resolve
 from seriatim.data.batching import Batch
 from seriatim.training.loop import Trainer
-from seriatim.training.reporting import Reporter
 
 BATCH, LENGTH, SIZE, CLIP, RATE, DROPOUT = 20, 35, 200, 0.25, 20.0, 0.2
 STEPS_A_TURN, TURNS = 10, 15
@@ -128,9 +127,9 @@ def turn(trainer: Trainer | Loop, windows: Iterator[Batch]) -> Callable[[], None
 
 def speed(jobs: dict[str, Prepared]) -> None:
     first = jobs["float32"]
-    contestants: dict[str, Trainer | Loop] = {"plain loop": Loop(first.vocabulary.tokenizer.vocabulary_size)}
+    contestants: dict[str, Trainer | Loop] = {"plain loop": Loop(first.settled.vocabulary.tokenizer.vocabulary_size)}
     for name, each in jobs.items():
-        trainer = Trainer(each, torch.device("cpu"), Reporter(), {})
+        trainer = trainer_of(each, Path("unused"))
         trainer.start()
         trainer.model.train()
         trainer.began = time.perf_counter()
@@ -148,10 +147,10 @@ def speed(jobs: dict[str, Prepared]) -> None:
         print(f"{name:12} {tokens / taken:8,.0f} tokens/s   {ratio:.2f} times the plain loop", flush=True)
 
 
-def loop_perplexity(first: Job, epochs: int, seed: int) -> float:
+def loop_perplexity(first: Prepared, epochs: int, seed: int) -> float:
     """Train the plain loop and return its lowest perplexity."""
-    loop = Loop(first.vocabulary.tokenizer.vocabulary_size, seed)
-    ids = torch.from_numpy(first.valid.ids.astype("int64"))
+    loop = Loop(first.settled.vocabulary.tokenizer.vocabulary_size, seed)
+    ids = torch.from_numpy(first.settled.valid.ids.astype("int64"))
     best = math.inf
     for epoch in range(epochs):
         loop.restart()
@@ -172,7 +171,7 @@ def quality(arguments: argparse.Namespace, folder: Path) -> None:
         jobs = {name: job(arguments, folder / f"{name}-{seed}", name, seed) for name in arguments.precisions.split(",")}
         row = {"plain loop": loop_perplexity(next(iter(jobs.values())), arguments.epochs, seed)}
         for name, each in jobs.items():
-            trainer = Trainer(each, torch.device("cpu"), Reporter(), {})
+            trainer = trainer_of(each, folder / f"{name}-{seed}")
             trainer.start()
             row[name] = math.exp(trainer.fit().best_valid)
         rows.append(row)

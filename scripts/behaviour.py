@@ -6,8 +6,8 @@
 
 Recorded are: weights (SHA-256 of all tensors), `config.yaml`, files, metrics, predictions and generated text of every
 task and family of models; a resumed training, one from another run, blended answers, two ranks; streams, pages, a
-comparison, exported files; the help, messages and exit codes of the command; the public names. What depends on the clock
-is left out. The recorded bits hold on one machine only.
+comparison, exported files; the help, messages and exit codes of the command; the public names. What depends on the
+clock is left out. The recorded bits hold on one machine only.
 """
 
 import contextlib
