@@ -1,7 +1,9 @@
 """Options that several verbs share, and helpers of the verbs."""
 
 import argparse
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
@@ -17,7 +19,7 @@ Any field of the configuration can be set by its full name, or by the last part 
   --tokenizer.kind word  --model.hidden_size 512  --training.minutes 5
   --kind word  --hidden_size 512  --minutes 5
 --data is short for --data.train, and --layer for --model.layer. Options of the layer and of the task
-need their full name: --model.options.num_heads 4. `seriatim docs configuration` lists every field."""
+need their full name: --model.options.num_heads 4."""
 COLUMNS_HELP = """\
 --data.text NAME, --data.label NAME and --data.column NAME name the columns of the data, if their names differ from
 those in the run's configuration. --data.alternatives false counts each pair of equal sources."""
@@ -40,12 +42,12 @@ class Parser(argparse.ArgumentParser):
         raise InputError(f"{message}; see {self.prog} --help")
 
     def format_help(self) -> str:
-        """Return the help; the tasks, which need PyTorch, are imported only here."""
+        """Return the help; the configuration, whose import takes a while, is imported only here."""
         if self.lists_tasks:
-            from ..tasks import TASKS
+            from ..tasks import SUMMARIES
 
-            tasks = [f"  {name:9} {kind.summary}" for name, kind in TASKS.items()]
-            self.epilog = "\n".join(["tasks:", *tasks, "", FIELDS_HELP])
+            tasks = [f"  {name:9} {summary}" for name, summary in SUMMARIES.items()]
+            self.epilog = "\n".join(["tasks:", *tasks, "", FIELDS_HELP, "", *_list_fields()])
         return super().format_help()
 
     def _print_message(self, message: str, file: object = None) -> None:
@@ -55,6 +57,28 @@ class Parser(argparse.ArgumentParser):
     def flags(self) -> list[str]:
         """Return the options as ``--name``."""
         return [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
+
+
+def _list_fields() -> list[str]:
+    """Return the lines of the help that list the fields of the configuration, in groups, with their defaults."""
+    from ..config import MAIN_HEADING, describe_fields
+    from .short_forms import SHORT
+
+    short = {field: name for name, field in SHORT.items()}
+    width = shutil.get_terminal_size().columns - 2
+    lines: list[str] = []
+    for heading, rows in describe_fields().items():
+        lines += [f"{heading}:"]
+        for name, default, text in rows:
+            shown = short.get(name, name.rpartition(".")[2]) if heading == MAIN_HEADING else name
+            given = f"  --{shown}" + (f" {default}" if default else "")
+            # Descriptions begin in one column, below a name that is too long for it.
+            column = 34
+            first, *others = textwrap.wrap(text, max(30, width - column)) or [""]
+            beside = f"{given:{column}}{first}" if len(given) < column else f"{given}\n{'':{column}}{first}"
+            lines += [beside, *(f"{'':{column}}{line}" for line in others)]
+        lines.append("")
+    return lines[:-1]
 
 
 Verbs: TypeAlias = "argparse._SubParsersAction[Parser]"

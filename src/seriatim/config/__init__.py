@@ -15,6 +15,7 @@ from .resolving import (
 )
 from .sections import (
     BATCH_SIZE,
+    MAIN_HEADING,
     Config,
     Count,
     Data,
@@ -26,12 +27,14 @@ from .sections import (
     Section,
     Tokenizer,
     Training,
+    describe_fields,
     fields,
     text_fields,
 )
 
 __all__ = [
     "BATCH_SIZE",
+    "MAIN_HEADING",
     "Config",
     "ConfigSource",
     "Count",
@@ -45,6 +48,7 @@ __all__ = [
     "Tokenizer",
     "Training",
     "changed",
+    "describe_fields",
     "explain",
     "fields",
     "parse_value",

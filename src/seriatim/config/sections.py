@@ -69,133 +69,148 @@ def fixed(value: Any) -> Any:
 
 
 class Data(Section):
-    """The texts, and how they are split into sequences.
-
-    ``unit`` is ``stream`` (one running text) or ``line`` (every line is a sequence), for language models. ``text`` and
-    ``label`` name the columns or fields of labelled texts; ``column`` names the column of the tags of a CoNLL file.
-    ``strict`` refuses data that needs a repair. With ``spellings: exact``, labels and tags that differ in letter case
-    are never one label. ``alternatives`` says whether the targets of pairs with equal sources are alternatives, of
-    which the best counts, or whether each pair counts. ``markers`` are two words that other tools write around each
-    line, such as ``<s> </s>``, and that are left out; ``keep`` reads them as words, and ``auto`` leaves them out where
-    every line of the training data has both.
-    """
+    """The data, and how they are read."""
 
     model_config = ConfigDict(coerce_numbers_to_str=True)  # ``column: 3`` in a YAML file names a column
 
     train: str | None = None
+    """The training data: a file, a folder, a glob, - or a built-in corpus."""
     valid: str | None = None
+    """The validation data, a fraction of the training data such as 10%, or none; by default a fraction."""
     test: str | None = None
+    """The data that a comparison is measured on, if not the validation data."""
     format: Literal["auto", "text", "jsonl", "tsv", "csv", "fasttext", "conllu", "conll"] = "auto"
+    """The format of the files; auto goes by their names."""
     unit: Literal["stream", "line"] = "stream"
+    """One running text, or a sequence in each line (lm and mlm)."""
     text: str = "text"
+    """The column or field of the text."""
     label: str = "label"
+    """The column or field of the label."""
     column: str | None = None
+    """The column of the tags in a CoNLL file; by default the last."""
     strict: bool = False
+    """Refuse data that need a repair."""
     spellings: Literal["auto", "exact"] = "auto"
+    """Whether labels and tags that differ in letter case can be one (auto), or never are (exact)."""
     alternatives: bool = True
+    """Whether the targets of equal sources are alternatives, of which the best counts, or each pair counts."""
     markers: Annotated[str, Field(pattern=r"^(auto|keep|\S+ \S+)$")] = "auto"
+    """Two words around each line that are left out, such as "<s> </s>"; auto finds them, keep reads them as words."""
 
 
 class Tokenizer(Section):
-    """How text becomes tokens; ``kind`` None is the default of the task.
-
-    ``vocabulary_size`` includes the special symbols; None is no limit (8,000 for bpe and unigram). Words or characters
-    that occur less than ``min_count`` times in the training text are unknown. The kinds bpe and unigram are learned
-    from at most ``sample_bytes`` bytes, spread evenly over the training text; None is 256,000,000.
-    """
+    """How text becomes tokens."""
 
     kind: Literal["byte", "char", "word", "bpe", "unigram", "pretrained"] | None = None
+    """The kind of tokens; the default depends on the task."""
     vocabulary_size: Count | None = None
+    """The largest number of tokens, special symbols included; by default no limit (8,000 for bpe and unigram)."""
     min_count: Count = 1
+    """Words or characters that occur less often in the training text are unknown."""
     lowercase: bool = False
+    """Convert text to lower case."""
     sample_bytes: Count | None = None
+    """Learn bpe and unigram from so many bytes, spread evenly over the training text; by default 256,000,000."""
 
 
 class Model(Section):
-    """The architecture. ``options`` holds options of the layer and of the task.
-
-    ``bidirectional`` None is the default of the task, and ``dropout`` None is chosen from the amount of training data.
-    ``initial: zeros`` sets every parameter to zero instead of the usual initialisation of each layer. ``output_bias``
-    says whether the output layer, whose softmax gives the probabilities, has a bias.
-    """
+    """The architecture."""
 
     layer: str = "lstm"
+    """The architecture, or several with commas; `seriatim layers` lists them."""
     embedding_size: Count = 128
+    """The width of the embedding."""
     hidden_size: Count = 256
+    """The width of each layer."""
     num_layers: Annotated[int, Field(ge=1, le=1000, strict=True)] = 1
+    """The number of layers."""
     dropout: Annotated[float, Field(ge=0, le=0.99)] | None = None
+    """Dropout on embeddings, between layers and before the output; by default it follows the amount of data."""
     variational_dropout: bool = False
+    """Drop the same units at every step of a sequence."""
     residual: bool = False
+    """Add the input of each layer to its output."""
     tie_weights: bool = False
+    """Use the embedding as the output matrix."""
     output_bias: bool = True
+    """Whether the output layer, whose softmax gives the probabilities, has a bias."""
     bidirectional: bool | None = None
+    """Read in both directions; the default depends on the task."""
     initial: Literal["usual", "zeros"] = "usual"
+    """The initial parameters: those usual for the layer, or all zeros."""
     options: Fields = Field(default_factory=dict)
+    """Options of the layer and of the task."""
 
 
 class Training(Section):
     """How the model is trained.
 
-    Training ends when the first of ``epochs``, ``steps``, ``tokens`` and ``minutes`` is reached. If none
-    of the first three is given, it also ends when the held-out metric stops improving. What is None is chosen from the
-    amount of training data (`seriatim.training.adaptive_defaults`), ``minutes`` included if no budget is given.
-
-    ``batch_size`` is the number of sequences, ``sequence_length`` the number of tokens of each (the reach of truncated
-    backpropagation), and ``accumulate`` the number of batches of a step. ``learning_rate`` None is the rate that the
-    layer declares for the task (1 for SGD). The schedule is ``cosine`` for a budget that is given, else ``constant``.
-    ``warmup_steps`` None raises the rate of Adam and AdamW during the first 5 % of the budget of a ``cosine`` schedule.
-    The schedule ``plateau`` divides the rate by ``anneal`` whenever the validation loss is not below its lowest value
-    so far. ``average`` is the decay of the exponential moving average of the weights that is validated and saved; 0
-    saves the weights themselves. ``average_after`` averages them uniformly instead, from the first validation on before
-    which so many validations in a row had no new lowest loss.
-
-    Training stops after ``patience`` successive validations without improvement, that is without a new best value of
-    the metric that selects the weights. If ``tolerance`` is given, a validation improves instead if its loss is at
-    least so many nats below that of the validation before, and ``patience`` is 1 by default. ``keep`` selects the
-    weights of the run: the best by the metric of the task, or the last. The model is validated after every epoch, and
-    every ``evaluate_every`` steps if that is given. ``checkpoint_every`` is a number of steps. If a loss or a gradient
-    is NaN or infinite, ``nonfinite`` says whether the training stops or the step is skipped. ``init`` names a run whose
-    tokenizer, embedding and layer are the starting point. ``baseline`` says whether the simple baseline of the task is
-    trained on the same data, for comparison; None is ``none`` for the built-in synthetic tasks, which study the network
-    alone, and else ``simple``. ``baseline_weight`` is its weight in the answers, which are those of both models
-    together; 0 leaves the baseline out, and ``auto`` chooses the weight on the held-out data. None is ``auto`` for
-    taggers and classifiers, and 0 for other tasks.
-
-    If ``torchrun`` starts several processes, the ranks, each computes a part of every batch. ``parallel: data`` gives
-    each the whole model; ``fsdp`` gives each a part of every parameter, gradient and state of the optimizer. A rank
-    waits ``rank_timeout`` seconds for the others before the training ends with an error.
+    A training ends when the first of ``epochs``, ``steps``, ``tokens`` and ``minutes`` is reached. If none of the first
+    three is given, it also ends when the validation metric stops improving. What is None is decided by
+    `seriatim.training.settle`, ``minutes`` included if no budget is given.
     """
 
     epochs: Count | None = None
+    """Train for so many epochs."""
     steps: Count | None = None
+    """Train for so many steps of the optimizer."""
     tokens: Annotated[int, Field(ge=1, lt=2**53, strict=True)] | None = None
+    """Train on so many tokens."""
     minutes: Positive | None = None
+    """Train for so many minutes at most."""
     batch_size: Count | None = None
+    """The number of sequences of a batch; by default it follows the amount of data."""
     sequence_length: Count = 64
+    """The number of tokens of each sequence, which is the reach of truncated backpropagation."""
     accumulate: Count = 1
+    """The number of batches of a step."""
     optimizer: Literal["sgd", "adam", "adamw"] = "adamw"
+    """The optimizer."""
     learning_rate: Positive | None = None
+    """The learning rate; by default the one that the layer declares for the task (1 for sgd)."""
     schedule: Literal["constant", "cosine", "plateau"] | None = None
+    """How the learning rate changes; by default cosine for a given budget, else constant."""
     warmup_steps: Annotated[int, Field(ge=0, lt=2**31)] | None = None
+    """Steps in which the learning rate rises; by default 5 % of the budget of a cosine schedule (0 for sgd)."""
     anneal: Annotated[float, Field(gt=1, allow_inf_nan=False)] = 4.0
+    """The schedule plateau divides the rate by it whenever the validation loss has no new lowest value."""
     average: Rate | None = None
+    """The decay of the moving average of the weights that is validated and saved; 0 saves the weights themselves."""
     average_after: Count | None = None
+    """Average the weights uniformly, after so many validations in a row without a new lowest loss."""
     weight_decay: NonNegative = 0.0
+    """The weight decay of matrices."""
     clip: Positive | None = 1.0
+    """The largest norm of the gradient; null for none."""
     patience: Count | None = None
+    """End after so many validations in a row without improvement."""
     tolerance: NonNegative | None = None
+    """A validation improves if its loss is so many nats below that of the one before; patience is then 1 by default."""
     keep: Literal["best", "last"] = "best"
+    """The weights of the run: the best by the metric of the task, or the last."""
     evaluate_every: Count | None = None
+    """Validate every so many steps, too, and not only after each epoch."""
     checkpoint_every: Count = 1000
+    """Write a checkpoint every so many steps."""
     nonfinite: Literal["stop", "skip"] = "stop"
+    """What to do with a step whose loss or gradient is NaN or infinite."""
     precision: Literal["float32", "bfloat16", "auto"] = "auto"
+    """The precision; auto is bfloat16 on GPUs that support it, else float32."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 1
+    """The same seed gives the same training on one machine."""
     device: str = "auto"
+    """Where to train: auto, cpu, cuda or mps."""
     baseline: Literal["simple", "none"] | None = None
+    """Whether the simple baseline of the task is trained, too; by default it is, but not for synthetic tasks."""
     baseline_weight: Rate | Literal["auto"] | None = None
+    """The weight of the baseline in the answers; auto chooses it, which is the default for classify and tag, else 0."""
     init: str | None = None
+    """A run whose tokenizer, embedding and layer are the starting point."""
     parallel: Literal["data", "fsdp"] = "data"
+    """With torchrun: every rank has the whole model, or a shard of each parameter."""
     rank_timeout: Positive = 600.0
+    """With torchrun: seconds that a rank waits for the others."""
 
     @field_validator("average_after")
     @classmethod
@@ -246,6 +261,35 @@ class Config(Section):
     def to_yaml(self) -> str:
         """Return the configuration as YAML, without ``out``, because a run can be moved."""
         return dump_plain(self.model_dump(exclude={"out"}))
+
+
+MAIN = (
+    *("data.train", "data.valid", "tokenizer.kind", "model.layer", "model.hidden_size", "model.num_layers"),
+    *("training.minutes", "training.batch_size", "training.learning_rate", "training.seed"),
+)
+"""The fields that are set most often, which the help lists first."""
+MAIN_HEADING = "the fields that matter first"
+
+
+def describe_fields() -> dict[str, list[tuple[str, str, str]]]:
+    """Return the name, the default and the description of every field, in groups by heading."""
+    described = {
+        f"{section}.{key}": (f"{section}.{key}", _default(field.default), field.description or "")
+        for section, kind in _sections().items()
+        for key, field in kind.model_fields.items()
+        if key != "options"
+    }
+    groups = {MAIN_HEADING: [described.pop(name) for name in MAIN]}
+    for name, row in described.items():
+        groups.setdefault(name.partition(".")[0], []).append(row)
+    return groups
+
+
+def _default(value: object) -> str:
+    """Return a default as the command line takes it; nothing if the default is chosen or explained in words."""
+    if value is None:
+        return ""
+    return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def fields() -> list[str]:

@@ -1,181 +1,41 @@
 """The tasks by name: what each reads, trains, measures and answers.
 
-To add a task, write a file of this package that composes the parts of a `seriatim.tasks.task.TaskKind`, and add a line
-to `TASKS`; a task outside the package is added by `register`.
+To add a task, write a file of this package that composes the parts of a `seriatim.tasks.task.TaskKind` and names it
+``KIND``, and add a line to `SUMMARIES`; a task outside the package is added by `register`. The functions of `registry`
+are imported when they are first used, since they need PyTorch and the command line lists the tasks without it.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Literal
+import importlib
+from typing import TYPE_CHECKING
 
-import torch
+if TYPE_CHECKING:
+    from .registry import FITTED as FITTED
+    from .registry import TASKS as TASKS
+    from .registry import check_own_layers as check_own_layers
+    from .registry import chosen_baseline as chosen_baseline
+    from .registry import find_kind as find_kind
+    from .registry import kind_of as kind_of
+    from .registry import layer_names as layer_names
+    from .registry import new_task as new_task
+    from .registry import open_task as open_task
+    from .registry import register as register
+    from .registry import shared_options as shared_options
+    from .registry import with_current_layer as with_current_layer
+    from .registry import with_defaults as with_defaults
 
-from ..config import Config, Model
-from ..core.contract import MemoryLayer
-from ..core.errors import InputError, closest, first_line, nearest, shown
-from ..data.builtin import builtin_task
-from ..layers import current, names, split_names
-from ..layers import find as find_layer
-from ..layers.declared_options import accepted, check_options
-from ..layers.origins import import_references, outside_names, stacks_of
-from ..layers.outside_code import line_of
-from ..layers.registry import REGISTRY, place_of
-from ..testing import LawError, check_quickly
-from . import bag, classify, features, lm, mlm, ngram, rules, seq2seq, tag
-from .defaults import with_model
-from .task import Task, TaskKind
-
-TASKS: dict[str, TaskKind] = {kind.name: kind for kind in (lm.KIND, mlm.KIND, classify.KIND, tag.KIND, seq2seq.KIND)}
-"""The tasks for networks, by the value of ``task`` in a configuration."""
-FITTED: dict[str, TaskKind] = {str(kind.layer): kind for kind in (ngram.KIND, bag.KIND, features.KIND, rules.KIND)}
-"""The models that are fitted directly, by the value of ``model.layer``; each is for one task."""
-
-
-def register(name: str, task: TaskKind) -> None:
-    """Add a task, so that ``task: NAME`` in a configuration and ``seriatim train NAME`` use it.
-
-    Raises:
-        InputError: another task has the name, or ``task`` is no `TaskKind`.
-    """
-    if not isinstance(task, TaskKind):
-        raise InputError(
-            f"{name}: a task is a value of seriatim.tasks.task.TaskKind, which composes a reader, a model builder, an "
-            f"objective, an evaluator and a predictor; got {shown(task)}"
-        )
-    if TASKS.get(name, task) is not task:
-        raise InputError(f"{name}: a task of this name is registered already; choose another name")
-    TASKS[name] = task
+SUMMARIES = {
+    "lm": "Model the probability of texts.",
+    "mlm": "Predict masked tokens of texts.",
+    "classify": "Label texts.",
+    "tag": "Tag words.",
+    "seq2seq": "Write one text for another.",
+}
+"""What each task does, by its name, which is also the name of its file."""
+FITTED_NAMES = ("ngram", "bag", "features", "rules")
+"""The files of the models that are fitted directly, which are also the values of ``model.layer``."""
 
 
-def find_kind(task: str, layer: str | None = None) -> TaskKind:
-    """Return the kind of a task for networks, or for the directly fitted model that ``layer`` names.
-
-    Raises:
-        InputError: there is no such task, or the model is not one for this task.
-    """
-    if task not in TASKS:
-        raise InputError(f"task: {shown(task)} does not fit; {nearest(task, list(TASKS))}")
-    if layer not in FITTED:
-        return TASKS[task]
-    kind = FITTED[layer]
-    if kind.name != task:
-        raise InputError(f"model.layer: {layer} is a model for task {kind.name}; take that task, or another layer")
-    return kind
-
-
-def shared_options(task: str, layer: str, options: Mapping[str, object] | None = None) -> dict[str, object]:
-    """Return options of a directly fitted model that is compared with networks of a task.
-
-    An option that both have by name gets the value of the networks: that of ``options``, or the default of the task.
-    """
-    sections = [kind.options for kind in (find_kind(task), find_kind(task, layer))]
-    if any(section is None for section in sections):
-        return {}
-    usual, own = (section.model_fields for section in sections if section is not None)
-    given = options or {}
-    return {name: given[name] if name in given else usual[name].get_default() for name in usual if name in own}
-
-
-def kind_of(config: Config) -> TaskKind:
-    """Return the kind of the task of a configuration.
-
-    Raises:
-        InputError: there is no such task or model.
-    """
-    known, layer = layer_names(), ",".join(split_names(config.model.layer))
-    if layer not in known and "," not in layer and closest(layer, known) in (*FITTED, None):
-        raise InputError(f"unknown layer {layer!r}; {nearest(layer, known)}")
-    return find_kind(config.task, config.model.layer)
-
-
-def open_task(config: Config) -> Task:
-    """Return the task of a configuration whose defaults are filled in, such as that of a run; see `with_defaults`."""
-    return kind_of(config).open(config)
-
-
-def with_defaults(config: Config) -> Config:
-    """Return the configuration with the defaults of its task that need no data.
-
-    Raises:
-        InputError: there is no such task or model, or the configuration does not fit it.
-    """
-    training = config.training.model_copy(update={"baseline": chosen_baseline(config)})
-    return kind_of(config).defaults(config.model_copy(update={"training": training}))
-
-
-def new_task(config: Config) -> Task:
-    """Return the task of a configuration, with the defaults that need no data; see `with_defaults`."""
-    return open_task(with_defaults(config))
-
-
-def chosen_baseline(config: Config) -> Literal["simple", "none"]:
-    """Return whether the simple baseline is trained, too: ``training.baseline``, or what the data suggest.
-
-    A synthetic task studies what the network remembers. A baseline that solves it would hide that, unless it is given a
-    weight in the answers.
-    """
-    if config.training.baseline is not None:
-        return config.training.baseline
-    is_synthetic = builtin_task(config.data.train) is not None
-    return "none" if is_synthetic and not config.training.baseline_weight else "simple"
-
-
-def layer_names() -> list[str]:
-    """Return every value of ``model.layer``: directly fitted models and layers."""
-    return [*FITTED, *names()]
-
-
-def with_current_layer(config: Config) -> Config:
-    """Return the configuration of a new training with the present names of its layers, and warn of former ones.
-
-    Layers that are written as ``FILE:Class`` are imported, and layers of the user's own are checked.
-
-    Raises:
-        InputError: code that cannot be imported, or a layer that breaks the contract.
-    """
-    fields: dict[str, object] = {}
-    if (layer := current(import_references(config.model.layer))) != config.model.layer:
-        fields["layer"] = layer  # assigned only if it differs: a task may choose a layer that was not given
-    if isinstance(decoder := config.model.options.get("decoder"), str):
-        fields["options"] = {**config.model.options, "decoder": import_references(decoder)}
-    config = with_model(config, **fields)
-    check_own_layers(stacks_of(config), config.model)
-    return config
-
-
-def check_own_layers(stacks: Iterable[str], model: Model) -> None:
-    """Build each layer from outside the library once, and check the contract with one short batch.
-
-    ``stacks`` are names of layers, or several with commas between them; ``model`` gives the width and the options.
-
-    Raises:
-        InputError: a layer cannot be built or breaks the contract; the message names the file, the class and the law.
-    """
-    for name in outside_names(stacks):
-        if name not in REGISTRY:
-            continue
-        architecture, size = find_layer(name), model.hidden_size
-        options = accepted(architecture, model.options)
-        check_options(name, options)
-        try:
-            with torch.random.fork_rng():
-                part = architecture(size, size, **options)
-        except InputError:
-            raise
-        except (Exception, SystemExit) as error:
-            place = place_of(architecture, "__init__") or name
-            raise InputError(
-                f"{place}: {architecture.__qualname__}({size}, {size}) cannot be built "
-                f"({type(error).__name__}: {first_line(error)}); correct its constructor, which takes input_size and "
-                "hidden_size first"
-            ) from None
-        if isinstance(part, MemoryLayer):
-            continue
-        try:
-            check_quickly(part)
-        except LawError as error:
-            defined = place_of(architecture, "forward") or name
-            file = defined.rpartition(":")[0]
-            if error.__cause__ is not None:
-                place = line_of(error.__cause__, file, default=defined)
-                raise InputError(f"{place}: {error}; correct this line") from None
-            raise InputError(f"{defined}: {error}") from None
+def __getattr__(name: str) -> object:
+    if name.startswith("__"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(".registry", __name__), name)

@@ -32,6 +32,7 @@ from ..models.bag import Bag, BlendedClassifier
 from ..models.base_models import drop_words
 from ..models.cross_entropy import SMALLEST
 from ..models.word_reader import WordOptions, build_reader, refuse_contradictions
+from . import SUMMARIES
 from .classification_view import ClassifierView
 from .data_files import Subset
 from .data_warnings import listed, name_unseen, read_lengths, warn_of_long, warn_of_unseen
@@ -417,7 +418,7 @@ def open_task(config: Config) -> Task:
 
 KIND = TaskKind(
     name="classify",
-    summary="Label texts.",
+    summary=SUMMARIES["classify"],
     open=open_task,
     evaluator=LabelEvaluator,
     predictor=LabelPredictor,

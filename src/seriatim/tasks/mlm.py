@@ -29,6 +29,7 @@ from ..layers.pointwise import EPSILON
 from ..layers.positions import declared_positions
 from ..models import MaskedLanguageModel
 from ..models.masked_language_model import Frame
+from . import SUMMARIES
 from .defaults import network_defaults, split_options
 from .filling import fill
 from .masking_view import MaskedLanguageModelView
@@ -223,7 +224,7 @@ def open_task(config: Config) -> Task:
 
 KIND = TaskKind(
     name="mlm",
-    summary="Predict masked tokens of texts.",
+    summary=SUMMARIES["mlm"],
     open=open_task,
     evaluator=PseudoLikelihoodEvaluator,
     predictor=GapPredictor,

@@ -24,6 +24,7 @@ from ..models.copying import copied_tokens
 from ..models.ctc_translator import CTCTranslator
 from ..models.encoder_decoder import EncoderDecoder
 from ..models.translator import Options, settled, translator
+from . import SUMMARIES
 from .answering import AnswerSettings, answer_all
 from .data_warnings import read_lengths, warn_of_long
 from .defaults import default_rate, has_budget, seeing_everything, split_options, with_kind, with_model, with_options
@@ -278,7 +279,7 @@ def open_task(config: Config) -> Task:
 
 KIND = TaskKind(
     name="seq2seq",
-    summary="Write one text for another.",
+    summary=SUMMARIES["seq2seq"],
     open=open_task,
     evaluator=TranslationEvaluator,
     predictor=TranslationPredictor,
