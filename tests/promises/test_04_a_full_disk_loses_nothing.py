@@ -13,7 +13,7 @@ import seriatim
 from seriatim.cli.main import main
 from seriatim.core.errors import InputError, TrainingError
 from seriatim.training.checkpoints import checkpoints, damage
-from seriatim.training.loop import Trainer
+from seriatim.training.run_writer import space_of_training
 
 from ..conftest import small_config
 from ..exhaustive import parameters
@@ -101,7 +101,7 @@ def test_room_is_asked_for_before_anything_is_written(texts, tmp_path: Path, mon
     config = small_config(texts, tmp_path / "run", training=TRAINING)
     first = seriatim.train(config)
     sizes = [path.stat().st_size for path in first.path.rglob("*") if path.is_file()]
-    needed = Trainer.space_needed(first.model, first.vocabulary, first.config.training)
+    needed = space_of_training(first.model, first.config.training)
     assert sum(sizes) < needed < 2 * sum(sizes) + 2 * 2**20
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10**12, 10**12, needed - 1))

@@ -59,7 +59,7 @@ def test_another_version_or_machine_is_said(configs, tmp_path: Path, what: str, 
     config = {**configs["convolution"], "out": str(tmp_path / "run")}
     before = environment(torch.device("cpu"))
     with monkeypatch.context() as patched:
-        patched.setattr("seriatim.training.recorded_training.environment", lambda device: {**before, what: "another"})
+        patched.setattr("seriatim.training.loop.environment", lambda device: {**before, what: "another"})
         seriatim.train(config)
     with pytest.warns(UserWarning, match=rf"resumes with {what} {re.escape(before[what])} \(another before\)"):
         seriatim.resume(tmp_path / "run", overrides={"training.steps": 8})

@@ -102,7 +102,7 @@ def test_requests_that_wait_are_answered_together(served: Served, monkeypatch: p
         time.sleep(0.2)
         return answer(network, vocabulary, items, **settings)
 
-    monkeypatch.setattr(model.run.task, "answer", counted)
+    monkeypatch.setattr(model.run.task.predictor, "answer", counted)
     threads = [
         threading.Thread(target=served.post, args=("/v1/classify",), kwargs={"model": "classify", "input": f"the {i}"})
         for i in range(6)
@@ -124,7 +124,7 @@ def test_a_long_request_does_not_stop_the_others(served: Served, monkeypatch: py
         time.sleep(0.03 * len(items))
         return answer(network, vocabulary, items, **settings)
 
-    monkeypatch.setattr(model.run.task, "answer", slow)
+    monkeypatch.setattr(model.run.task.predictor, "answer", slow)
     text = "the cat " * 20
     long = {"model": "classify", "input": [text] * 40}
     thread = threading.Thread(target=served.post, args=("/v1/classify",), kwargs=long)
@@ -157,7 +157,7 @@ def test_a_question_whose_client_went_away_is_not_answered(served: Served, monke
         answered.extend(items)
         return answer(network, vocabulary, items, **settings)
 
-    monkeypatch.setattr(model.run.task, "answer", counted)
+    monkeypatch.setattr(model.run.task.predictor, "answer", counted)
     block = threading.Event()
     engine.call(lambda: block.wait(20))
     body = b'{"input": "a dog"}'

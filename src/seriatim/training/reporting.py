@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from ..evaluation.intervals import written
@@ -11,6 +12,8 @@ Record = dict[str, Any]
 """Values by name, as `docs/training.md` lists them."""
 SELECTED = "The weights were selected on the same held-out data, which favours the model."
 """Caution after a comparison with the simple baseline at the end of a training."""
+DEFAULT = "the default of the task"
+"""The reason of values that follow from the task alone, which are not reported."""
 UPDATE_SECONDS = 0.5
 """Shortest time between two updates of a notebook's cell."""
 
@@ -105,6 +108,8 @@ class LineReporter(Reporter):
         self.say(f"{record['parameters']:,} parameters, {record['precision']} on {record['device']}{ranks}")
         if record.get("initial"):
             self.say(record["initial"])
+        if decided := _decided(record.get("decisions", ())):
+            self.say(decided)
         if record["ceiling"]:
             self.may_end_early = True
             self.say(record["ceiling"])
@@ -156,6 +161,16 @@ class LineReporter(Reporter):
         self.say(f"training ended: {record['ended']}")
         speed = f"{record['tokens_per_second']:,.0f} tokens/s"
         self.say(f"{record[self.work_unit]:,} {self.work_unit} in {duration(record['seconds'])}, {speed}")
+
+
+def _decided(decisions: Sequence[tuple[str, object, str]]) -> str:
+    """Return in words which values the data decided, and why; each reason comes after its values."""
+    by_reason: dict[str, list[str]] = {}
+    for name, value, reason in decisions:
+        if name.startswith(("training.", "model.")) and value is not None and reason != DEFAULT:
+            by_reason.setdefault(reason, []).append(f"{name.rpartition('.')[2]} {value}")
+    chosen = "; ".join(f"{', '.join(values)} ({reason})" for reason, values in by_reason.items())
+    return f"chosen: {chosen}" if chosen else ""
 
 
 class Display(Protocol):

@@ -29,6 +29,7 @@ from ..tasks.task import Task
 from .hardware import choose_precision
 from .initial import Initial, open_initial, set_to_zero
 from .overlap import warn_of_overlap
+from .reporting import DEFAULT
 
 NO_FILE = re.compile(r"-?[\d.]+%?|[Nn][Oo][Nn][Ee]")
 """What a user may give who means a fraction of the training data, or no held-out data."""
@@ -113,7 +114,7 @@ def settle_texts(given: Config, decided: "Decisions | None" = None) -> tuple[Con
     decided = decided or Decisions(given)
 
     # What needs no data: the options of the task, and the tokenizer of the run that the training starts from.
-    config = decided.record(with_defaults(given), "the default of the task")
+    config = decided.record(with_defaults(given), DEFAULT)
     initial = open_initial(config)
     if initial is not None:
         config = decided.record(with_tokenizer_of(initial, config), "that of the initial run")
@@ -148,7 +149,8 @@ def settle_amounts(config: Config, train: Any, decided: "Decisions", *, has_vali
         rate = {"training.learning_rate": default_rate(config)}
         config = decided.record(fill(config, rate), f"the default of {config.model.layer}")
     budget = default_budget(config.training, _steps_per_epoch(config, train), held_out=has_validation)
-    return decided.record(fill(config, budget), "given" if has_budget(config.training) else "no budget is given")
+    reason = "a budget is given" if has_budget(config.training) else "no budget is given"
+    return decided.record(fill(config, budget), reason)
 
 
 def settle_again(saved: Config, vocabulary: Vocabulary, device: torch.device) -> Settled:
