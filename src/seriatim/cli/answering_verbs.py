@@ -22,6 +22,7 @@ from .shared_options import (
     allowed,
     named,
     open_run,
+    whole_number,
     write_out,
 )
 
@@ -162,7 +163,7 @@ def add_inspect(verbs: Verbs) -> None:
     add("--text-file", metavar="FILE", help="a file with the text; - for standard input")
     add(
         "--permute",
-        type=int,
+        type=whole_number,
         nargs="?",
         const=20,
         default=0,
@@ -172,7 +173,7 @@ def add_inspect(verbs: Verbs) -> None:
     add("--data", metavar="F", help="labelled data to find errors in (default: the run's test data)")
     add("--format", choices=FORMATS, help="the format of the data (default: that of the run)")
     add("--out", metavar="FILE", help="the page to write (default: inspect.html in the run's folder)")
-    add("--beam", type=int, default=5, metavar="N", help="the width of beam search (seq2seq; default: 5)")
+    add("--beam", type=whole_number, default=5, metavar="N", help="the width of beam search (seq2seq; default: 5)")
     add_strict(parser)
     add_code(parser)
 

@@ -20,6 +20,7 @@ from .shared_options import (
     allowed,
     open_run,
     parse_biases,
+    whole_number,
     write_out,
 )
 
@@ -44,13 +45,13 @@ def add_generate(verbs: Verbs) -> None:
     formats = ("auto", "text", "jsonl")
     add("--format", choices=formats, default="auto", help="the format of --prompts (default: by the name)")
     text = "the largest number of tokens (default: 200, or as many as the model can read)"
-    add("--max-tokens", type=int, metavar="N", help=text)
+    add("--max-tokens", type=whole_number, metavar="N", help=text)
     add_sampling(parser, temperature=1.0)
     add_generation(parser)
     text = "verify several drafted tokens at once: those of an n-gram run, or lookup for repetitions of the text"
     add("--draft", metavar="RUN2", help=f"{text}; the distribution stays the same; slower for small models")
     add_weights(parser)
-    add("--samples", type=int, metavar="N", help="the number of texts, each under a title with its seed")
+    add("--samples", type=whole_number, metavar="N", help="the number of texts, each under a title with its seed")
     add_strict(parser)
     add("--json", action="store_true", help="print one JSON object for each text: its seed, prompt and text")
     add_code(parser)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..core.errors import InputError, printable
-from .shared_options import Verbs, add_code, add_verb, add_weights, open_run
+from .shared_options import Verbs, add_code, add_verb, add_weights, number, open_run, whole_number
 
 if TYPE_CHECKING:
     from ..runs.run import Run
@@ -38,18 +38,23 @@ def add_serve(verbs: Verbs) -> None:
         metavar="H",
         help="the address to listen at (default: 127.0.0.1, this machine only)",
     )
-    add("--port", type=int, default=8000, metavar="N", help="the port; 0 chooses a free one (default: 8000)")
+    add("--port", type=whole_number, default=8000, metavar="N", help="the port; 0 chooses a free one (default: 8000)")
     add("--key-file", metavar="FILE", help=f"a file with the key that clients must send (or set {KEY_VARIABLE})")
     text = "let web pages of this origin use the server, for instance https://example.org; may be given several times"
     add("--cors-origin", action="append", default=[], metavar="ORIGIN", help=text)
-    add("--max-running", type=int, metavar="N", help="texts that a model generates at once (default: 64)")
-    add("--max-waiting", type=int, metavar="N", help="texts that may wait for a model (default: 256)")
-    add("--max-tokens", type=int, metavar="N", help="the largest max_tokens of a request (default: 4096)")
-    add("--max-prompt-tokens", type=int, metavar="N", help="the largest number of tokens of a prompt (default: 65536)")
-    add("--max-sessions", type=int, metavar="N", help="sessions of a model (default: 1000)")
-    add("--session-seconds", type=float, metavar="S", help="time after which an unused session ends (default: 3600)")
+    add("--max-running", type=whole_number, metavar="N", help="texts that a model generates at once (default: 64)")
+    add("--max-waiting", type=whole_number, metavar="N", help="texts that may wait for a model (default: 256)")
+    add("--max-tokens", type=whole_number, metavar="N", help="the largest max_tokens of a request (default: 4096)")
+    add(
+        "--max-prompt-tokens",
+        type=whole_number,
+        metavar="N",
+        help="the most tokens of a prompt (default: 65536)",
+    )
+    add("--max-sessions", type=whole_number, metavar="N", help="sessions of a model (default: 1000)")
+    add("--session-seconds", type=number, metavar="S", help="time after which an unused session ends (default: 3600)")
     text = "time that running requests have when the server is stopped (default: 30)"
-    add("--shutdown-seconds", type=float, default=30.0, metavar="S", help=text)
+    add("--shutdown-seconds", type=number, default=30.0, metavar="S", help=text)
     add_weights(parser)
     add_code(parser)
 

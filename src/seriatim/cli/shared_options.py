@@ -1,6 +1,7 @@
 """Options that several verbs share, and helpers of the verbs."""
 
 import argparse
+import re
 import shutil
 import sys
 import textwrap
@@ -30,6 +31,23 @@ GENERATION = ("typical", "repetition_penalty", "frequency_penalty", "presence_pe
 """Settings that only generated text has, beside those of `SAMPLING`."""
 
 Verb: TypeAlias = Callable[[argparse.Namespace], None]
+
+
+NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[-+]?[0-9]+)?|[-+]?inf|nan", re.IGNORECASE)
+
+
+def whole_number(text: str) -> int:
+    """Return a whole number of an option: ASCII digits, which `int` alone would not require."""
+    if re.fullmatch(r"[-+]?[0-9]{1,40}", text.strip()) is None:
+        raise argparse.ArgumentTypeError(f"invalid int value: {text!r}; write it with the digits 0 to 9 alone")
+    return int(text)
+
+
+def number(text: str) -> float:
+    """Return a number of an option: ASCII digits, with a point or an exponent, or inf."""
+    if NUMBER.fullmatch(text.strip()) is None:
+        raise argparse.ArgumentTypeError(f"invalid float value: {text!r}; write it with the digits 0 to 9, as in 0.5")
+    return float(text)
 
 
 class Parser(argparse.ArgumentParser):
@@ -127,51 +145,51 @@ def add_search(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add(
         "--beam",
-        type=int,
+        type=whole_number,
         metavar="N",
         help="the number of hypotheses of beam search (seq2seq; default: as the run, usually 5)",
     )
     add(
         "--length-penalty",
-        type=float,
+        type=number,
         metavar="A",
         help="prefer longer answers; 0 turns this off (seq2seq; default: as the run, usually 1)",
     )
-    add("--n-best", type=int, metavar="N", help="the number of answers to each input, with --json (seq2seq)")
-    add("--min-length", type=int, metavar="N", help="the smallest number of tokens of an answer (seq2seq)")
+    add("--n-best", type=whole_number, metavar="N", help="the number of answers to each input, with --json (seq2seq)")
+    add("--min-length", type=whole_number, metavar="N", help="the smallest number of tokens of an answer (seq2seq)")
 
 
 def add_sampling(parser: argparse._ActionsContainer, *, temperature: float | None = None) -> None:
     """Add the options of sampling."""
     add = parser.add_argument
-    add("--temperature", type=float, default=temperature, metavar="X", help="0 always takes the most likely token")
-    add("--top-k", type=int, metavar="K", help="sample from the K most likely tokens")
-    add("--top-p", type=float, metavar="P", help="sample from the most likely tokens with total probability P")
-    add("--min-p", type=float, metavar="P", help="sample from tokens at least P times as likely as the most likely one")
-    add("--seed", type=int, metavar="N", help="the same seed gives the same text")
+    add("--temperature", type=number, default=temperature, metavar="X", help="0 always takes the most likely token")
+    add("--top-k", type=whole_number, metavar="K", help="sample from the K most likely tokens")
+    add("--top-p", type=number, metavar="P", help="sample from the most likely tokens with total probability P")
+    add("--min-p", type=number, metavar="P", help="sample from tokens P times as likely as the likeliest one, or more")
+    add("--seed", type=whole_number, metavar="N", help="the same seed gives the same text")
 
 
 def add_generation(parser: argparse._ActionsContainer) -> None:
     """Add the options of sampling that only generated text has."""
     add = parser.add_argument
-    add("--typical", type=float, metavar="P", help="sample from the most typical tokens with total probability P")
+    add("--typical", type=number, metavar="P", help="sample from the most typical tokens with total probability P")
     add(
         "--repetition-penalty",
-        type=float,
+        type=number,
         default=1.0,
         metavar="X",
         help="make tokens less likely that the prompt or the text already has (default: 1, no change)",
     )
     add(
         "--frequency-penalty",
-        type=float,
+        type=number,
         default=0.0,
         metavar="X",
         help="subtract X from the logit of a token for each time it was generated (default: 0)",
     )
     add(
         "--presence-penalty",
-        type=float,
+        type=number,
         default=0.0,
         metavar="X",
         help="subtract X from the logit of each token that was generated (default: 0)",

@@ -110,6 +110,8 @@ def unknown(argument: str, verb: str | None, flags: Mapping[str | None, Sequence
     if not argument.startswith("-"):
         return f"unexpected argument {argument!r}; options begin with --"
     option, command = argument.partition("=")[0], verb or "seriatim"
+    if option == "--task" and verb in CONFIGURED:
+        return f"--task: the task is no option; write it after the verb, for instance: seriatim {verb} lm"
     if verb not in CONFIGURED and option.startswith("--"):
         field = _field_of(option)
         if field is not None and (field in fields() or field.startswith(OPTIONS)):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..core.errors import InputError, TrainingError
 from ..storage.atomic_files import to_json
-from .shared_options import Verbs, add_code, add_task, add_verb, allowed, named, require_task
+from .shared_options import Verbs, add_code, add_task, add_verb, allowed, named, number, require_task, whole_number
 
 if TYPE_CHECKING:
     from ..comparison.comparing import Comparison
@@ -90,14 +90,19 @@ def add_compare(verbs: Verbs) -> None:
     add = parser.add_argument
     add("--layers", metavar="A,B,C", help="the layers; A+B is a stack that mixes two; see seriatim layers")
     budget = parser.add_argument_group("budget of each layer", "give one of these; the default is 2 minutes")
-    budget.add_argument("--minutes", type=float, metavar="M", help="minutes of training")
-    budget.add_argument("--tokens", type=int, metavar="N", help="tokens to train on, counted in every epoch")
-    budget.add_argument("--steps", type=int, metavar="N", help="steps of the optimizer")
+    budget.add_argument("--minutes", type=number, metavar="M", help="minutes of training")
+    budget.add_argument("--tokens", type=whole_number, metavar="N", help="tokens to train on, counted in every epoch")
+    budget.add_argument("--steps", type=whole_number, metavar="N", help="steps of the optimizer")
     add("--parameters", metavar="N", help="parameters of each layer, such as 500k (default: as the first layer)")
     add("--widths", metavar="W,W", help="train every layer at each of these widths, such as 16,32,64")
-    add("--seeds", type=int, metavar="N", help="runs of each layer")
-    add("--tune", type=int, metavar="K", help="try K learning rates for each layer, in half of its budget")
-    add("--workers", type=int, metavar="N", help="train N rows at the same time, each with its share of the threads")
+    add("--seeds", type=whole_number, metavar="N", help="runs of each layer")
+    add("--tune", type=whole_number, metavar="K", help="try K learning rates for each layer, in half of its budget")
+    add(
+        "--workers",
+        type=whole_number,
+        metavar="N",
+        help="train N rows at a time, each with its share of the threads",
+    )
     add("--cluster", metavar="URL", help="train on the workers of a Dask cluster, such as tcp://host:8786")
     add("--metric", metavar="NAME", help="the metric to rank by (default: the first metric of the task)")
     add("--out", metavar="DIR", help="the folder to write (default: comparisons/TASK-DATA)")

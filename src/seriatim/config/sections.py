@@ -4,14 +4,24 @@ from collections.abc import Mapping
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NoReturn, TypeAlias, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationInfo, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationInfo, field_validator
 
 from ..storage.plain_yaml import dump_plain
 
 Count = Annotated[int, Field(ge=1, lt=2**31, strict=True)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Rate = Annotated[float, Field(ge=0, lt=1)]
+
+
+def _no_text(value: object) -> object:
+    """Refuse a text where a number is expected: a number of YAML is not a text, and 1_0.0 or ١٠ is none."""
+    if isinstance(value, str):
+        raise ValueError("input should be a valid number")
+    return value
+
+
+Number = Annotated[float, BeforeValidator(_no_text)]
+Positive = Annotated[Number, Field(gt=0, allow_inf_nan=False)]
+NonNegative = Annotated[Number, Field(ge=0, allow_inf_nan=False)]
+Rate = Annotated[Number, Field(ge=0, lt=1)]
 BATCH_SIZE = 32
 """Usual number of sequences of a batch, where the training data do not say otherwise."""
 Fields: TypeAlias = dict[str, Any]
@@ -125,7 +135,7 @@ class Model(Section):
     """The width of each layer."""
     num_layers: Annotated[int, Field(ge=1, le=1000, strict=True)] = 1
     """The number of layers."""
-    dropout: Annotated[float, Field(ge=0, le=0.99)] | None = None
+    dropout: Annotated[Number, Field(ge=0, le=0.99)] | None = None
     """Dropout on embeddings, between layers and before the output; by default it follows the amount of data."""
     variational_dropout: bool = False
     """Drop the same units at every step of a sequence."""
@@ -173,7 +183,7 @@ class Training(Section):
     """How the learning rate changes; by default cosine for a given budget, else constant."""
     warmup_steps: Annotated[int, Field(ge=0, lt=2**31)] | None = None
     """Steps in which the learning rate rises; by default 5 % of the budget of a cosine schedule (0 for sgd)."""
-    anneal: Annotated[float, Field(gt=1, allow_inf_nan=False)] = 4.0
+    anneal: Annotated[Number, Field(gt=1, allow_inf_nan=False)] = 4.0
     """The schedule plateau divides the rate by it whenever the validation loss has no new lowest value."""
     average: Rate | None = None
     """The decay of the moving average of the weights that is validated and saved; 0 saves the weights themselves."""

@@ -36,7 +36,7 @@ def share_of(spec: str | None) -> float:
     Raises:
         InputError: a share that leaves nothing.
     """
-    if spec is None or not re.fullmatch(r"\d+(\.\d+)?%", spec):
+    if spec is None or not re.fullmatch(r"[0-9]+(\.[0-9]+)?%", spec):
         return 0.0
     share = float(spec[:-1]) / 100
     if not 0 < share < 1:

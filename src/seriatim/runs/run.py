@@ -81,7 +81,8 @@ class Run:
     def predictor(self) -> Predictor:
         """What answers items; raise InputError if the run does not predict."""
         if self.task.predictor is None:
-            raise InputError(f"predict: the task {self.config.task} does not support it; use generate or score")
+            uses = "generate, evaluate or surprisal"
+            raise InputError(f"predict: the task {self.config.task} does not support it; use {uses}")
         return self.task.predictor
 
     def reading(self, values: Mapping[str, object]) -> "Run":

@@ -115,7 +115,7 @@ def _is_order(row: object) -> bool:
 COUNTS = ("parameters", "vocabulary_size", "steps", "epochs", "tokens", "documents", "skipped_steps", "threads")
 FIELDS: dict[str, tuple[Callable[[object], bool], str]] = {
     **dict.fromkeys(("task", "layer", "precision", "device"), (_is_text, "a text")),
-    **dict.fromkeys(COUNTS, (_is_count, "a count, 0 or more")),
+    **dict.fromkeys(COUNTS, (_is_count, "a whole number from 0 to 2^53 - 1")),
     **dict.fromkeys(("seconds", "tokens_per_second"), (_is_time, "a number, 0 or more")),
     "best_valid": (_is_number, "a number or null"),
     **dict.fromkeys(METRICS, (_is_metrics, "figures by name")),

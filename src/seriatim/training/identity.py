@@ -88,7 +88,10 @@ def check_belongs(weights: Path, config: Config, vocabulary: Vocabulary) -> None
     wrong = [file for name, file in files.items() if metadata.get(name) != expected[name]]
     if len(wrong) == len(files) or metadata.get("format") != expected["format"]:
         wrong = [weights.name]  # the two other files agree
-    if wrong:
+    if len(wrong) == 1 and wrong[0] != weights.name:
         raise InputError(
-            f"{weights.parent / wrong[0]}: does not belong to the files beside it; restore it, or train again"
+            f"{weights.parent / wrong[0]}: does not belong to {weights.name} beside it; one of both was changed, restore "
+            "it, or train again"
         )
+    if wrong:
+        raise InputError(f"{weights}: does not belong to the files beside it; restore it, or train again")
