@@ -22,6 +22,8 @@ EPILOG = f"""\
 The interface is that of OpenAI for completions: set the base_url of a client to http://127.0.0.1:8000/v1.
 A browser shows a page to try the models at http://127.0.0.1:8000/. The key is read from the variable {KEY_VARIABLE}
 or from --key-file; without a key, everybody who can connect can use the server."""
+PACKAGES = ("prometheus_client", "starlette", "uvicorn")
+"""What the server imports, and what the extra ``serve`` installs."""
 LIMITS = ("max_running", "max_waiting", "max_tokens", "max_prompt_tokens", "max_sessions", "session_seconds")
 
 
@@ -62,9 +64,9 @@ def serve(options: argparse.Namespace) -> None:
         from ..serving.server import open_socket
         from ..serving.service import Service, model_names
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in ("starlette", "uvicorn"):
+        if (error.name or "").partition(".")[0] not in PACKAGES:
             raise
-        raise InputError("serve: needs starlette and uvicorn; pip install 'seriatim[serve]'") from error
+        raise InputError(f"serve: needs {', '.join(PACKAGES)}; pip install 'seriatim[serve]'") from error
     limits, rules = _limits(options), _rules(options)
     names = model_names(options.runs)
     try:

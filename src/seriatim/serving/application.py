@@ -19,12 +19,11 @@ from .completions import Completions
 from .endpoints import Endpoint, Handler, Parameter, make_routes
 from .http_errors import EXCEPTION_HANDLERS
 from .inspection_pages import InspectionPages
+from .metrics import CONTENT_TYPE, RequestMetrics
 from .model_endpoints import Models
 from .openapi_document import openapi_document
 from .playground import playground_html, playground_policy
-from .prometheus import CONTENT_TYPE
 from .request_fields import CompletionRequest, InspectRequest, ScoreRequest, TokenizeRequest, answer_request
-from .request_metrics import RequestMetrics, add_process_metrics
 from .scores import Scores
 from .service import STOP_SECONDS, Service
 from .session_endpoints import STATE_TYPE, Sessions
@@ -50,7 +49,6 @@ def make_application(
         inspect_options: more options of ``seriatim inspect``, for runs that need code from outside the library.
     """
     rules = rules or AccessRules(open_paths=OPEN_PATHS)
-    add_process_metrics(service.registry)
     pages = InspectionPages(service, inspect_options)
     handlers = [*_text_handlers(service), *_answer_handlers(service), *_other_handlers(service, pages)]
     document = openapi_document([each for each, _ in handlers], "Seriatim", __version__, key=rules.key is not None)
@@ -77,7 +75,7 @@ def make_application(
     app = Starlette(routes=routes, exception_handlers=EXCEPTION_HANDLERS, lifespan=lifespan)
     app.router.redirect_slashes = False
     guarded = Access(app, rules)
-    return RequestMetrics(guarded, service.registry, [route.path for route in routes])
+    return RequestMetrics(guarded, service.metrics, [route.path for route in routes])
 
 
 async def _remove_old_sessions(service: Service) -> None:

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from ..core.errors import nearest
 from .http_errors import HttpError
 from .json_bodies import BodyLimits, read_request
-from .prometheus import CONTENT_TYPE
+from .metrics import CONTENT_TYPE
 from .request_fields import TokenizeRequest
 from .scores import spans
 from .service import Service
@@ -59,4 +59,4 @@ class Models:
 
     async def metrics(self, request: Request) -> Response:
         """Return the metrics as text for Prometheus."""
-        return Response(self.service.registry.exposition(), media_type=CONTENT_TYPE)
+        return Response(self.service.metrics.exposition(), media_type=CONTENT_TYPE)

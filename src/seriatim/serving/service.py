@@ -4,7 +4,7 @@ import functools
 import hashlib
 import importlib.util
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,13 +14,12 @@ from ..runs.identity import identity, weights_digest
 from ..runs.run import Run
 from .answer_engine import AnswerEngine
 from .http_errors import HttpError
+from .metrics import ServerMetrics
 from .model_thread import ModelDeadError
-from .prometheus import Registry
 from .request_fields import answer_request
 from .service_limits import Limits
 from .session_store import SessionStore
 from .text_engine import TextEngine
-from .text_metrics import TextMetrics
 
 INSPECT = "/v1/inspect"
 STOP_SECONDS = 5.0
@@ -157,7 +156,7 @@ class Service:
 
     Attributes:
         models: by name.
-        registry: of the metrics.
+        metrics: of the requests, the texts and the process.
     """
 
     def __init__(self, runs: Mapping[str, Run], limits: Limits | None = None) -> None:
@@ -168,24 +167,25 @@ class Service:
         for name, run in runs.items():
             kind = ServedWriter if run.task.continues_text else ServedAnswerer
             self.models[name] = kind(name, run, own)
-        self.registry, self._has_started = Registry(), False
-        self.metrics = TextMetrics(self.registry, {model.name: model.engine for model in self.writers})
-        self._measure_sessions()
+        self.metrics, self._has_started = ServerMetrics(), False
+        for model in self.writers:
+            self._watch(model)
 
     @property
     def writers(self) -> list[ServedWriter]:
         """The language models."""
         return [model for model in self.models.values() if isinstance(model, ServedWriter)]
 
-    def _measure_sessions(self) -> None:
-        def gauge(name: str, text: str, value: Callable[[SessionStore], float]) -> None:
-            def read() -> dict[tuple[str, ...], float]:
-                return {(model.name,): value(model.sessions) for model in self.writers}
-
-            self.registry.gauge(name, text, ["model"], read=read)
-
-        gauge("seriatim_sessions", "Sessions on the server.", len)
-        gauge("seriatim_session_bytes", "Size of the states of sessions.", lambda sessions: sessions.bytes)
+    def _watch(self, model: ServedWriter) -> None:
+        engine, sessions = model.engine, model.sessions
+        self.metrics.watch(
+            model.name,
+            running_texts=lambda: engine.batch.num_running,
+            waiting_texts=lambda: engine.num_waiting,
+            prefix_cache_bytes=lambda: engine.batch.cache.bytes,
+            sessions=lambda: len(sessions),
+            session_bytes=lambda: sessions.bytes,
+        )
 
     def start(self) -> None:
         """Start the threads of all models, and wait until they are ready; again, it does nothing."""

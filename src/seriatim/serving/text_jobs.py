@@ -161,7 +161,7 @@ class TextJob:
             ends = [asyncio.wrap_future(self.model.engine.cancel(text)) for text in open_texts]
             await asyncio.gather(*ends, return_exceptions=True)
         for text in self._submitted:
-            self.service.metrics.observe(self.model.name, text, is_cancelled=text in open_texts)
+            self.service.metrics.observe_text(self.model.name, text, is_cancelled=text in open_texts)
             if self.session is not None and text.state is not None:
                 self.session.extend(text.state, [*text.prompt_tokens, *text.generated], text.decoder)
         if self.session is not None:
