@@ -22,7 +22,7 @@ EPILOG = f"""\
 The interface is that of OpenAI for completions: set the base_url of a client to http://127.0.0.1:8000/v1.
 A browser shows a page to try the models at http://127.0.0.1:8000/. The key is read from the variable {KEY_VARIABLE}
 or from --key-file; without a key, everybody who can connect can use the server."""
-PACKAGES = ("prometheus_client", "starlette", "uvicorn")
+PACKAGES = ("fastapi", "prometheus_client", "starlette", "uvicorn")
 """What the server imports, and what the extra ``serve`` installs."""
 LIMITS = ("max_running", "max_waiting", "max_tokens", "max_prompt_tokens", "max_sessions", "session_seconds")
 
@@ -61,6 +61,7 @@ def serve(options: argparse.Namespace) -> None:
     # Threads of a matrix product that wait for the next one would keep the processor from answering clients.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # is read when PyTorch is imported
     try:
+        from ..serving import application  # noqa: F401
         from ..serving.server import open_socket
         from ..serving.service import Service, model_names
     except ModuleNotFoundError as error:

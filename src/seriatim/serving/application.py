@@ -1,41 +1,36 @@
-"""The ASGI application of the server: endpoints, the playground, access and metrics."""
+"""The application of the server: endpoints, the playground, access and metrics."""
 
 import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator
 
-from starlette.applications import Starlette
+from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ..tasks import TASKS
+from ..config.sections import Fields
 from ..version import __version__
-from . import response_fields as answers
+from . import completions, inspection_pages, model_endpoints, scores, session_endpoints
 from .access import Access, AccessRules
-from .answers import Answers
-from .completions import Completions
-from .endpoints import Endpoint, Handler, Parameter, make_routes
-from .http_errors import EXCEPTION_HANDLERS
+from .answers import answer_router
+from .http_errors import EXCEPTION_HANDLERS, MEANINGS
 from .inspection_pages import InspectionPages
-from .metrics import CONTENT_TYPE, RequestMetrics
-from .model_endpoints import Models
-from .openapi_document import openapi_document
+from .json_bodies import BodyLimits
+from .metrics import RequestMetrics
 from .playground import playground_html, playground_policy
-from .request_fields import CompletionRequest, InspectRequest, ScoreRequest, TokenizeRequest, answer_request
-from .scores import Scores
 from .service import STOP_SECONDS, Service
-from .session_endpoints import STATE_TYPE, Sessions
-from .strict_json import JsonResponse
 
 OPEN_PATHS = frozenset({"/", "/health", "/pages/"})
 """What needs no key; the addresses of pages are secret."""
-SESSION = Parameter("session", "path", "The name of the session.", r"^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}$")
-MODEL = Parameter("model", "query", "The id of the model; may be left out if one language model is served.")
 CLEANING_SECONDS = 30.0
 """The time between two removals of old sessions."""
-BUSY = (404, 409, 429, 503)
+UNAUTHORIZED = {
+    "description": MEANINGS[401],
+    "headers": {"WWW-Authenticate": {"schema": {"type": "string"}}},
+    "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
+}
 
 
 def make_application(
@@ -49,33 +44,72 @@ def make_application(
         inspect_options: more options of ``seriatim inspect``, for runs that need code from outside the library.
     """
     rules = rules or AccessRules(open_paths=OPEN_PATHS)
-    pages = InspectionPages(service, inspect_options)
-    handlers = [*_text_handlers(service), *_answer_handlers(service), *_other_handlers(service, pages)]
-    document = openapi_document([each for each, _ in handlers], "Seriatim", __version__, key=rules.key is not None)
+    app = Application(service, rules)
+    app.state.service, app.state.pages = service, InspectionPages(service, inspect_options)
+    app.state.body_limits = BodyLimits(service.limits.max_body)
+    for router in (
+        completions.router, scores.router, session_endpoints.router, answer_router(),
+        model_endpoints.router, inspection_pages.router,
+    ):  # fmt: skip
+        app.router.routes.extend(router.routes)
+    app.add_route("/", _show_playground)
+    # The access must see the responses to exceptions, too, and the metrics those of the access.
+    templates = [*app.openapi()["paths"], "/", "/openapi.json"]
+    return RequestMetrics(Access(app, rules), service.metrics, templates)
 
-    async def show_document(request: Request) -> Response:
-        return JsonResponse(document)
 
-    described = Endpoint("GET", "/openapi.json", "Describe all endpoints.", {200: "application/json"})
-    routes = make_routes([*handlers, (described, show_document), _playground()])
+class Application(FastAPI):
+    """FastAPI with the errors, the rules of access and the lifespan of the server."""
 
-    @contextlib.asynccontextmanager
-    async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        service.start()
-        cleaning = asyncio.create_task(_remove_old_sessions(service))
-        try:
-            yield
-        finally:
-            cleaning.cancel()
-            until = time.monotonic() + STOP_SECONDS
-            with contextlib.suppress(asyncio.CancelledError):  # a second signal
-                while not service.stop(0.0) and time.monotonic() < until:
-                    await asyncio.sleep(0.05)
+    def __init__(self, service: Service, rules: AccessRules) -> None:
+        self.rules = rules
 
-    app = Starlette(routes=routes, exception_handlers=EXCEPTION_HANDLERS, lifespan=lifespan)
-    app.router.redirect_slashes = False
-    guarded = Access(app, rules)
-    return RequestMetrics(guarded, service.metrics, [route.path for route in routes])
+        @contextlib.asynccontextmanager
+        async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+            service.start()
+            cleaning = asyncio.create_task(_remove_old_sessions(service))
+            try:
+                yield
+            finally:
+                cleaning.cancel()
+                until = time.monotonic() + STOP_SECONDS
+                with contextlib.suppress(asyncio.CancelledError):  # a second signal
+                    while not service.stop(0.0) and time.monotonic() < until:
+                        await asyncio.sleep(0.05)
+
+        super().__init__(
+            title="Seriatim",
+            version=__version__,
+            lifespan=lifespan,
+            exception_handlers=EXCEPTION_HANDLERS,
+            redirect_slashes=False,
+            docs_url=None,
+            redoc_url=None,
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request; HEAD is served as GET, of which the server drops the body."""
+        if scope["type"] == "http" and scope["method"] == "HEAD":
+            scope = {**scope, "method": "GET"}
+        await super().__call__(scope, receive, send)
+
+    def openapi(self) -> Fields:
+        """Return the document of FastAPI, with the key, and without the status 422, with which nothing is answered."""
+        if self.openapi_schema is not None:
+            return self.openapi_schema
+        document = super().openapi()
+        for path, operations in document["paths"].items():
+            for operation in operations.values():
+                operation["summary"] = operation.pop("description").partition("\n")[0]  # of the docstring
+                operation["responses"].pop("422", None)
+                if self.rules.key is not None and not self.rules.is_open(path):
+                    operation["responses"]["401"] = UNAUTHORIZED
+                    operation["security"] = [{"key": []}]
+        for name in ("HTTPValidationError", "ValidationError"):
+            document["components"]["schemas"].pop(name, None)
+        if self.rules.key is not None:
+            document["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+        return document
 
 
 async def _remove_old_sessions(service: Service) -> None:
@@ -85,103 +119,5 @@ async def _remove_old_sessions(service: Service) -> None:
             model.sessions.remove_old()
 
 
-def _playground() -> tuple[Endpoint, Handler]:
-    html, headers = playground_html(), {"Content-Security-Policy": playground_policy()}
-
-    async def show(request: Request) -> Response:
-        return HTMLResponse(html, headers=headers)
-
-    return Endpoint("GET", "/", "Show the playground.", {200: "text/html"}, secured=False), show
-
-
-def _text_handlers(service: Service) -> list[tuple[Endpoint, Handler]]:
-    texts, scores, sessions = Completions(service), Scores(service), Sessions(service)
-    one, every, state = "/v1/sessions/{session}", "/v1/sessions", "/v1/sessions/{session}/state"
-    named = (SESSION, MODEL)
-    return [
-        (
-            Endpoint(
-                "POST", texts.path, "Generate texts.", {200: answers.CompletionAnswer}, CompletionRequest,
-                streams=True, errors=BUSY,
-            ),
-            texts.respond,
-        ),
-        (
-            Endpoint("POST", scores.path, "Score texts.", {200: answers.ScoreAnswer}, ScoreRequest, errors=BUSY),
-            scores.respond,
-        ),
-        (
-            Endpoint(
-                "GET", every, "List the sessions.", {200: answers.SessionList}, parameters=(MODEL,), errors=(404, 503)
-            ),
-            sessions.list,
-        ),
-        (
-            Endpoint("GET", one, "Describe a session.", {200: answers.SessionObject}, parameters=named, errors=(503,)),
-            sessions.show,
-        ),
-        (
-            Endpoint(
-                "DELETE", one, "Remove a session.", {200: answers.DeletedSession}, parameters=named, errors=(409, 503)
-            ),
-            sessions.delete,
-        ),
-        (
-            Endpoint("GET", state, "Download a state.", {200: STATE_TYPE}, parameters=named, errors=(409, 429, 503)),
-            sessions.download,
-        ),
-        (
-            Endpoint(
-                "PUT", state, "Restore a state.", {200: answers.SessionObject, 201: answers.SessionObject}, STATE_TYPE,
-                parameters=named, errors=(409, 429, 503),
-            ),
-            sessions.restore,
-        ),
-    ]  # fmt: skip
-
-
-def _answer_handlers(service: Service) -> list[tuple[Endpoint, Handler]]:
-    """Return the endpoint of each task with answers, whether one of its models is served or not."""
-    tasks = {task.endpoint: task for task in TASKS.values() if not task.continues_text}
-    result = list[tuple[Endpoint, Handler]]()
-    for name, task in tasks.items():
-        handler = Answers(service, f"/v1/{name}")
-        summary = (task.__doc__ or "").splitlines()[0]
-        described = Endpoint(
-            "POST", handler.path, summary, {200: answers.AnswerList}, answer_request(task), errors=(404, 429, 503)
-        )
-        result.append((described, handler.respond))
-    return result
-
-
-def _other_handlers(service: Service, pages: InspectionPages) -> list[tuple[Endpoint, Handler]]:
-    models = Models(service)
-    model, page = Parameter("model", "path", "The id of the model."), Parameter("page", "path", "The name of the page.")
-    health = {200: answers.Health, 503: answers.Health}
-    return [
-        (Endpoint("GET", "/v1/models", "List the models.", {200: answers.ModelList}), models.list),
-        (
-            Endpoint("GET", "/v1/models/{model}", "Describe a model.", {200: answers.ModelObject}, parameters=(model,)),
-            models.show,
-        ),
-        (
-            Endpoint(
-                "POST", "/v1/tokenize", "Divide a text into tokens.", {200: answers.TokenList}, TokenizeRequest,
-                errors=(404, 503),
-            ),
-            models.tokenize,
-        ),
-        (
-            Endpoint(
-                "POST", "/v1/inspect", "Write a page about a model and a text.", {200: answers.PageAnswer},
-                InspectRequest, errors=(404, 429, 501, 503),
-            ),
-            pages.write,
-        ),
-        (
-            Endpoint("GET", "/pages/{page}", "Show a page.", {200: "text/html"}, parameters=(page,), secured=False),
-            pages.show,
-        ),
-        (Endpoint("GET", "/health", "Say whether the models answer.", health, secured=False), models.health),
-        (Endpoint("GET", "/metrics", "Return metrics for Prometheus.", {200: CONTENT_TYPE}), models.metrics),
-    ]  # fmt: skip
+async def _show_playground(request: Request) -> Response:
+    return HTMLResponse(playground_html(), headers={"Content-Security-Policy": playground_policy()})

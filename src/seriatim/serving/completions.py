@@ -6,7 +6,6 @@ import uuid
 from collections.abc import Sequence
 from typing import cast
 
-from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -16,14 +15,17 @@ from ..decoding.sampling_settings import Sampling
 from ..runs.generation_settings import choose_seed
 from ..storage.atomic_files import json_line
 from .event_stream import EventStream, LateResponse
-from .http_errors import HttpError
-from .json_bodies import BodyLimits, read_request
+from .http_errors import BODY_ERRORS, HttpError, described_errors
+from .json_bodies import new_router
 from .live_text import LiveText, ScoredToken
 from .request_fields import CompletionRequest
-from .service import Service
+from .response_fields import CompletionAnswer
+from .service import CurrentService
+from .service_limits import Limits
 from .strict_json import JsonResponse
 from .text_jobs import TextJob
 
+PATH = "/v1/completions"
 DEFAULT_MAX_TOKENS = 16
 SMALLEST = -9999.0
 """Stands for the logarithm of 0, which JSON does not have."""
@@ -31,79 +33,83 @@ GAP_SECONDS = 0.01
 """Tokens that follow an event sooner than this are sent together."""
 
 
-class Completions:
-    """The endpoint."""
+router = new_router()
 
-    path = "/v1/completions"
 
-    def __init__(self, service: Service) -> None:
-        self.service = service
+@router.post(
+    PATH,
+    response_model=CompletionAnswer,
+    responses={
+        200: {"content": {"text/event-stream": {}}},
+        **described_errors(404, 409, 429, 503, *BODY_ERRORS),
+    },
+)
+async def complete(fields: CompletionRequest, service: CurrentService) -> Response:
+    """Generate texts."""
+    _check(fields, service.limits)
+    model = service.writer(fields.model, PATH)
 
-    async def respond(self, request: Request) -> Response:
-        """Answer a request."""
-        fields = await read_request(request, CompletionRequest, BodyLimits(self.service.limits.max_body))
-        self._check(fields)
-        model = self.service.writer(fields.model, self.path)
+    async def run(scope: Scope, receive: Receive, send: Send) -> None:
+        async with TextJob(service, model, fields.session) as job:
+            await _add_texts(job, fields)
+            job.submit()
+            answer = Completion(model.name, model.fingerprint, fields)
+            if fields.stream:
+                await _stream(job, answer, fields, receive, send)
+            else:
+                await job.finished(receive)
+                await job.close()
+                choices = [answer.choice(i, text, has_ended=True) for i, text in enumerate(job.texts)]
+                response = JsonResponse({**answer.envelope(choices), "usage": usage(job.texts)})
+                await response(scope, receive, send)
 
-        async def run(scope: Scope, receive: Receive, send: Send) -> None:
-            async with TextJob(self.service, model, fields.session) as job:
-                await self._add_texts(job, fields)
-                job.submit()
-                answer = Completion(model.name, model.fingerprint, fields)
-                if fields.stream:
-                    await _stream(job, answer, fields, receive, send)
-                else:
-                    await job.finished(receive)
-                    await job.close()
-                    choices = [answer.choice(i, text, has_ended=True) for i, text in enumerate(job.texts)]
-                    response = JsonResponse({**answer.envelope(choices), "usage": usage(job.texts)})
-                    await response(scope, receive, send)
+    return LateResponse(run)
 
-        return LateResponse(run)
 
-    def _check(self, fields: CompletionRequest) -> None:
-        """Raise HttpError for values that contradict each other or exceed a limit."""
-        limits, count = self.service.limits, fields.n or 1
-        if fields.best_of not in (None, count):
-            raise HttpError(400, "best_of: must be equal to n; leave it out", param="best_of")
-        if (fields.max_tokens or 0) > limits.max_tokens:
-            problem = f"must be at most {limits.max_tokens:,}, got {fields.max_tokens:,}"
-            raise HttpError(400, f"max_tokens: {problem}", param="max_tokens")
-        num_texts = len(prompts_of(fields)) * count
-        if not 0 < num_texts <= limits.max_texts:
-            problem = f"the number of prompts times n must be 1 to {limits.max_texts}, got {num_texts:,}"
-            raise HttpError(400, f"prompt: {problem}; send several requests", param="prompt")
-        if fields.session is not None and num_texts > 1:
-            raise HttpError(400, f"session: continues one text, got {num_texts}; leave out n", param="session")
+def _check(fields: CompletionRequest, limits: Limits) -> None:
+    """Raise HttpError for values that contradict each other or exceed a limit."""
+    count = fields.n or 1
+    if fields.best_of not in (None, count):
+        raise HttpError(400, "best_of: must be equal to n; leave it out", param="best_of")
+    if (fields.max_tokens or 0) > limits.max_tokens:
+        problem = f"must be at most {limits.max_tokens:,}, got {fields.max_tokens:,}"
+        raise HttpError(400, f"max_tokens: {problem}", param="max_tokens")
+    num_texts = len(prompts_of(fields)) * count
+    if not 0 < num_texts <= limits.max_texts:
+        problem = f"the number of prompts times n must be 1 to {limits.max_texts}, got {num_texts:,}"
+        raise HttpError(400, f"prompt: {problem}; send several requests", param="prompt")
+    if fields.session is not None and num_texts > 1:
+        raise HttpError(400, f"session: continues one text, got {num_texts}; leave out n", param="session")
 
-    async def _add_texts(self, job: TextJob, fields: CompletionRequest) -> None:
-        tokenizer, seed = job.model.run.tokenizer, choose_seed(fields.seed)
-        sampling, biases = _sampling(fields), _biases(fields, tokenizer.vocabulary_size)
-        max_tokens = DEFAULT_MAX_TOKENS if fields.max_tokens is None else fields.max_tokens
-        stops = [fields.stop] if isinstance(fields.stop, str) else fields.stop or []
-        prompts = prompts_of(fields)
-        for i, prompt in enumerate(prompts):
-            param = "prompt" if len(prompts) == 1 else f"prompt.{i}"
-            if isinstance(prompt, str):
-                _check_known(job, prompt, param)
-            ids = await job.encode(prompt, param)
-            job.check_context(len(ids), max_tokens, param)
-            echoed, shows_begin = None, job.start is None and prompt[:1] == [tokenizer.begin]
-            if fields.echo:
-                echoed = prompt if isinstance(prompt, str) else tokenizer.decode(ids[job.start is None :])
-            for _ in range(fields.n or 1):
-                request = TextRequest(
-                    ids, seed + len(job.texts), max_tokens, sampling, biases,
-                    num_alternatives=fields.logprobs, scores_prompt=bool(fields.echo) and fields.logprobs is not None,
-                )  # fmt: skip
-                job.add(
-                    request,
-                    stops=stops,
-                    echoed=echoed,
-                    shows_begin=shows_begin,
-                    has_ids=not isinstance(prompt, str),
-                    streams=bool(fields.stream),
-                )
+
+async def _add_texts(job: TextJob, fields: CompletionRequest) -> None:
+    tokenizer, seed = job.model.run.tokenizer, choose_seed(fields.seed)
+    sampling, biases = _sampling(fields), _biases(fields, tokenizer.vocabulary_size)
+    max_tokens = DEFAULT_MAX_TOKENS if fields.max_tokens is None else fields.max_tokens
+    stops = [fields.stop] if isinstance(fields.stop, str) else fields.stop or []
+    prompts = prompts_of(fields)
+    for i, prompt in enumerate(prompts):
+        param = "prompt" if len(prompts) == 1 else f"prompt.{i}"
+        if isinstance(prompt, str):
+            _check_known(job, prompt, param)
+        ids = await job.encode(prompt, param)
+        job.check_context(len(ids), max_tokens, param)
+        echoed, shows_begin = None, job.start is None and prompt[:1] == [tokenizer.begin]
+        if fields.echo:
+            echoed = prompt if isinstance(prompt, str) else tokenizer.decode(ids[job.start is None :])
+        for _ in range(fields.n or 1):
+            request = TextRequest(
+                ids, seed + len(job.texts), max_tokens, sampling, biases,
+                num_alternatives=fields.logprobs, scores_prompt=bool(fields.echo) and fields.logprobs is not None,
+            )  # fmt: skip
+            job.add(
+                request,
+                stops=stops,
+                echoed=echoed,
+                shows_begin=shows_begin,
+                has_ids=not isinstance(prompt, str),
+                streams=bool(fields.stream),
+            )
 
 
 class Completion:

@@ -49,7 +49,7 @@ def response_bytes(error: HttpError) -> bytes:
         f"HTTP/1.1 {error.status} {reason or 'Service Unavailable'}\r\ncontent-type: application/json\r\n"
         f"content-length: {len(body)}\r\nconnection: close\r\n"
     )
-    more = "".join(f"{name.lower()}: {value}\r\n" for name, value in error.headers.items())
+    more = "".join(f"{name.lower()}: {value}\r\n" for name, value in (error.headers or {}).items())
     return f"{head}{more}\r\n".encode() + body
 
 

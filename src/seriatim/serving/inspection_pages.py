@@ -12,14 +12,17 @@ import tempfile
 import time
 from collections import OrderedDict
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path as FilePath
+from typing import Annotated
 
+from fastapi import Path
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, Response
 
-from .http_errors import HttpError
-from .json_bodies import BodyLimits, read_request
+from .http_errors import BODY_ERRORS, HttpError, described_errors
+from .json_bodies import new_router
 from .request_fields import InspectRequest
+from .response_fields import PageAnswer
 from .server import until_disconnect
 from .service import INSPECT, Service, can_inspect
 from .strict_json import JsonResponse
@@ -48,9 +51,8 @@ class InspectionPages:
         self._pages: OrderedDict[str, _Page] = OrderedDict()
         self._writing = asyncio.Lock()
 
-    async def write(self, request: Request) -> Response:
+    async def write(self, fields: InspectRequest, request: Request) -> Response:
         """Write a page, and return its address."""
-        fields = await read_request(request, InspectRequest, BodyLimits(self.service.limits.max_body))
         if not can_inspect():
             raise HttpError(501, "pages need matplotlib and jinja2 on the server; pip install 'seriatim[report]'")
         model = self.service.find(fields.model, INSPECT)
@@ -67,10 +69,10 @@ class InspectionPages:
         self._pages[name] = _Page(html, time.monotonic() + seconds)
         return JsonResponse({"object": "page", "url": f"/pages/{name}", "expires_in": int(seconds)})
 
-    async def show(self, request: Request) -> Response:
+    def show(self, name: str) -> Response:
         """Return a page."""
         self._remove_old()
-        page = self._pages.get(request.path_params["page"])
+        page = self._pages.get(name)
         if page is None:
             raise HttpError(404, "the page does not exist or has expired; ask for it again")
         return HTMLResponse(page.html, headers={"Content-Security-Policy": "frame-ancestors 'self'"})
@@ -82,10 +84,10 @@ class InspectionPages:
                 return
             del self._pages[name]
 
-    async def _run(self, run: Path, text: str, request: Request) -> str:
+    async def _run(self, run: FilePath, text: str, request: Request) -> str:
         """Return the page that the command writes; it ends if the client goes away."""
         with tempfile.TemporaryDirectory() as folder:
-            out = Path(folder) / "page.html"
+            out = FilePath(folder) / "page.html"
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "seriatim", "inspect", str(run), "--text-file", "-", "--out", str(out)),
                 *self.options,
@@ -112,3 +114,30 @@ class InspectionPages:
                 ended.cancel()
                 with contextlib.suppress(ProcessLookupError):
                     process.kill()
+
+
+router = new_router()
+
+
+@router.post(
+    INSPECT,
+    response_model=PageAnswer,
+    responses=described_errors(404, 429, 501, 503, *BODY_ERRORS),
+)
+async def inspect(fields: InspectRequest, request: Request) -> Response:
+    """Write a page about a model and a text."""
+    pages: InspectionPages = request.app.state.pages
+    return await pages.write(fields, request)
+
+
+@router.get(
+    "/pages/{page}",
+    response_class=Response,
+    responses={200: {"content": {"text/html": {"schema": {"type": "string"}}}}, **described_errors(404)},
+)
+async def show_page(
+    request: Request, page: Annotated[str, Path(description="The name of the page.", min_length=1)]
+) -> Response:
+    """Show a page."""
+    pages: InspectionPages = request.app.state.pages
+    return pages.show(page)

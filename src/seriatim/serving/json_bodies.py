@@ -2,15 +2,19 @@
 
 import asyncio
 import json
+import re
+from collections.abc import Callable, Coroutine
 from contextlib import aclosing
 from dataclasses import dataclass
 from itertools import islice
 from typing import TypeVar
 
+from fastapi.routing import APIRoute, APIRouter
 from pydantic import BaseModel, ValidationError
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
 
-from .http_errors import HttpError
+from .http_errors import CLIENT_CLOSED, HttpError, described_errors
 from .request_problems import explain_problems
 from .strict_json import parse_json
 
@@ -27,6 +31,51 @@ class BodyLimits:
 
     size: int = 1 << 20
     seconds: float = 30.0
+
+
+class JsonRoute(APIRoute):
+    """A route of FastAPI whose body is read, parsed and validated here.
+
+    FastAPI alone would read a body of any size and for any time, take duplicate names and deep nesting, and report
+    each of a million wrong items. The application sets ``state.body_limits``.
+    """
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[object, object, Response]]:
+        """Return the function that answers a request."""
+        handle = super().get_route_handler()
+        model = None if self.body_field is None else self.body_field.field_info.annotation
+        if not (isinstance(model, type) and issubclass(model, BaseModel)):
+            return handle
+
+        async def read_and_handle(request: Request) -> Response:
+            return await handle(_JsonRequest(request, model))
+
+        return read_and_handle
+
+
+def new_router() -> APIRouter:
+    """Return a router of such routes; the names of its operations are like ``post_v1_completions``."""
+
+    def name(route: APIRoute) -> str:
+        return f"{''.join(route.methods or ()).lower()}_{'_'.join(re.findall(r'[A-Za-z0-9_]+', route.path_format))}"
+
+    return APIRouter(route_class=JsonRoute, generate_unique_id_function=name, responses=described_errors(403, 500))
+
+
+class _JsonRequest(Request):
+    """A request that gives FastAPI its body as an instance of a model, which FastAPI then takes as it is."""
+
+    def __init__(self, request: Request, model: type[BaseModel]) -> None:
+        super().__init__(request.scope, request.receive)
+        self._request, self._model = request, model
+
+    async def body(self) -> bytes:
+        """Read the body; what is returned only says that there is one."""
+        try:
+            self._json = await read_request(self._request, self._model, self.app.state.body_limits)
+        except ClientDisconnect:  # FastAPI would answer it as a bad request
+            raise HttpError(CLIENT_CLOSED, "the client went away") from None
+        return b"{}"
 
 
 async def read_request(request: Request, model: type[Model], limits: BodyLimits) -> Model:

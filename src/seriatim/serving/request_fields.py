@@ -3,20 +3,20 @@
 The fields of completions are those of OpenAI's interface, and the settings of generation that only Seriatim has.
 """
 
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, SkipValidation, create_model
 
 from ..training.task import AnyTask
 
 Name = Annotated[str, Field(min_length=1, max_length=256)]
-SessionName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}$")]
+SESSION_NAME = r"^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}$"
+SessionName = Annotated[str, Field(pattern=SESSION_NAME)]
 StopString = Annotated[str, Field(min_length=1, max_length=256)]
 TokenId = Annotated[int, Field(ge=0, lt=1 << 31)]
 NumAlternatives = Annotated[int, Field(ge=0, le=20)]
 Penalty = Annotated[float, Field(allow_inf_nan=False, ge=-100, le=100)]
 Share = Annotated[float, Field(gt=0, le=1)]
-Texts: TypeAlias = "str | list[str]"
 
 
 class RequestFields(BaseModel):
@@ -116,17 +116,6 @@ class AnswerRequest(RequestFields):
 
     input: str | list[str | list[str]]
     """The text, or several; for taggers, a text may also be a list of words."""
-
-
-class ErrorFields(BaseModel):
-    """What is wrong."""
-
-    message: str
-    """One line: what is wrong, and what to do."""
-    type: Literal["invalid_request_error", "rate_limit_error", "server_error"]
-    param: str | None
-    """The field of the request that is wrong."""
-    code: str | None
 
 
 def _skips(part: object) -> bool:

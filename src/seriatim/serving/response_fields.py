@@ -20,6 +20,26 @@ class Open(BaseModel):
 Settings: TypeAlias = dict[str, object]
 
 
+class ErrorFields(Closed):
+    """What is wrong."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    message: str
+    """What is wrong, and what to do, in one line."""
+    type: Literal["invalid_request_error", "rate_limit_error", "server_error"]
+    param: str | None
+    """The field of the request that is wrong."""
+    code: str | None
+    """A name that programs can compare."""
+
+
+class Error(Closed):
+    """The answer to a request that is refused, or that failed."""
+
+    error: ErrorFields
+
+
 class PromptDetails(Closed):
     """More about the tokens of prompts."""
 

@@ -5,7 +5,6 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -14,57 +13,54 @@ from ..decoding.continuous_batch import TextRequest
 from ..decoding.next_token_scores import TokenScore
 from .completions import usage
 from .event_stream import LateResponse
-from .http_errors import HttpError
-from .json_bodies import BodyLimits, read_request
+from .http_errors import BODY_ERRORS, HttpError, described_errors
+from .json_bodies import new_router
 from .request_fields import ScoreRequest
-from .service import Service
+from .response_fields import ScoreAnswer
+from .service import CurrentService
 from .strict_json import JsonResponse
 from .text_jobs import TextJob
 
+PATH = "/v1/score"
 
-class Scores:
-    """The endpoint."""
 
-    path = "/v1/score"
+router = new_router()
 
-    def __init__(self, service: Service) -> None:
-        self.service = service
 
-    async def respond(self, request: Request) -> Response:
-        """Answer a request."""
-        fields = await read_request(request, ScoreRequest, BodyLimits(self.service.limits.max_body))
-        model, inputs = self.service.writer(fields.model, self.path), listed(fields.input)
-        check_count(inputs, self.service.limits.max_inputs)
-        if fields.session is not None and len(inputs) > 1:
-            raise HttpError(400, f"session: continues one text, got {len(inputs)}", param="session")
-        tokenizer = model.run.tokenizer
-        if fields.session is not None and model.run.config.data.unit == "line":
-            problem = "the model reads single lines, which do not depend on each other; leave it out"
-            raise HttpError(400, f"session: {problem}", param="session")
+@router.post(
+    PATH,
+    response_model=ScoreAnswer,
+    responses=described_errors(404, 409, 429, 503, *BODY_ERRORS),
+)
+async def score(fields: ScoreRequest, service: CurrentService) -> Response:
+    """Score texts."""
+    model, inputs = service.writer(fields.model, PATH), listed(fields.input)
+    check_count(inputs, service.limits.max_inputs)
+    if fields.session is not None and len(inputs) > 1:
+        raise HttpError(400, f"session: continues one text, got {len(inputs)}", param="session")
+    tokenizer = model.run.tokenizer
+    if fields.session is not None and model.run.config.data.unit == "line":
+        problem = "the model reads single lines, which do not depend on each other; leave it out"
+        raise HttpError(400, f"session: {problem}", param="session")
 
-        async def run(scope: Scope, receive: Receive, send: Send) -> None:
-            async with TextJob(self.service, model, fields.session) as job:
-                await _add_texts(job, inputs, fields.top_logprobs)
-                job.submit()
-                await job.finished(receive)
-                await job.close()
+    async def run(scope: Scope, receive: Receive, send: Send) -> None:
+        async with TextJob(service, model, fields.session) as job:
+            await _add_texts(job, inputs, fields.top_logprobs)
+            job.submit()
+            await job.finished(receive)
+            await job.close()
 
-                def build() -> Response:
-                    data = [
-                        {
-                            "object": "score",
-                            "index": i,
-                            **scored(tokenizer, text, live.prompt_tokens, live.prompt_scores),
-                        }
-                        for i, (text, live) in enumerate(zip(inputs, job.texts, strict=True))
-                    ]
-                    answer = {"object": "list", "model": model.name, "data": data, "usage": usage(job.texts)}
-                    return JsonResponse(answer)
+            def build() -> Response:
+                data = [
+                    {"object": "score", "index": i, **scored(tokenizer, text, live.prompt_tokens, live.prompt_scores)}
+                    for i, (text, live) in enumerate(zip(inputs, job.texts, strict=True))
+                ]
+                return JsonResponse({"object": "list", "model": model.name, "data": data, "usage": usage(job.texts)})
 
-                response = await asyncio.to_thread(build)
-                await response(scope, receive, send)
+            response = await asyncio.to_thread(build)
+            await response(scope, receive, send)
 
-        return LateResponse(run)
+    return LateResponse(run)
 
 
 async def _add_texts(job: TextJob, inputs: Sequence[str], num_alternatives: int) -> None:

@@ -7,6 +7,10 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Annotated
+
+from fastapi import Depends
+from starlette.requests import Request
 
 from ..core.errors import InputError, nearest
 from ..layers.positions import learned_positions
@@ -231,6 +235,15 @@ class Service:
         model = self.find(name, endpoint)
         assert isinstance(model, ServedWriter)
         return model
+
+
+async def _current_service(request: Request) -> Service:
+    service: Service = request.app.state.service
+    return service
+
+
+CurrentService = Annotated[Service, Depends(_current_service)]
+"""The type of the argument by which the function of a route gets the models of its server."""
 
 
 def model_names(arguments: Sequence[str]) -> dict[str, str]:
