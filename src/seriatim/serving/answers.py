@@ -11,15 +11,15 @@ from starlette.responses import Response
 from ..evaluation.intervals import Metrics
 from ..tasks import TASKS
 from .answer_engine import Question
+from .completions import failure
 from .http_errors import BODY_ERRORS, HttpError, described_errors
 from .json_bodies import new_router
 from .request_fields import AnswerRequest, answer_request
 from .response_fields import AnswerList
 from .scores import check_count
-from .server import until_disconnect
+from .server import unless_disconnected
 from .service import CurrentService, ServedAnswerer
 from .strict_json import JsonResponse
-from .text_jobs import failure
 
 
 def answer_router() -> APIRouter:
@@ -74,17 +74,11 @@ async def _answers(model: ServedAnswerer, question: Question, request: Request) 
     if not engine.has_room(question.count):
         raise HttpError(429, "too many inputs wait; try again in a second", headers={"Retry-After": "1"})
     engine.ask(question)
-    gone = asyncio.ensure_future(until_disconnect(request.receive))
-    answers = asyncio.ensure_future(asyncio.wrap_future(question.answers))
     try:
-        await asyncio.wait((answers, gone), return_when=asyncio.FIRST_COMPLETED)
-        if not answers.done():
-            raise ClientDisconnect
-        try:
-            return answers.result()
-        except Exception as error:
-            raise failure(error) from error
+        return await unless_disconnected(asyncio.wrap_future(question.answers), request.receive)
+    except (ClientDisconnect, HttpError):
+        raise
+    except Exception as error:
+        raise failure(error) from error
     finally:
-        gone.cancel()
-        answers.cancel()
         engine.leave(question)

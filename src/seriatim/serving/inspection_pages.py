@@ -16,14 +16,14 @@ from pathlib import Path as FilePath
 from typing import Annotated
 
 from fastapi import Path
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from .http_errors import BODY_ERRORS, HttpError, described_errors
 from .json_bodies import new_router
 from .request_fields import InspectRequest
 from .response_fields import PageAnswer
-from .server import until_disconnect
+from .server import unless_disconnected
 from .service import INSPECT, Service, can_inspect
 from .strict_json import JsonResponse
 
@@ -95,23 +95,19 @@ class InspectionPages:
                 stdout=asyncio.subprocess.DEVNULL,
                 stderr=asyncio.subprocess.PIPE,
             )
-            gone = asyncio.ensure_future(until_disconnect(request.receive))
-            ended = asyncio.ensure_future(process.communicate(text.encode()))
             try:
-                await asyncio.wait((gone, ended), timeout=MAX_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-                if gone.done():
-                    raise ClientDisconnect
-                if not ended.done():
-                    raise HttpError(500, f"the page was not written within {MAX_SECONDS:g} seconds; shorten the text")
-                messages = ended.result()[1].decode(errors="replace").splitlines()
+                async with asyncio.timeout(MAX_SECONDS):
+                    _, errors = await unless_disconnected(process.communicate(text.encode()), request.receive)
                 if process.returncode or not out.exists():
+                    messages = errors.decode(errors="replace").splitlines()
                     reason = next((line for line in reversed(messages) if line.startswith(ERROR_PREFIX)), None)
                     status = 400 if process.returncode == 2 else 500
                     raise HttpError(status, (reason or "the page could not be written").removeprefix(ERROR_PREFIX))
                 return out.read_text(encoding="utf-8")
+            except TimeoutError:
+                problem = f"the page was not written within {MAX_SECONDS:g} seconds; shorten the text"
+                raise HttpError(500, problem) from None
             finally:
-                gone.cancel()
-                ended.cancel()
                 with contextlib.suppress(ProcessLookupError):
                     process.kill()
 

@@ -9,7 +9,7 @@ from starlette.routing import compile_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .http_errors import CLIENT_CLOSED
-from .live_text import LiveText
+from .text_engine import GenerationStream
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
@@ -68,7 +68,7 @@ class ServerMetrics:
         for name, read in readings.items():
             self._gauges[name].labels(model).set_function(read)
 
-    def observe_text(self, model: str, text: LiveText, *, is_cancelled: bool) -> None:
+    def observe_text(self, model: str, text: GenerationStream, *, is_cancelled: bool) -> None:
         """Count a text that has ended or was cancelled."""
         self.prompt_tokens.labels(model).inc(text.num_prompt if text.is_read else 0)
         self.cached_tokens.labels(model).inc(text.num_cached)

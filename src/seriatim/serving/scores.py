@@ -5,21 +5,19 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
 
 from ..data.tokenizers import END, Spelling, Tokenizer, name_of_bytes
 from ..decoding.continuous_batch import TextRequest
 from ..decoding.next_token_scores import TokenScore
-from .completions import usage
-from .event_stream import LateResponse
+from .completions import Generation, usage
 from .http_errors import BODY_ERRORS, HttpError, described_errors
 from .json_bodies import new_router
 from .request_fields import ScoreRequest
 from .response_fields import ScoreAnswer
 from .service import CurrentService
 from .strict_json import JsonResponse
-from .text_jobs import TextJob
 
 PATH = "/v1/score"
 
@@ -32,7 +30,7 @@ router = new_router()
     response_model=ScoreAnswer,
     responses=described_errors(404, 409, 429, 503, *BODY_ERRORS),
 )
-async def score(fields: ScoreRequest, service: CurrentService) -> Response:
+async def score(fields: ScoreRequest, request: Request, service: CurrentService) -> Response:
     """Score texts."""
     model, inputs = service.writer(fields.model, PATH), listed(fields.input)
     check_count(inputs, service.limits.max_inputs)
@@ -43,40 +41,33 @@ async def score(fields: ScoreRequest, service: CurrentService) -> Response:
         problem = "the model reads single lines, which do not depend on each other; leave it out"
         raise HttpError(400, f"session: {problem}", param="session")
 
-    async def run(scope: Scope, receive: Receive, send: Send) -> None:
-        async with TextJob(service, model, fields.session) as job:
-            await _add_texts(job, inputs, fields.top_logprobs)
-            job.submit()
-            await job.finished(receive)
-            await job.close()
+    async with Generation(service, model, fields.session) as generation:
+        await _add_texts(generation, inputs, fields.top_logprobs)
+        await generation.finish(request.receive)
 
-            def build() -> Response:
-                data = [
-                    {"object": "score", "index": i, **scored(tokenizer, text, live.prompt_tokens, live.prompt_scores)}
-                    for i, (text, live) in enumerate(zip(inputs, job.texts, strict=True))
-                ]
-                return JsonResponse({"object": "list", "model": model.name, "data": data, "usage": usage(job.texts)})
+        def build() -> Response:
+            data = [
+                {"object": "score", "index": i, **scored(tokenizer, text, stream.prompt_tokens, stream.prompt_scores)}
+                for i, (text, stream) in enumerate(zip(inputs, generation.texts, strict=True))
+            ]
+            answer = {"object": "list", "model": model.name, "data": data, "usage": usage(generation.texts)}
+            return JsonResponse(answer)
 
-            response = await asyncio.to_thread(build)
-            await response(scope, receive, send)
-
-    return LateResponse(run)
+        return await asyncio.to_thread(build)
 
 
-async def _add_texts(job: TextJob, inputs: Sequence[str], num_alternatives: int) -> None:
+async def _add_texts(generation: Generation, inputs: Sequence[str], num_alternatives: int) -> None:
     """Add the texts to score; a line that is a text of its own has an end, which is scored, too."""
-    has_lines = job.model.run.config.data.unit == "line"
+    has_lines = generation.model.run.config.data.unit == "line"
     for i, text in enumerate(inputs):
         param = "input" if len(inputs) == 1 else f"input.{i}"
         if has_lines and "\n" in text:
             problem = "contains a line end, but the model reads single lines; send a list of lines"
             raise HttpError(400, f"{param}: {problem}", param=param)
-        ids = await job.encode(text, param)
+        ids = await generation.encode(text, param)
         if has_lines:
             ids.append(END)
-        job.check_context(len(ids), 0, param)
-        request = TextRequest(ids, 0, 0, num_alternatives=num_alternatives, scores_prompt=True)
-        job.add(request, streams=False)
+        generation.add(TextRequest(ids, 0, 0, num_alternatives=num_alternatives, scores_prompt=True), param)
 
 
 def listed(value: str | Sequence[str]) -> list[str]:

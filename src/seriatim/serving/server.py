@@ -4,10 +4,11 @@ import asyncio
 import errno
 import logging
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from types import FrameType
+from typing import TypeVar
 
 import uvicorn
 from starlette.requests import ClientDisconnect
@@ -16,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ..core.errors import InputError, shown
 from .connections import ConnectionLimits, LimitedProtocol
 
+Result = TypeVar("Result")
 LOGGER = logging.getLogger("seriatim.serving")
 ACCEPT_BATCH = 8
 """The number of connections that are accepted before others are served; few enough to stay within SPARE_FILES."""
@@ -267,3 +269,22 @@ async def until_disconnect(receive: Receive) -> None:
     """
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+async def unless_disconnected(work: Awaitable[Result], receive: Receive) -> Result:
+    """Return the result of some work, which is cancelled if the client goes away before.
+
+    Raises:
+        ClientDisconnect: the client went away.
+    """
+    working, gone = asyncio.ensure_future(work), asyncio.ensure_future(until_disconnect(receive))
+    try:
+        await asyncio.wait((working, gone), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise ClientDisconnect
+        return working.result()
+    finally:
+        gone.cancel()
+        if not working.done():
+            working.cancel()
+            await asyncio.wait((working,))  # until it has given back what it holds
