@@ -16,9 +16,9 @@ from seriatim.core.errors import InputError
 from seriatim.serving import text_engine
 from seriatim.serving.access import AccessRules
 from seriatim.serving.application import OPEN_PATHS
+from seriatim.serving.limits import Limits
 from seriatim.serving.model_thread import ModelThread
 from seriatim.serving.service import Service, model_names
-from seriatim.serving.service_limits import Limits
 
 from ..golden.answers import GOLDEN
 from .conftest import Served, serving

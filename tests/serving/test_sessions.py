@@ -10,7 +10,7 @@ import pytest
 import seriatim
 from seriatim.decoding import continuous_batch, sampling
 from seriatim.serving.completions import Generation
-from seriatim.serving.service_limits import Limits
+from seriatim.serving.limits import Limits
 
 from ..conftest import small_config
 from .conftest import Served, serving

@@ -14,8 +14,8 @@ from .shared_options import Verbs, add_code, add_verb, add_weights, open_run
 if TYPE_CHECKING:
     from ..runs.run import Run
     from ..serving.access import AccessRules
+    from ..serving.limits import Limits
     from ..serving.service import Service
-    from ..serving.service_limits import Limits
 
 KEY_VARIABLE = "SERIATIM_API_KEY"
 EPILOG = f"""\
@@ -111,7 +111,7 @@ def _open(folder: str, options: argparse.Namespace) -> "Run":
 
 
 def _limits(options: argparse.Namespace) -> "Limits":
-    from ..serving.service_limits import Limits
+    from ..serving.limits import Limits
 
     given = {name: getattr(options, name) for name in LIMITS if getattr(options, name) is not None}
     for name, value in {**given, "shutdown_seconds": options.shutdown_seconds}.items():

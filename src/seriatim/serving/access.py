@@ -164,7 +164,7 @@ class Access:
 
 
 def _is_preflight(scope: Scope, headers: Headers) -> bool:
-    """Return whether a browser asks with a request whether it may send another; such a question has no key."""
+    """Return whether a browser asks with a request whether it may send another; such a request has no key."""
     return scope["method"] == "OPTIONS" and "origin" in headers and "access-control-request-method" in headers
 
 

@@ -1,26 +1,29 @@
-"""The application of the server: endpoints, the playground, access and metrics."""
+"""The application of the server: all endpoints, the playground, access and metrics."""
 
 import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator
+from typing import Annotated
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Path
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..config.sections import Fields
 from ..version import __version__
-from . import completions, inspection_pages, model_endpoints, scores, session_endpoints
+from . import completions, inspection_pages, scores, session_endpoints
 from .access import Access, AccessRules
-from .answers import answer_router
-from .http_errors import EXCEPTION_HANDLERS, MEANINGS
+from .http_errors import EXCEPTION_HANDLERS, MEANINGS, described_errors
 from .inspection_pages import InspectionPages
-from .json_bodies import BodyLimits
-from .metrics import RequestMetrics
+from .json_bodies import JsonResponse, new_router
+from .limits import BodyLimits
+from .metrics import CONTENT_TYPE, RequestMetrics
 from .playground import playground_html, playground_policy
-from .service import STOP_SECONDS, Service
+from .predictions import prediction_router
+from .schemas import Health, ModelList, ModelObject
+from .service import STOP_SECONDS, CurrentService, Service
 
 OPEN_PATHS = frozenset({"/", "/health", "/pages/"})
 """What needs no key; the addresses of pages are secret."""
@@ -31,6 +34,8 @@ UNAUTHORIZED = {
     "headers": {"WWW-Authenticate": {"schema": {"type": "string"}}},
     "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
 }
+general = new_router()
+"""The endpoints that describe the server and its models."""
 
 
 def make_application(
@@ -47,13 +52,18 @@ def make_application(
     app = Application(service, rules)
     app.state.service, app.state.pages = service, InspectionPages(service, inspect_options)
     app.state.body_limits = BodyLimits(service.limits.max_body)
+    # The routes are added one by one, not as nested routers, so that an answer 405 can name all methods of a path.
     for router in (
-        completions.router, scores.router, session_endpoints.router, answer_router(),
-        model_endpoints.router, inspection_pages.router,
-    ):  # fmt: skip
+        completions.router,
+        scores.router,
+        prediction_router(),
+        session_endpoints.router,
+        inspection_pages.router,
+        general,
+    ):
         app.router.routes.extend(router.routes)
     app.add_route("/", _show_playground)
-    # The access must see the responses to exceptions, too, and the metrics those of the access.
+    # Access sees the responses to exceptions, too, and the metrics count what it refuses.
     templates = [*app.openapi()["paths"], "/", "/openapi.json"]
     return RequestMetrics(Access(app, rules), service.metrics, templates)
 
@@ -63,24 +73,10 @@ class Application(FastAPI):
 
     def __init__(self, service: Service, rules: AccessRules) -> None:
         self.rules = rules
-
-        @contextlib.asynccontextmanager
-        async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-            service.start()
-            cleaning = asyncio.create_task(_remove_old_sessions(service))
-            try:
-                yield
-            finally:
-                cleaning.cancel()
-                until = time.monotonic() + STOP_SECONDS
-                with contextlib.suppress(asyncio.CancelledError):  # a second signal
-                    while not service.stop(0.0) and time.monotonic() < until:
-                        await asyncio.sleep(0.05)
-
         super().__init__(
             title="Seriatim",
             version=__version__,
-            lifespan=lifespan,
+            lifespan=lambda _: _running(service),
             exception_handlers=EXCEPTION_HANDLERS,
             redirect_slashes=False,
             docs_url=None,
@@ -112,12 +108,63 @@ class Application(FastAPI):
         return document
 
 
+@contextlib.asynccontextmanager
+async def _running(service: Service) -> AsyncIterator[None]:
+    """Run the threads of the models, and remove old sessions from time to time."""
+    service.start()
+    cleaning = asyncio.create_task(_remove_old_sessions(service))
+    try:
+        yield
+    finally:
+        cleaning.cancel()
+        until = time.monotonic() + STOP_SECONDS
+        with contextlib.suppress(asyncio.CancelledError):  # a second signal
+            while not service.stop(0.0) and time.monotonic() < until:
+                await asyncio.sleep(0.05)
+
+
 async def _remove_old_sessions(service: Service) -> None:
     while True:
         await asyncio.sleep(CLEANING_SECONDS)
-        for model in service.writers:
+        for model in service.language_models:
             model.sessions.remove_old()
 
 
 async def _show_playground(request: Request) -> Response:
     return HTMLResponse(playground_html(), headers={"Content-Security-Policy": playground_policy()})
+
+
+@general.get("/v1/models", response_model=ModelList)
+async def list_models(service: CurrentService) -> Response:
+    """List the models."""
+    return JsonResponse({"object": "list", "data": [model.described() for model in service.models.values()]})
+
+
+@general.get("/v1/models/{model}", response_model=ModelObject, responses=described_errors(404))
+async def show_model(
+    service: CurrentService, model: Annotated[str, Path(description="The id of the model.", min_length=1)]
+) -> Response:
+    """Describe a model."""
+    return JsonResponse(service.named(model).described())
+
+
+@general.get(
+    "/health",
+    response_model=Health,
+    responses={503: {"model": Health, "description": "A model does not answer."}},
+)
+async def health(service: CurrentService) -> Response:
+    """Say whether the models answer."""
+    states = {name: "ok" if model.engine.is_alive else "dead" for name, model in service.models.items()}
+    is_ok = set(states.values()) <= {"ok"}
+    return JsonResponse({"status": "ok" if is_ok else "dead", "models": states}, 200 if is_ok else 503)
+
+
+@general.get(
+    "/metrics",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+)
+async def metrics(service: CurrentService) -> Response:
+    """Return metrics for Prometheus."""
+    return Response(service.metrics.exposition(), media_type=CONTENT_TYPE)

@@ -23,15 +23,13 @@ from ..decoding.sampling_settings import Sampling
 from ..runs.generation_settings import choose_seed
 from ..storage.atomic_files import json_line
 from .http_errors import BODY_ERRORS, LOGGER, HttpError, as_http_error, described_errors, error_body
-from .json_bodies import new_router
+from .json_bodies import JsonResponse, new_router
+from .limits import Limits
 from .model_thread import ModelDeadError
-from .request_fields import CompletionRequest
-from .response_fields import CompletionAnswer
+from .schemas import CompletionAnswer, CompletionRequest
 from .server import unless_disconnected
-from .service import CurrentService, ServedWriter, Service
-from .service_limits import Limits
+from .service import CurrentService, ServedLanguageModel, Service
 from .session_store import Session
-from .strict_json import JsonResponse
 from .text_engine import GenerationStream, ScoredToken
 
 PATH = "/v1/completions"
@@ -55,7 +53,7 @@ router = new_router()
 async def complete(fields: CompletionRequest, request: Request, service: CurrentService) -> Response:
     """Generate texts."""
     _check(fields, service.limits)
-    model = service.writer(fields.model, PATH)
+    model = service.language_model(fields.model, PATH)
     if fields.stream:
         return await EventStream.begin(_events(fields, service, model), request.receive)
     async with Generation(service, model, fields.session) as generation:
@@ -109,7 +107,7 @@ class Generation:
         HttpError: another request uses the session.
     """
 
-    def __init__(self, service: Service, model: ServedWriter, session: str | None = None) -> None:
+    def __init__(self, service: Service, model: ServedLanguageModel, session: str | None = None) -> None:
         self.service, self.model, self.limits = service, model, service.limits
         self.session: Session | None = None if session is None else model.sessions.open(session)
         self.texts: list[GenerationStream] = []
@@ -332,7 +330,7 @@ def _biases(fields: CompletionRequest, vocabulary_size: int) -> dict[int, float]
 class CompletionReply:
     """The reply to one request: the objects that it, or each event of a stream, consists of."""
 
-    def __init__(self, model: ServedWriter, fields: CompletionRequest) -> None:
+    def __init__(self, model: ServedLanguageModel, fields: CompletionRequest) -> None:
         self.has_scores = fields.logprobs is not None
         self.common = {
             "id": f"cmpl-{uuid.uuid4().hex}",
@@ -386,7 +384,7 @@ def usage(texts: Sequence[GenerationStream]) -> dict[str, object]:
     }
 
 
-async def _events(fields: CompletionRequest, service: Service, model: ServedWriter) -> AsyncGenerator[str, None]:
+async def _events(fields: CompletionRequest, service: Service, model: ServedLanguageModel) -> AsyncGenerator[str, None]:
     """Yield the reply in pieces, as server-sent events."""
     ended: set[int] = set()
     async with Generation(service, model, fields.session) as generation:

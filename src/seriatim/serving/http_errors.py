@@ -11,7 +11,7 @@ from starlette.routing import Route
 
 from ..core.errors import InputError, shown
 from ..storage.atomic_files import json_line
-from .response_fields import Error
+from .schemas import Error
 
 LOGGER = logging.getLogger("seriatim.serving")
 CLIENT_CLOSED = 499

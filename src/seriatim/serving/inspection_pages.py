@@ -20,12 +20,10 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from .http_errors import BODY_ERRORS, HttpError, described_errors
-from .json_bodies import new_router
-from .request_fields import InspectRequest
-from .response_fields import PageAnswer
+from .json_bodies import JsonResponse, new_router
+from .schemas import InspectRequest, PageAnswer
 from .server import unless_disconnected
 from .service import INSPECT, Service, can_inspect
-from .strict_json import JsonResponse
 
 MAX_PAGES = 32
 MAX_SECONDS = 300.0

@@ -1,4 +1,4 @@
-"""``/v1/score``: the log probability of texts and of each of their tokens."""
+"""``/v1/score``, the log probability of texts and of each of their tokens, and ``/v1/tokenize``."""
 
 import asyncio
 import math
@@ -13,11 +13,9 @@ from ..decoding.continuous_batch import TextRequest
 from ..decoding.next_token_scores import TokenScore
 from .completions import Generation, usage
 from .http_errors import BODY_ERRORS, HttpError, described_errors
-from .json_bodies import new_router
-from .request_fields import ScoreRequest
-from .response_fields import ScoreAnswer
+from .json_bodies import JsonResponse, new_router
+from .schemas import ScoreAnswer, ScoreRequest, TokenizeRequest, TokenList
 from .service import CurrentService
-from .strict_json import JsonResponse
 
 PATH = "/v1/score"
 
@@ -32,7 +30,7 @@ router = new_router()
 )
 async def score(fields: ScoreRequest, request: Request, service: CurrentService) -> Response:
     """Score texts."""
-    model, inputs = service.writer(fields.model, PATH), listed(fields.input)
+    model, inputs = service.language_model(fields.model, PATH), listed(fields.input)
     check_count(inputs, service.limits.max_inputs)
     if fields.session is not None and len(inputs) > 1:
         raise HttpError(400, f"session: continues one text, got {len(inputs)}", param="session")
@@ -68,6 +66,26 @@ async def _add_texts(generation: Generation, inputs: Sequence[str], num_alternat
         if has_lines:
             ids.append(END)
         generation.add(TextRequest(ids, 0, 0, num_alternatives=num_alternatives, scores_prompt=True), param)
+
+
+@router.post(
+    "/v1/tokenize",
+    response_model=TokenList,
+    responses=described_errors(404, 503, *BODY_ERRORS),
+)
+async def tokenize(fields: TokenizeRequest, service: CurrentService) -> Response:
+    """Divide a text into tokens."""
+    model = service.find(fields.model, "/v1/tokenize")
+    tokenizer, most = model.run.tokenizer, service.limits.max_prompt_tokens
+
+    def respond() -> Response:
+        ids: Sequence[int] = tokenizer.encode(fields.input).tolist()
+        if len(ids) > most:
+            problem = f"must have at most {most:,} tokens, got {len(ids):,}; shorten it"
+            raise HttpError(400, f"input: {problem}", param="input")
+        return JsonResponse({"object": "list", "model": model.name, "data": spans(tokenizer, fields.input, ids)})
+
+    return await asyncio.to_thread(respond)
 
 
 def listed(value: str | Sequence[str]) -> list[str]:

@@ -16,12 +16,12 @@ from ..core.errors import InputError, nearest
 from ..layers.positions import learned_positions
 from ..runs.identity import identity, weights_digest
 from ..runs.run import Run
-from .answer_engine import AnswerEngine
 from .http_errors import HttpError
+from .limits import Limits
 from .metrics import ServerMetrics
-from .model_thread import ModelDeadError
-from .request_fields import answer_request
-from .service_limits import Limits
+from .model_thread import ModelDeadError, ModelThread
+from .prediction_engine import PredictionEngine
+from .schemas import answer_request
 from .session_store import SessionStore
 from .text_engine import TextEngine
 
@@ -44,31 +44,21 @@ class ServedModel:
     Attributes:
         name: its id in requests.
         run: the run.
+        engine: the thread of the model.
+        endpoints: the addresses of what the model does, the main one first.
     """
 
-    def __init__(self, name: str, run: Run) -> None:
+    engine: ModelThread
+
+    def __init__(self, name: str, run: Run, *endpoints: str) -> None:
         self.name, self.run = name, run
         self.created = int(time.time())
         owner = identity(run.config, run.vocabulary)
         digest = hashlib.sha256(f"{owner}{weights_digest(run.answering)}{run.weights}".encode()).hexdigest()
         self.fingerprint = f"seriatim-{digest[:FINGERPRINT]}"
+        inspects = can_inspect() and run.num_combined == 1  # a page shows a single run
+        self.endpoints = (*endpoints, "/v1/tokenize", *((INSPECT,) if inspects else ()))
         self._files = self._file_times()
-
-    @property
-    def engine(self) -> TextEngine | AnswerEngine:
-        """The thread of the model."""
-        raise NotImplementedError
-
-    @property
-    def endpoints(self) -> Sequence[str]:
-        """The addresses of what the model does, the main one first."""
-        raise NotImplementedError
-
-    @property
-    def shared_endpoints(self) -> Sequence[str]:
-        """The addresses that all models have. A page shows a single run."""
-        inspects = can_inspect() and self.run.num_combined == 1
-        return ("/v1/tokenize", INSPECT) if inspects else ("/v1/tokenize",)
 
     @property
     def was_replaced(self) -> bool:
@@ -105,49 +95,33 @@ class ServedModel:
         }
 
 
-class ServedWriter(ServedModel):
-    """A language model."""
+class ServedLanguageModel(ServedModel):
+    """A run of a task that continues texts, with its sessions."""
+
+    engine: TextEngine
 
     def __init__(self, name: str, run: Run, limits: Limits) -> None:
-        super().__init__(name, run)
-        self._engine, self.sessions = TextEngine(name, run, limits), SessionStore(run, limits)
-
-    @property
-    def engine(self) -> TextEngine:
-        """The thread of the model."""
-        return self._engine
-
-    @property
-    def endpoints(self) -> Sequence[str]:
-        """The addresses of what the model does, the main one first."""
-        return ("/v1/completions", "/v1/score", *self.shared_endpoints)
+        super().__init__(name, run, "/v1/completions", "/v1/score")
+        self.engine, self.sessions = TextEngine(name, run, limits), SessionStore(run, limits)
 
     def described(self) -> dict[str, object]:
         """Return what ``/v1/models`` tells about the model."""
         return {**super().described(), "sessions": True, "max_tokens": self.engine.limits.max_tokens}
 
 
-class ServedAnswerer(ServedModel):
-    """A model of a task with answers."""
+class ServedPredictor(ServedModel):
+    """A run of a task with answers."""
+
+    engine: PredictionEngine
 
     def __init__(self, name: str, run: Run, limits: Limits) -> None:
-        super().__init__(name, run)
-        self._engine, self.request = AnswerEngine(name, run, limits), answer_request(type(run.task))
-
-    @property
-    def engine(self) -> AnswerEngine:
-        """The thread of the model."""
-        return self._engine
-
-    @property
-    def endpoints(self) -> Sequence[str]:
-        """The addresses of what the model does, the main one first."""
-        return (f"/v1/{self.run.task.endpoint}", *self.shared_endpoints)
+        super().__init__(name, run, f"/v1/{run.task.endpoint}")
+        self.engine = PredictionEngine(name, run, limits)
 
     def described(self) -> dict[str, object]:
         """Return what ``/v1/models`` tells about the model."""
-        schema = self.request.model_json_schema()
-        settings = {name: field for name, field in schema["properties"].items() if name not in ("model", "input")}
+        fields = answer_request(type(self.run.task)).model_json_schema()["properties"]
+        settings = {name: field for name, field in fields.items() if name not in ("model", "input")}
         return {**super().described(), "settings": {"type": "object", "properties": settings}}
 
 
@@ -166,21 +140,21 @@ class Service:
     def __init__(self, runs: Mapping[str, Run], limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
         self.models: dict[str, ServedModel] = {}
-        num_writers = sum(run.task.continues_text for run in runs.values())
-        own = replace(self.limits, batch_bytes=self.limits.batch_bytes // max(1, num_writers))
-        for name, run in runs.items():
-            kind = ServedWriter if run.task.continues_text else ServedAnswerer
-            self.models[name] = kind(name, run, own)
         self.metrics, self._has_started = ServerMetrics(), False
-        for model in self.writers:
+        num_texts = sum(run.task.continues_text for run in runs.values())
+        own = replace(self.limits, batch_bytes=self.limits.batch_bytes // max(1, num_texts))
+        for name, run in runs.items():
+            kind = ServedLanguageModel if run.task.continues_text else ServedPredictor
+            self.models[name] = kind(name, run, own)
+        for model in self.language_models:
             self._watch(model)
 
     @property
-    def writers(self) -> list[ServedWriter]:
-        """The language models."""
-        return [model for model in self.models.values() if isinstance(model, ServedWriter)]
+    def language_models(self) -> list[ServedLanguageModel]:
+        """The models that continue texts."""
+        return [model for model in self.models.values() if isinstance(model, ServedLanguageModel)]
 
-    def _watch(self, model: ServedWriter) -> None:
+    def _watch(self, model: ServedLanguageModel) -> None:
         engine, sessions = model.engine, model.sessions
         self.metrics.watch(
             model.name,
@@ -206,6 +180,13 @@ class Service:
         have_ended = [model.engine.wait(until - time.monotonic()) for model in self.models.values()]
         return all(have_ended)
 
+    def named(self, name: str) -> ServedModel:
+        """Return the model of a name; raise HttpError if there is none."""
+        if name not in self.models:
+            hint = nearest(name, list(self.models))
+            raise HttpError(404, f"model: {name!r} is not served; {hint}", param="model", code="model_not_found")
+        return self.models[name]
+
     def find(self, name: str | None, endpoint: str) -> ServedModel:
         """Return the model of a request to an endpoint; without a name, the only one that has it.
 
@@ -217,23 +198,18 @@ class Service:
             raise HttpError(404, f"model: none that is served has {endpoint}; see /v1/models", code="model_not_found")
         if name is None and len(able) > 1:
             raise HttpError(400, f"model: must be given; choose from {', '.join(able)}", param="model")
-        name = able[0] if name is None else name
-        model = self.models.get(name)
-        if model is None:
-            hint = nearest(name, list(self.models))
-            raise HttpError(404, f"model: {name!r} is not served; {hint}", param="model", code="model_not_found")
+        model = self.named(able[0] if name is None else name)
         if endpoint not in model.endpoints:
-            use = f"{model.endpoints[0]}"
-            message = f"model: {name!r} was trained to {model.run.config.task} and has no {endpoint}; use {use}"
-            raise HttpError(400, message, param="model")
+            able_to = f"was trained to {model.run.config.task} and has no {endpoint}; use {model.endpoints[0]}"
+            raise HttpError(400, f"model: {model.name!r} {able_to}", param="model")
         if not model.engine.is_alive:
             raise ModelDeadError
         return model
 
-    def writer(self, name: str | None, endpoint: str) -> ServedWriter:
+    def language_model(self, name: str | None, endpoint: str) -> ServedLanguageModel:
         """Return the language model of a request; see `find`."""
         model = self.find(name, endpoint)
-        assert isinstance(model, ServedWriter)
+        assert isinstance(model, ServedLanguageModel)
         return model
 
 

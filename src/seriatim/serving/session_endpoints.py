@@ -9,32 +9,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ..core.errors import nearest, shown
-from . import response_fields as answers
 from .http_errors import BODY_ERRORS, HttpError, described_errors
-from .json_bodies import BodyLimits, check_content_type, new_router, read_body
-from .request_fields import SESSION_NAME
-from .service import CurrentService, ServedWriter
+from .json_bodies import JsonResponse, check_content_type, new_router, read_body
+from .limits import BodyLimits
+from .schemas import SESSION_NAME, DeletedSession, SessionList, SessionObject
+from .service import CurrentService, ServedLanguageModel
 from .session_store import load_session, save_session
-from .strict_json import JsonResponse
 
 STATE_TYPE = "application/octet-stream"
-
-
-def read_query(request: Request, *known: str) -> dict[str, str]:
-    """Return the parameters of the query.
-
-    Raises:
-        HttpError: With status 400, for a parameter that is not known, or that is there twice.
-    """
-    values: dict[str, str] = {}
-    for name, value in request.query_params.multi_items():
-        if name not in known:
-            hint = nearest(name, list(known)) if known else "leave it out"
-            raise HttpError(400, f"unknown query parameter {shown(name)}; {hint}", param=name[:60])
-        if name in values:
-            raise HttpError(400, f"{name}: the query has it twice; send it once", param=name)
-        values[name] = value
-    return values
 
 
 async def _find_model(
@@ -43,9 +25,13 @@ async def _find_model(
     model: Annotated[
         str | None, Query(description="The id of the model; may be left out if one language model is served.")
     ] = None,
-) -> ServedWriter:
-    read_query(request, "model")
-    return service.writer(model, "/v1/completions")
+) -> ServedLanguageModel:
+    for name in request.query_params:
+        if name != "model":
+            raise HttpError(400, f"unknown query parameter {shown(name)}; {nearest(name, ['model'])}", param=name[:60])
+    if len(request.query_params.getlist("model")) > 1:
+        raise HttpError(400, "model: the query has it twice; send it once", param="model")
+    return service.language_model(model, "/v1/completions")
 
 
 async def _check_name(
@@ -59,14 +45,14 @@ async def _check_name(
     return session
 
 
-Model = Annotated[ServedWriter, Depends(_find_model)]
+Model = Annotated[ServedLanguageModel, Depends(_find_model)]
 Name = Annotated[str, Depends(_check_name)]
 router = new_router()
 
 
 @router.get(
     "/v1/sessions",
-    response_model=answers.SessionList,
+    response_model=SessionList,
     responses=described_errors(400, 404, 503),
 )
 async def list_sessions(model: Model) -> Response:
@@ -77,7 +63,7 @@ async def list_sessions(model: Model) -> Response:
 
 @router.get(
     "/v1/sessions/{session}",
-    response_model=answers.SessionObject,
+    response_model=SessionObject,
     responses=described_errors(400, 404, 503),
 )
 async def show_session(model: Model, name: Name) -> Response:
@@ -87,7 +73,7 @@ async def show_session(model: Model, name: Name) -> Response:
 
 @router.delete(
     "/v1/sessions/{session}",
-    response_model=answers.DeletedSession,
+    response_model=DeletedSession,
     responses=described_errors(400, 404, 409, 503),
 )
 async def delete_session(model: Model, name: Name) -> Response:
@@ -115,9 +101,9 @@ async def download_state(model: Model, name: Name) -> Response:
 
 @router.put(
     "/v1/sessions/{session}/state",
-    response_model=answers.SessionObject,
+    response_model=SessionObject,
     responses={
-        201: {"model": answers.SessionObject, "description": "The session is new."},
+        201: {"model": SessionObject, "description": "The session is new."},
         **described_errors(404, 409, 429, 503, *BODY_ERRORS),
     },
     openapi_extra={"requestBody": {"required": True, "content": {STATE_TYPE: {}}}},

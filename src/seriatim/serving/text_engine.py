@@ -23,8 +23,8 @@ from ..layers.positions import learned_positions
 from ..models.probabilities import naming
 from ..runs.run import Run
 from ..runs.text_batches import banned_tokens
+from .limits import Limits
 from .model_thread import ModelDeadError, ModelThread, use_fastest_threads
-from .service_limits import Limits
 
 PREPARED_PROMPT, PREPARED_TOKENS = 64, 16
 SMOOTHING = 0.1
