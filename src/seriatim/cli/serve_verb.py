@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import math
 import os
 import socket
 import sys
@@ -118,6 +119,8 @@ def _limits(options: argparse.Namespace) -> "Limits":
         least = 0 if name in ("max_waiting", "shutdown_seconds") else 1
         if not value >= least:
             raise InputError(f"--{name.replace('_', '-')}: must be at least {least}, got {value}")
+    if not math.isfinite(options.shutdown_seconds):
+        raise InputError(f"--shutdown-seconds: must be a finite number of seconds, got {options.shutdown_seconds}")
     return Limits(**given)
 
 
