@@ -130,9 +130,11 @@ class Access:
         hosts = headers.getlist("host")
         match = HOST.fullmatch(hosts[0].lower()) if len(hosts) == 1 else None
         if rules.hosts is not None and (match is None or match[1] not in rules.hosts):
-            name = shown(hosts[0]) if hosts else "no name"
-            known = ", ".join(sorted(rules.hosts))
-            return HttpError(403, f"this server is not {name}; call it by one of its names: {known}")
+            name, known = "".join(hosts[:1]), ", ".join(sorted(rules.hosts))
+            if not name:
+                problem = f"the header Host is {'empty' if hosts else 'missing'}; send one of this server's names"
+                return HttpError(403, f"{problem}: {known}")
+            return HttpError(403, f"this server is not {shown(name)}; call it by one of its names: {known}")
         origin, preflight = headers.get("origin"), _is_preflight(scope, headers)
         if origin is not None and (preflight or scope["method"] not in SAFE_METHODS):
             own = _origin(scope["scheme"], match[1], match[2]) if match is not None else None
