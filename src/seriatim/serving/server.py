@@ -393,7 +393,7 @@ class LimitedServer(uvicorn.Server):
 
         super().__init__(
             uvicorn.Config(
-                _quiet(app, self.limits),
+                _guarded(app, self.limits),
                 http=Protocol,
                 loop="asyncio",
                 ws="none",
@@ -472,10 +472,12 @@ def _log_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, object])
     loop.default_exception_handler(context)
 
 
-def _quiet(app: ASGIApp, limits: ConnectionLimits) -> ASGIApp:
-    """Return an application that does not raise what uvicorn would log without need.
+def _guarded(app: ASGIApp, limits: ConnectionLimits) -> ASGIApp:
+    """Return an application that closes doubtful connections, and does not raise what uvicorn would log without need.
 
-    That are exceptions that were answered and logged, clients that went away, and the end of a shutdown.
+    A request with two lengths is answered, and its connection closed (RFC 9112, section 6.3): a proxy may have read
+    another end of it. What is not raised are exceptions that were answered and logged, clients that went away, and the
+    end of a shutdown.
     """
 
     async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
@@ -486,6 +488,8 @@ def _quiet(app: ASGIApp, limits: ConnectionLimits) -> ASGIApp:
             await send(message)
             answered = message["type"] == "http.response.body" and not message.get("more_body", False)
 
+        if {b"content-length", b"transfer-encoding"} <= {name for name, _ in scope.get("headers", ())}:
+            scope["headers"].append((b"connection", b"close"))  # uvicorn then closes it after the response
         try:
             await app(scope, receive, send_and_see)
         except ClientDisconnect:
