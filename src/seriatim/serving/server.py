@@ -9,9 +9,10 @@ import errno
 import logging
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from http import HTTPStatus
 from types import FrameType
 from typing import Literal, TypeVar
 
@@ -48,7 +49,8 @@ class ServerSettings:
 
     Attributes:
         max_connections: Open connections; at most the limit of the process on open files minus 64.
-        header_seconds: The time for the headers of a request.
+        header_seconds: The time for the headers of a request, from its first byte (of the first request: from the
+            connection); also the time for the rest of a request that was answered before it was read.
         header_bytes: The size of the headers of a request.
         write_seconds: The time in which a client must read what waits for it.
         keep_alive_seconds: The time for which a connection without a request stays open.
@@ -131,55 +133,21 @@ def serve_app(
     Returns:
         True if every request finished in time.
     """
-    return asyncio.run(serve_async(app, sockets, settings, when_ready))
-
-
-async def serve_async(
-    app: ASGIApp,
-    sockets: Sequence[socket.socket],
-    settings: ServerSettings | None = None,
-    when_ready: Callable[[], None] | None = None,
-) -> bool:
-    """Serve an ASGI application as `serve_app` does, in the running event loop."""
     server = LimitedServer(app, settings or ServerSettings(), when_ready)
-    await server.serve(list(sockets))
+    asyncio.run(server.serve(list(sockets)))
     if server.failure is not None:
         raise server.failure
     return server.graceful
 
 
-@dataclass
-class ConnectionLimits:
-    """What one connection may take; the server's connections share one object.
-
-    Attributes:
-        max_connections: The largest number of open connections.
-        header_seconds: The time from the first byte of a request (of the first request: from the connection) to the
-            end of its headers; also the time for the rest of a request that was answered before it was read.
-        header_bytes: The largest size of the headers of a request.
-        write_seconds: The time in which a client must read what waits for it.
-        refused: The open connections that are being refused.
-        stopping: Whether the server shuts down; new connections are then closed.
-    """
-
-    max_connections: int
-    header_seconds: float
-    header_bytes: int
-    write_seconds: float
-    refused: int = field(default=0, init=False)
-    stopping: bool = field(default=False, init=False)
-
-
 def response_bytes(error: HttpError) -> bytes:
     """Return a whole response to an error, for a connection without a request that was understood."""
     body = error_body(error)
-    reason = {400: "Bad Request", 431: "Request Header Fields Too Large", 501: "Not Implemented"}.get(error.status, "")
-    head = (
-        f"HTTP/1.1 {error.status} {reason or 'Service Unavailable'}\r\ncontent-type: application/json\r\n"
-        f"content-length: {len(body)}\r\nconnection: close\r\n"
-    )
-    more = "".join(f"{name.lower()}: {value}\r\n" for name, value in (error.headers or {}).items())
-    return f"{head}{more}\r\n".encode() + body
+    headers = {"content-type": "application/json", "content-length": len(body), "connection": "close"}
+    more = {name.lower(): value for name, value in (error.headers or {}).items()}
+    lines = [f"{name}: {value}\r\n" for name, value in {**headers, **more}.items()]
+    head = f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}\r\n{''.join(lines)}\r\n"
+    return head.encode() + body
 
 
 class LimitedTransport(asyncio.Transport):
@@ -209,7 +177,7 @@ class LimitedTransport(asyncio.Transport):
             self._timers.append(after(LINGER_SECONDS, self._transport.close))
         else:
             self._transport.close()
-        longest = max(self._protocol.limits.write_seconds, LINGER_SECONDS)
+        longest = max(self._protocol.owner.settings.write_seconds, LINGER_SECONDS)
         self._timers.append(after(longest, self._transport.abort))
 
     def forget(self) -> None:
@@ -231,10 +199,6 @@ class LimitedTransport(asyncio.Transport):
         if not self.is_closing():
             self._transport.write(data)
 
-    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
-        """Write several pieces of data."""
-        self.write(b"".join(list_of_data))
-
     def get_extra_info(self, name: str, default: object = None) -> object:
         """Return what is known of the socket."""
         return self._transport.get_extra_info(name, default)
@@ -248,15 +212,11 @@ class LimitedTransport(asyncio.Transport):
         """Read again."""
         self._transport.resume_reading()
 
-    def get_write_buffer_size(self) -> int:
-        """Return the number of bytes that wait for the client."""
-        return self._transport.get_write_buffer_size()
-
 
 class LimitedProtocol(H11Protocol):
-    """Uvicorn's HTTP/1.1 protocol with limits; a subclass sets ``limits``."""
+    """Uvicorn's HTTP/1.1 protocol with the limits of its server; a subclass sets ``owner``."""
 
-    limits: ConnectionLimits
+    owner: "LimitedServer"
     _header_timer: asyncio.TimerHandle | None = None
     _write_timer: asyncio.TimerHandle | None = None
     _limited: LimitedTransport | None = None
@@ -266,7 +226,7 @@ class LimitedProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept a connection, or refuse it if there are too many."""
-        if self.limits.stopping or len(self.connections) >= self.limits.max_connections:
+        if self.owner.stopping or len(self.connections) >= self.owner.max_connections:
             self._refuse(transport)
             return
         self._limited = LimitedTransport(transport, self)
@@ -276,10 +236,10 @@ class LimitedProtocol(H11Protocol):
     def _refuse(self, transport: asyncio.Transport) -> None:
         self._refused = True
         self.transport = transport
-        self.limits.refused += 1
-        reason = "the server is shutting down" if self.limits.stopping else "the server has too many connections"
+        self.owner.refused += 1
+        reason = "the server is shutting down" if self.owner.stopping else "the server has too many connections"
         transport.write(response_bytes(HttpError(503, f"{reason}; try again later", headers={"Retry-After": "1"})))
-        if self.limits.refused > MAX_LINGERING:
+        if self.owner.refused > MAX_LINGERING:
             transport.close()
         else:
             self.loop.call_later(REFUSED_SECONDS, transport.abort)
@@ -287,7 +247,7 @@ class LimitedProtocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget a connection."""
         if self._refused:
-            self.limits.refused -= 1
+            self.owner.refused -= 1
             return
         self._enter(None)
         self.resume_writing()
@@ -306,7 +266,7 @@ class LimitedProtocol(H11Protocol):
                 self.transport.abort()
         else:
             # h11 limits headers that are incomplete only; in pieces, complete ones have at most twice the size.
-            size = self.limits.header_bytes if self.conn.their_state is h11.IDLE else len(data)
+            size = self.owner.settings.header_bytes if self.conn.their_state is h11.IDLE else len(data)
             super().data_received(data[:size])
             self._watch()
             if len(data) > size:
@@ -336,13 +296,13 @@ class LimitedProtocol(H11Protocol):
             self._header_timer.cancel()
             self._header_timer = None
         if phase is not None:
-            self._header_timer = self.loop.call_later(self.limits.header_seconds, self.transport.close)
+            self._header_timer = self.loop.call_later(self.owner.settings.header_seconds, self.transport.close)
 
     def pause_writing(self) -> None:
         """Wait for the client to read, for a limited time; a client that reads too little of it is dropped."""
         super().pause_writing()
         if self._write_timer is None:
-            self._write_timer = self.loop.call_later(self.limits.write_seconds, self.transport.abort)
+            self._write_timer = self.loop.call_later(self.owner.settings.write_seconds, self.transport.abort)
 
     def resume_writing(self) -> None:
         """Go on with a response that its client reads."""
@@ -365,7 +325,7 @@ class LimitedProtocol(H11Protocol):
         status = problem.error_status_hint if isinstance(problem, h11.RemoteProtocolError) else 400
         started = self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete
         if not started:
-            reason = {431: f"the headers must be at most {self.limits.header_bytes:,} bytes; send less"}
+            reason = {431: f"the headers must be at most {self.owner.settings.header_bytes:,} bytes; send less"}
             message = reason.get(status, f"this is not a valid HTTP request: {problem}; send HTTP/1.1")
             self.transport.write(response_bytes(HttpError(status if status in (431, 501) else 400, message)))
         if self.cycle is not None and not self.cycle.response_complete:
@@ -378,22 +338,18 @@ class LimitedServer(uvicorn.Server):
     """Uvicorn's server with the limits of ``settings``; ``should_exit`` begins the shutdown from another thread."""
 
     def __init__(self, app: ASGIApp, settings: ServerSettings, when_ready: Callable[[], None] | None = None) -> None:
-        self.settings, self.when_ready = settings, when_ready
+        self.app, self.settings, self.when_ready = app, settings, when_ready
+        self.max_connections = connection_limit(settings.max_connections)
         self.graceful = True
         self.failure: Exception | None = None  # of ``when_ready``
-        self.limits = ConnectionLimits(
-            connection_limit(settings.max_connections),
-            settings.header_seconds,
-            settings.header_bytes,
-            settings.write_seconds,
-        )
+        self.refused, self.stopping = 0, False  # connections that are being refused; whether all new ones are
 
         class Protocol(LimitedProtocol):
-            limits = self.limits
+            owner = self
 
         super().__init__(
             uvicorn.Config(
-                _guarded(app, self.limits),
+                self._answer,
                 http=Protocol,
                 loop="asyncio",
                 ws="none",
@@ -408,6 +364,33 @@ class LimitedServer(uvicorn.Server):
                 h11_max_incomplete_event_size=settings.header_bytes,
             )
         )
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Run the application for one request, without raising what uvicorn would log without need."""
+        is_answered = False
+
+        async def send_and_see(message: Message) -> None:
+            nonlocal is_answered
+            await send(message)
+            is_answered = message["type"] == "http.response.body" and not message.get("more_body", False)
+
+        # A request with two lengths is answered, and its connection closed (RFC 9112, section 6.3), because a proxy may
+        # have read another end of it. Uvicorn closes where the request has this header.
+        if {b"content-length", b"transfer-encoding"} <= {name for name, _ in scope.get("headers", ())}:
+            scope["headers"].append((b"connection", b"close"))
+
+        # The application has answered and logged its own exceptions. Clients may go away, and handlers are cancelled
+        # at the end of a shutdown.
+        try:
+            await self.app(scope, receive, send_and_see)
+        except ClientDisconnect:
+            pass
+        except asyncio.CancelledError:
+            if not self.stopping:
+                raise
+        except Exception:
+            if not is_answered:
+                raise
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start to accept connections."""
@@ -435,7 +418,7 @@ class LimitedServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Finish the running requests, within the time that they have."""
-        self.limits.stopping = True
+        self.stopping = True
         ending = asyncio.create_task(self._end_late())
         try:
             await super().shutdown(sockets)
@@ -470,38 +453,6 @@ def _log_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, object])
         LOGGER.warning("cannot accept connections for now: %s", error.strerror)
         return
     loop.default_exception_handler(context)
-
-
-def _guarded(app: ASGIApp, limits: ConnectionLimits) -> ASGIApp:
-    """Return an application that closes doubtful connections, and does not raise what uvicorn would log without need.
-
-    A request with two lengths is answered, and its connection closed (RFC 9112, section 6.3): a proxy may have read
-    another end of it. What is not raised are exceptions that were answered and logged, clients that went away, and the
-    end of a shutdown.
-    """
-
-    async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
-        answered = False
-
-        async def send_and_see(message: Message) -> None:
-            nonlocal answered
-            await send(message)
-            answered = message["type"] == "http.response.body" and not message.get("more_body", False)
-
-        if {b"content-length", b"transfer-encoding"} <= {name for name, _ in scope.get("headers", ())}:
-            scope["headers"].append((b"connection", b"close"))  # uvicorn then closes it after the response
-        try:
-            await app(scope, receive, send_and_see)
-        except ClientDisconnect:
-            pass
-        except asyncio.CancelledError:
-            if not limits.stopping:
-                raise
-        except Exception:
-            if not answered:
-                raise
-
-    return wrapped
 
 
 async def until_disconnect(receive: Receive) -> None:
