@@ -1,7 +1,7 @@
 """``/v1/completions``: generated texts, as the client of OpenAI asks for them.
 
 A `CompletionRequest` asks for texts, each of which is written as a `GenerationStream`, and a `CompletionReply` is sent.
-A `Generation` holds the streams of one request from its arrival to its end, also for ``/v1/score``.
+A `TextGeneration` holds the streams of one request from its arrival to its end, also for ``/v1/score``.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ async def complete(fields: CompletionRequest, request: Request, service: Current
     model = service.language_model(fields.model, PATH)
     if fields.stream:
         return await EventStream.begin(_events(fields, service, model), request.receive)
-    async with Generation(service, model, fields.session) as generation:
+    async with TextGeneration(service, model, fields.session) as generation:
         await _add_texts(generation, fields)
         await generation.finish(request.receive)
         reply = CompletionReply(model, fields)
@@ -90,7 +90,7 @@ def prompts_of(fields: CompletionRequest) -> list[str | list[int]]:
     return list(cast(list[str | list[int]], prompt))
 
 
-class Generation:
+class TextGeneration:
     """The texts of one request, as a context: when it ends, for whatever reason, so do the texts.
 
     Args:
@@ -275,7 +275,7 @@ def failure(error: Exception) -> HttpError:
     return as_http_error(error)
 
 
-async def _add_texts(generation: Generation, fields: CompletionRequest) -> None:
+async def _add_texts(generation: TextGeneration, fields: CompletionRequest) -> None:
     """Add the texts that a request asks for: each prompt, as often as it says."""
     tokenizer, seed = generation.model.run.tokenizer, choose_seed(fields.seed)
     sampling, biases = _sampling(fields), _biases(fields, tokenizer.vocabulary_size)
@@ -387,7 +387,7 @@ def usage(texts: Sequence[GenerationStream]) -> dict[str, object]:
 async def _events(fields: CompletionRequest, service: Service, model: ServedLanguageModel) -> AsyncGenerator[str, None]:
     """Yield the reply in pieces, as server-sent events."""
     ended: set[int] = set()
-    async with Generation(service, model, fields.session) as generation:
+    async with TextGeneration(service, model, fields.session) as generation:
         await _add_texts(generation, fields)
         generation.submit()
         reply = CompletionReply(model, fields)

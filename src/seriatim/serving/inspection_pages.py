@@ -10,8 +10,6 @@ import secrets
 import sys
 import tempfile
 import time
-from collections import OrderedDict
-from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Annotated
 
@@ -30,12 +28,6 @@ MAX_SECONDS = 300.0
 ERROR_PREFIX = "seriatim: error: "
 
 
-@dataclass(frozen=True)
-class _Page:
-    html: str
-    until: float
-
-
 class InspectionPages:
     """Writes pages, one at a time, and keeps them for a while at addresses that cannot be guessed.
 
@@ -46,7 +38,7 @@ class InspectionPages:
 
     def __init__(self, service: Service, options: tuple[str, ...] = ()) -> None:
         self.service, self.options = service, options
-        self._pages: OrderedDict[str, _Page] = OrderedDict()
+        self._pages: dict[str, tuple[str, float]] = {}  # each with the time of its end, the oldest one first
         self._writing = asyncio.Lock()
 
     async def write(self, fields: InspectRequest, request: Request) -> Response:
@@ -64,21 +56,21 @@ class InspectionPages:
             html = await self._run(model.run.path, fields.input, request)
         self._remove_old()
         name, seconds = secrets.token_urlsafe(24), self.service.limits.page_seconds
-        self._pages[name] = _Page(html, time.monotonic() + seconds)
+        self._pages[name] = html, time.monotonic() + seconds
         return JsonResponse({"object": "page", "url": f"/pages/{name}", "expires_in": int(seconds)})
 
     def show(self, name: str) -> Response:
         """Return a page."""
         self._remove_old()
-        page = self._pages.get(name)
-        if page is None:
+        if name not in self._pages:
             raise HttpError(404, "the page does not exist or has expired; ask for it again")
-        return HTMLResponse(page.html, headers={"Content-Security-Policy": "frame-ancestors 'self'"})
+        html, _ = self._pages[name]
+        return HTMLResponse(html, headers={"Content-Security-Policy": "frame-ancestors 'self'"})
 
     def _remove_old(self) -> None:
         while self._pages:
-            name, page = next(iter(self._pages.items()))
-            if page.until > time.monotonic() and len(self._pages) < MAX_PAGES:
+            name, (_, until) = next(iter(self._pages.items()))
+            if until > time.monotonic() and len(self._pages) < MAX_PAGES:
                 return
             del self._pages[name]
 
@@ -113,11 +105,7 @@ class InspectionPages:
 router = new_router()
 
 
-@router.post(
-    INSPECT,
-    response_model=PageAnswer,
-    responses=described_errors(404, 429, 501, 503, *BODY_ERRORS),
-)
+@router.post(INSPECT, response_model=PageAnswer, responses=described_errors(404, 429, 501, 503, *BODY_ERRORS))
 async def inspect(fields: InspectRequest, request: Request) -> Response:
     """Write a page about a model and a text."""
     pages: InspectionPages = request.app.state.pages

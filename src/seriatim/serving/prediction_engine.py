@@ -95,6 +95,8 @@ class PredictionEngine(ModelThread):
 
     def work(self) -> None:
         """Answer some inputs of the next request, together with those of others that have the same settings."""
+        # Only what can be computed in one call is answered together, and only as much as others can wait for: a whole
+        # request of a thousand inputs would hold up all that come after it. One input is never divided.
         first = self._waiting[0]
         tokens = FIRST_TOKENS if first.seconds is None else int(UNIT_SECONDS / max(first.seconds, 1e-7))
         unit, count = list[tuple[PredictionRequest, list[Item]]](), 0
@@ -110,7 +112,9 @@ class PredictionEngine(ModelThread):
                     tokens, count = tokens - items[-1][1], count + 1
                 if items or not request.count:
                     unit.append((request, items))
-        for request, _ in unit:  # the others come first the next time
+
+        # Requests take turns: those that were not served come first the next time.
+        for request, _ in unit:
             self._waiting.remove(request)
             self._waiting.append(request)
         self._answer_unit(unit)

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from ..data.tokenizers import END, Spelling, Tokenizer, name_of_bytes
 from ..decoding.continuous_batch import TextRequest
 from ..decoding.next_token_scores import TokenScore
-from .completions import Generation, usage
+from .completions import TextGeneration, usage
 from .http_errors import BODY_ERRORS, HttpError, described_errors
 from .json_bodies import JsonResponse, new_router
 from .schemas import ScoreAnswer, ScoreRequest, TokenizeRequest, TokenList
@@ -39,7 +39,7 @@ async def score(fields: ScoreRequest, request: Request, service: CurrentService)
         problem = "the model reads single lines, which do not depend on each other; leave it out"
         raise HttpError(400, f"session: {problem}", param="session")
 
-    async with Generation(service, model, fields.session) as generation:
+    async with TextGeneration(service, model, fields.session) as generation:
         await _add_texts(generation, inputs, fields.top_logprobs)
         await generation.finish(request.receive)
 
@@ -54,7 +54,7 @@ async def score(fields: ScoreRequest, request: Request, service: CurrentService)
         return await asyncio.to_thread(build)
 
 
-async def _add_texts(generation: Generation, inputs: Sequence[str], num_alternatives: int) -> None:
+async def _add_texts(generation: TextGeneration, inputs: Sequence[str], num_alternatives: int) -> None:
     """Add the texts to score; a line that is a text of its own has an end, which is scored, too."""
     has_lines = generation.model.run.config.data.unit == "line"
     for i, text in enumerate(inputs):
@@ -125,13 +125,17 @@ def spans(tokenizer: Tokenizer, text: str, ids: Sequence[int]) -> list[dict[str,
 
     All tokens of one character cover this character.
     """
+    # Tokens end at bytes, and clients count characters.
     prepared = tokenizer.prepare(text)
     raw = np.frombuffer(prepared.encode(), dtype=np.uint8)
     before = np.concatenate([[0], np.cumsum((raw & 0xC0) != 0x80)])  # characters that begin in so many bytes
+
+    # The end of a line model's text is a token without bytes; a tokenizer whose lines have ends wrote them itself.
     is_line_end = tokenizer.ends_lines and prepared.endswith("\n")
     inner = np.asarray(ids[:-1] if len(ids) and ids[-1] == END and not is_line_end else ids, dtype=np.int64)
     ends = np.minimum(tokenizer.token_ends(prepared, inner), len(raw)).tolist() if len(inner) else []
     ends += [len(raw)] * (len(ids) - len(inner))
+
     found, start = list[dict[str, object]](), 0
     for token, end in zip(ids, ends, strict=True):
         piece = name_of_bytes(raw[start:end].tobytes()) if end > start else tokenizer.describe(int(token))

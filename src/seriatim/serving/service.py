@@ -193,6 +193,7 @@ class Service:
         Raises:
             HttpError: there is no such model, several may be meant, or its thread is dead.
         """
+        # Without a name, the address decides, so that a server of one model needs no names.
         able = [model.name for model in self.models.values() if endpoint in model.endpoints]
         if not able:
             raise HttpError(404, f"model: none that is served has {endpoint}; see /v1/models", code="model_not_found")

@@ -50,32 +50,20 @@ Name = Annotated[str, Depends(_check_name)]
 router = new_router()
 
 
-@router.get(
-    "/v1/sessions",
-    response_model=SessionList,
-    responses=described_errors(400, 404, 503),
-)
+@router.get("/v1/sessions", response_model=SessionList, responses=described_errors(400, 404, 503))
 async def list_sessions(model: Model) -> Response:
     """List the sessions."""
     data = [session.described() for session in model.sessions.all()]
     return JsonResponse({"object": "list", "model": model.name, "data": data})
 
 
-@router.get(
-    "/v1/sessions/{session}",
-    response_model=SessionObject,
-    responses=described_errors(400, 404, 503),
-)
+@router.get("/v1/sessions/{session}", response_model=SessionObject, responses=described_errors(400, 404, 503))
 async def show_session(model: Model, name: Name) -> Response:
     """Describe a session."""
     return JsonResponse(model.sessions.find(name).described())
 
 
-@router.delete(
-    "/v1/sessions/{session}",
-    response_model=DeletedSession,
-    responses=described_errors(400, 404, 409, 503),
-)
+@router.delete("/v1/sessions/{session}", response_model=DeletedSession, responses=described_errors(400, 404, 409, 503))
 async def delete_session(model: Model, name: Name) -> Response:
     """Remove a session."""
     model.sessions.remove(name)

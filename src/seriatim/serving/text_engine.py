@@ -134,6 +134,7 @@ class GenerationStream:
             return
         if self.shows_begin and self.request.scores_prompt:
             self._held.append(ScoredToken(self.tokenizer.describe(self.request.prompt[0]), 0, None, {}))
+        # The offsets of tokens are those in the decoded text, whose characters may have several tokens.
         decoder = self.tokenizer.decoder()
         for token, score in zip(self.prompt_tokens, event.scores, strict=False):
             self._held.append(self._scored(token, score))
