@@ -42,6 +42,13 @@ def test_every_operation_has_a_summary_and_a_name(document: dict) -> None:
     assert {"post_v1_completions", "get_v1_sessions_session_state"} <= names
 
 
+@pytest.mark.usefixtures("outside_registered")
+def test_a_task_from_outside_has_its_endpoint() -> None:
+    """Nothing in the server names it."""
+    paths = TestClient(make_application(Service({}))).get("/openapi.json").json()["paths"]
+    assert set(paths["/v1/answer"]["post"]["responses"]) == {"200", *ERRORS} - {"409"}
+
+
 def test_nothing_is_described_that_is_not_answered(document: dict) -> None:
     assert not any("422" in each["responses"] for path in document["paths"].values() for each in path.values())
     assert not any("Validation" in name for name in document["components"]["schemas"])

@@ -96,7 +96,8 @@ class Application(FastAPI):
         document = super().openapi()
         for path, operations in document["paths"].items():
             for operation in operations.values():
-                operation["summary"] = operation.pop("description").partition("\n")[0]  # of the docstring
+                described = operation.pop("description", operation["summary"])  # the docstring, if there is one
+                operation["summary"] = described.partition("\n")[0]
                 operation["responses"].pop("422", None)
                 if self.rules.key is not None and not self.rules.is_open(path):
                     operation["responses"]["401"] = UNAUTHORIZED

@@ -58,8 +58,8 @@ async def complete(fields: CompletionRequest, request: Request, service: Current
         return await EventStream.begin(_events(fields, service, model), request.receive)
     async with TextGeneration(service, model, fields.session) as generation:
         await _add_texts(generation, fields)
-        await generation.finish(request.receive)
         reply = CompletionReply(model, fields)
+        await generation.finish(request.receive)
         choices = [reply.choice(i, text, has_ended=True) for i, text in enumerate(generation.texts)]
         return JsonResponse({**reply.envelope(choices), "usage": usage(generation.texts)})
 
