@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from ..core.errors import InputError, is_out_of_memory
+from ..core.errors import InputError
 from ..decoding.continuous_batch import TextRequest
 from ..decoding.prompt_reading import TextState
 from ..decoding.sampling_settings import Sampling
@@ -224,7 +224,7 @@ class TextGeneration:
         """Raise HttpError if a text failed."""
         for text in self.texts:
             if text.error is not None:
-                raise failure(text.error)
+                raise as_http_error(text.error)  # its thread has logged it
 
     def _notify(self) -> None:
         self.changed.set()
@@ -266,13 +266,6 @@ def _num_scores(request: TextRequest) -> int:
         return 0
     tokens = request.max_tokens + (len(request.prompt) if request.scores_prompt else 0)
     return tokens * (1 + request.num_alternatives)
-
-
-def failure(error: Exception) -> HttpError:
-    """Return the answer to a request that failed in the thread of its model."""
-    if is_out_of_memory(error):
-        return HttpError(500, "the server has too little memory for this request; send less at once")
-    return as_http_error(error)
 
 
 async def _add_texts(generation: TextGeneration, fields: CompletionRequest) -> None:

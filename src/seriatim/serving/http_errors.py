@@ -9,7 +9,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ..core.errors import InputError, shown
+from ..core.errors import InputError, is_out_of_memory, shown
 from ..storage.atomic_files import json_line
 from .schemas import Error
 
@@ -105,6 +105,8 @@ def as_http_error(error: Exception) -> HttpError:
     if isinstance(error, InputError):
         field, colon, _ = str(error).partition(": ")
         return HttpError(400, str(error), param=field if colon and FIELD.fullmatch(field) else None)
+    if is_out_of_memory(error):
+        return HttpError(500, "the server has too little memory for this request; send less at once")
     return HttpError(500, "internal error; see the log of the server")
 
 

@@ -11,7 +11,6 @@ from typing import TypeAlias
 from ..core.errors import InputError
 from ..evaluation.intervals import Metrics
 from ..runs.run import Run
-from .http_errors import LOGGER
 from .limits import Limits
 from .model_thread import ModelDeadError, ModelThread, use_fastest_threads
 
@@ -132,8 +131,6 @@ class PredictionEngine(ModelThread):
             for part in unit if len(unit) > 1 else ():
                 self._answer_unit([part])
             if len(unit) == 1:
-                if not isinstance(error, InputError):
-                    LOGGER.exception("%s: an answer failed", self.name)
                 self._waiting.remove(unit[0][0])
                 _set_error(unit[0][0], error)
 

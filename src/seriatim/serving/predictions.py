@@ -5,11 +5,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import cast
 
 from fastapi import APIRouter
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from ..tasks import TASKS
-from .completions import failure
 from .http_errors import BODY_ERRORS, HttpError, described_errors
 from .json_bodies import JsonResponse, new_router
 from .prediction_engine import PredictionRequest
@@ -53,10 +52,6 @@ def _endpoint(path: str, kind: type[AnswerRequest]) -> Callable[..., Awaitable[R
         model.engine.ask(waiting)
         try:
             answers = await unless_disconnected(asyncio.wrap_future(waiting.answers), request.receive)
-        except (ClientDisconnect, HttpError):
-            raise
-        except Exception as error:
-            raise failure(error) from error
         finally:
             model.engine.leave(waiting)
         data = [{"object": "answer", "index": i, **answer} for i, answer in enumerate(answers)]
