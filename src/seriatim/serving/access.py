@@ -103,6 +103,7 @@ class Access:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        # All responses get the headers, refusals too: a page must be able to read why it was refused.
         headers = Headers(scope=scope)
         origin = headers.get("origin")
 
@@ -126,6 +127,8 @@ class Access:
     def _refusal(self, scope: Scope, headers: Headers) -> HttpError | None:
         """Return why a request is refused, or None."""
         rules = self.rules
+
+        # A page of a stranger must not reach a server of this machine by a name of its own (see `hosts_for`).
         hosts = headers.getlist("host")
         match = HOST.fullmatch(hosts[0].lower()) if len(hosts) == 1 else None
         if rules.hosts is not None and (match is None or match[1] not in rules.hosts):
@@ -134,6 +137,7 @@ class Access:
                 problem = f"the header Host is {'empty' if hosts else 'missing'}; send one of this server's names"
                 return HttpError(403, f"{problem}: {known}")
             return HttpError(403, f"this server is not {shown(name)}; call it by one of its names: {known}")
+
         # Browsers say from which page a request comes. A question (GET) has no effects, and its answer cannot be read.
         origin, preflight = headers.get("origin"), _is_preflight(scope, headers)
         if origin is not None and (preflight or scope["method"] not in SAFE_METHODS):
@@ -141,6 +145,8 @@ class Access:
             if origin.lower() != own and not self._allowed(origin):
                 hint = "start the server with --cors-origin ORIGIN to allow it"
                 return HttpError(403, f"web pages of {shown(origin)} may not use this server; {hint}")
+
+        # A browser sends no key with its question before a request.
         if rules.key is None or preflight or rules.is_open(scope["path"]):
             return None
         authorization = headers.get("authorization", "")

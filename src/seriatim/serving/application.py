@@ -93,6 +93,8 @@ class Application(FastAPI):
         """Return the document of FastAPI, with the key, and without the status 422, with which nothing is answered."""
         if self.openapi_schema is not None:
             return self.openapi_schema
+
+        # The key is asked for by `Access`, before FastAPI sees a request, and bad requests are answered with 400.
         document = super().openapi()
         for path, operations in document["paths"].items():
             for operation in operations.values():
@@ -102,6 +104,7 @@ class Application(FastAPI):
                 if self.rules.key is not None and not self.rules.is_open(path):
                     operation["responses"]["401"] = UNAUTHORIZED
                     operation["security"] = [{"key": []}]
+
         for name in ("HTTPValidationError", "ValidationError"):
             document["components"]["schemas"].pop(name, None)
         if self.rules.key is not None:

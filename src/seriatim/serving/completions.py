@@ -274,6 +274,8 @@ async def _add_texts(generation: TextGeneration, fields: CompletionRequest) -> N
     sampling, biases = _sampling(fields), _biases(fields, tokenizer.vocabulary_size)
     max_tokens = DEFAULT_MAX_TOKENS if fields.max_tokens is None else fields.max_tokens
     prompts = prompts_of(fields)
+
+    # A field of several prompts is named by its position, so that a client knows which one to correct.
     for i, prompt in enumerate(prompts):
         param = "prompt" if len(prompts) == 1 else f"prompt.{i}"
         if isinstance(prompt, str):
@@ -281,10 +283,14 @@ async def _add_texts(generation: TextGeneration, fields: CompletionRequest) -> N
                 tokenizer.check_known(prompt)
             except InputError as error:
                 raise HttpError(400, f"{param}: {error}", param=param) from None
+
+        # The boundary that begins a new text is not part of the prompt that is repeated.
         ids, is_new = await generation.encode(prompt, param), generation.start is None
         echoed = None
         if fields.echo:
             echoed = prompt if isinstance(prompt, str) else tokenizer.decode(ids[is_new:])
+
+        # Each text has a seed of its own, the one with which `seriatim generate` writes it.
         for _ in range(fields.n or 1):
             generation.add(
                 TextRequest(

@@ -77,6 +77,7 @@ class InspectionPages:
     async def _run(self, run: FilePath, text: str, request: Request) -> str:
         """Return the page that the command writes; it ends if the client goes away."""
         with tempfile.TemporaryDirectory() as folder:
+            # The text goes through a pipe: arguments of a process can be seen by others, and have a largest size.
             out = FilePath(folder) / "page.html"
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "seriatim", "inspect", str(run), "--text-file", "-", "--out", str(out)),
@@ -85,6 +86,8 @@ class InspectionPages:
                 stdout=asyncio.subprocess.DEVNULL,
                 stderr=asyncio.subprocess.PIPE,
             )
+
+            # Whatever happens, the process does not outlive the request.
             try:
                 async with asyncio.timeout(MAX_SECONDS):
                     _, errors = await unless_disconnected(process.communicate(text.encode()), request.receive)

@@ -145,6 +145,8 @@ async def read_body(request: Request, limit: int, seconds: float) -> bytes:
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in ("identity", ""):
         raise HttpError(415, "compressed bodies are not supported; leave out the header Content-Encoding")
+
+    # What says that it is too large is refused before it is read; other bodies are counted while they arrive.
     length = request.headers.get("content-length", "0")
     if not (length.isascii() and length.isdigit()):
         raise HttpError(400, "Content-Length must be a number of bytes", headers={"Connection": "close"})
@@ -195,6 +197,8 @@ def parse_json(data: bytes) -> dict[str, object]:
         raise _refusal(f"is not UTF-8: byte {error.start:,} is invalid; encode the text as UTF-8") from None
     if not text.strip(" \t\r\n"):
         raise _refusal("is empty; send a JSON object")
+
+    # The depth comes first, because the parser follows it by recursion.
     if depth(data) > MAX_DEPTH:
         raise _refusal(f"has lists and objects more than {MAX_DEPTH} deep within one another; use fewer levels")
     try:

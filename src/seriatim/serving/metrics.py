@@ -45,6 +45,8 @@ class ServerMetrics:
             buckets=TOKEN_SECONDS,
             registry=self.registry,
         )
+
+        # Of the language models; their gauges are read when the metrics are asked for (see `watch`).
         self.prompt_tokens = self._counter("prompt_tokens", "Tokens of prompts, known ones included.")
         self.cached_tokens = self._counter("cached_prompt_tokens", "Tokens of prompts that were read for another text.")
         self.generated_tokens = self._counter("generated_tokens", "Tokens that were generated.")
@@ -102,6 +104,8 @@ class RequestMetrics:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+
+        # A client who goes away before the response begins leaves no other status.
         status = CLIENT_CLOSED
         start = time.perf_counter()
 

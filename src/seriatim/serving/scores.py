@@ -34,6 +34,8 @@ async def score(fields: ScoreRequest, request: Request, service: CurrentService)
     check_count(inputs, service.limits.max_inputs)
     if fields.session is not None and len(inputs) > 1:
         raise HttpError(400, f"session: continues one text, got {len(inputs)}", param="session")
+
+    # A line ends with its line end, after which nothing depends on it.
     tokenizer = model.run.tokenizer
     if fields.session is not None and model.run.config.data.unit == "line":
         problem = "the model reads single lines, which do not depend on each other; leave it out"
@@ -43,6 +45,7 @@ async def score(fields: ScoreRequest, request: Request, service: CurrentService)
         await _add_texts(generation, inputs, fields.top_logprobs)
         await generation.finish(request.receive)
 
+        # Thousands of tokens take a while to describe, in which the event loop serves others.
         def build() -> Response:
             data = [
                 {"object": "score", "index": i, **scored(tokenizer, text, stream.prompt_tokens, stream.prompt_scores)}
@@ -107,6 +110,8 @@ def scored(tokenizer: Tokenizer, text: str, ids: Sequence[int], scores: Sequence
         for token, score in zip(spans(tokenizer, text, ids), scores, strict=True)
     ]
     total, size = sum(score.log_probability for score in scores), len(text.encode())
+
+    # Without the spelling, a model that knows few words would have the fewest bits.
     unknown = tokenizer.unknown_pieces(text)
     spelled = tokenizer.spelling.nats(Spelling.count_symbols(unknown)) if unknown else 0.0
     bits = (spelled - total) / math.log(2) / size if size else None

@@ -347,6 +347,7 @@ class LimitedServer(uvicorn.Server):
         class Protocol(LimitedProtocol):
             owner = self
 
+        # No second loop, web sockets, logs or processes: what uvicorn would choose itself depends on what is installed.
         super().__init__(
             uvicorn.Config(
                 self._answer,

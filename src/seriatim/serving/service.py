@@ -74,6 +74,7 @@ class ServedModel:
 
     def described(self) -> dict[str, object]:
         """Return what ``/v1/models`` tells about the model."""
+        # The parameters of an ensemble are those of all its models; a summary knows those of one.
         config = self.run.config
         parameters = sum(parameter.numel() for parameter in self.run.model.parameters())
         return {

@@ -286,6 +286,8 @@ class TextEngine(ModelThread):
         changed = set()
         with naming(self.run.place):
             events = self.batch.advance()
+
+        # A text may have been cancelled since the batch was asked; the batch then knows more than the server.
         for event in events:
             text = self.texts.get(event.request)
             if text is None:
