@@ -7,7 +7,6 @@ server reads what can be sent.
 import asyncio
 import contextlib
 import math
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -212,8 +211,6 @@ class TextEngine(ModelThread):
         self.batch = self._new_batch()
         self.texts: dict[TextRequest, GenerationStream] = {}
         self._seconds = 0.0  # that a text takes, on average
-        self._changed: set[Callable[[], None]] = set()
-        self._changing = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def _new_batch(self) -> ContinuousBatch:
@@ -334,18 +331,12 @@ class TextEngine(ModelThread):
         text.end(state, score, is_cancelled=is_cancelled)
 
     def _publish(self, changed: set[Callable[[], None]]) -> None:
-        """Tell the event loop which requests have changed; several changes need one call."""
-        if not changed or self._loop is None:
-            return
-        with self._changing:
-            is_first = not self._changed
-            self._changed |= changed
-        if is_first:
-            with contextlib.suppress(RuntimeError):  # the loop has been closed
-                self._loop.call_soon_threadsafe(self._notify)
+        """Tell the event loop which requests have changed, by one call for all of them."""
 
-    def _notify(self) -> None:
-        with self._changing:
-            changed, self._changed = self._changed, set()
-        for on_change in changed:
-            on_change()
+        def notify() -> None:
+            for on_change in changed:
+                on_change()
+
+        if changed and self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has been closed
+                self._loop.call_soon_threadsafe(notify)
