@@ -180,7 +180,17 @@ def test_help_imports_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "usage: seriatim" in done.stdout
-    for heavy in ("torch", "numpy", "pydantic", "yaml", "rich", "tokenizers"):
+    for heavy in (
+        "torch",
+        "numpy",
+        "pydantic",
+        "yaml",
+        "rich",
+        "tokenizers",
+        "fastapi",
+        "starlette",
+        "prometheus_client",
+    ):
         assert f"'{heavy}'" not in done.stderr
 
 

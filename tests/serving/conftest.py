@@ -13,9 +13,9 @@ import seriatim
 from seriatim.recurrence.obstacles import uncompiled
 from seriatim.serving.access import AccessRules
 from seriatim.serving.application import make_application
+from seriatim.serving.limits import Limits
 from seriatim.serving.server import LimitedServer, ServerSettings, open_socket
 from seriatim.serving.service import Service
-from seriatim.serving.service_limits import Limits
 
 
 class Served:

@@ -1,5 +1,8 @@
 """Who may use the server: keys, names of the host, origins of pages; and what browsers are told."""
 
+import asyncio
+import json
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -99,6 +102,20 @@ def test_open_paths_need_no_key() -> None:
 def test_names_of_the_host(host: str, status: int) -> None:
     assert client(hosts=LOCAL).get("/health", headers={"Host": host}).status_code == status
     assert client(hosts=None).get("/health", headers={"Host": host}).status_code == 200
+
+
+@pytest.mark.parametrize(("headers", "problem"), [([], "missing"), ([(b"host", b"")], "empty")])
+def test_a_request_without_a_name_is_told_to_send_one(headers: list[tuple[bytes, bytes]], problem: str) -> None:
+    sent: list[dict] = []
+
+    async def send(message: dict) -> None:
+        sent.append(message)
+
+    app = client(hosts=LOCAL).app
+    asyncio.run(app({"type": "http", "method": "GET", "path": "/health", "headers": headers}, None, send))
+    message = json.loads(sent[1]["body"])["error"]["message"]
+    assert sent[0]["status"] == 403
+    assert message.startswith(f"the header Host is {problem}; send one of this server's names: 127.0.0.1, ")
 
 
 def test_hosts_for_an_address() -> None:

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from seriatim.serving.answer_engine import Question
-from seriatim.serving.service import ServedAnswerer
+from seriatim.serving.prediction_engine import PredictionRequest
+from seriatim.serving.service import ServedPredictor
 
 from .conftest import Served
 
@@ -94,7 +94,7 @@ def test_bad_requests_are_refused(served: Served, path: str, fields: dict, statu
 
 def test_requests_that_wait_are_answered_together(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     model = served.service.models["classify"]
-    assert isinstance(model, ServedAnswerer)
+    assert isinstance(model, ServedPredictor)
     sizes, answer = [], model.run.predictor.answer
 
     def counted(network, vocabulary, items, **settings):
@@ -137,10 +137,11 @@ def test_a_long_request_does_not_stop_the_others(served: Served, monkeypatch: py
 
 def test_one_bad_input_does_not_harm_the_others(served: Served) -> None:
     model = served.service.models["seq2seq"]
-    assert isinstance(model, ServedAnswerer)
+    assert isinstance(model, ServedPredictor)
     engine = model.engine
     bad = {"beam": 2, "temperature": 1.0}
-    questions = [Question(["abcd"], {}), Question(["abcd"], bad), Question(["abc"], bad), Question(["dcba"], {})]
+    asked = [("abcd", {}), ("abcd", bad), ("abc", bad), ("dcba", {})]
+    questions = [PredictionRequest([item], settings) for item, settings in asked]
     engine.call(lambda: [engine._waiting.append(question) for question in questions])
     assert questions[0].answers.result(20)[0]["text"] is not None
     assert questions[3].answers.result(20)[0]["text"] is not None

@@ -9,6 +9,7 @@ import openai
 import pytest
 
 import seriatim
+from seriatim.serving import completions
 
 from ..conftest import small_config
 from .conftest import Served, serving
@@ -183,6 +184,34 @@ def test_a_client_that_goes_away_frees_its_place(served: Served, model: str, str
         if stream:
             assert connection.recv(16)
     assert served.wait_until(lambda: served.running(model) == 0) < 1
+
+
+def test_a_stream_that_waits_is_kept_alive(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Comments are sent before the first event, too, so that no proxy gives up."""
+    monkeypatch.setattr(completions, "PING_SECONDS", 0.05)
+    block = threading.Event()
+    served.service.models["chars"].engine.call(lambda: block.wait(20))
+    fields = {"model": "chars", "prompt": "the", "max_tokens": 3, "stream": True}
+    with served.http.stream("POST", "/v1/completions", json=fields) as answer:
+        lines = answer.iter_lines()
+        assert [next(lines) for _ in range(4)] == [": waiting", "", ": waiting", ""]
+        block.set()
+        assert [line for line in lines if line][-1] == "data: [DONE]"
+
+
+def test_an_error_after_the_first_event_is_an_event(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(completions, "PING_SECONDS", 0.05)
+    engine = served.service.models["bytes"].engine
+    block = threading.Event()
+    engine.call(lambda: block.wait(20))
+    fields = {"model": "bytes", "prompt": "the", "max_tokens": 3, "stream": True}
+    with served.http.stream("POST", "/v1/completions", json=fields) as answer:
+        lines = answer.iter_lines()
+        assert next(lines) == ": waiting"
+        engine.call(lambda: engine.fail(RuntimeError("a secret")))
+        block.set()
+        (error,) = [json.loads(line[6:])["error"] for line in lines if line.startswith("data: ")]
+    assert error["message"] == "internal error; see the log of the server"
 
 
 def test_a_known_prompt_is_not_read_again(served: Served) -> None:

@@ -14,8 +14,8 @@ from starlette.requests import ClientDisconnect, Request
 
 from seriatim.core.errors import InputError
 from seriatim.serving.http_errors import HttpError, as_http_error, error_body
-from seriatim.serving.json_bodies import BodyLimits, read_body, read_request, validate
-from seriatim.serving.strict_json import MAX_DEPTH, depth, parse_json
+from seriatim.serving.json_bodies import MAX_DEPTH, depth, parse_json, read_body, read_request, validate
+from seriatim.serving.limits import BodyLimits
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
 VALUES = st.recursive(

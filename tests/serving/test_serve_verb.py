@@ -119,6 +119,8 @@ def test_several_runs_with_names_and_a_key(runs, inspected, tmp_path: Path) -> N
         (["RUN", "--max-running", "0"], "--max-running: must be at least 1, got 0"),
         (["RUN", "--session-seconds", "nan"], "--session-seconds: must be at least 1, got nan"),
         (["RUN", "--shutdown-seconds", "-1"], "--shutdown-seconds: must be at least 0, got -1"),
+        (["RUN", "--shutdown-seconds", "inf"], "--shutdown-seconds: must be a finite number of seconds, got inf"),
+        (["RUN", "--shutdown-seconds", "nan"], "--shutdown-seconds: must be at least 0, got nan"),
         (["RUN", "--port", "70000"], "--port: must be"),
         (["RUN", "--host", "no.such.host.invalid"], "--host"),
         (["RUN", "--cors-origin", "example"], "--cors-origin: must be like"),

@@ -127,6 +127,15 @@ def test_chunked_bodies_are_counted(server: Server) -> None:
     assert server.ask(good).endswith(b"x" * 1000)
 
 
+def test_a_request_with_two_lengths_is_the_last_of_its_connection(server: Server) -> None:
+    """RFC 9112, section 6.3: Transfer-Encoding decides, and what a proxy may have taken for a request is not read."""
+    head = b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n"
+    answer = server.ask(head + b"5\r\nhello\r\n0\r\n\r\nGET /hello HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert answer.count(b"HTTP/1.1") == 1
+    assert b"connection: close" in answer.lower()
+    assert answer.endswith(b"\r\n\r\nhello")
+
+
 def test_a_body_that_does_not_arrive_is_given_up(server: Server) -> None:
     with server.connect() as client:
         client.sendall(b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nabc")

@@ -16,10 +16,9 @@ from seriatim.core.errors import InputError
 from seriatim.serving import text_engine
 from seriatim.serving.access import AccessRules
 from seriatim.serving.application import OPEN_PATHS
+from seriatim.serving.limits import Limits
 from seriatim.serving.model_thread import ModelThread
-from seriatim.serving.prometheus import Registry
 from seriatim.serving.service import Service, model_names
-from seriatim.serving.service_limits import Limits
 
 from ..golden.answers import GOLDEN
 from .conftest import Served, serving
@@ -241,11 +240,11 @@ def test_metrics_count_tokens(runs) -> None:
             for line in served.http.get("/metrics").text.splitlines()
             if not line.startswith("#")
         )
-    assert lines['seriatim_generated_tokens_total{model="chars"}'] == "15"
-    assert lines['seriatim_prompt_tokens_total{model="chars"}'] == "21"
+    assert float(lines['seriatim_generated_tokens_total{model="chars"}']) == 15
+    assert float(lines['seriatim_prompt_tokens_total{model="chars"}']) == 21
     assert float(lines['seriatim_cached_prompt_tokens_total{model="chars"}']) >= 7
-    assert lines['seriatim_time_to_first_token_seconds_count{model="chars"}'] == "3"
-    assert lines['seriatim_sessions{model="chars"}'] == "1"
+    assert float(lines['seriatim_time_to_first_token_seconds_count{model="chars"}']) == 3
+    assert float(lines['seriatim_sessions{model="chars"}']) == 1
     assert float(lines["process_resident_memory_bytes"]) > 1e7
 
 
@@ -305,8 +304,7 @@ def test_calls_to_a_thread_that_ended_are_refused() -> None:
 
 def test_a_service_has_metrics_of_its_own(runs) -> None:
     one, two = Service({"a": runs["char-stream"]}), Service({"a": runs["char-stream"]})
-    assert isinstance(one.registry, Registry)
-    assert one.registry is not two.registry
+    assert one.metrics.registry is not two.metrics.registry
 
 
 def test_an_ensemble_has_all_parameters_and_no_page(runs) -> None:

@@ -9,8 +9,8 @@ import pytest
 
 import seriatim
 from seriatim.decoding import continuous_batch, sampling
-from seriatim.serving.service_limits import Limits
-from seriatim.serving.text_jobs import TextJob
+from seriatim.serving.completions import TextGeneration
+from seriatim.serving.limits import Limits
 
 from ..conftest import small_config
 from .conftest import Served, serving
@@ -97,13 +97,13 @@ def test_names_are_checked(served: Served, name: str) -> None:
 
 def test_a_session_is_free_when_its_answer_is_complete(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client who sends the next request at once finds the new state, however slowly a request is closed."""
-    close = TextJob._close
+    close = TextGeneration._close
 
-    async def close_slowly(job: TextJob) -> None:
+    async def close_slowly(generation: TextGeneration) -> None:
         await asyncio.sleep(0.05)
-        await close(job)
+        await close(generation)
 
-    monkeypatch.setattr(TextJob, "_close", close_slowly)
+    monkeypatch.setattr(TextGeneration, "_close", close_slowly)
     session = {"model": "bytes", "session": "at-once"}
     served.post("/v1/score", **session, input="the").raise_for_status()
     assert described(served, "at-once")["tokens"] == 3

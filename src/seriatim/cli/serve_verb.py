@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import math
 import os
 import socket
 import sys
@@ -14,14 +15,16 @@ from .shared_options import Verbs, add_code, add_verb, add_weights, number, open
 if TYPE_CHECKING:
     from ..runs.run import Run
     from ..serving.access import AccessRules
+    from ..serving.limits import Limits
     from ..serving.service import Service
-    from ..serving.service_limits import Limits
 
 KEY_VARIABLE = "SERIATIM_API_KEY"
 EPILOG = f"""\
 The interface is that of OpenAI for completions: set the base_url of a client to http://127.0.0.1:8000/v1.
 A browser shows a page to try the models at http://127.0.0.1:8000/. The key is read from the variable {KEY_VARIABLE}
 or from --key-file; without a key, everybody who can connect can use the server."""
+PACKAGES = ("fastapi", "prometheus_client", "starlette", "uvicorn")
+"""What the server imports, and what the extra ``serve`` installs."""
 LIMITS = ("max_running", "max_waiting", "max_tokens", "max_prompt_tokens", "max_sessions", "session_seconds")
 
 
@@ -64,12 +67,13 @@ def serve(options: argparse.Namespace) -> None:
     # Threads of a matrix product that wait for the next one would keep the processor from answering clients.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # is read when PyTorch is imported
     try:
+        from ..serving import application  # noqa: F401
         from ..serving.server import open_socket
         from ..serving.service import Service, model_names
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in ("starlette", "uvicorn"):
+        if (error.name or "").partition(".")[0] not in PACKAGES:
             raise
-        raise InputError("serve: needs starlette and uvicorn; pip install 'seriatim[serve]'") from error
+        raise InputError(f"serve: needs {', '.join(PACKAGES)}; pip install 'seriatim[serve]'") from error
     limits, rules = _limits(options), _rules(options)
     names = model_names(options.runs)
     try:
@@ -113,13 +117,15 @@ def _open(folder: str, options: argparse.Namespace) -> "Run":
 
 
 def _limits(options: argparse.Namespace) -> "Limits":
-    from ..serving.service_limits import Limits
+    from ..serving.limits import Limits
 
     given = {name: getattr(options, name) for name in LIMITS if getattr(options, name) is not None}
     for name, value in {**given, "shutdown_seconds": options.shutdown_seconds}.items():
         least = 0 if name in ("max_waiting", "shutdown_seconds") else 1
         if not value >= least:
             raise InputError(f"--{name.replace('_', '-')}: must be at least {least}, got {value}")
+    if not math.isfinite(options.shutdown_seconds):
+        raise InputError(f"--shutdown-seconds: must be a finite number of seconds, got {options.shutdown_seconds}")
     return Limits(**given)
 
 

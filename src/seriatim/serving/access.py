@@ -4,7 +4,7 @@ import hmac
 import ipaddress
 import re
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
@@ -38,14 +38,12 @@ class AccessRules:
     open_paths: Collection[str] = frozenset({"/", "/health"})
     hosts: Collection[str] | None = None
     origins: Collection[str] = ()
-    _key_bytes: bytes = field(init=False, repr=False, default=b"")
 
     def __post_init__(self) -> None:
         """Check the key, and bring the origins to the form that browsers send."""
-        if self.key is not None:
-            if not self.key or not self.key.isascii() or not self.key.isprintable() or " " in self.key:
-                raise InputError("key: must be visible ASCII characters without spaces, and not be empty")
-            object.__setattr__(self, "_key_bytes", self.key.encode())
+        key = self.key
+        if key is not None and not (key and key.isascii() and key.isprintable() and " " not in key):
+            raise InputError("key: must be visible ASCII characters without spaces, and not be empty")
         object.__setattr__(self, "origins", frozenset(map(check_origin, self.origins)))
 
     def is_open(self, path: str) -> bool:
@@ -57,7 +55,8 @@ class AccessRules:
     def has_key(self, authorization: str) -> bool:
         """Return whether the header Authorization has the key; the time does not tell how much of it is right."""
         scheme, _, key = authorization.partition(" ")
-        return scheme.lower() == "bearer" and hmac.compare_digest(key.strip().encode("latin-1"), self._key_bytes)
+        right = (self.key or "").encode()
+        return scheme.lower() == "bearer" and hmac.compare_digest(key.strip().encode("latin-1"), right)
 
 
 def hosts_for(host: str) -> frozenset[str] | None:
@@ -104,6 +103,7 @@ class Access:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        # All responses get the headers, refusals too: a page must be able to read why it was refused.
         headers = Headers(scope=scope)
         origin = headers.get("origin")
 
@@ -127,18 +127,26 @@ class Access:
     def _refusal(self, scope: Scope, headers: Headers) -> HttpError | None:
         """Return why a request is refused, or None."""
         rules = self.rules
+
+        # A page of a stranger must not reach a server of this machine by a name of its own (see `hosts_for`).
         hosts = headers.getlist("host")
         match = HOST.fullmatch(hosts[0].lower()) if len(hosts) == 1 else None
         if rules.hosts is not None and (match is None or match[1] not in rules.hosts):
-            name = shown(hosts[0]) if hosts else "no name"
-            known = ", ".join(sorted(rules.hosts))
-            return HttpError(403, f"this server is not {name}; call it by one of its names: {known}")
+            name, known = "".join(hosts[:1]), ", ".join(sorted(rules.hosts))
+            if not name:
+                problem = f"the header Host is {'empty' if hosts else 'missing'}; send one of this server's names"
+                return HttpError(403, f"{problem}: {known}")
+            return HttpError(403, f"this server is not {shown(name)}; call it by one of its names: {known}")
+
+        # Browsers say from which page a request comes. A question (GET) has no effects, and its answer cannot be read.
         origin, preflight = headers.get("origin"), _is_preflight(scope, headers)
         if origin is not None and (preflight or scope["method"] not in SAFE_METHODS):
             own = _origin(scope["scheme"], match[1], match[2]) if match is not None else None
             if origin.lower() != own and not self._allowed(origin):
                 hint = "start the server with --cors-origin ORIGIN to allow it"
                 return HttpError(403, f"web pages of {shown(origin)} may not use this server; {hint}")
+
+        # A browser sends no key with its question before a request.
         if rules.key is None or preflight or rules.is_open(scope["path"]):
             return None
         authorization = headers.get("authorization", "")
@@ -164,7 +172,7 @@ class Access:
 
 
 def _is_preflight(scope: Scope, headers: Headers) -> bool:
-    """Return whether a browser asks with a request whether it may send another; such a question has no key."""
+    """Return whether a browser asks with a request whether it may send another; such a request has no key."""
     return scope["method"] == "OPTIONS" and "origin" in headers and "access-control-request-method" in headers
 
 

@@ -1,42 +1,41 @@
-"""The ASGI application of the server: endpoints, the playground, access and metrics."""
+"""The application of the server: all endpoints, the playground, access and metrics."""
 
 import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator
+from typing import Annotated
 
-from starlette.applications import Starlette
+from fastapi import FastAPI, Path
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ..tasks import TASKS
+from ..config.sections import Fields
 from ..version import __version__
-from . import response_fields as answers
+from . import completions, inspection_pages, scores, session_endpoints
 from .access import Access, AccessRules
-from .answers import Answers
-from .completions import Completions
-from .endpoints import Endpoint, Handler, Parameter, make_routes
-from .http_errors import EXCEPTION_HANDLERS
+from .http_errors import EXCEPTION_HANDLERS, MEANINGS, described_errors
 from .inspection_pages import InspectionPages
-from .model_endpoints import Models
-from .openapi_document import openapi_document
+from .json_bodies import JsonResponse, new_router
+from .limits import BodyLimits
+from .metrics import CONTENT_TYPE, RequestMetrics
 from .playground import playground_html, playground_policy
-from .prometheus import CONTENT_TYPE
-from .request_fields import CompletionRequest, InspectRequest, ScoreRequest, TokenizeRequest, answer_request
-from .request_metrics import RequestMetrics, add_process_metrics
-from .scores import Scores
-from .service import STOP_SECONDS, Service
-from .session_endpoints import STATE_TYPE, Sessions
-from .strict_json import JsonResponse
+from .predictions import prediction_router
+from .schemas import Health, ModelList, ModelObject
+from .service import STOP_SECONDS, CurrentService, Service
 
 OPEN_PATHS = frozenset({"/", "/health", "/pages/"})
 """What needs no key; the addresses of pages are secret."""
-SESSION = Parameter("session", "path", "The name of the session.", r"^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}$")
-MODEL = Parameter("model", "query", "The id of the model; may be left out if one language model is served.")
 CLEANING_SECONDS = 30.0
 """The time between two removals of old sessions."""
-BUSY = (404, 409, 429, 503)
+UNAUTHORIZED = {
+    "description": MEANINGS[401],
+    "headers": {"WWW-Authenticate": {"schema": {"type": "string"}}},
+    "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
+}
+general = new_router()
+"""The endpoints that describe the server and its models."""
 
 
 def make_application(
@@ -50,140 +49,126 @@ def make_application(
         inspect_options: more options of ``seriatim inspect``, for runs that need code from outside the library.
     """
     rules = rules or AccessRules(open_paths=OPEN_PATHS)
-    add_process_metrics(service.registry)
-    pages = InspectionPages(service, inspect_options)
-    handlers = [*_text_handlers(service), *_answer_handlers(service), *_other_handlers(service, pages)]
-    document = openapi_document([each for each, _ in handlers], "Seriatim", __version__, key=rules.key is not None)
+    app = Application(service, rules)
+    app.state.service, app.state.pages = service, InspectionPages(service, inspect_options)
+    app.state.body_limits = BodyLimits(service.limits.max_body)
+    # The routes are added one by one, not as nested routers, so that an answer 405 can name all methods of a path.
+    for router in (
+        completions.router,
+        scores.router,
+        prediction_router(),
+        session_endpoints.router,
+        inspection_pages.router,
+        general,
+    ):
+        app.router.routes.extend(router.routes)
+    app.add_route("/", _show_playground)
+    # Access sees the responses to exceptions, too, and the metrics count what it refuses.
+    templates = [*app.openapi()["paths"], "/", "/openapi.json"]
+    return RequestMetrics(Access(app, rules), service.metrics, templates)
 
-    async def show_document(request: Request) -> Response:
-        return JsonResponse(document)
 
-    described = Endpoint("GET", "/openapi.json", "Describe all endpoints.", {200: "application/json"})
-    routes = make_routes([*handlers, (described, show_document), _playground()])
+class Application(FastAPI):
+    """FastAPI with the errors, the rules of access and the lifespan of the server."""
 
-    @contextlib.asynccontextmanager
-    async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        service.start()
-        cleaning = asyncio.create_task(_remove_old_sessions(service))
-        try:
-            yield
-        finally:
-            cleaning.cancel()
-            until = time.monotonic() + STOP_SECONDS
-            with contextlib.suppress(asyncio.CancelledError):  # a second signal
-                while not service.stop(0.0) and time.monotonic() < until:
-                    await asyncio.sleep(0.05)
+    def __init__(self, service: Service, rules: AccessRules) -> None:
+        self.rules = rules
+        super().__init__(
+            title="Seriatim",
+            version=__version__,
+            lifespan=lambda _: _running(service),
+            exception_handlers=EXCEPTION_HANDLERS,
+            redirect_slashes=False,
+            docs_url=None,
+            redoc_url=None,
+        )
 
-    app = Starlette(routes=routes, exception_handlers=EXCEPTION_HANDLERS, lifespan=lifespan)
-    app.router.redirect_slashes = False
-    guarded = Access(app, rules)
-    return RequestMetrics(guarded, service.registry, [route.path for route in routes])
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request; HEAD is served as GET, of which the server drops the body."""
+        if scope["type"] == "http" and scope["method"] == "HEAD":
+            scope = {**scope, "method": "GET"}
+        await super().__call__(scope, receive, send)
+
+    def openapi(self) -> Fields:
+        """Return the document of FastAPI, with the key, and without the status 422, with which nothing is answered."""
+        if self.openapi_schema is not None:
+            return self.openapi_schema
+
+        # The key is asked for by `Access`, before FastAPI sees a request, and bad requests are answered with 400.
+        document = super().openapi()
+        for path, operations in document["paths"].items():
+            for operation in operations.values():
+                described = operation.pop("description", operation["summary"])  # the docstring, if there is one
+                operation["summary"] = described.partition("\n")[0]
+                operation["responses"].pop("422", None)
+                if self.rules.key is not None and not self.rules.is_open(path):
+                    operation["responses"]["401"] = UNAUTHORIZED
+                    operation["security"] = [{"key": []}]
+
+        for name in ("HTTPValidationError", "ValidationError"):
+            document["components"]["schemas"].pop(name, None)
+        if self.rules.key is not None:
+            document["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+        return document
+
+
+@contextlib.asynccontextmanager
+async def _running(service: Service) -> AsyncIterator[None]:
+    """Run the threads of the models, and remove old sessions from time to time."""
+    service.start()
+    cleaning = asyncio.create_task(_remove_old_sessions(service))
+    try:
+        yield
+    finally:
+        cleaning.cancel()
+        until = time.monotonic() + STOP_SECONDS
+        with contextlib.suppress(asyncio.CancelledError):  # a second signal
+            while not service.stop(0.0) and time.monotonic() < until:
+                await asyncio.sleep(0.05)
 
 
 async def _remove_old_sessions(service: Service) -> None:
     while True:
         await asyncio.sleep(CLEANING_SECONDS)
-        for model in service.writers:
+        for model in service.language_models:
             model.sessions.remove_old()
 
 
-def _playground() -> tuple[Endpoint, Handler]:
-    html, headers = playground_html(), {"Content-Security-Policy": playground_policy()}
-
-    async def show(request: Request) -> Response:
-        return HTMLResponse(html, headers=headers)
-
-    return Endpoint("GET", "/", "Show the playground.", {200: "text/html"}, secured=False), show
+async def _show_playground(request: Request) -> Response:
+    return HTMLResponse(playground_html(), headers={"Content-Security-Policy": playground_policy()})
 
 
-def _text_handlers(service: Service) -> list[tuple[Endpoint, Handler]]:
-    texts, scores, sessions = Completions(service), Scores(service), Sessions(service)
-    one, every, state = "/v1/sessions/{session}", "/v1/sessions", "/v1/sessions/{session}/state"
-    named = (SESSION, MODEL)
-    return [
-        (
-            Endpoint(
-                "POST", texts.path, "Generate texts.", {200: answers.CompletionAnswer}, CompletionRequest,
-                streams=True, errors=BUSY,
-            ),
-            texts.respond,
-        ),
-        (
-            Endpoint("POST", scores.path, "Score texts.", {200: answers.ScoreAnswer}, ScoreRequest, errors=BUSY),
-            scores.respond,
-        ),
-        (
-            Endpoint(
-                "GET", every, "List the sessions.", {200: answers.SessionList}, parameters=(MODEL,), errors=(404, 503)
-            ),
-            sessions.list,
-        ),
-        (
-            Endpoint("GET", one, "Describe a session.", {200: answers.SessionObject}, parameters=named, errors=(503,)),
-            sessions.show,
-        ),
-        (
-            Endpoint(
-                "DELETE", one, "Remove a session.", {200: answers.DeletedSession}, parameters=named, errors=(409, 503)
-            ),
-            sessions.delete,
-        ),
-        (
-            Endpoint("GET", state, "Download a state.", {200: STATE_TYPE}, parameters=named, errors=(409, 429, 503)),
-            sessions.download,
-        ),
-        (
-            Endpoint(
-                "PUT", state, "Restore a state.", {200: answers.SessionObject, 201: answers.SessionObject}, STATE_TYPE,
-                parameters=named, errors=(409, 429, 503),
-            ),
-            sessions.restore,
-        ),
-    ]  # fmt: skip
+@general.get("/v1/models", response_model=ModelList)
+async def list_models(service: CurrentService) -> Response:
+    """List the models."""
+    return JsonResponse({"object": "list", "data": [model.described() for model in service.models.values()]})
 
 
-def _answer_handlers(service: Service) -> list[tuple[Endpoint, Handler]]:
-    """Return the endpoint of each task with answers, whether one of its models is served or not."""
-    tasks = {task.endpoint: task for task in TASKS.values() if not task.generates_text}
-    result = list[tuple[Endpoint, Handler]]()
-    for name, task in tasks.items():
-        handler = Answers(service, f"/v1/{name}")
-        summary = task.summary
-        described = Endpoint(
-            "POST", handler.path, summary, {200: answers.AnswerList}, answer_request(task), errors=(404, 429, 503)
-        )
-        result.append((described, handler.respond))
-    return result
+@general.get("/v1/models/{model}", response_model=ModelObject, responses=described_errors(404))
+async def show_model(
+    service: CurrentService, model: Annotated[str, Path(description="The id of the model.", min_length=1)]
+) -> Response:
+    """Describe a model."""
+    return JsonResponse(service.named(model).described())
 
 
-def _other_handlers(service: Service, pages: InspectionPages) -> list[tuple[Endpoint, Handler]]:
-    models = Models(service)
-    model, page = Parameter("model", "path", "The id of the model."), Parameter("page", "path", "The name of the page.")
-    health = {200: answers.Health, 503: answers.Health}
-    return [
-        (Endpoint("GET", "/v1/models", "List the models.", {200: answers.ModelList}), models.list),
-        (
-            Endpoint("GET", "/v1/models/{model}", "Describe a model.", {200: answers.ModelObject}, parameters=(model,)),
-            models.show,
-        ),
-        (
-            Endpoint(
-                "POST", "/v1/tokenize", "Divide a text into tokens.", {200: answers.TokenList}, TokenizeRequest,
-                errors=(404, 503),
-            ),
-            models.tokenize,
-        ),
-        (
-            Endpoint(
-                "POST", "/v1/inspect", "Write a page about a model and a text.", {200: answers.PageAnswer},
-                InspectRequest, errors=(404, 429, 501, 503),
-            ),
-            pages.write,
-        ),
-        (
-            Endpoint("GET", "/pages/{page}", "Show a page.", {200: "text/html"}, parameters=(page,), secured=False),
-            pages.show,
-        ),
-        (Endpoint("GET", "/health", "Say whether the models answer.", health, secured=False), models.health),
-        (Endpoint("GET", "/metrics", "Return metrics for Prometheus.", {200: CONTENT_TYPE}), models.metrics),
-    ]  # fmt: skip
+@general.get(
+    "/health",
+    response_model=Health,
+    responses={503: {"model": Health, "description": "A model does not answer."}},
+)
+async def health(service: CurrentService) -> Response:
+    """Say whether the models answer."""
+    states = {name: "ok" if model.engine.is_alive else "dead" for name, model in service.models.items()}
+    is_ok = set(states.values()) <= {"ok"}
+    return JsonResponse({"status": "ok" if is_ok else "dead", "models": states}, 200 if is_ok else 503)
+
+
+@general.get(
+    "/metrics",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+)
+async def metrics(service: CurrentService) -> Response:
+    """Return metrics for Prometheus."""
+    return Response(service.metrics.exposition(), media_type=CONTENT_TYPE)

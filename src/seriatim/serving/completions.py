@@ -1,173 +1,83 @@
-"""``/v1/completions``: generated texts, as the client of OpenAI asks for them."""
+"""``/v1/completions``: generated texts, as the client of OpenAI asks for them.
+
+A `CompletionRequest` asks for texts, each of which is written as a `GenerationStream`, and a `CompletionReply` is sent.
+A `TextGeneration` holds the streams of one request from its arrival to its end, also for ``/v1/score``.
+"""
 
 import asyncio
+import contextlib
 import time
 import uuid
-from collections.abc import Sequence
-from typing import cast
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from dataclasses import replace
+from typing import Self, cast
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from ..core.errors import InputError
 from ..decoding.continuous_batch import TextRequest
+from ..decoding.prompt_reading import TextState
 from ..decoding.sampling_settings import Sampling
 from ..runs.generation_settings import choose_seed
 from ..storage.atomic_files import json_line
-from .event_stream import EventStream, LateResponse
-from .http_errors import HttpError
-from .json_bodies import BodyLimits, read_request
-from .live_text import LiveText, ScoredToken
-from .request_fields import CompletionRequest
-from .service import Service
-from .strict_json import JsonResponse
-from .text_jobs import TextJob
+from .http_errors import BODY_ERRORS, LOGGER, HttpError, as_http_error, described_errors, error_body
+from .json_bodies import JsonResponse, new_router
+from .limits import Limits
+from .model_thread import ModelDeadError
+from .schemas import CompletionAnswer, CompletionRequest
+from .server import unless_disconnected
+from .service import CurrentService, ServedLanguageModel, Service
+from .session_store import Session
+from .text_engine import GenerationStream, ScoredToken
 
+PATH = "/v1/completions"
 DEFAULT_MAX_TOKENS = 16
+LONG_TEXT = 20_000
+"""Characters from which a text is divided into tokens outside the event loop, which has to serve others, too."""
 SMALLEST = -9999.0
 """Stands for the logarithm of 0, which JSON does not have."""
 GAP_SECONDS = 0.01
 """Tokens that follow an event sooner than this are sent together."""
+PING_SECONDS = 15.0
+"""After this time without an event a comment is sent, so that no proxy ends the connection."""
+router = new_router()
 
 
-class Completions:
-    """The endpoint."""
-
-    path = "/v1/completions"
-
-    def __init__(self, service: Service) -> None:
-        self.service = service
-
-    async def respond(self, request: Request) -> Response:
-        """Answer a request."""
-        fields = await read_request(request, CompletionRequest, BodyLimits(self.service.limits.max_body))
-        self._check(fields)
-        model = self.service.writer(fields.model, self.path)
-
-        async def run(scope: Scope, receive: Receive, send: Send) -> None:
-            async with TextJob(self.service, model, fields.session) as job:
-                await self._add_texts(job, fields)
-                job.submit()
-                answer = Completion(model.name, model.fingerprint, fields)
-                if fields.stream:
-                    await _stream(job, answer, fields, receive, send)
-                else:
-                    await job.finished(receive)
-                    await job.close()
-                    choices = [answer.choice(i, text, has_ended=True) for i, text in enumerate(job.texts)]
-                    response = JsonResponse({**answer.envelope(choices), "usage": usage(job.texts)})
-                    await response(scope, receive, send)
-
-        return LateResponse(run)
-
-    def _check(self, fields: CompletionRequest) -> None:
-        """Raise HttpError for values that contradict each other or exceed a limit."""
-        limits, count = self.service.limits, fields.n or 1
-        if fields.best_of not in (None, count):
-            raise HttpError(400, "best_of: must be equal to n; leave it out", param="best_of")
-        if (fields.max_tokens or 0) > limits.max_tokens:
-            problem = f"must be at most {limits.max_tokens:,}, got {fields.max_tokens:,}"
-            raise HttpError(400, f"max_tokens: {problem}", param="max_tokens")
-        num_texts = len(prompts_of(fields)) * count
-        if not 0 < num_texts <= limits.max_texts:
-            problem = f"the number of prompts times n must be 1 to {limits.max_texts}, got {num_texts:,}"
-            raise HttpError(400, f"prompt: {problem}; send several requests", param="prompt")
-        if fields.session is not None and num_texts > 1:
-            raise HttpError(400, f"session: continues one text, got {num_texts}; leave out n", param="session")
-
-    async def _add_texts(self, job: TextJob, fields: CompletionRequest) -> None:
-        tokenizer, seed = job.model.run.tokenizer, choose_seed(fields.seed)
-        sampling, biases = _sampling(fields), _biases(fields, tokenizer.vocabulary_size)
-        max_tokens = DEFAULT_MAX_TOKENS if fields.max_tokens is None else fields.max_tokens
-        stops = [fields.stop] if isinstance(fields.stop, str) else fields.stop or []
-        prompts = prompts_of(fields)
-        for i, prompt in enumerate(prompts):
-            param = "prompt" if len(prompts) == 1 else f"prompt.{i}"
-            if isinstance(prompt, str):
-                _check_known(job, prompt, param)
-            ids = await job.encode(prompt, param)
-            job.check_context(len(ids), max_tokens, param)
-            echoed, shows_begin = None, job.start is None and prompt[:1] == [tokenizer.begin]
-            if fields.echo:
-                echoed = prompt if isinstance(prompt, str) else tokenizer.decode(ids[job.start is None :])
-            for _ in range(fields.n or 1):
-                request = TextRequest(
-                    ids, seed + len(job.texts), max_tokens, sampling, biases,
-                    num_alternatives=fields.logprobs, scores_prompt=bool(fields.echo) and fields.logprobs is not None,
-                )  # fmt: skip
-                job.add(
-                    request,
-                    stops=stops,
-                    echoed=echoed,
-                    shows_begin=shows_begin,
-                    has_ids=not isinstance(prompt, str),
-                    streams=bool(fields.stream),
-                )
+@router.post(
+    PATH,
+    response_model=CompletionAnswer,
+    responses={200: {"content": {"text/event-stream": {}}}, **described_errors(404, 409, 429, 503, *BODY_ERRORS)},
+)
+async def complete(fields: CompletionRequest, request: Request, service: CurrentService) -> Response:
+    """Generate texts."""
+    _check(fields, service.limits)
+    model = service.language_model(fields.model, PATH)
+    if fields.stream:
+        return await EventStream.begin(_events(fields, service, model), request.receive)
+    async with TextGeneration(service, model, fields.session) as generation:
+        await _add_texts(generation, fields)
+        reply = CompletionReply(model, fields)
+        await generation.finish(request.receive)
+        choices = [reply.choice(i, text, has_ended=True) for i, text in enumerate(generation.texts)]
+        return JsonResponse({**reply.envelope(choices), "usage": usage(generation.texts)})
 
 
-class Completion:
-    """The objects of the answer to one request."""
-
-    def __init__(self, model: str, fingerprint: str, fields: CompletionRequest) -> None:
-        self.has_scores = fields.logprobs is not None
-        self.common = {
-            "id": f"cmpl-{uuid.uuid4().hex}",
-            "object": "text_completion",
-            "created": int(time.time()),
-            "model": model,
-            "system_fingerprint": fingerprint,
-        }
-
-    def envelope(self, choices: Sequence[object]) -> dict[str, object]:
-        """Return an object with some choices."""
-        return {**self.common, "choices": choices}
-
-    def choice(self, index: int, text: LiveText, *, has_ended: bool) -> dict[str, object]:
-        """Return what a text has more than at the last call, and the reason if it has ended."""
-        piece = text.take()
-        return {
-            "index": index,
-            "text": piece.text,
-            "logprobs": _logprobs(piece.tokens) if self.has_scores else None,
-            "finish_reason": text.finish_reason if has_ended else None,
-        }
-
-
-async def _stream(job: TextJob, answer: Completion, fields: CompletionRequest, receive: Receive, send: Send) -> None:
-    """Send the texts in pieces, as server-sent events."""
-    ended: set[int] = set()
-    async with EventStream(receive, send) as stream:
-        while len(ended) < len(job.texts):
-            await stream.wait_for(job.signal.changed)
-            job.signal.changed.clear()
-            are_done = [text.is_done for text in job.texts]  # read before the texts, which may end in the meantime
-            if all(are_done):
-                await job.close()
-            for i, text in enumerate(job.texts):
-                if i in ended:
-                    continue
-                job.raise_failure()
-                choice = answer.choice(i, text, has_ended=are_done[i])
-                if choice["text"] or choice["finish_reason"] or choice["logprobs"] not in (None, NO_SCORES):
-                    await stream.send(json_line(answer.envelope([choice])))
-                if choice["finish_reason"]:
-                    ended.add(i)
-            if len(ended) < len(job.texts):
-                await _pause(job)
-        if fields.stream_options is not None and fields.stream_options.include_usage:
-            last = {**answer.envelope([]), "usage": usage(job.texts)}
-            await stream.send(json_line(last))
-        await stream.send("[DONE]")
-
-
-async def _pause(job: TextJob) -> None:
-    """Wait for more tokens to send together, but not longer than the texts take."""
-    try:
-        async with asyncio.timeout(GAP_SECONDS):
-            await job.signal.done.wait()
-    except TimeoutError:
-        return
+def _check(fields: CompletionRequest, limits: Limits) -> None:
+    """Raise HttpError for values that contradict each other or exceed a limit."""
+    count = fields.n or 1
+    if fields.best_of not in (None, count):
+        raise HttpError(400, "best_of: must be equal to n; leave it out", param="best_of")
+    if (fields.max_tokens or 0) > limits.max_tokens:
+        problem = f"must be at most {limits.max_tokens:,}, got {fields.max_tokens:,}"
+        raise HttpError(400, f"max_tokens: {problem}", param="max_tokens")
+    num_texts = len(prompts_of(fields)) * count
+    if not 0 < num_texts <= limits.max_texts:
+        problem = f"the number of prompts times n must be 1 to {limits.max_texts}, got {num_texts:,}"
+        raise HttpError(400, f"prompt: {problem}; send several requests", param="prompt")
+    if fields.session is not None and num_texts > 1:
+        raise HttpError(400, f"session: continues one text, got {num_texts}; leave out n", param="session")
 
 
 def prompts_of(fields: CompletionRequest) -> list[str | list[int]]:
@@ -180,26 +90,230 @@ def prompts_of(fields: CompletionRequest) -> list[str | list[int]]:
     return list(cast(list[str | list[int]], prompt))
 
 
-def usage(texts: Sequence[LiveText]) -> dict[str, object]:
-    """Return the numbers of tokens; a prompt of several texts counts once."""
-    prompts = {id(text.request.prompt): text for text in reversed(texts)}.values()
-    read, cached = sum(text.num_prompt for text in prompts), sum(text.num_cached for text in prompts)
-    generated = sum(text.num_generated for text in texts)
-    return {
-        "prompt_tokens": read,
-        "completion_tokens": generated,
-        "total_tokens": read + generated,
-        "prompt_tokens_details": {"cached_tokens": cached},
-    }
+class TextGeneration:
+    """The texts of one request, as a context: when it ends, for whatever reason, so do the texts.
+
+    Args:
+        service: the server.
+        model: that generates the texts.
+        session: the name of the session that the text continues, if any; there is only one text then.
+
+    Attributes:
+        texts: in order.
+        changed: is set when a text has changed.
+        done: is set when all texts have ended.
+
+    Raises:
+        HttpError: another request uses the session.
+    """
+
+    def __init__(self, service: Service, model: ServedLanguageModel, session: str | None = None) -> None:
+        self.service, self.model, self.limits = service, model, service.limits
+        self.session: Session | None = None if session is None else model.sessions.open(session)
+        self.texts: list[GenerationStream] = []
+        self.changed, self.done = asyncio.Event(), asyncio.Event()
+        self._submitted: list[GenerationStream] = []
+        self._is_closed = False
+
+    @property
+    def start(self) -> TextState | None:
+        """The text that is continued; None for new texts."""
+        return None if self.session is None else self.session.text
+
+    async def encode(self, prompt: str | Sequence[int], param: str) -> list[int]:
+        """Return the tokens of a prompt, with the boundary if it begins a text.
+
+        Raises:
+            HttpError: it has too many tokens, or ids that do not exist.
+        """
+        tokenizer, is_new = self.model.run.tokenizer, self.start is None
+        begin = [tokenizer.begin] if is_new else []
+        if isinstance(prompt, str):
+            encode = tokenizer.encode if is_new else tokenizer.encode_continued
+            ids = (await asyncio.to_thread(encode, prompt) if len(prompt) > LONG_TEXT else encode(prompt)).tolist()
+        else:
+            ids, size = list(prompt), tokenizer.vocabulary_size
+            for token in ids:
+                if token >= size:
+                    raise HttpError(400, f"{param}: there is no token {token}; give ids below {size:,}", param=param)
+            begin = [] if ids[:1] == begin else begin
+        if len(ids) > self.limits.max_prompt_tokens:
+            problem = f"must have at most {self.limits.max_prompt_tokens:,} tokens, got {len(ids):,}"
+            raise HttpError(400, f"{param}: {problem}; shorten it, or send it in parts to a session", param=param)
+        return [*begin, *ids]
+
+    def add(
+        self,
+        request: TextRequest,
+        param: str,
+        *,
+        stops: Sequence[str] = (),
+        echoed: str | None = None,
+        shows_begin: bool = False,
+        has_ids: bool = False,
+        streams: bool = False,
+    ) -> None:
+        """Add a text; the state of the session is added to the request.
+
+        ``has_ids`` says that the prompt was given as tokens, which may end within a character; `GenerationStream`
+        explains the other arguments.
+
+        Raises:
+            HttpError: the model cannot read so many tokens; ``param`` is the field of the prompt.
+        """
+        self._check_context(len(request.prompt), request.max_tokens, param)
+        last, decoder = None, None
+        if self.session is not None:
+            read, last = self.session.occurred.nonzero().squeeze(1).tolist(), self.session.last
+            request = replace(request, start=self.start, keeps_state=True, read_before=read)
+            # The session may hold the first bytes of a character, which the new tokens complete.
+            if self.session.decoder is not None and (has_ids or not len(request.prompt)):
+                decoder = self.session.decoder.copy()
+                for token in request.prompt:
+                    decoder.feed(token)
+        text = GenerationStream(
+            request, self.model.run.tokenizer, self._notify,
+            stops=stops, echoed=echoed, shows_begin=shows_begin, last=last, decoder=decoder, streams=streams,
+        )  # fmt: skip
+        self.texts.append(text)
+
+    def _check_context(self, num_prompt: int, max_tokens: int, param: str) -> None:
+        context, before = self.model.engine.context, 0
+        if self.session is not None and self.start is not None:  # else the prompt includes the boundary
+            before = 1 + self.session.num_tokens
+        # The last token is not read, but if the text can be continued.
+        needed = before + num_prompt + (max(0, max_tokens - 1) if self.session is None else max_tokens)
+        if context is None or needed <= context:
+            return
+        if (read := before + num_prompt) > context:
+            raise HttpError(400, f"{param}: {read:,} tokens, the model reads {context:,}; shorten it", param=param)
+        problem = f"the {param} and max_tokens need {needed:,} tokens, the model can read {context:,}"
+        raise HttpError(400, f"max_tokens: {problem}; lower one of them", param="max_tokens")
+
+    def submit(self) -> None:
+        """Let all texts wait for their places in the batch.
+
+        Raises:
+            HttpError: too many texts wait, or the reply would be too large.
+            ModelDeadError: the thread of the model has ended.
+        """
+        engine, scores = self.model.engine, sum(_num_scores(text.request) for text in self.texts)
+        if scores > self.limits.max_scores:
+            most = f"the answer has at most {self.limits.max_scores:,} log probabilities, this one may have {scores:,}"
+            raise HttpError(400, f"{most}; ask for fewer alternatives or texts, or send several requests")
+        if not engine.has_room(len(self.texts)):
+            after = {"Retry-After": str(engine.retry_after)}
+            raise HttpError(429, f"too many texts wait; try again in {engine.retry_after} seconds", headers=after)
+        for text in self.texts:
+            engine.submit(text)
+            self._submitted.append(text)
+
+    async def finish(self, receive: Receive) -> None:
+        """Generate all texts, to their end.
+
+        Raises:
+            ClientDisconnect: the client went away before.
+            HttpError: see `submit`; or a text failed.
+        """
+        self.submit()
+        await unless_disconnected(self.done.wait(), receive)
+        self.raise_failure()
+        await self.close()
+
+    def raise_failure(self) -> None:
+        """Raise HttpError if a text failed."""
+        for text in self.texts:
+            if text.error is not None:
+                raise as_http_error(text.error)  # its thread has logged it
+
+    def _notify(self) -> None:
+        self.changed.set()
+        if all(text.is_done for text in self.texts):
+            self.done.set()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Cancel texts that have not ended, and give the session back with its new state; a second call does nothing.
+
+        A reply is completed after it, so that a client who has it all can continue the session at once. It is done
+        even if the task that waits for it is cancelled.
+        """
+        if not self._is_closed:
+            self._is_closed = True
+            await asyncio.shield(self._close())
+
+    async def _close(self) -> None:
+        open_texts = [text for text in self._submitted if not text.is_done]
+        with contextlib.suppress(ModelDeadError):
+            ends = [asyncio.wrap_future(self.model.engine.cancel(text)) for text in open_texts]
+            await asyncio.gather(*ends, return_exceptions=True)
+        for text in self._submitted:
+            self.service.metrics.observe_text(self.model.name, text, is_cancelled=text in open_texts)
+            if self.session is not None and text.state is not None:
+                self.session.extend(text.state, [*text.prompt_tokens, *text.generated], text.decoder)
+        if self.session is not None:
+            self.model.sessions.close(self.session)
+
+
+def _num_scores(request: TextRequest) -> int:
+    """Return the largest number of log probabilities that the reply to a request has."""
+    if request.num_alternatives is None:
+        return 0
+    tokens = request.max_tokens + (len(request.prompt) if request.scores_prompt else 0)
+    return tokens * (1 + request.num_alternatives)
+
+
+async def _add_texts(generation: TextGeneration, fields: CompletionRequest) -> None:
+    """Add the texts that a request asks for: each prompt, as often as it says."""
+    tokenizer, seed = generation.model.run.tokenizer, choose_seed(fields.seed)
+    sampling, biases = _sampling(fields), _biases(fields, tokenizer.vocabulary_size)
+    max_tokens = DEFAULT_MAX_TOKENS if fields.max_tokens is None else fields.max_tokens
+    prompts = prompts_of(fields)
+
+    # A field of several prompts is named by its position, so that a client knows which one to correct.
+    for i, prompt in enumerate(prompts):
+        param = "prompt" if len(prompts) == 1 else f"prompt.{i}"
+        if isinstance(prompt, str):
+            try:
+                tokenizer.check_known(prompt)
+            except InputError as error:
+                raise HttpError(400, f"{param}: {error}", param=param) from None
+
+        # The boundary that begins a new text is not part of the prompt that is repeated.
+        ids, is_new = await generation.encode(prompt, param), generation.start is None
+        echoed = None
+        if fields.echo:
+            echoed = prompt if isinstance(prompt, str) else tokenizer.decode(ids[is_new:])
+
+        # Each text has a seed of its own, the one with which `seriatim generate` writes it.
+        for _ in range(fields.n or 1):
+            generation.add(
+                TextRequest(
+                    ids,
+                    seed + len(generation.texts),
+                    max_tokens,
+                    sampling,
+                    biases,
+                    num_alternatives=fields.logprobs,
+                    scores_prompt=bool(fields.echo) and fields.logprobs is not None,
+                ),
+                param,
+                stops=[fields.stop] if isinstance(fields.stop, str) else fields.stop or [],
+                echoed=echoed,
+                shows_begin=is_new and prompt[:1] == [tokenizer.begin],
+                has_ids=not isinstance(prompt, str),
+                streams=bool(fields.stream),
+            )
 
 
 def _sampling(fields: CompletionRequest) -> Sampling:
-    values = {
-        name: value
-        for name in Sampling.__dataclass_fields__
-        if (value := getattr(fields, name)) is not None
-    }  # fmt: skip
-    return Sampling(**values)
+    given = {name: getattr(fields, name) for name in Sampling.__dataclass_fields__}
+    return Sampling(**{name: value for name, value in given.items() if value is not None})
 
 
 def _biases(fields: CompletionRequest, vocabulary_size: int) -> dict[int, float]:
@@ -212,24 +326,137 @@ def _biases(fields: CompletionRequest, vocabulary_size: int) -> dict[int, float]
     return biases
 
 
-def _check_known(job: TextJob, prompt: str, param: str) -> None:
-    try:
-        job.model.run.tokenizer.check_known(prompt)
-    except InputError as error:
-        raise HttpError(400, f"{param}: {error}", param=param) from None
+class CompletionReply:
+    """The reply to one request: the objects that it, or each event of a stream, consists of."""
+
+    def __init__(self, model: ServedLanguageModel, fields: CompletionRequest) -> None:
+        self.has_scores = fields.logprobs is not None
+        self.common = {
+            "id": f"cmpl-{uuid.uuid4().hex}",
+            "object": "text_completion",
+            "created": int(time.time()),
+            "model": model.name,
+            "system_fingerprint": model.fingerprint,
+        }
+
+    def envelope(self, choices: Sequence[object]) -> dict[str, object]:
+        """Return an object with some choices."""
+        return {**self.common, "choices": choices}
+
+    def choice(self, index: int, text: GenerationStream, *, has_ended: bool) -> dict[str, object]:
+        """Return what a text has more than at the last call, and the reason if it has ended."""
+        new, tokens = text.take()
+        return {
+            "index": index,
+            "text": new,
+            "logprobs": _logprobs(tokens) if self.has_scores else None,
+            "finish_reason": text.finish_reason if has_ended else None,
+        }
 
 
-NO_SCORES: dict[str, list[object]] = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
-
-
-def _finite(log_probability: float | None) -> float | None:
-    return None if log_probability is None else max(SMALLEST, log_probability)
-
-
-def _logprobs(tokens: Sequence[ScoredToken]) -> dict[str, list[object]]:
+def _logprobs(tokens: Sequence[ScoredToken]) -> dict[str, object]:
     return {
         "tokens": [token.text for token in tokens],
         "token_logprobs": [_finite(token.log_probability) for token in tokens],
         "top_logprobs": [{text: _finite(value) for text, value in token.alternatives.items()} for token in tokens],
         "text_offset": [token.offset for token in tokens],
     }
+
+
+NO_SCORES = _logprobs([])
+
+
+def _finite(log_probability: float | None) -> float | None:
+    return None if log_probability is None else max(SMALLEST, log_probability)
+
+
+def usage(texts: Sequence[GenerationStream]) -> dict[str, object]:
+    """Return the numbers of tokens; a prompt of several texts counts once."""
+    prompts = {id(text.request.prompt): text for text in reversed(texts)}.values()
+    read, cached = sum(text.num_prompt for text in prompts), sum(text.num_cached for text in prompts)
+    generated = sum(text.num_generated for text in texts)
+    return {
+        "prompt_tokens": read,
+        "completion_tokens": generated,
+        "total_tokens": read + generated,
+        "prompt_tokens_details": {"cached_tokens": cached},
+    }
+
+
+async def _events(fields: CompletionRequest, service: Service, model: ServedLanguageModel) -> AsyncGenerator[str, None]:
+    """Yield the reply in pieces, as server-sent events."""
+    ended: set[int] = set()
+    async with TextGeneration(service, model, fields.session) as generation:
+        await _add_texts(generation, fields)
+        generation.submit()
+        reply = CompletionReply(model, fields)
+        while len(ended) < len(generation.texts):
+            if not await _is_set(generation.changed, PING_SECONDS):
+                yield ": waiting\n\n"
+                continue
+            generation.changed.clear()
+            # This is read before the texts, which may end in the meantime: a reason is sent after all of its text.
+            are_done = [text.is_done for text in generation.texts]
+            if all(are_done):
+                await generation.close()
+            for i, text in enumerate(generation.texts):
+                if i in ended:
+                    continue
+                generation.raise_failure()
+                choice = reply.choice(i, text, has_ended=are_done[i])
+                if choice["text"] or choice["finish_reason"] or choice["logprobs"] not in (None, NO_SCORES):
+                    yield f"data: {json_line(reply.envelope([choice]))}\n\n"
+                if choice["finish_reason"]:
+                    ended.add(i)
+            if len(ended) < len(generation.texts):
+                await _is_set(generation.done, GAP_SECONDS)  # wait for more tokens to send together
+        if fields.stream_options is not None and fields.stream_options.include_usage:
+            yield f"data: {json_line({**reply.envelope([]), 'usage': usage(generation.texts)})}\n\n"
+        yield "data: [DONE]\n\n"
+
+
+async def _is_set(event: asyncio.Event, seconds: float) -> bool:
+    """Wait for an event, but only for some time; return whether it was set."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    return event.is_set()
+
+
+class EventStream(StreamingResponse):
+    """A response of server-sent events, whose client may go away at any time.
+
+    Until the first event, an error is an ordinary response; after it, an error is an event. (https://html.spec.whatwg.org/
+    multipage/server-sent-events.html; the package sse-starlette begins a response before the first event, and ends its
+    streams when the server begins to shut down.)
+    """
+
+    def __init__(self, first: str, events: AsyncGenerator[str, None]) -> None:
+        # The last header lets nginx pass on events at once.
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        super().__init__(self._with_errors(first, events), headers=headers, media_type="text/event-stream")
+        self._events = events
+
+    @classmethod
+    async def begin(cls, events: AsyncGenerator[str, None], receive: Receive) -> Self:
+        """Return the response when there is a first event.
+
+        Raises:
+            ClientDisconnect: the client went away before.
+        """
+        return cls(await unless_disconnected(anext(events), receive), events)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the response. What generates the events ends with it, also if the client does not read them."""
+        async with contextlib.aclosing(self._events):
+            await super().__call__(scope, receive, send)
+
+    async def _with_errors(self, first: str, events: AsyncGenerator[str, None]) -> AsyncIterator[str]:
+        yield first
+        try:
+            async for event in events:
+                yield event
+        except Exception as error:
+            if not isinstance(error, HttpError):
+                LOGGER.error("a stream failed", exc_info=error)
+            yield f"data: {error_body(as_http_error(error)).decode()}\n\n"

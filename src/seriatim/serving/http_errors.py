@@ -2,24 +2,50 @@
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.types import ExceptionHandler
+from starlette.routing import Route
 
-from ..core.errors import InputError, shown
+from ..core.errors import InputError, is_out_of_memory, shown
 from ..storage.atomic_files import json_line
+from .schemas import Error
 
 LOGGER = logging.getLogger("seriatim.serving")
 CLIENT_CLOSED = 499
 """The status of a request whose client went away. No client sees it; logs and metrics do (the number is nginx's)."""
 FIELD = re.compile(r"[A-Za-z_]\w*(\.\w+)*")
 """The name of a field at the beginning of a message; positions in lists are parts of it (``stop.0``)."""
+MEANINGS = {
+    400: "The request is wrong.",
+    401: "The key is missing or wrong.",
+    403: "The host or the origin is not allowed.",
+    404: "What the path names does not exist.",
+    408: "The body arrived too slowly.",
+    409: "What the path or the body names is in use.",
+    413: "The body is too large.",
+    415: "The content type or the encoding is not supported.",
+    429: "Too many requests wait.",
+    500: "The server failed.",
+    501: "An optional package is missing.",
+    503: "The server cannot answer now.",
+}
+RETRY_AFTER = {"headers": {"Retry-After": {"schema": {"type": "integer", "minimum": 0}}}}
+BODY_ERRORS = (400, 408, 413, 415)
+"""The statuses of the errors that every request with a body can have."""
 
 
-class HttpError(Exception):
+def described_errors(*statuses: int) -> dict[int | str, dict[str, object]]:
+    """Return the argument ``responses`` of a FastAPI route that can answer these errors."""
+    return {
+        status: {"model": Error, "description": MEANINGS[status], **(RETRY_AFTER if status == 429 else {})}
+        for status in statuses
+    }
+
+
+class HttpError(HTTPException):
     """A request that is answered by an error.
 
     Args:
@@ -43,8 +69,7 @@ class HttpError(Exception):
         self.message = str(InputError(message))
         self.param = param
         self.code = code
-        self.headers = dict(headers or {})
-        super().__init__(self.message)
+        super().__init__(status, self.message, dict(headers or {}))
 
 
 def error_type(status: int) -> str:
@@ -80,6 +105,8 @@ def as_http_error(error: Exception) -> HttpError:
     if isinstance(error, InputError):
         field, colon, _ = str(error).partition(": ")
         return HttpError(400, str(error), param=field if colon and FIELD.fullmatch(field) else None)
+    if is_out_of_memory(error):
+        return HttpError(500, "the server has too little memory for this request; send less at once")
     return HttpError(500, "internal error; see the log of the server")
 
 
@@ -98,11 +125,19 @@ async def handle_http_exception(request: Request, error: Exception) -> Response:
     if error.status_code == 404:
         message = f"no such path: {shown(request.scope['path'])}; GET /openapi.json lists the paths"
     elif error.status_code == 405:
-        allowed = headers.get("Allow", "")
+        headers["Allow"] = allowed = ", ".join(_allowed_methods(request))
         message = f"method {shown(request.method)} is not allowed for {shown(request.scope['path'])}; use {allowed}"
     else:
         message = error.detail
     return error_response(HttpError(error.status_code, message, headers=headers))
+
+
+def _allowed_methods(request: Request) -> list[str]:
+    """Return the methods of a path. Each has a route of its own, and Starlette names those of the first route only."""
+    routes = [route for route in request.app.routes if isinstance(route, Route)]
+    found = [route.methods or set() for route in routes if route.path_regex.match(request.scope["path"])]
+    methods = set[str]().union(*found)
+    return sorted(methods | {"HEAD"} if "GET" in methods else methods)
 
 
 async def handle_disconnect(request: Request, error: Exception) -> Response:
@@ -110,11 +145,11 @@ async def handle_disconnect(request: Request, error: Exception) -> Response:
     return Response(status_code=CLIENT_CLOSED)
 
 
-EXCEPTION_HANDLERS: dict[int | type[Exception], ExceptionHandler] = {
+EXCEPTION_HANDLERS: dict[int | type[Exception], Callable[[Request, Exception], Coroutine[object, object, Response]]] = {
     HttpError: handle_error,
     InputError: handle_error,
     HTTPException: handle_http_exception,
     ClientDisconnect: handle_disconnect,
     Exception: handle_error,
 }
-"""The argument ``exception_handlers`` of a Starlette application."""
+"""The argument ``exception_handlers`` of an application."""

@@ -10,29 +10,22 @@ import secrets
 import sys
 import tempfile
 import time
-from collections import OrderedDict
-from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path as FilePath
+from typing import Annotated
 
-from starlette.requests import ClientDisconnect, Request
+from fastapi import Path
+from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
-from .http_errors import HttpError
-from .json_bodies import BodyLimits, read_request
-from .request_fields import InspectRequest
-from .server import until_disconnect
+from .http_errors import BODY_ERRORS, HttpError, described_errors
+from .json_bodies import JsonResponse, new_router
+from .schemas import InspectRequest, PageAnswer
+from .server import unless_disconnected
 from .service import INSPECT, Service, can_inspect
-from .strict_json import JsonResponse
 
 MAX_PAGES = 32
 MAX_SECONDS = 300.0
 ERROR_PREFIX = "seriatim: error: "
-
-
-@dataclass(frozen=True)
-class _Page:
-    html: str
-    until: float
 
 
 class InspectionPages:
@@ -45,12 +38,11 @@ class InspectionPages:
 
     def __init__(self, service: Service, options: tuple[str, ...] = ()) -> None:
         self.service, self.options = service, options
-        self._pages: OrderedDict[str, _Page] = OrderedDict()
+        self._pages: dict[str, tuple[str, float]] = {}  # each with the time of its end, the oldest one first
         self._writing = asyncio.Lock()
 
-    async def write(self, request: Request) -> Response:
+    async def write(self, fields: InspectRequest, request: Request) -> Response:
         """Write a page, and return its address."""
-        fields = await read_request(request, InspectRequest, BodyLimits(self.service.limits.max_body))
         if not can_inspect():
             raise HttpError(501, "pages need matplotlib and jinja2 on the server; pip install 'seriatim[report]'")
         model = self.service.find(fields.model, INSPECT)
@@ -64,28 +56,29 @@ class InspectionPages:
             html = await self._run(model.run.path, fields.input, request)
         self._remove_old()
         name, seconds = secrets.token_urlsafe(24), self.service.limits.page_seconds
-        self._pages[name] = _Page(html, time.monotonic() + seconds)
+        self._pages[name] = html, time.monotonic() + seconds
         return JsonResponse({"object": "page", "url": f"/pages/{name}", "expires_in": int(seconds)})
 
-    async def show(self, request: Request) -> Response:
+    def show(self, name: str) -> Response:
         """Return a page."""
         self._remove_old()
-        page = self._pages.get(request.path_params["page"])
-        if page is None:
+        if name not in self._pages:
             raise HttpError(404, "the page does not exist or has expired; ask for it again")
-        return HTMLResponse(page.html, headers={"Content-Security-Policy": "frame-ancestors 'self'"})
+        html, _ = self._pages[name]
+        return HTMLResponse(html, headers={"Content-Security-Policy": "frame-ancestors 'self'"})
 
     def _remove_old(self) -> None:
         while self._pages:
-            name, page = next(iter(self._pages.items()))
-            if page.until > time.monotonic() and len(self._pages) < MAX_PAGES:
+            name, (_, until) = next(iter(self._pages.items()))
+            if until > time.monotonic() and len(self._pages) < MAX_PAGES:
                 return
             del self._pages[name]
 
-    async def _run(self, run: Path, text: str, request: Request) -> str:
+    async def _run(self, run: FilePath, text: str, request: Request) -> str:
         """Return the page that the command writes; it ends if the client goes away."""
         with tempfile.TemporaryDirectory() as folder:
-            out = Path(folder) / "page.html"
+            # The text goes through a pipe: arguments of a process can be seen by others, and have a largest size.
+            out = FilePath(folder) / "page.html"
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "seriatim", "inspect", str(run), "--text-file", "-", "--out", str(out)),
                 *self.options,
@@ -93,22 +86,43 @@ class InspectionPages:
                 stdout=asyncio.subprocess.DEVNULL,
                 stderr=asyncio.subprocess.PIPE,
             )
-            gone = asyncio.ensure_future(until_disconnect(request.receive))
-            ended = asyncio.ensure_future(process.communicate(text.encode()))
+
+            # Whatever happens, the process does not outlive the request.
             try:
-                await asyncio.wait((gone, ended), timeout=MAX_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-                if gone.done():
-                    raise ClientDisconnect
-                if not ended.done():
-                    raise HttpError(500, f"the page was not written within {MAX_SECONDS:g} seconds; shorten the text")
-                messages = ended.result()[1].decode(errors="replace").splitlines()
+                async with asyncio.timeout(MAX_SECONDS):
+                    _, errors = await unless_disconnected(process.communicate(text.encode()), request.receive)
                 if process.returncode or not out.exists():
+                    messages = errors.decode(errors="replace").splitlines()
                     reason = next((line for line in reversed(messages) if line.startswith(ERROR_PREFIX)), None)
                     status = 400 if process.returncode == 2 else 500
                     raise HttpError(status, (reason or "the page could not be written").removeprefix(ERROR_PREFIX))
                 return out.read_text(encoding="utf-8")
+            except TimeoutError:
+                problem = f"the page was not written within {MAX_SECONDS:g} seconds; shorten the text"
+                raise HttpError(500, problem) from None
             finally:
-                gone.cancel()
-                ended.cancel()
                 with contextlib.suppress(ProcessLookupError):
                     process.kill()
+
+
+router = new_router()
+
+
+@router.post(INSPECT, response_model=PageAnswer, responses=described_errors(404, 429, 501, 503, *BODY_ERRORS))
+async def inspect(fields: InspectRequest, request: Request) -> Response:
+    """Write a page about a model and a text."""
+    pages: InspectionPages = request.app.state.pages
+    return await pages.write(fields, request)
+
+
+@router.get(
+    "/pages/{page}",
+    response_class=Response,
+    responses={200: {"content": {"text/html": {"schema": {"type": "string"}}}}, **described_errors(404)},
+)
+async def show_page(
+    request: Request, page: Annotated[str, Path(description="The name of the page.", min_length=1)]
+) -> Response:
+    """Show a page."""
+    pages: InspectionPages = request.app.state.pages
+    return pages.show(page)

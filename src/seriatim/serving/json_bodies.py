@@ -1,32 +1,92 @@
-"""Bodies of requests: read within limits of size and time, parsed strictly, and validated."""
+"""JSON bodies: read within limits of size and time, parsed strictly, validated, and refused in plain English."""
 
 import asyncio
 import json
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
-from itertools import islice
+from itertools import accumulate, islice
 from typing import TypeVar
 
+from fastapi.routing import APIRoute, APIRouter
 from pydantic import BaseModel, ValidationError
-from starlette.requests import Request
+from pydantic_core import ErrorDetails
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
 
-from .http_errors import HttpError
-from .request_problems import explain_problems
-from .strict_json import parse_json
+from ..core.errors import nearest, shown
+from ..storage.atomic_files import json_line
+from ..storage.safe_files import is_text
+from .http_errors import CLIENT_CLOSED, HttpError, described_errors
+from .limits import BodyLimits
 
 Model = TypeVar("Model", bound=BaseModel)
+Path = tuple[str | int, ...]
+MAX_DEPTH = 32
+"""The number of lists and objects that may lie within one another."""
+MAX_DIGITS = 100
+"""The number of digits of an integer; converting takes time that is quadratic in it."""
 MAX_PROBLEMS = 200
 """The number of problems up to which pydantic's report is converted; a list of a million wrong items has a million."""
 SAMPLE = 20
 """The number of items of each list and object that are validated again to explain so many problems."""
 
 
-@dataclass(frozen=True)
-class BodyLimits:
-    """Limits of the body of a request: ``size`` in bytes, and ``seconds`` until it must have arrived."""
+class JsonResponse(Response):
+    """A response of JSON, on one line."""
 
-    size: int = 1 << 20
-    seconds: float = 30.0
+    media_type = "application/json"
+
+    def render(self, content: object) -> bytes:
+        """Return the body."""
+        return json_line(content).encode()
+
+
+class JsonRoute(APIRoute):
+    """A route of FastAPI whose body is read, parsed and validated here.
+
+    FastAPI alone would read a body of any size and for any time, take duplicate names and deep nesting, and report
+    each of a million wrong items. The application sets ``state.body_limits``.
+    """
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[object, object, Response]]:
+        """Return the function that answers a request."""
+        handle = super().get_route_handler()
+        model = None if self.body_field is None else self.body_field.field_info.annotation
+        if not (isinstance(model, type) and issubclass(model, BaseModel)):
+            return handle
+
+        async def read_and_handle(request: Request) -> Response:
+            return await handle(_JsonRequest(request, model))
+
+        return read_and_handle
+
+
+def new_router() -> APIRouter:
+    """Return a router of such routes; the names of its operations are like ``post_v1_completions``."""
+
+    def name(route: APIRoute) -> str:
+        return f"{''.join(route.methods or ()).lower()}_{'_'.join(re.findall(r'[A-Za-z0-9_]+', route.path_format))}"
+
+    return APIRouter(route_class=JsonRoute, generate_unique_id_function=name, responses=described_errors(403, 500))
+
+
+class _JsonRequest(Request):
+    """A request that gives FastAPI its body as an instance of a model, which FastAPI then takes as it is."""
+
+    def __init__(self, request: Request, model: type[BaseModel]) -> None:
+        super().__init__(request.scope, request.receive)
+        self._request, self._model = request, model
+
+    async def body(self) -> bytes:
+        """Read the body; what is returned only says that there is one."""
+        try:
+            self._json = await read_request(self._request, self._model, self.app.state.body_limits)
+        except ClientDisconnect:  # FastAPI would answer it as a bad request
+            raise HttpError(CLIENT_CLOSED, "the client went away") from None
+        return b"{}"
 
 
 async def read_request(request: Request, model: type[Model], limits: BodyLimits) -> Model:
@@ -85,6 +145,8 @@ async def read_body(request: Request, limit: int, seconds: float) -> bytes:
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in ("identity", ""):
         raise HttpError(415, "compressed bodies are not supported; leave out the header Content-Encoding")
+
+    # What says that it is too large is refused before it is read; other bodies are counted while they arrive.
     length = request.headers.get("content-length", "0")
     if not (length.isascii() and length.isdigit()):
         raise HttpError(400, "Content-Length must be a number of bytes", headers={"Connection": "close"})
@@ -106,6 +168,234 @@ async def read_body(request: Request, limit: int, seconds: float) -> bytes:
 
 def _too_large(limit: int) -> HttpError:
     return HttpError(413, f"the body must be at most {limit:,} bytes; send less", headers={"Connection": "close"})
+
+
+# Strict JSON
+
+STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
+"""A string in JSON, or the rest of the text after a quotation mark without an end, so that a scan is linear."""
+NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
+STEPS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
+
+
+def parse_json(data: bytes) -> dict[str, object]:
+    """Return the JSON object that a request contains.
+
+    Only texts with one meaning are accepted: UTF-8 without a byte order mark, no duplicate names in an object, no NaN
+    or infinity (also not as ``1e999``), and no halves of surrogate pairs, which no UTF-8 text can hold. Lists and
+    objects lie at most ``MAX_DEPTH`` deep within one another, which is checked before the parser, whose recursion
+    would follow them; integers have at most ``MAX_DIGITS`` digits.
+
+    Raises:
+        HttpError: With status 400, if the text is not such an object.
+    """
+    if data.startswith(b"\xef\xbb\xbf"):
+        raise _refusal("begins with a byte order mark; send UTF-8 without one")
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise _refusal(f"is not UTF-8: byte {error.start:,} is invalid; encode the text as UTF-8") from None
+    if not text.strip(" \t\r\n"):
+        raise _refusal("is empty; send a JSON object")
+
+    # The depth comes first, because the parser follows it by recursion.
+    if depth(data) > MAX_DEPTH:
+        raise _refusal(f"has lists and objects more than {MAX_DEPTH} deep within one another; use fewer levels")
+    try:
+        value: object = DECODER.decode(text)
+    except json.JSONDecodeError as error:
+        reason = f"{error.msg[:1].lower()}{error.msg[1:]}"
+        raise _refusal(f"is not JSON: {reason}, at line {error.lineno:,}, column {error.colno:,}") from None
+    if not isinstance(value, dict):
+        raise _refusal('must be a JSON object, like {"model": "name"}')
+    if b"\\u" in data:  # only an escape can spell half of a surrogate pair
+        _check_surrogates(value)
+    return value
+
+
+def depth(data: bytes) -> int:
+    """Return how deep the lists and objects of a JSON text lie within one another, without recursion."""
+    brackets = STRING.sub(b"", data).translate(None, NOT_BRACKETS)
+    return max(accumulate(map(STEPS.__getitem__, brackets)), default=0)
+
+
+def _refusal(reason: str) -> HttpError:
+    return HttpError(400, f"the body {reason}")
+
+
+def _object(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        name = Counter(name for name, _ in pairs).most_common(1)[0][0]
+        raise _refusal(f"has the duplicate name {shown(name)} in an object; send each name once")
+    return value
+
+
+def _integer(digits: str) -> int:
+    if len(digits.lstrip("-")) > MAX_DIGITS:
+        raise _refusal(f"has an integer of {len(digits):,} digits; use at most {MAX_DIGITS}")
+    return int(digits)
+
+
+def _float(digits: str) -> float:
+    value = float(digits)
+    if math.isinf(value):
+        raise _refusal(f"has the number {shown(digits)}, which is too large; use at most 1e308")
+    return value
+
+
+def _constant(name: str) -> float:
+    raise _refusal(f"has {name}, which is not JSON; use a finite number or null")
+
+
+def _check_surrogates(value: object) -> None:
+    waiting = [value]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, dict):
+            waiting += part.keys()
+            waiting += part.values()
+        elif isinstance(part, list):
+            waiting += part
+        elif isinstance(part, str) and not is_text(part):
+            raise _refusal(f"has {shown(part)}, which is not Unicode text; remove its single surrogate characters")
+
+
+DECODER = json.JSONDecoder(
+    object_pairs_hook=_object, parse_int=_integer, parse_float=_float, parse_constant=_constant, strict=True
+)
+
+# Problems of fields
+
+TYPES = {
+    "bool_type": "true or false",
+    "bytes_type": "a string",
+    "dict_type": "an object",
+    "float_type": "a number",
+    "int_from_float": "an integer",
+    "int_type": "an integer",
+    "list_type": "a list",
+    "model_type": "an object",
+    "none_required": "null",
+    "string_type": "a string",
+    "tuple_type": "a list",
+}
+"""What a value must be, by pydantic's type of the problem."""
+RULES = {
+    "enum": "be {expected}",
+    "finite_number": "be a finite number",
+    "greater_than": "be greater than {gt}",
+    "greater_than_equal": "be at least {ge}",
+    "less_than": "be less than {lt}",
+    "less_than_equal": "be at most {le}",
+    "literal_error": "be {expected}",
+    "multiple_of": "be a multiple of {multiple_of}",
+    "string_pattern_mismatch": "match the pattern {pattern}",
+}
+"""The rule that a value of the right type breaks."""
+SIZES = {
+    "string_too_long": ("at most", "max_length", "character"),
+    "string_too_short": ("at least", "min_length", "character"),
+    "too_long": ("at most", "max_length", "item"),
+    "too_short": ("at least", "min_length", "item"),
+}
+
+
+def explain_problems(error: ValidationError, data: object, model: type[BaseModel]) -> HttpError:
+    """Return the most specific of the problems of a request as an error with status 400.
+
+    Args:
+        error: What pydantic reports about ``data``.
+        data: The parsed body. Pydantic's path of a problem also has the names of the types that it tried; what lies
+            in the data tells the two apart.
+        model: The fields that are known, for unknown ones.
+    """
+    problems = error.errors(include_url=False)
+    field = problems[0]["loc"][:1]
+    branches: dict[Path, tuple[Path, ErrorDetails]] = {}  # the first problem of each of the types that a value may have
+    for problem in problems:
+        if problem["loc"][:1] == field:
+            path, types = _split(problem, data)
+            branches.setdefault(types, (path, problem))
+    # The type that fits furthest into the value is the one that was meant.
+    path = max((path for path, _ in branches.values()), key=_position)
+    meant = [problem for other, problem in branches.values() if other == path]
+    name = ".".join(str(part) if len(str(part)) <= 60 else shown(part) for part in path)
+    reason = _reason(meant, path, model)
+    return HttpError(400, f"{name}: {reason}" if name else reason, param=name or None)
+
+
+def _split(problem: ErrorDetails, data: object) -> tuple[Path, Path]:
+    """Return the place of a problem in the data, and the types that pydantic tried on the way."""
+    path: list[str | int] = []
+    types: list[str | int] = []
+    for part in problem["loc"]:
+        in_list = isinstance(data, list) and isinstance(part, int) and part < len(data)
+        if in_list or (isinstance(data, dict) and part in data):
+            data = data[part]  # type: ignore[index]
+            path.append(part)
+        else:
+            types.append(part)
+    if problem["type"] == "missing":
+        path.append(types.pop())
+    return tuple(path), tuple(types)
+
+
+def _position(path: Path) -> list[int]:
+    return [part if isinstance(part, int) else 0 for part in path]
+
+
+def _reason(problems: list[ErrorDetails], path: Path, model: type[BaseModel]) -> str:
+    kinds = [problem["type"] for problem in problems]
+    if "extra_forbidden" in kinds:
+        return f"unknown field; {nearest(str(path[-1]), _siblings(model, path))}"
+    if "missing" in kinds:
+        return "is required; add it"
+    broken = [problem for problem in problems if problem["type"] not in TYPES]
+    if broken:  # the value has one of the types, and breaks the rule of that type
+        return _broken_rule(broken[0])
+    choices = list(dict.fromkeys(TYPES[kind] for kind in kinds))
+    *others, last = choices
+    return f"must be {', '.join(others)}{' or ' if others else ''}{last}, got {json_shown(problems[0]['input'])}"
+
+
+def _broken_rule(problem: ErrorDetails) -> str:
+    kind, context = problem["type"], problem.get("ctx", {})
+    if kind in SIZES:
+        bound, key, unit = SIZES[kind]
+        limit, size = context[key], problem["input"]
+        got = f", got {len(size):,}" if isinstance(size, str | list | dict) else ""
+        return f"must be {bound} {limit:,} {unit}{'s' * (limit != 1)}{got}"
+    if kind in RULES:
+        rule = RULES[kind].format_map({name: _number(value) for name, value in context.items()})
+        return f"must {rule}, got {json_shown(problem['input'])}"
+    message = problem["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
+    return f"{message[:1].lower()}{message[1:]}"
+
+
+def _siblings(model: type[BaseModel], path: Path) -> list[str]:
+    """Return the known fields of the object that holds an unknown one."""
+    for part in path[:-1]:
+        field = model.model_fields.get(str(part))
+        kinds = [field.annotation, *getattr(field.annotation, "__args__", ())] if field is not None else []
+        inner = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)]
+        if not inner:
+            break
+        model = inner[0]
+    return list(model.model_fields)
+
+
+def json_shown(value: object) -> str:
+    """Return a value of a request as a message shows it: what is long by its kind only."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, list | dict):
+        return "a list" if isinstance(value, list) else "an object"
+    return shown(value)
+
+
+def _number(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _explain_many(value: dict[str, object], model: type[Model]) -> HttpError:

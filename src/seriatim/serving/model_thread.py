@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TypeAlias, TypeVar, cast
+from typing import NamedTuple, TypeVar
 
 import torch
 
@@ -14,7 +14,6 @@ from ..compiler.module_cache import assume_unchanging
 from .http_errors import LOGGER, HttpError
 
 Result = TypeVar("Result")
-AnyFuture: TypeAlias = "Future[object]"
 REPEATS = 3
 STALLED_SECONDS = 120.0
 """A thread whose present unit of work takes longer counts as dead."""
@@ -62,17 +61,17 @@ class ModelThread:
     def __init__(self, name: str) -> None:
         self.name = name
         self.max_threads = torch.get_num_threads()  # before the thread of another model sets the number for new threads
-        self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._lock = threading.Lock()  # for the two fields below together
-        self._has_ended, self._futures = False, set[AnyFuture]()
+        self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()  # so that no call is put into the queue after the thread has emptied it
+        self._has_ended = False
         self._since: float | None = None  # the beginning of the present unit of work
         run = contextvars.copy_context().run  # settings such as `uncompiled` hold in the thread, too
         self._thread = threading.Thread(target=run, args=(self._run,), name=f"seriatim-{name}", daemon=True)
 
-    def start(self) -> AnyFuture:
+    def start(self) -> "Future[None]":
         """Start the thread, and return the future end of `prepare`."""
         self._thread.start()
-        return cast(AnyFuture, self.call(self.prepare))
+        return self.call(self.prepare)
 
     def end(self) -> None:
         """Let the thread end after its present unit of work."""
@@ -99,23 +98,19 @@ class ModelThread:
         """
         future: Future[Result] = Future()
         future.set_running_or_notify_cancel()
-        entry = cast(AnyFuture, future)
 
         def run() -> None:
             try:
                 result = function()
             except BaseException as error:
-                self._finish(entry)
                 future.set_exception(error)
             else:
-                self._finish(entry)
                 future.set_result(result)
 
         with self._lock:
             if self._has_ended:
                 raise ModelDeadError
-            self._futures.add(entry)
-        self._calls.put(run)
+            self._calls.put(_Call(run, future.set_exception))
         return future
 
     def prepare(self) -> None:
@@ -135,10 +130,6 @@ class ModelThread:
         """End everything that is in progress with an error."""
         raise NotImplementedError
 
-    def _finish(self, future: AnyFuture) -> None:
-        with self._lock:
-            self._futures.discard(future)
-
     def _run(self) -> None:
         assume_unchanging()
         try:
@@ -149,10 +140,11 @@ class ModelThread:
             LOGGER.exception("%s: the thread of the model has ended", self.name)
         finally:
             with self._lock:
-                self._has_ended, futures = True, list(self._futures)
+                self._has_ended = True
             self.fail(ModelDeadError())
-            for future in futures:
-                future.set_exception(ModelDeadError())
+            while not self._calls.empty():
+                if (call := self._calls.get()) is not None:
+                    call.fail(ModelDeadError())
 
     def _work(self) -> None:
         self._since = time.monotonic()
@@ -174,5 +166,10 @@ class ModelThread:
             if call is None:
                 return False
             self._since = time.monotonic()
-            call()
+            call.run()
             self._since, block = None, False
+
+
+class _Call(NamedTuple):
+    run: Callable[[], None]
+    fail: Callable[[BaseException], None]

@@ -1,4 +1,4 @@
-"""``/v1/score``: the log probability of texts and of each of their tokens."""
+"""``/v1/score``, the log probability of texts and of each of their tokens, and ``/v1/tokenize``."""
 
 import asyncio
 import math
@@ -7,80 +7,88 @@ from collections.abc import Sequence
 import numpy as np
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
 
 from ..data.tokenizers import END, Spelling, Tokenizer, name_of_bytes
 from ..decoding.continuous_batch import TextRequest
 from ..decoding.next_token_scores import TokenScore
-from .completions import usage
-from .event_stream import LateResponse
-from .http_errors import HttpError
-from .json_bodies import BodyLimits, read_request
-from .request_fields import ScoreRequest
-from .service import Service
-from .strict_json import JsonResponse
-from .text_jobs import TextJob
+from .completions import TextGeneration, usage
+from .http_errors import BODY_ERRORS, HttpError, described_errors
+from .json_bodies import JsonResponse, new_router
+from .schemas import ScoreAnswer, ScoreRequest, TokenizeRequest, TokenList
+from .service import CurrentService
+
+PATH = "/v1/score"
 
 
-class Scores:
-    """The endpoint."""
-
-    path = "/v1/score"
-
-    def __init__(self, service: Service) -> None:
-        self.service = service
-
-    async def respond(self, request: Request) -> Response:
-        """Answer a request."""
-        fields = await read_request(request, ScoreRequest, BodyLimits(self.service.limits.max_body))
-        model, inputs = self.service.writer(fields.model, self.path), listed(fields.input)
-        check_count(inputs, self.service.limits.max_inputs)
-        if fields.session is not None and len(inputs) > 1:
-            raise HttpError(400, f"session: continues one text, got {len(inputs)}", param="session")
-        tokenizer = model.run.tokenizer
-        if fields.session is not None and model.run.config.data.unit == "line":
-            problem = "the model reads single lines, which do not depend on each other; leave it out"
-            raise HttpError(400, f"session: {problem}", param="session")
-
-        async def run(scope: Scope, receive: Receive, send: Send) -> None:
-            async with TextJob(self.service, model, fields.session) as job:
-                await _add_texts(job, inputs, fields.top_logprobs)
-                job.submit()
-                await job.finished(receive)
-                await job.close()
-
-                def build() -> Response:
-                    data = [
-                        {
-                            "object": "score",
-                            "index": i,
-                            **scored(tokenizer, text, live.prompt_tokens, live.prompt_scores),
-                        }
-                        for i, (text, live) in enumerate(zip(inputs, job.texts, strict=True))
-                    ]
-                    answer = {"object": "list", "model": model.name, "data": data, "usage": usage(job.texts)}
-                    return JsonResponse(answer)
-
-                response = await asyncio.to_thread(build)
-                await response(scope, receive, send)
-
-        return LateResponse(run)
+router = new_router()
 
 
-async def _add_texts(job: TextJob, inputs: Sequence[str], num_alternatives: int) -> None:
+@router.post(
+    PATH,
+    response_model=ScoreAnswer,
+    responses=described_errors(404, 409, 429, 503, *BODY_ERRORS),
+)
+async def score(fields: ScoreRequest, request: Request, service: CurrentService) -> Response:
+    """Score texts."""
+    model, inputs = service.language_model(fields.model, PATH), listed(fields.input)
+    check_count(inputs, service.limits.max_inputs)
+    if fields.session is not None and len(inputs) > 1:
+        raise HttpError(400, f"session: continues one text, got {len(inputs)}", param="session")
+
+    # A line ends with its line end, after which nothing depends on it.
+    tokenizer = model.run.tokenizer
+    if fields.session is not None and model.run.config.data.unit == "line":
+        problem = "the model reads single lines, which do not depend on each other; leave it out"
+        raise HttpError(400, f"session: {problem}", param="session")
+
+    async with TextGeneration(service, model, fields.session) as generation:
+        await _add_texts(generation, inputs, fields.top_logprobs)
+        await generation.finish(request.receive)
+
+        # Thousands of tokens take a while to describe, in which the event loop serves others.
+        def build() -> Response:
+            data = [
+                {"object": "score", "index": i, **scored(tokenizer, text, stream.prompt_tokens, stream.prompt_scores)}
+                for i, (text, stream) in enumerate(zip(inputs, generation.texts, strict=True))
+            ]
+            answer = {"object": "list", "model": model.name, "data": data, "usage": usage(generation.texts)}
+            return JsonResponse(answer)
+
+        return await asyncio.to_thread(build)
+
+
+async def _add_texts(generation: TextGeneration, inputs: Sequence[str], num_alternatives: int) -> None:
     """Add the texts to score; a line that is a text of its own has an end, which is scored, too."""
-    has_lines = job.model.run.config.data.unit == "line"
+    has_lines = generation.model.run.config.data.unit == "line"
     for i, text in enumerate(inputs):
         param = "input" if len(inputs) == 1 else f"input.{i}"
         if has_lines and "\n" in text:
             problem = "contains a line end, but the model reads single lines; send a list of lines"
             raise HttpError(400, f"{param}: {problem}", param=param)
-        ids = await job.encode(text, param)
+        ids = await generation.encode(text, param)
         if has_lines:
             ids.append(END)
-        job.check_context(len(ids), 0, param)
-        request = TextRequest(ids, 0, 0, num_alternatives=num_alternatives, scores_prompt=True)
-        job.add(request, streams=False)
+        generation.add(TextRequest(ids, 0, 0, num_alternatives=num_alternatives, scores_prompt=True), param)
+
+
+@router.post(
+    "/v1/tokenize",
+    response_model=TokenList,
+    responses=described_errors(404, 503, *BODY_ERRORS),
+)
+async def tokenize(fields: TokenizeRequest, service: CurrentService) -> Response:
+    """Divide a text into tokens."""
+    model = service.find(fields.model, "/v1/tokenize")
+    tokenizer, most = model.run.tokenizer, service.limits.max_prompt_tokens
+
+    def respond() -> Response:
+        ids: Sequence[int] = tokenizer.encode(fields.input).tolist()
+        if len(ids) > most:
+            problem = f"must have at most {most:,} tokens, got {len(ids):,}; shorten it"
+            raise HttpError(400, f"input: {problem}", param="input")
+        return JsonResponse({"object": "list", "model": model.name, "data": spans(tokenizer, fields.input, ids)})
+
+    return await asyncio.to_thread(respond)
 
 
 def listed(value: str | Sequence[str]) -> list[str]:
@@ -102,6 +110,8 @@ def scored(tokenizer: Tokenizer, text: str, ids: Sequence[int], scores: Sequence
         for token, score in zip(spans(tokenizer, text, ids), scores, strict=True)
     ]
     total, size = sum(score.log_probability for score in scores), len(text.encode())
+
+    # Without the spelling, a model that knows few words would have the fewest bits.
     unknown = tokenizer.unknown_pieces(text)
     spelled = tokenizer.spelling.nats(Spelling.count_symbols(unknown)) if unknown else 0.0
     bits = (spelled - total) / math.log(2) / size if size else None
@@ -120,13 +130,17 @@ def spans(tokenizer: Tokenizer, text: str, ids: Sequence[int]) -> list[dict[str,
 
     All tokens of one character cover this character.
     """
+    # Tokens end at bytes, and clients count characters.
     prepared = tokenizer.prepare(text)
     raw = np.frombuffer(prepared.encode(), dtype=np.uint8)
     before = np.concatenate([[0], np.cumsum((raw & 0xC0) != 0x80)])  # characters that begin in so many bytes
+
+    # The end of a line model's text is a token without bytes; a tokenizer whose lines have ends wrote them itself.
     is_line_end = tokenizer.ends_lines and prepared.endswith("\n")
     inner = np.asarray(ids[:-1] if len(ids) and ids[-1] == END and not is_line_end else ids, dtype=np.int64)
     ends = np.minimum(tokenizer.token_ends(prepared, inner), len(raw)).tolist() if len(inner) else []
     ends += [len(raw)] * (len(ids) - len(inner))
+
     found, start = list[dict[str, object]](), 0
     for token, end in zip(ids, ends, strict=True):
         piece = name_of_bytes(raw[start:end].tobytes()) if end > start else tokenizer.describe(int(token))

@@ -1,22 +1,31 @@
-"""The server: sockets, signals, and running an application until it is stopped."""
+"""The server: sockets, connections with limits, signals, and running an application until it is stopped.
+
+Uvicorn serves. What is added are limits against clients that are slow, send too much, or never read, and a shutdown
+that finishes what runs. Uvicorn has no options for these, and no user should need a proxy to be safe from a bad client.
+"""
 
 import asyncio
 import errno
 import logging
 import socket
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from http import HTTPStatus
 from types import FrameType
+from typing import Literal, TypeVar
 
+import h11
 import uvicorn
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ..core.errors import InputError, shown
-from .connections import ConnectionLimits, LimitedProtocol
+from .http_errors import LOGGER, HttpError, error_body
 
-LOGGER = logging.getLogger("seriatim.serving")
+Result = TypeVar("Result")
 ACCEPT_BATCH = 8
 """The number of connections that are accepted before others are served; few enough to stay within SPARE_FILES."""
 BACKLOG = 1024
@@ -26,6 +35,12 @@ SPARE_FILES = 64
 TICK = 0.05
 END_SECONDS = 1.0
 """The time that handlers have after their clients were disconnected at the end of a shutdown."""
+REFUSED_SECONDS = 0.2
+"""The time for which a refused connection stays open, so that its client can read why it was refused."""
+MAX_LINGERING = 16
+"""The number of refused connections that stay open for that time; others are closed at once."""
+LINGER_SECONDS, LINGER_BYTES = 1.0, 64 << 20
+"""How long, and how far, the rest of a request is read and dropped after a response that closes the connection."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +49,8 @@ class ServerSettings:
 
     Attributes:
         max_connections: Open connections; at most the limit of the process on open files minus 64.
-        header_seconds: The time for the headers of a request.
+        header_seconds: The time for the headers of a request, from its first byte (of the first request: from the
+            connection); also the time for the rest of a request that was answered before it was read.
         header_bytes: The size of the headers of a request.
         write_seconds: The time in which a client must read what waits for it.
         keep_alive_seconds: The time for which a connection without a request stays open.
@@ -117,43 +133,224 @@ def serve_app(
     Returns:
         True if every request finished in time.
     """
-    return asyncio.run(serve_async(app, sockets, settings, when_ready))
-
-
-async def serve_async(
-    app: ASGIApp,
-    sockets: Sequence[socket.socket],
-    settings: ServerSettings | None = None,
-    when_ready: Callable[[], None] | None = None,
-) -> bool:
-    """Serve an ASGI application as `serve_app` does, in the running event loop."""
     server = LimitedServer(app, settings or ServerSettings(), when_ready)
-    await server.serve(list(sockets))
+    asyncio.run(server.serve(list(sockets)))
     if server.failure is not None:
         raise server.failure
     return server.graceful
+
+
+def response_bytes(error: HttpError) -> bytes:
+    """Return a whole response to an error, for a connection without a request that was understood."""
+    body = error_body(error)
+    headers = {"content-type": "application/json", "content-length": len(body), "connection": "close"}
+    more = {name.lower(): value for name, value in (error.headers or {}).items()}
+    lines = [f"{name}: {value}\r\n" for name, value in {**headers, **more}.items()]
+    head = f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}\r\n{''.join(lines)}\r\n"
+    return head.encode() + body
+
+
+class LimitedTransport(asyncio.Transport):
+    """A transport whose ``close`` never waits for ever, and does not lose the response that was just written.
+
+    A socket that is closed while the client still sends is reset, and the client then may not see the response. If
+    the request is not complete, ``close`` therefore ends only the writing, and what still arrives is dropped, for a
+    short time. If the client does not read the rest of a response, the connection is aborted.
+    """
+
+    def __init__(self, transport: asyncio.Transport, protocol: "LimitedProtocol") -> None:
+        super().__init__()
+        self._transport = transport
+        self._protocol = protocol
+        self._closing = False
+        self._timers: list[asyncio.TimerHandle] = []
+
+    def close(self) -> None:
+        """Close the connection after what has been written."""
+        if self._closing or self._transport.is_closing():
+            return
+        self._closing = True
+        after = self._protocol.loop.call_later
+        if self._protocol.conn.their_state in (h11.SEND_BODY, h11.ERROR) and self._transport.can_write_eof():
+            self._transport.resume_reading()
+            self._transport.write_eof()
+            self._timers.append(after(LINGER_SECONDS, self._transport.close))
+        else:
+            self._transport.close()
+        longest = max(self._protocol.owner.settings.write_seconds, LINGER_SECONDS)
+        self._timers.append(after(longest, self._transport.abort))
+
+    def forget(self) -> None:
+        """Cancel what was to happen later, when the connection is lost."""
+        for timer in self._timers:
+            timer.cancel()
+
+    def is_closing(self) -> bool:
+        """Return whether the connection is closed, or will be."""
+        return self._closing or self._transport.is_closing()
+
+    def abort(self) -> None:
+        """Close the connection at once."""
+        self._closing = True
+        self._transport.abort()
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Write data, unless the connection is closing."""
+        if not self.is_closing():
+            self._transport.write(data)
+
+    def get_extra_info(self, name: str, default: object = None) -> object:
+        """Return what is known of the socket."""
+        return self._transport.get_extra_info(name, default)
+
+    def pause_reading(self) -> None:
+        """Stop reading."""
+        if not self.is_closing():
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Read again."""
+        self._transport.resume_reading()
+
+
+class LimitedProtocol(H11Protocol):
+    """Uvicorn's HTTP/1.1 protocol with the limits of its server; a subclass sets ``owner``."""
+
+    owner: "LimitedServer"
+    _header_timer: asyncio.TimerHandle | None = None
+    _write_timer: asyncio.TimerHandle | None = None
+    _limited: LimitedTransport | None = None
+    _phase: Literal["headers", "rest"] | None = None
+    _refused = False
+    _dropped = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Accept a connection, or refuse it if there are too many."""
+        if self.owner.stopping or len(self.connections) >= self.owner.max_connections:
+            self._refuse(transport)
+            return
+        self._limited = LimitedTransport(transport, self)
+        super().connection_made(self._limited)
+        self._enter("headers")
+
+    def _refuse(self, transport: asyncio.Transport) -> None:
+        self._refused = True
+        self.transport = transport
+        self.owner.refused += 1
+        reason = "the server is shutting down" if self.owner.stopping else "the server has too many connections"
+        transport.write(response_bytes(HttpError(503, f"{reason}; try again later", headers={"Retry-After": "1"})))
+        if self.owner.refused > MAX_LINGERING:
+            transport.close()
+        else:
+            self.loop.call_later(REFUSED_SECONDS, transport.abort)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget a connection."""
+        if self._refused:
+            self.owner.refused -= 1
+            return
+        self._enter(None)
+        self.resume_writing()
+        super().connection_lost(exc)
+        self._unset_keepalive_if_required()
+        if self._limited is not None:
+            self._limited.forget()
+
+    def data_received(self, data: bytes) -> None:
+        """Take data of a request; what arrives after the last response is dropped."""
+        if self._refused:
+            self.transport.close()
+        elif self.transport.is_closing():
+            self._dropped += len(data)
+            if self._dropped > LINGER_BYTES:
+                self.transport.abort()
+        else:
+            # h11 limits headers that are incomplete only; in pieces, complete ones have at most twice the size.
+            size = self.owner.settings.header_bytes if self.conn.their_state is h11.IDLE else len(data)
+            super().data_received(data[:size])
+            self._watch()
+            if len(data) > size:
+                self.data_received(data[size:])
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request, or for the rest of this one."""
+        super().on_response_complete()
+        self._watch()
+
+    def _watch(self) -> None:
+        """Limit the time of what the client has to send before the application can go on."""
+        if self.transport.is_closing():
+            self._enter(None)
+        elif self.conn.their_state is h11.IDLE:
+            self._enter("headers" if self.conn.trailing_data[0] else None)
+        elif self.conn.their_state is h11.SEND_BODY and self.cycle.response_complete:
+            self._enter("rest")
+        else:
+            self._enter(None)
+
+    def _enter(self, phase: Literal["headers", "rest"] | None) -> None:
+        if phase == self._phase:
+            return  # more bytes of the same headers do not extend their time
+        self._phase = phase
+        if self._header_timer is not None:
+            self._header_timer.cancel()
+            self._header_timer = None
+        if phase is not None:
+            self._header_timer = self.loop.call_later(self.owner.settings.header_seconds, self.transport.close)
+
+    def pause_writing(self) -> None:
+        """Wait for the client to read, for a limited time; a client that reads too little of it is dropped."""
+        super().pause_writing()
+        if self._write_timer is None:
+            self._write_timer = self.loop.call_later(self.owner.settings.write_seconds, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Go on with a response that its client reads."""
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None
+        super().resume_writing()
+
+    def shutdown(self) -> None:
+        """Close the connection when no request runs on it."""
+        if not self.transport.is_closing():
+            super().shutdown()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no HTTP request, and close the connection.
+
+        Uvicorn calls this within the handler of h11's exception, which knows the status that fits.
+        """
+        problem = sys.exc_info()[1]
+        status = problem.error_status_hint if isinstance(problem, h11.RemoteProtocolError) else 400
+        started = self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete
+        if not started:
+            reason = {431: f"the headers must be at most {self.owner.settings.header_bytes:,} bytes; send less"}
+            message = reason.get(status, f"this is not a valid HTTP request: {problem}; send HTTP/1.1")
+            self.transport.write(response_bytes(HttpError(status if status in (431, 501) else 400, message)))
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.disconnected = True  # the application must not write after this response
+            self.cycle.message_event.set()
+        self.transport.close()
 
 
 class LimitedServer(uvicorn.Server):
     """Uvicorn's server with the limits of ``settings``; ``should_exit`` begins the shutdown from another thread."""
 
     def __init__(self, app: ASGIApp, settings: ServerSettings, when_ready: Callable[[], None] | None = None) -> None:
-        self.settings, self.when_ready = settings, when_ready
+        self.app, self.settings, self.when_ready = app, settings, when_ready
+        self.max_connections = connection_limit(settings.max_connections)
         self.graceful = True
         self.failure: Exception | None = None  # of ``when_ready``
-        self.limits = ConnectionLimits(
-            connection_limit(settings.max_connections),
-            settings.header_seconds,
-            settings.header_bytes,
-            settings.write_seconds,
-        )
+        self.refused, self.stopping = 0, False  # connections that are being refused; whether all new ones are
 
         class Protocol(LimitedProtocol):
-            limits = self.limits
+            owner = self
 
+        # No second loop, web sockets, logs or processes: what uvicorn would choose itself depends on what is installed.
         super().__init__(
             uvicorn.Config(
-                _quiet(app, self.limits),
+                self._answer,
                 http=Protocol,
                 loop="asyncio",
                 ws="none",
@@ -168,6 +365,33 @@ class LimitedServer(uvicorn.Server):
                 h11_max_incomplete_event_size=settings.header_bytes,
             )
         )
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Run the application for one request, without raising what uvicorn would log without need."""
+        is_answered = False
+
+        async def send_and_see(message: Message) -> None:
+            nonlocal is_answered
+            await send(message)
+            is_answered = message["type"] == "http.response.body" and not message.get("more_body", False)
+
+        # A request with two lengths is answered, and its connection closed (RFC 9112, section 6.3), because a proxy may
+        # have read another end of it. Uvicorn closes where the request has this header.
+        if {b"content-length", b"transfer-encoding"} <= {name for name, _ in scope.get("headers", ())}:
+            scope["headers"].append((b"connection", b"close"))
+
+        # The application has answered and logged its own exceptions. Clients may go away, and handlers are cancelled
+        # at the end of a shutdown.
+        try:
+            await self.app(scope, receive, send_and_see)
+        except ClientDisconnect:
+            pass
+        except asyncio.CancelledError:
+            if not self.stopping:
+                raise
+        except Exception:
+            if not is_answered:
+                raise
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start to accept connections."""
@@ -195,7 +419,7 @@ class LimitedServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Finish the running requests, within the time that they have."""
-        self.limits.stopping = True
+        self.stopping = True
         ending = asyncio.create_task(self._end_late())
         try:
             await super().shutdown(sockets)
@@ -232,34 +456,6 @@ def _log_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, object])
     loop.default_exception_handler(context)
 
 
-def _quiet(app: ASGIApp, limits: ConnectionLimits) -> ASGIApp:
-    """Return an application that does not raise what uvicorn would log without need.
-
-    That are exceptions that were answered and logged, clients that went away, and the end of a shutdown.
-    """
-
-    async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
-        answered = False
-
-        async def send_and_see(message: Message) -> None:
-            nonlocal answered
-            await send(message)
-            answered = message["type"] == "http.response.body" and not message.get("more_body", False)
-
-        try:
-            await app(scope, receive, send_and_see)
-        except ClientDisconnect:
-            pass
-        except asyncio.CancelledError:
-            if not limits.stopping:
-                raise
-        except Exception:
-            if not answered:
-                raise
-
-    return wrapped
-
-
 async def until_disconnect(receive: Receive) -> None:
     """Return when the client has gone away, or has received its whole response.
 
@@ -267,3 +463,22 @@ async def until_disconnect(receive: Receive) -> None:
     """
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+async def unless_disconnected(work: Awaitable[Result], receive: Receive) -> Result:
+    """Return the result of some work, which is cancelled if the client goes away before.
+
+    Raises:
+        ClientDisconnect: the client went away.
+    """
+    working, gone = asyncio.ensure_future(work), asyncio.ensure_future(until_disconnect(receive))
+    try:
+        await asyncio.wait((working, gone), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise ClientDisconnect
+        return working.result()
+    finally:
+        gone.cancel()
+        if not working.done():
+            working.cancel()
+            await asyncio.wait((working,))  # until it has given back what it holds

@@ -4,23 +4,26 @@ import functools
 import hashlib
 import importlib.util
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Annotated
+
+from fastapi import Depends
+from starlette.requests import Request
 
 from ..core.errors import InputError, nearest
 from ..layers.positions import learned_positions
 from ..runs.run import Run
 from ..training.identity import identity, weights_digest
-from .answer_engine import AnswerEngine
 from .http_errors import HttpError
-from .model_thread import ModelDeadError
-from .prometheus import Registry
-from .request_fields import answer_request
-from .service_limits import Limits
+from .limits import Limits
+from .metrics import ServerMetrics
+from .model_thread import ModelDeadError, ModelThread
+from .prediction_engine import PredictionEngine
+from .schemas import answer_request
 from .session_store import SessionStore
 from .text_engine import TextEngine
-from .text_metrics import TextMetrics
 
 INSPECT = "/v1/inspect"
 STOP_SECONDS = 5.0
@@ -41,31 +44,21 @@ class ServedModel:
     Attributes:
         name: its id in requests.
         run: the run.
+        engine: the thread of the model.
+        endpoints: the addresses of what the model does, the main one first.
     """
 
-    def __init__(self, name: str, run: Run) -> None:
+    engine: ModelThread
+
+    def __init__(self, name: str, run: Run, *endpoints: str) -> None:
         self.name, self.run = name, run
         self.created = int(time.time())
         owner = identity(run.config, run.vocabulary)
         digest = hashlib.sha256(f"{owner}{weights_digest(run.answering)}{run.weights}".encode()).hexdigest()
         self.fingerprint = f"seriatim-{digest[:FINGERPRINT]}"
+        inspects = can_inspect() and run.num_combined == 1  # a page shows a single run
+        self.endpoints = (*endpoints, "/v1/tokenize", *((INSPECT,) if inspects else ()))
         self._files = self._file_times()
-
-    @property
-    def engine(self) -> TextEngine | AnswerEngine:
-        """The thread of the model."""
-        raise NotImplementedError
-
-    @property
-    def endpoints(self) -> Sequence[str]:
-        """The addresses of what the model does, the main one first."""
-        raise NotImplementedError
-
-    @property
-    def shared_endpoints(self) -> Sequence[str]:
-        """The addresses that all models have. A page shows a single run."""
-        inspects = can_inspect() and self.run.num_combined == 1
-        return ("/v1/tokenize", INSPECT) if inspects else ("/v1/tokenize",)
 
     @property
     def was_replaced(self) -> bool:
@@ -81,6 +74,7 @@ class ServedModel:
 
     def described(self) -> dict[str, object]:
         """Return what ``/v1/models`` tells about the model."""
+        # The parameters of an ensemble are those of all its models; a summary knows those of one.
         config = self.run.config
         parameters = sum(parameter.numel() for parameter in self.run.model.parameters())
         return {
@@ -102,49 +96,33 @@ class ServedModel:
         }
 
 
-class ServedWriter(ServedModel):
-    """A language model."""
+class ServedLanguageModel(ServedModel):
+    """A run of a task that continues texts, with its sessions."""
+
+    engine: TextEngine
 
     def __init__(self, name: str, run: Run, limits: Limits) -> None:
-        super().__init__(name, run)
-        self._engine, self.sessions = TextEngine(name, run, limits), SessionStore(run, limits)
-
-    @property
-    def engine(self) -> TextEngine:
-        """The thread of the model."""
-        return self._engine
-
-    @property
-    def endpoints(self) -> Sequence[str]:
-        """The addresses of what the model does, the main one first."""
-        return ("/v1/completions", "/v1/score", *self.shared_endpoints)
+        super().__init__(name, run, "/v1/completions", "/v1/score")
+        self.engine, self.sessions = TextEngine(name, run, limits), SessionStore(run, limits)
 
     def described(self) -> dict[str, object]:
         """Return what ``/v1/models`` tells about the model."""
         return {**super().described(), "sessions": True, "max_tokens": self.engine.limits.max_tokens}
 
 
-class ServedAnswerer(ServedModel):
-    """A model of a task with answers."""
+class ServedPredictor(ServedModel):
+    """A run of a task with answers."""
+
+    engine: PredictionEngine
 
     def __init__(self, name: str, run: Run, limits: Limits) -> None:
-        super().__init__(name, run)
-        self._engine, self.request = AnswerEngine(name, run, limits), answer_request(run.task.kind)
-
-    @property
-    def engine(self) -> AnswerEngine:
-        """The thread of the model."""
-        return self._engine
-
-    @property
-    def endpoints(self) -> Sequence[str]:
-        """The addresses of what the model does, the main one first."""
-        return (f"/v1/{self.run.task.kind.endpoint}", *self.shared_endpoints)
+        super().__init__(name, run, f"/v1/{run.task.kind.endpoint}")
+        self.engine = PredictionEngine(name, run, limits)
 
     def described(self) -> dict[str, object]:
         """Return what ``/v1/models`` tells about the model."""
-        schema = self.request.model_json_schema()
-        settings = {name: field for name, field in schema["properties"].items() if name not in ("model", "input")}
+        fields = answer_request(self.run.task.kind).model_json_schema()["properties"]
+        settings = {name: field for name, field in fields.items() if name not in ("model", "input")}
         return {**super().described(), "settings": {"type": "object", "properties": settings}}
 
 
@@ -157,35 +135,36 @@ class Service:
 
     Attributes:
         models: by name.
-        registry: of the metrics.
+        metrics: of the requests, the texts and the process.
     """
 
     def __init__(self, runs: Mapping[str, Run], limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
         self.models: dict[str, ServedModel] = {}
-        num_writers = sum(run.task.kind.generates_text for run in runs.values())
-        own = replace(self.limits, batch_bytes=self.limits.batch_bytes // max(1, num_writers))
+        self.metrics, self._has_started = ServerMetrics(), False
+        num_texts = sum(run.task.kind.generates_text for run in runs.values())
+        own = replace(self.limits, batch_bytes=self.limits.batch_bytes // max(1, num_texts))
         for name, run in runs.items():
-            kind = ServedWriter if run.task.kind.generates_text else ServedAnswerer
+            kind = ServedLanguageModel if run.task.kind.generates_text else ServedPredictor
             self.models[name] = kind(name, run, own)
-        self.registry, self._has_started = Registry(), False
-        self.metrics = TextMetrics(self.registry, {model.name: model.engine for model in self.writers})
-        self._measure_sessions()
+        for model in self.language_models:
+            self._watch(model)
 
     @property
-    def writers(self) -> list[ServedWriter]:
-        """The language models."""
-        return [model for model in self.models.values() if isinstance(model, ServedWriter)]
+    def language_models(self) -> list[ServedLanguageModel]:
+        """The models that continue texts."""
+        return [model for model in self.models.values() if isinstance(model, ServedLanguageModel)]
 
-    def _measure_sessions(self) -> None:
-        def gauge(name: str, text: str, value: Callable[[SessionStore], float]) -> None:
-            def read() -> dict[tuple[str, ...], float]:
-                return {(model.name,): value(model.sessions) for model in self.writers}
-
-            self.registry.gauge(name, text, ["model"], read=read)
-
-        gauge("seriatim_sessions", "Sessions on the server.", len)
-        gauge("seriatim_session_bytes", "Size of the states of sessions.", lambda sessions: sessions.bytes)
+    def _watch(self, model: ServedLanguageModel) -> None:
+        engine, sessions = model.engine, model.sessions
+        self.metrics.watch(
+            model.name,
+            running_texts=lambda: engine.batch.num_running,
+            waiting_texts=lambda: engine.num_waiting,
+            prefix_cache_bytes=lambda: engine.batch.cache.bytes,
+            sessions=lambda: len(sessions),
+            session_bytes=lambda: sessions.bytes,
+        )
 
     def start(self) -> None:
         """Start the threads of all models, and wait until they are ready; again, it does nothing."""
@@ -202,35 +181,47 @@ class Service:
         have_ended = [model.engine.wait(until - time.monotonic()) for model in self.models.values()]
         return all(have_ended)
 
+    def named(self, name: str) -> ServedModel:
+        """Return the model of a name; raise HttpError if there is none."""
+        if name not in self.models:
+            hint = nearest(name, list(self.models))
+            raise HttpError(404, f"model: {name!r} is not served; {hint}", param="model", code="model_not_found")
+        return self.models[name]
+
     def find(self, name: str | None, endpoint: str) -> ServedModel:
         """Return the model of a request to an endpoint; without a name, the only one that has it.
 
         Raises:
             HttpError: there is no such model, several may be meant, or its thread is dead.
         """
+        # Without a name, the address decides, so that a server of one model needs no names.
         able = [model.name for model in self.models.values() if endpoint in model.endpoints]
         if not able:
             raise HttpError(404, f"model: none that is served has {endpoint}; see /v1/models", code="model_not_found")
         if name is None and len(able) > 1:
             raise HttpError(400, f"model: must be given; choose from {', '.join(able)}", param="model")
-        name = able[0] if name is None else name
-        model = self.models.get(name)
-        if model is None:
-            hint = nearest(name, list(self.models))
-            raise HttpError(404, f"model: {name!r} is not served; {hint}", param="model", code="model_not_found")
+        model = self.named(able[0] if name is None else name)
         if endpoint not in model.endpoints:
-            use = f"{model.endpoints[0]}"
-            message = f"model: {name!r} was trained to {model.run.config.task} and has no {endpoint}; use {use}"
-            raise HttpError(400, message, param="model")
+            able_to = f"was trained to {model.run.config.task} and has no {endpoint}; use {model.endpoints[0]}"
+            raise HttpError(400, f"model: {model.name!r} {able_to}", param="model")
         if not model.engine.is_alive:
             raise ModelDeadError
         return model
 
-    def writer(self, name: str | None, endpoint: str) -> ServedWriter:
+    def language_model(self, name: str | None, endpoint: str) -> ServedLanguageModel:
         """Return the language model of a request; see `find`."""
         model = self.find(name, endpoint)
-        assert isinstance(model, ServedWriter)
+        assert isinstance(model, ServedLanguageModel)
         return model
+
+
+async def _current_service(request: Request) -> Service:
+    service: Service = request.app.state.service
+    return service
+
+
+CurrentService = Annotated[Service, Depends(_current_service)]
+"""The type of the argument by which the function of a route gets the models of its server."""
 
 
 def model_names(arguments: Sequence[str]) -> dict[str, str]:

@@ -20,7 +20,7 @@ from ..data.tokenizers import Decoder
 from ..decoding.prompt_reading import TextState
 from ..runs.run import Run
 from .http_errors import HttpError
-from .service_limits import Limits
+from .limits import Limits
 
 
 @dataclass

@@ -1,27 +1,195 @@
-"""The thread of a language model: it generates the texts of all clients in one batch."""
+"""The thread of a language model: it generates the texts of all clients in one batch.
+
+A text in progress is a `GenerationStream`. The thread of the model writes it, token by token, and the event loop of the
+server reads what can be sent.
+"""
 
 import asyncio
 import contextlib
 import math
-import threading
 import time
+from collections import deque
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from typing import NamedTuple
 
+from ..data.tokenizers import END, Decoder, Tokenizer
 from ..decoding.continuous_batch import ContinuousBatch, PromptRead, TextRequest, TokenDrawn
 from ..decoding.next_token_scores import TokenScore
 from ..decoding.prompt_reading import TextState
+from ..decoding.stop_strings import StopStrings
 from ..layers.positions import learned_positions
 from ..models.probabilities import naming
 from ..runs.run import Run
 from ..runs.text_batches import banned_tokens
-from .live_text import LiveText, Signal
+from .limits import Limits
 from .model_thread import ModelDeadError, ModelThread, use_fastest_threads
-from .service_limits import Limits
 
 PREPARED_PROMPT, PREPARED_TOKENS = 64, 16
 SMOOTHING = 0.1
 """The weight of the newest text in the average time of a text."""
 MAX_RETRY = 60
+
+
+class ScoredToken(NamedTuple):
+    """A token of a reply, with natural logarithms of probabilities."""
+
+    text: str
+    offset: int  # of its first character in the reply
+    log_probability: float | None  # None for the boundary at the beginning of a prompt, which nothing predicts
+    alternatives: dict[str, float]
+
+
+class GenerationStream:
+    """One text of a request. Whole characters are passed on, up to the first stop string.
+
+    Args:
+        request: what is generated.
+        tokenizer: that of the model.
+        on_change: is called in the event loop when there is more to read, and at the end.
+        stops: strings that end the text.
+        echoed: the prompt, if the reply repeats it.
+        shows_begin: whether the client sent the boundary that begins a text, as the first token of its prompt.
+        last: the last token before an empty prompt; None for a new text.
+        decoder: of its own, after the prompt, which may hold the first bytes of a character; None for a new one.
+        streams: whether ``on_change`` is called for every change, not only at the end.
+
+    Attributes:
+        num_cached: tokens of the prompt that were known from an earlier text.
+        num_generated: tokens that have been generated.
+        prompt_scores: of the tokens of the prompt, if the request wants them.
+        state: the text that can be continued, after its end; None if it cannot, or if its prompt was not read.
+        generated: the generated tokens, for texts that can be continued.
+        error: why the text failed.
+        finish_reason: ``stop`` or ``length``, after the end.
+        arrived: the time of the request, as `time.monotonic` returns it.
+        first_token: the time of the first generated token.
+        is_read: whether the prompt has been read.
+        is_done: whether nothing follows.
+    """
+
+    def __init__(
+        self,
+        request: TextRequest,
+        tokenizer: Tokenizer,
+        on_change: Callable[[], None],
+        *,
+        stops: Sequence[str] = (),
+        echoed: str | None = None,
+        shows_begin: bool = False,
+        last: int | None = None,
+        decoder: Decoder | None = None,
+        streams: bool = False,
+    ) -> None:
+        self.request, self.tokenizer, self.on_change = request, tokenizer, on_change
+        self.echoed, self.shows_begin, self.streams = echoed, shows_begin, streams
+        self.num_cached = self.num_generated = 0
+        self.arrived, self.is_read, self.is_done = time.monotonic(), False, False
+        self.first_token: float | None = None
+        self.prompt_scores: Sequence[TokenScore] = ()
+        self.state: TextState | None = None
+        self.generated: list[int] = []
+        self.error: Exception | None = None
+        self.finish_reason: str | None = None
+        before = request.prompt[-1] if len(request.prompt) else last
+        self.decoder = decoder or tokenizer.decoder(after=tokenizer.begin if before is None else before)
+        self._stops = StopStrings(stops)
+        self._decoded = self._released = 0  # characters
+        self._held: deque[ScoredToken] = deque()  # of characters that have not been released
+        self._unread: deque[tuple[str, list[ScoredToken]]] = deque()
+
+    @property
+    def prompt_tokens(self) -> Sequence[int]:
+        """The tokens of the prompt, without the boundary that begins a new text."""
+        return self.request.prompt[1:] if self.request.start is None else self.request.prompt
+
+    @property
+    def num_prompt(self) -> int:
+        """The number of tokens of the prompt that the client knows of."""
+        return len(self.prompt_tokens) + self.shows_begin
+
+    @property
+    def has_more(self) -> bool:
+        """Whether more tokens may be generated."""
+        return self.num_generated < self.request.max_tokens
+
+    def take(self) -> tuple[str, list[ScoredToken]]:
+        """Return the text and the tokens that were added since the last call. Called in the event loop."""
+        texts, tokens = list[str](), list[ScoredToken]()
+        while self._unread:
+            text, more = self._unread.popleft()
+            texts.append(text)
+            tokens += more
+        return "".join(texts), tokens
+
+    # In the thread of the model
+
+    def read_prompt(self, event: PromptRead) -> None:
+        """Note that the prompt has been read."""
+        hidden = self.request.start is None and not self.shows_begin
+        self.num_cached, self.prompt_scores = max(0, event.num_cached - hidden), event.scores
+        self.is_read = True
+        if self.echoed is None:
+            return
+        if self.shows_begin and self.request.scores_prompt:
+            self._held.append(ScoredToken(self.tokenizer.describe(self.request.prompt[0]), 0, None, {}))
+        # The offsets of tokens are those in the decoded text, whose characters may have several tokens.
+        decoder = self.tokenizer.decoder()
+        for token, score in zip(self.prompt_tokens, event.scores, strict=False):
+            self._held.append(self._scored(token, score))
+            self._decoded += len(decoder.feed(token))
+        self._decoded = len(self.echoed)
+        self._release(self.echoed)
+
+    def add_token(self, event: TokenDrawn) -> bool:
+        """Add a token, and return whether a stop string ends the text."""
+        self.num_generated += 1
+        if self.first_token is None:
+            self.first_token = time.monotonic()
+        if self.request.keeps_state:
+            self.generated.append(event.token)
+        if event.score is not None:
+            self._held.append(self._scored(event.token, event.score))
+        text = self.decoder.feed(event.token)
+        self._decoded += len(text)
+        self._release(self._stops.feed(text))
+        return self._stops.has_ended
+
+    def end(self, state: TextState | None, score: TokenScore | None = None, *, is_cancelled: bool = False) -> None:
+        """Note the end of the text, the state after it, and the score of the token that ended it."""
+        is_full = not self.has_more and not self._stops.has_ended
+        if not self._stops.has_ended:
+            # The next request to a session may bring the other bytes of the last character.
+            goes_on = self.request.keeps_state and (is_full or is_cancelled)
+            text = "" if goes_on else self.decoder.finish()
+            self._decoded += len(text)
+            if score is not None:
+                self._held.append(self._scored(END, score))
+            self._release(self._stops.feed(text) + self._stops.finish(), is_last=not self._stops.has_ended)
+        self.finish_reason = "length" if is_full else "stop"
+        self.state, self.is_done = state, True
+
+    def fail(self, error: Exception) -> None:
+        """Note that nothing follows because of an error."""
+        self.error, self.is_done = error, True
+
+    def _release(self, text: str, *, is_last: bool = False) -> None:
+        """Pass on text, and the tokens that begin in it or before it."""
+        self._released += len(text)
+        tokens = []
+        while self._held and (is_last or self._held[0].offset < self._released):
+            tokens.append(self._held.popleft())
+        if text or tokens:
+            self._unread.append((text, tokens))
+
+    def _scored(self, token: int, score: TokenScore) -> ScoredToken:
+        names: dict[str, int] = {}  # by which the reply tells tokens apart
+        for other in (*(other for other, _ in score.alternatives), token):
+            name = self.tokenizer.describe(other)
+            names.setdefault(name if names.get(name, other) == other else f"token_id:{other}", other)
+        named = {other: name for name, other in names.items()}
+        alternatives = {named[other]: value for other, value in score.alternatives}
+        return ScoredToken(named[token], self._decoded, score.log_probability, alternatives)
 
 
 class TextEngine(ModelThread):
@@ -41,10 +209,8 @@ class TextEngine(ModelThread):
         super().__init__(name)
         self.run, self.limits, self.context = run, limits, learned_positions(run.model)
         self.batch = self._new_batch()
-        self.texts: dict[TextRequest, LiveText] = {}
+        self.texts: dict[TextRequest, GenerationStream] = {}
         self._seconds = 0.0  # that a text takes, on average
-        self._changed: set[Signal] = set()
-        self._changing = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def _new_batch(self) -> ContinuousBatch:
@@ -72,7 +238,7 @@ class TextEngine(ModelThread):
         rounds = 1 + self.num_waiting / self.limits.max_running
         return min(MAX_RETRY, max(1, math.ceil(self._seconds * rounds)))
 
-    def submit(self, text: LiveText) -> None:
+    def submit(self, text: GenerationStream) -> None:
         """Let a text wait for its place in the batch.
 
         Raises:
@@ -86,7 +252,7 @@ class TextEngine(ModelThread):
             self.texts.pop(text.request, None)
             raise
 
-    def cancel(self, text: LiveText) -> "Future[None]":
+    def cancel(self, text: GenerationStream) -> "Future[None]":
         """End a text soon, if it has not ended."""
         return self.call(lambda: self._cancel(text))
 
@@ -117,6 +283,8 @@ class TextEngine(ModelThread):
         changed = set()
         with naming(self.run.place):
             events = self.batch.advance()
+
+        # A text may have been cancelled since the batch was asked; the batch then knows more than the server.
         for event in events:
             text = self.texts.get(event.request)
             if text is None:
@@ -128,7 +296,7 @@ class TextEngine(ModelThread):
             elif text.add_token(event) and (not text.request.keeps_state or text.has_more):
                 self._end(text, self.batch.end(event.request))  # else the text ends by itself, with its state
             if text.streams or text.is_done:
-                changed.add(text.signal)
+                changed.add(text.on_change)
         self._publish(changed)
 
     def fail(self, error: Exception) -> None:
@@ -139,20 +307,20 @@ class TextEngine(ModelThread):
                 texts.append(self.texts.popitem()[1])
                 texts[-1].fail(error)
         self.batch = self._new_batch()
-        self._publish({text.signal for text in texts})
+        self._publish({text.on_change for text in texts})
 
-    def _add(self, text: LiveText) -> None:
+    def _add(self, text: GenerationStream) -> None:
         if text.request in self.texts:
             self.batch.add(text.request)
 
-    def _cancel(self, text: LiveText) -> None:
+    def _cancel(self, text: GenerationStream) -> None:
         if text.request in self.texts:
             self._end(text, self.batch.end(text.request), is_cancelled=True)
-            self._publish({text.signal})
+            self._publish({text.on_change})
 
     def _end(
         self,
-        text: LiveText,
+        text: GenerationStream,
         state: TextState | None,
         score: TokenScore | None = None,
         *,
@@ -162,21 +330,13 @@ class TextEngine(ModelThread):
         self._seconds += SMOOTHING * (time.monotonic() - text.arrived - self._seconds)
         text.end(state, score, is_cancelled=is_cancelled)
 
-    def _publish(self, changed: set[Signal]) -> None:
-        """Tell the event loop which requests have changed; several changes need one call."""
-        if not changed or self._loop is None:
-            return
-        with self._changing:
-            is_first = not self._changed
-            self._changed |= changed
-        if is_first:
-            try:
-                self._loop.call_soon_threadsafe(self._notify)
-            except RuntimeError:  # the loop has been closed
-                return
+    def _publish(self, changed: set[Callable[[], None]]) -> None:
+        """Tell the event loop which requests have changed, by one call for all of them."""
 
-    def _notify(self) -> None:
-        with self._changing:
-            changed, self._changed = self._changed, set()
-        for signal in changed:
-            signal.notify()
+        def notify() -> None:
+            for on_change in changed:
+                on_change()
+
+        if changed and self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has been closed
+                self._loop.call_soon_threadsafe(notify)

@@ -11,9 +11,8 @@ from typing import TypeAlias
 from ..core.errors import InputError
 from ..evaluation.intervals import Metrics
 from ..runs.run import Run
-from .http_errors import LOGGER
+from .limits import Limits
 from .model_thread import ModelDeadError, ModelThread, use_fastest_threads
-from .service_limits import Limits
 
 UNIT_SECONDS = 0.25
 """The time that the inputs that are answered together may take, as estimated; other requests wait for it."""
@@ -25,7 +24,7 @@ Item: TypeAlias = tuple[object, int]
 """An input and the number of its tokens."""
 
 
-class Question:
+class PredictionRequest:
     """The inputs of one request, their settings, their future answers, and the number of tokens of each."""
 
     def __init__(
@@ -38,7 +37,7 @@ class Question:
         self.seconds: float | None = None  # that a token takes, on average
 
 
-class AnswerEngine(ModelThread):
+class PredictionEngine(ModelThread):
     """Answers inputs; `ask` and `leave` are called in the event loop.
 
     Args:
@@ -53,32 +52,32 @@ class AnswerEngine(ModelThread):
     def __init__(self, name: str, run: Run, limits: Limits) -> None:
         super().__init__(name)
         self.run, self.limits, self.num_waiting = run, limits, 0
-        self._asked: set[Question] = set()
-        self._waiting: deque[Question] = deque()  # the one that is answered next is first
+        self._asked: set[PredictionRequest] = set()
+        self._waiting: deque[PredictionRequest] = deque()  # the one that is answered next is first
 
     def has_room(self, count: int) -> bool:
         """Return whether so many more inputs may wait: more than one request may ask for, but not many more."""
         return self.num_waiting + count <= self.limits.max_inputs + self.limits.max_waiting
 
-    def ask(self, question: Question) -> None:
+    def ask(self, request: PredictionRequest) -> None:
         """Let inputs wait for their answers.
 
         Raises:
             ModelDeadError: the thread has ended.
         """
-        self._asked.add(question)
-        self.num_waiting += question.count
+        self._asked.add(request)
+        self.num_waiting += request.count
         try:
-            self.call(lambda: self._waiting.append(question))
+            self.call(lambda: self._waiting.append(request))
         except ModelDeadError:
-            self.leave(question)
+            self.leave(request)
             raise
 
-    def leave(self, question: Question) -> None:
+    def leave(self, request: PredictionRequest) -> None:
         """Note that the answers have arrived or are not wanted any more; inputs that still wait are not answered."""
-        self._asked.discard(question)
-        self.num_waiting -= question.count
-        question.answers.cancel()
+        self._asked.discard(request)
+        self.num_waiting -= request.count
+        request.answers.cancel()
 
     # In the thread of the model
 
@@ -95,58 +94,60 @@ class AnswerEngine(ModelThread):
 
     def work(self) -> None:
         """Answer some inputs of the next request, together with those of others that have the same settings."""
+        # Only what can be computed in one call is answered together, and only as much as others can wait for: a whole
+        # request of a thousand inputs would hold up all that come after it. One input is never divided.
         first = self._waiting[0]
         tokens = FIRST_TOKENS if first.seconds is None else int(UNIT_SECONDS / max(first.seconds, 1e-7))
-        unit, count = list[tuple[Question, list[Item]]](), 0
-        for question in list(self._waiting):
-            if question.answers.cancelled():
-                self._waiting.remove(question)
-            elif question.settings == first.settings:
+        unit, count = list[tuple[PredictionRequest, list[Item]]](), 0
+        for request in list(self._waiting):
+            if request.answers.cancelled():
+                self._waiting.remove(request)
+            elif request.settings == first.settings:
                 items = list[Item]()
-                while question.unanswered and count < self.run.predictor.batch_size:
-                    if count and question.unanswered[0][1] > tokens:
+                while request.unanswered and count < self.run.predictor.batch_size:
+                    if count and request.unanswered[0][1] > tokens:
                         break
-                    items.append(question.unanswered.popleft())
+                    items.append(request.unanswered.popleft())
                     tokens, count = tokens - items[-1][1], count + 1
-                if items or not question.count:
-                    unit.append((question, items))
-        for question, _ in unit:  # the others come first the next time
-            self._waiting.remove(question)
-            self._waiting.append(question)
+                if items or not request.count:
+                    unit.append((request, items))
+
+        # Requests take turns: those that were not served come first the next time.
+        for request, _ in unit:
+            self._waiting.remove(request)
+            self._waiting.append(request)
         self._answer_unit(unit)
 
     def fail(self, error: Exception) -> None:
-        """End all questions with an error."""
+        """End all requests with an error."""
         self._waiting.clear()
-        for question in list(self._asked):
-            _set_error(question, error)
+        for request in list(self._asked):
+            _set_error(request, error)
 
-    def _answer_unit(self, unit: Sequence[tuple[Question, list[Item]]]) -> None:
+    def _answer_unit(self, unit: Sequence[tuple[PredictionRequest, list[Item]]]) -> None:
         try:
             self._answer(unit)
         except Exception as error:  # one of them has bad settings or inputs; the others must not suffer from it
             for part in unit if len(unit) > 1 else ():
                 self._answer_unit([part])
             if len(unit) == 1:
-                if not isinstance(error, InputError):
-                    LOGGER.exception("%s: an answer failed", self.name)
                 self._waiting.remove(unit[0][0])
                 _set_error(unit[0][0], error)
 
-    def _answer(self, unit: Sequence[tuple[Question, list[Item]]]) -> None:
+    def _answer(self, unit: Sequence[tuple[PredictionRequest, list[Item]]]) -> None:
         items = [item for _, part in unit for item, _ in part]
         tokens, began = sum(size for _, part in unit for _, size in part), time.monotonic()
         answers = iter(list(self.run.predict_batches([items], details=True, **unit[0][0].settings)) if items else [])
         seconds = (time.monotonic() - began) / max(1, tokens)
-        for question, part in unit:
-            question.found += [next(answers) for _ in part]
-            question.seconds = seconds if part else question.seconds
-            if not question.unanswered:
-                self._waiting.remove(question)
+        for request, part in unit:
+            request.found += [next(answers) for _ in part]
+            request.seconds = seconds if part else request.seconds
+            if not request.unanswered:
+                self._waiting.remove(request)
                 with contextlib.suppress(Exception):  # the request was cancelled meanwhile
-                    question.answers.set_result(question.found)
+                    request.answers.set_result(request.found)
 
 
-def _set_error(question: Question, error: Exception) -> None:
+def _set_error(request: PredictionRequest, error: Exception) -> None:
     with contextlib.suppress(Exception):  # the request was cancelled, or has its answers
-        question.answers.set_exception(error)
+        request.answers.set_exception(error)

@@ -1,4 +1,4 @@
-"""The fields of requests, as pydantic models; `openapi.json` is made from them.
+"""The fields of requests and of answers, as pydantic models; `openapi.json` is made from them.
 
 The fields of completions are those of OpenAI's interface, and the settings of generation that only Seriatim has.
 """
@@ -10,13 +10,13 @@ from pydantic import BaseModel, ConfigDict, Field, SkipValidation, create_model
 from ..tasks.task import TaskKind
 
 Name = Annotated[str, Field(min_length=1, max_length=256)]
-SessionName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}$")]
+SESSION_NAME = r"^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}$"
+SessionName = Annotated[str, Field(pattern=SESSION_NAME)]
 StopString = Annotated[str, Field(min_length=1, max_length=256)]
 TokenId = Annotated[int, Field(ge=0, lt=1 << 31)]
 NumAlternatives = Annotated[int, Field(ge=0, le=20)]
 Penalty = Annotated[float, Field(allow_inf_nan=False, ge=-100, le=100)]
 Share = Annotated[float, Field(gt=0, le=1)]
-Texts: TypeAlias = "str | list[str]"
 
 
 class RequestFields(BaseModel):
@@ -118,17 +118,6 @@ class AnswerRequest(RequestFields):
     """The text, or several; for taggers, a text may also be a list of words."""
 
 
-class ErrorFields(BaseModel):
-    """What is wrong."""
-
-    message: str
-    """One line: what is wrong, and what to do."""
-    type: Literal["invalid_request_error", "rate_limit_error", "server_error"]
-    param: str | None
-    """The field of the request that is wrong."""
-    code: str | None
-
-
 def _skips(part: object) -> bool:
     """Return whether a part of the type of a field switches its validation off."""
     return bool(type(part).__name__ == SkipValidation.__name__)
@@ -144,3 +133,235 @@ def answer_request(task: TaskKind) -> type[AnswerRequest]:
         fields[name] = (kind, Field(field.default, description=field.description))
     name = f"{task.endpoint.capitalize()}Request"
     return create_model(name, __base__=AnswerRequest, __doc__=AnswerRequest.__doc__, **fields)  # type: ignore[call-overload,no-any-return]
+
+
+class Closed(BaseModel):
+    """An object whose fields are all described."""
+
+    model_config = ConfigDict(extra="forbid", protected_namespaces=())
+
+
+class ExtensibleModel(BaseModel):
+    """An object that may have more fields."""
+
+    model_config = ConfigDict(extra="allow", protected_namespaces=())
+
+
+class ErrorFields(Closed):
+    """What is wrong."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    message: str
+    """What is wrong, and what to do, in one line."""
+    type: Literal["invalid_request_error", "rate_limit_error", "server_error"]
+    param: str | None
+    """The field of the request that is wrong."""
+    code: str | None
+    """A name that programs can compare."""
+
+
+class Error(Closed):
+    """The answer to a request that is refused, or that failed."""
+
+    error: ErrorFields
+
+
+class PromptDetails(Closed):
+    """More about the tokens of prompts."""
+
+    cached_tokens: int
+
+
+class Usage(Closed):
+    """Numbers of tokens. ``cached_tokens`` were read for an earlier text with the same beginning."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: PromptDetails
+
+
+class TokenScores(Closed):
+    """The tokens of a text, with natural logarithms of probabilities; −9999 is the logarithm of 0.
+
+    The boundary at the beginning of a prompt of token ids has null, because nothing predicts it.
+    """
+
+    tokens: list[str]
+    token_logprobs: list[float | None]
+    top_logprobs: list[dict[str, float | None]]
+    text_offset: list[int]
+
+
+class Choice(Closed):
+    """A generated text."""
+
+    index: int
+    text: str
+    logprobs: TokenScores | None
+    finish_reason: Literal["stop", "length"] | None
+
+
+class CompletionAnswer(Closed):
+    """Generated texts."""
+
+    id: str
+    object: Literal["text_completion"]
+    created: int
+    model: str
+    system_fingerprint: str
+    choices: list[Choice]
+    usage: Usage
+
+
+class Alternative(Closed):
+    """A token that the model found likely, with its natural log probability; null for the logarithm of 0."""
+
+    id: int
+    text: str
+    logprob: float | None
+
+
+class Span(Closed):
+    """A token of a text, which covers the characters from ``start`` up to ``end``."""
+
+    id: int
+    text: str
+    start: int
+    end: int
+
+
+class ScoredSpan(Span):
+    """A token with its natural log probability; null for the logarithm of 0."""
+
+    logprob: float | None
+    top: list[Alternative]
+
+
+class Score(Closed):
+    """A scored text; ``log_probability`` is in nats.
+
+    ``bits_per_byte`` includes the cost of spelling unknown words or characters, so that models with different
+    vocabularies can be compared.
+    """
+
+    object: Literal["score"]
+    index: int
+    text: str
+    log_probability: float | None
+    bits_per_byte: float | None
+    bytes: int
+    unknown_tokens: int
+    tokens: list[ScoredSpan]
+
+
+class ScoreAnswer(Closed):
+    """Scored texts."""
+
+    object: Literal["list"]
+    model: str
+    data: list[Score]
+    usage: Usage
+
+
+class Answer(ExtensibleModel):
+    """The answer to an input; its other fields depend on the task, as those of ``seriatim predict --json`` do."""
+
+    object: Literal["answer"]
+    index: int
+    text: str
+    seconds: float
+
+
+class AnswerList(Closed):
+    """Answers in the order of the inputs."""
+
+    object: Literal["list"]
+    model: str
+    data: list[Answer]
+
+
+class TokenList(Closed):
+    """The tokens of a text."""
+
+    object: Literal["list"]
+    model: str
+    data: list[Span]
+
+
+Settings: TypeAlias = dict[str, object]
+
+
+class ModelObject(Closed):
+    """A model. The first of its ``endpoints`` is what it is for; ``settings`` is the JSON Schema of its settings.
+
+    ``context`` is the largest number of tokens that it can read, null for any number; ``max_tokens`` is the largest
+    number that one text may generate.
+    """
+
+    id: str
+    object: Literal["model"]
+    created: int
+    owned_by: str
+    task: str
+    endpoints: list[str]
+    layer: str
+    parameters: int
+    vocabulary_size: int
+    tokenizer: str
+    weights: str
+    context: int | None
+    max_tokens: int | None
+    sessions: bool
+    settings: Settings | None
+
+
+class ModelList(Closed):
+    """The models of the server."""
+
+    object: Literal["list"]
+    data: list[ModelObject]
+
+
+class SessionObject(Closed):
+    """A text whose state is on the server. Times are seconds since 1970, sizes are bytes."""
+
+    id: str
+    object: Literal["session"]
+    tokens: int
+    state_bytes: int
+    created: int
+    last_used: int
+    busy: bool
+
+
+class SessionList(Closed):
+    """The sessions of a model."""
+
+    object: Literal["list"]
+    model: str
+    data: list[SessionObject]
+
+
+class DeletedSession(Closed):
+    """A session that was removed."""
+
+    id: str
+    object: Literal["session"]
+    deleted: Literal[True]
+
+
+class PageAnswer(Closed):
+    """The address of a page, which is kept for some seconds."""
+
+    object: Literal["page"]
+    url: str
+    expires_in: int
+
+
+class Health(Closed):
+    """Whether the models answer."""
+
+    status: Literal["ok", "dead"]
+    models: dict[str, Literal["ok", "dead"]]
