@@ -18,7 +18,7 @@ LEVELS = (
     ("core",),
     ("storage",),
     ("config",),
-    ("distributed",),
+    ("processes",),
     ("data",),
     ("compiler",),
     ("recurrence",),

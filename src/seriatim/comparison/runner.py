@@ -8,20 +8,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..core.errors import InputError, TrainingError
-from ..core.interruption import Interrupted, noted
 from ..evaluation.intervals import Metrics
+from ..processes.child import Stopped
+from ..processes.executors import WorkersLostError
+from ..processes.signals import Interrupted, signals_deferred
 from ..report.notebook_display import framed
-from ..runs.child_process import Stopped
 from ..storage.atomic_files import to_json, write_whole
 from ..storage.safe_files import read_json
 from ..storage.written_folders import COMPARISON, outer, record, settle
 from .assemble import assemble
 from .comparison_progress import ComparisonProgress, ComparisonReporter, PresentTraining
-from .dispatch import Workers, WorkersLostError, run_jobs
 from .learning_rate_trials import Trials, best_rate, trials_left
 from .plan import MAX_BYTES, REPORT, Plan, is_counted, read_row
 from .results import Results
 from .worker import WorkerJob
+from .workers import Workers, run_jobs
 
 
 @dataclass
@@ -89,9 +90,9 @@ class Runner:
         write_whole(self.folder / "comparison.yaml", self.plan.to_yaml())
         self._plan_trainings()
         self.reporter.begin(self.plan, self.progress)
-        with noted() as signalled:
-            run_jobs(self.workers, self, signalled)
-            number = signalled()
+        with signals_deferred() as stop_signal:
+            run_jobs(self.workers, stop_signal, next_job=self.next_job, on_event=self.on_event, on_end=self.on_end)
+            number = stop_signal()
         if number is None and self.workers.lost is not None:
             for layer, seed in self._waiting:
                 self._fail(layer, seed, self.workers.lost)
@@ -130,7 +131,7 @@ class Runner:
         trials = sum(len(trials.waiting) for trials in self._trials.values())
         at_first = [layer for layer, _ in self._waiting if layer not in self._trials]
         most = max(len(self._waiting), trials + len(at_first))
-        self.workers.share_among(most)
+        self.workers.set_parallelism(most)
         self.progress.workers = max(1, min(self.workers.limit(), most))
 
     def next_job(self, running: int) -> WorkerJob | None:
@@ -166,13 +167,13 @@ class Runner:
         self.reporter.run(self.progress, self._present[job.name])
         return job
 
-    def hear(self, job: WorkerJob, event: Metrics) -> None:
+    def on_event(self, job: WorkerJob, event: Metrics) -> None:
         """Pass on an event of a training."""
         if (training := self._present.get(job.name)) is not None:  # of a cluster, an event may come late
             training.hear(event)
             self.reporter.hear(self.progress, training, event)
 
-    def ended(self, job: WorkerJob, outcome: Metrics | Exception) -> None:
+    def on_end(self, job: WorkerJob, outcome: Metrics | Exception) -> None:
         """Keep what a training gave, or record why it failed."""
         if not isinstance(outcome, Exception) and job.trial is None:
             outcome = self._read_row(job.name)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..distributed.shares import WHOLE, Share
+from ..processes.shares import WHOLE, Share
 from .corpus import Corpus
 from .idle_batch import IdleBatch
 from .shuffled_rows import ShuffledGroups

@@ -8,7 +8,7 @@ import itertools
 import json
 import shutil
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,6 +16,7 @@ import numpy as np
 
 from ..config import Tokenizer as TokenizerConfig
 from ..core.errors import InputError, TrainingError
+from ..processes.executors import InlineExecutor, LocalExecutor, ProcessEndedError, worker_count
 from ..storage.disk_cache import SCRATCH
 from ..storage.journal import JournaledFiles
 from . import text_blocks
@@ -27,7 +28,6 @@ from .source_content import LARGE_BYTES, Content, HashedSources, name_text
 from .text_blocks import Block, Statistics, cut_blocks, last_of, measure_block
 from .tokenizers import BOUNDARY, Spelling, Tokenizer
 from .word_tokenizer import WordNumbers
-from .worker_processes import map_in_processes, worker_count
 
 BLOCK = 1 << 20  # the number of token ids that are processed together
 PARALLEL_BYTES = LARGE_BYTES  # the size of a text from which on it is encoded in several processes
@@ -233,12 +233,24 @@ def _write_missing(
             rest = (other._replace(is_first=False) for other in itertools.chain([block], blocks))
             if total:
                 _check_space(files, total / totals.bytes, copies)
-            for encoded in map_in_processes(encode, rest, worker_count() if total else 1):
+            for encoded in _encode_blocks(encode, rest, worker_count() if total else 1):
                 append(encoded)
             break
         append(encode(block))  # in this process, to know whether a token comes before the next
     hashed.require(content)
     return ending[0], ending[1]
+
+
+def _encode_blocks(
+    encode: Callable[[Block], EncodedBlock], blocks: Iterable[Block], processes: int
+) -> Iterator[EncodedBlock]:
+    """Encode blocks in several processes, or in this one."""
+    with LocalExecutor(processes) if processes > 1 else InlineExecutor() as executor:
+        try:
+            yield from executor.map_in_order(encode, blocks)
+        except ProcessEndedError as error:
+            memory = ", with more memory free" if error.was_killed else ""
+            raise TrainingError(f"a process that encodes the text {error.how}; run again to continue{memory}") from None
 
 
 def _check_space(files: JournaledFiles, parts: float, copies: int) -> None:

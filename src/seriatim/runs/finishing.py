@@ -11,9 +11,9 @@ from ..config import Config, Training
 from ..core.allocator import freed_memory_kept
 from ..core.errors import InputError
 from ..data.holding_out import share_of
-from ..distributed.ranks import ONE_RANK, Ranks
 from ..evaluation.intervals import Metrics
 from ..models.linear.minimization import TIME_SPENT
+from ..processes.ranks import ONE_RANK, Ranks
 from ..storage.atomic_files import to_json, write_whole
 from ..storage.written_folders import CARD, RUN, discard, outer
 from ..training.checkpoints import saving

@@ -14,9 +14,9 @@ from ..core.errors import InputError, shown
 from ..data.paths import check_named_by_run
 from ..data.reading_progress import listening
 from ..data.vocabulary import load_vocabulary
-from ..distributed.ranks import Ranks, join_ranks
 from ..layers.origins import AllowCode, require_code, require_recorded_code, stacks_of, write_origins
 from ..layers.outside_code import refuse_while_importing
+from ..processes.ranks import Ranks, join_ranks
 from ..storage.atomic_files import write_whole
 from ..storage.lock import locked, refuse_locked
 from ..storage.written_folders import CARD, RUN, discard, finish_replacing, outer, place_of, recover, remove_written

@@ -7,7 +7,6 @@ the texts in progress, and takes memory of its own.
 import asyncio
 import contextlib
 import secrets
-import sys
 import tempfile
 import time
 from collections import OrderedDict
@@ -17,6 +16,7 @@ from pathlib import Path
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, Response
 
+from ..processes.child import child_environment, python_command
 from .http_errors import HttpError
 from .json_bodies import BodyLimits, read_request
 from .request_fields import InspectRequest
@@ -87,11 +87,12 @@ class InspectionPages:
         with tempfile.TemporaryDirectory() as folder:
             out = Path(folder) / "page.html"
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "seriatim", "inspect", str(run), "--text-file", "-", "--out", str(out)),
+                *python_command("-m", "seriatim", "inspect", str(run), "--text-file", "-", "--out", str(out)),
                 *self.options,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.DEVNULL,
                 stderr=asyncio.subprocess.PIPE,
+                env=child_environment(),
             )
             gone = asyncio.ensure_future(until_disconnect(request.receive))
             ended = asyncio.ensure_future(process.communicate(text.encode()))

@@ -15,7 +15,6 @@ from ..core.errors import InputError
 from ..data.corpus import Corpus
 from ..data.encoding import BLOCK
 from ..data.vocabulary import Vocabulary
-from ..distributed.clusters import is_address
 from ..evaluation.intervals import Measure, Metrics
 from ..evaluation.perplexity import each_loss, sum_blocks, text_metrics
 from ..layers.declared_options import task_options
@@ -28,6 +27,7 @@ from ..models.ngrams.resources import ArrayAllocator
 from ..models.ngrams.smoothing import Smoothing
 from ..models.ngrams.unseen import seen_pieces, sparsity, tallied
 from ..models.unigram_cache import UnigramCache
+from ..processes.cluster import is_address
 from ..storage.weights import load_tensors, stream_tensors
 from ..training.estimator import OnePassEstimator, Written
 from ..training.task import Task

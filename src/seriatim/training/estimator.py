@@ -13,8 +13,8 @@ from torch import nn
 from ..config import Training
 from ..core.allocator import freed_memory_kept
 from ..data.vocabulary import Vocabulary
-from ..distributed.ranks import ONE_RANK, Ranks
 from ..evaluation.intervals import Metrics
+from ..processes.ranks import ONE_RANK, Ranks
 from ..storage.written_folders import RUN, record, settle
 from .checkpoints import saving
 from .metrics_log import MetricsLog

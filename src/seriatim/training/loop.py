@@ -15,10 +15,10 @@ import torch
 
 from ..config import Training
 from ..core.errors import InputError, TrainingError
-from ..core.interruption import Interrupted, noted
 from ..core.state import State
 from ..data.idle_batch import IdleBatch
 from ..layers.origins import CODE
+from ..processes.signals import Interrupted, signals_deferred
 from ..storage.weights import load_tensors, unusable
 from ..storage.written_folders import outer
 from .carried_states import split_carried
@@ -119,7 +119,7 @@ class Trainer(RecordedTraining):
         try:
             if self.progress.step == 0:
                 self.checkpoint()
-            with noted() as self.signal:
+            with signals_deferred() as self.signal:
                 self.train()
                 self.ended = self.nothing_left()
                 self.validate()

@@ -10,8 +10,8 @@ from ..config import Config, Training
 from ..core.contract import Stateful
 from ..core.errors import InputError, TrainingError
 from ..core.state import State, state_leaves
-from ..distributed.sharded_tensors import is_sharded, local_part, whole_tensor
 from ..layers import find, split_names
+from ..processes.sharded_tensors import is_sharded, local_part, whole_tensor
 from ..storage.parameter_names import with_present_names
 from ..storage.weights import is_finite
 

@@ -6,7 +6,7 @@ import torch
 
 from ..config import Config
 from ..core.errors import InputError, shown
-from ..distributed.ranks import Ranks
+from ..processes.ranks import Ranks
 from ..version import __version__
 from .estimator import Job
 from .task import AnyTask

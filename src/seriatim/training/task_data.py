@@ -5,8 +5,8 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
-from ..distributed.shares import Share
 from ..evaluation.intervals import supported_digits, written
+from ..processes.shares import Share
 
 Figures: TypeAlias = Mapping[str, Any]
 """Metrics by name, each with its interval as ``NAME_low`` and ``NAME_high``, if it has one."""

@@ -12,8 +12,8 @@ from seriatim.data.batching import Batches, Buckets
 from seriatim.data.corpus import Corpus
 from seriatim.data.encoding import Statistics
 from seriatim.data.idle_batch import IdleBatch
-from seriatim.distributed.ranks import join_ranks, refuse_ranks
-from seriatim.distributed.shares import Share
+from seriatim.processes.ranks import join_ranks, refuse_ranks
+from seriatim.processes.shares import Share
 from seriatim.training.carried_states import split_carried
 
 

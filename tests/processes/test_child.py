@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from seriatim.core.errors import InputError, TrainingError
-from seriatim.runs.child_process import one_line
+from seriatim.processes.child import one_line
 
 
 @pytest.mark.parametrize(
@@ -33,17 +33,17 @@ def test_what_ends_a_process_is_one_plain_line(error: Exception, line: str) -> N
 
 
 CHILD = """
-from seriatim.core.interruption import noted
-from seriatim.runs.child_process import serve
+from seriatim.processes.signals import signals_deferred
+from seriatim.processes.child import serve
 from pathlib import Path
 import time
 
-def work(arguments, tell):
-    with noted() as signalled:
-        while signalled() is None:
-            tell({"event": "step"})
+def work(arguments, emit):
+    with signals_deferred() as stop_signal:
+        while stop_signal() is None:
+            emit({"event": "step"})
             time.sleep(0.01)
-    Path(arguments["saved"]).write_text(str(int(signalled())))
+    Path(arguments["saved"]).write_text(str(int(stop_signal())))
 
 serve(work)
 """
