@@ -15,15 +15,13 @@ from typing import TypeVar
 import numpy as np
 
 from ..config import Tokenizer as TokenizerConfig
-from ..storage.disk_cache import complete, find, intact, make_folder, read_entry, read_facts
-from ..storage.resumable_cache import cached_in_parts
-from .block_encoding import id_type
+from ..storage.disk_cache import cached_in_parts, complete, find, intact, make_folder, read_entry, read_facts
 from .encoding import BLOCK, PARALLEL_BYTES, measure, no_text, write_encoded, write_words
 from .readers import Source, located_lines, read_pieces, read_whole_lines
 from .reading_progress import ReadingProgress, report
 from .repairs import Repairs
 from .source_content import Content, HashedSources, content_of, name_text
-from .text_blocks import Statistics
+from .text_blocks import Statistics, id_type
 from .tokenizer_factory import fit_tokenizer, load_tokenizer
 from .tokenizer_sample import VERSION as SAMPLE_VERSION
 from .tokenizer_sample import Sample, describe_sample, largest_sample
