@@ -22,7 +22,7 @@ from .learning_rate_trials import Trials, best_rate, trials_left
 from .plan import MAX_BYTES, REPORT, Plan, is_counted, read_row
 from .results import Results
 from .worker import WorkerJob
-from .workers import Workers, run_jobs
+from .workers import TrainingWorkers, run_jobs
 
 
 @dataclass
@@ -56,7 +56,7 @@ class Comparison:
 class Runner:
     """Runs a plan, completed by `fit_plan`, in a folder that this process has locked, or in the stage of one."""
 
-    def __init__(self, folder: Path, plan: Plan, reporter: ComparisonReporter | None, workers: Workers) -> None:
+    def __init__(self, folder: Path, plan: Plan, reporter: ComparisonReporter | None, workers: TrainingWorkers) -> None:
         self.folder, self.plan, self.workers = folder, plan, workers
         self.reporter = reporter or ComparisonReporter()
         self.progress = ComparisonProgress(plan)

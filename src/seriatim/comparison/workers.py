@@ -35,8 +35,8 @@ from .plan import Plan
 from .worker import WorkerJob
 
 
-class Workers(ABC):
-    """Workers that train, one row at a time each.
+class TrainingWorkers(ABC):
+    """TrainingWorkers that train, one row at a time each.
 
     Attributes:
         options: the options of the command that ask for these workers.
@@ -77,8 +77,8 @@ class Workers(ABC):
         return error
 
 
-class LocalWorkers(Workers):
-    """Workers on this machine: threads, each of which waits for the process of one training."""
+class LocalWorkers(TrainingWorkers):
+    """TrainingWorkers on this machine: threads, each of which waits for the process of one training."""
 
     def __init__(self, count: int, pool: Executor) -> None:
         self._count, self._threads, self._pool = count, 1, pool
@@ -116,7 +116,7 @@ def run_worker(job: WorkerJob, on_event: OnEvent, stop_signal: StopSignal) -> Ev
     return run_module("seriatim.comparison.worker", arguments, on_event, stop_signal)
 
 
-class ClusterWorkers(Workers):
+class ClusterWorkers(TrainingWorkers):
     """The workers of a cluster; each trains one row at a time, with as many threads as Dask gives it."""
 
     def __init__(self, cluster: ClusterExecutor) -> None:
@@ -204,7 +204,7 @@ def _file_sizes(plan: Plan) -> dict[str, int]:
 
 
 @contextmanager
-def open_workers(workers: int | None, cluster: str | None) -> Iterator[Workers]:
+def open_workers(workers: int | None, cluster: str | None) -> Iterator[TrainingWorkers]:
     """Open the workers that a comparison asks for: a number of processes, 1 by default, or the address of a cluster.
 
     Raises:
@@ -224,7 +224,7 @@ def open_workers(workers: int | None, cluster: str | None) -> Iterator[Workers]:
 
 
 def run_jobs(
-    workers: Workers,
+    workers: TrainingWorkers,
     stop_signal: StopSignal,
     *,
     next_job: Callable[[int], WorkerJob | None],
@@ -278,7 +278,7 @@ def run_jobs(
         raise
 
 
-def _outcome(workers: Workers, future: Future[Event]) -> Event | Exception:
+def _outcome(workers: TrainingWorkers, future: Future[Event]) -> Event | Exception:
     """Return what a training gave, or why it failed; errors of this program are raised."""
     try:
         outcome = future.result()

@@ -5,7 +5,8 @@
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Generic, NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, Protocol, TypeVar, overload
 
 import numpy as np
 import torch
@@ -13,12 +14,11 @@ from torch import Tensor
 
 from ..processes.shares import WHOLE, Share
 from .corpus import Corpus
-from .idle_batch import IdleBatch
-from .shuffled_rows import ShuffledGroups
 
 MAX_BATCH_TOKENS = 1 << 16
 """The largest number of tokens of a batch, with padding, so that a few long documents do not fill the memory."""
-
+POOL = 8  # the number of groups whose shuffled rows are sorted by length together: more pads less but mixes worse
+POOLS_TOGETHER = 1 << 12  # the number of pools whose longest rows are computed together
 AnyBatch = TypeVar("AnyBatch")
 
 
@@ -42,6 +42,47 @@ class Batch(NamedTuple):
     def terms(self) -> int:
         """The number of terms of the loss."""
         return self.tokens
+
+
+class Rows(Protocol):
+    """What an idle batch must know of the batch that it computes."""
+
+    @property
+    def rows(self) -> np.ndarray:
+        """Indices of the sequences."""
+
+    @property
+    def fresh(self) -> bool:
+        """Whether the sequences begin in this batch."""
+
+
+AnyRows = TypeVar("AnyRows", bound=Rows, covariant=True)
+
+
+@dataclass(frozen=True)
+class IdleBatch(Generic[AnyRows]):
+    """A batch of a rank that has no sequence, or no token, of its own in a window: it is computed without effect.
+
+    Every rank takes part in every step, because gradients are added up by all. An idle rank computes a sequence, and
+    its loss does not count.
+
+    ``has_rows`` says whether its sequences are the rank's own; otherwise their state is not carried on.
+    """
+
+    batch: AnyRows
+    has_rows: bool
+    tokens: int = 0
+    terms: int = 0
+
+    @property
+    def rows(self) -> np.ndarray:
+        """Indices of the sequences; see `Rows`."""
+        return self.batch.rows
+
+    @property
+    def fresh(self) -> bool:
+        """Whether the sequences begin in this batch; see `Rows`."""
+        return self.batch.fresh
 
 
 class Batches:
@@ -200,6 +241,63 @@ class Buckets(Generic[AnyBatch]):
             max_rows = max(1, self.max_tokens // max(1, int(self.lengths[rows].max())))
             bounded += [rows[i : i + max_rows] for i in range(0, len(rows), max_rows)]
         return bounded
+
+
+class ShuffledGroups(Sequence[np.ndarray]):
+    """Rows in shuffled groups of similar length, which are computed when they are read: there may be many millions.
+
+    They are a function of the arguments only.
+
+    Args:
+        lengths: the length of each row ``(rows,)``.
+        size: the number of rows of a group.
+        seed: with ``epoch``, decides the order.
+        epoch: see ``seed``.
+    """
+
+    def __init__(self, lengths: np.ndarray, size: int, seed: int, epoch: int) -> None:
+        self.lengths, self.size = lengths, size
+        generator = np.random.default_rng([seed, epoch])
+        self.order = _shuffled(generator, len(lengths))
+        self.places = _shuffled(generator, -(-len(lengths) // size))
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    @overload
+    def __getitem__(self, index: int) -> np.ndarray: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[np.ndarray]: ...
+
+    def __getitem__(self, index: int | slice) -> np.ndarray | list[np.ndarray]:
+        """Return the rows of a group ``(rows,)``, int64, from the shortest to the longest."""
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        pool, place = divmod(int(self.places[index]), POOL)
+        rows = self.order[pool * POOL * self.size : (pool + 1) * POOL * self.size]
+        by_length = np.argsort(self.lengths[rows], kind="stable")
+        return rows[by_length[place * self.size : (place + 1) * self.size]].astype(np.int64)
+
+    def longest(self) -> Iterator[np.ndarray]:
+        """Iterate over the lengths of the longest rows of the groups ``(groups,)``, many at a time, in any order."""
+        step = POOL * self.size
+        whole = len(self.order) // step
+        for start in range(0, whole, POOLS_TOGETHER):
+            rows = self.order[start * step : min(whole, start + POOLS_TOGETHER) * step]
+            lengths = np.sort(self.lengths[rows].reshape(-1, step), axis=1)
+            yield lengths[:, self.size - 1 :: self.size].ravel()
+        lengths = np.sort(self.lengths[self.order[whole * step :]])
+        yield lengths[self.size - 1 :: self.size]
+        if len(lengths) % self.size:
+            yield lengths[-1:]
+
+
+def _shuffled(generator: np.random.Generator, count: int) -> np.ndarray:
+    """Return ``generator.permutation(count)`` in less memory."""
+    order = np.arange(count, dtype=np.int32 if count < 1 << 31 else np.int64)
+    generator.shuffle(order)
+    return order
 
 
 def sorted_groups(lengths: np.ndarray, rows: np.ndarray, batch_size: int) -> list[np.ndarray]:

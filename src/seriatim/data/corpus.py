@@ -20,11 +20,11 @@ from .encoding import BLOCK, PARALLEL_BYTES, measure, no_text, write_encoded, wr
 from .readers import Source, located_lines, read_pieces, read_whole_lines
 from .reading_progress import ReadingProgress, report
 from .repairs import Repairs
-from .source_content import Content, HashedSources, content_of, name_text
+from .source_content import HashedSources, TextDigest, content_of, name_text
 from .text_blocks import Statistics, id_type
 from .tokenizer_factory import fit_tokenizer, load_tokenizer
 from .tokenizer_sample import VERSION as SAMPLE_VERSION
-from .tokenizer_sample import Sample, describe_sample, largest_sample
+from .tokenizer_sample import TokenizerSample, describe_sample, largest_sample
 from .tokenizers import END, Tokenizer
 
 KEY_VERSION = 2
@@ -171,7 +171,7 @@ def fit_corpus_tokenizer(sources: Sequence[Source], config: TokenizerConfig, *, 
                 complete(corpus, encoded, lambda _: None)
             shutil.rmtree(encoded, ignore_errors=True)  # only if the corpus was there
         else:
-            sample = Sample(config, content.bytes)
+            sample = TokenizerSample(config, content.bytes)
             tokenizer = _fit(sources, config, sample, unit=unit, content=content)
             sample.save(folder)
         (folder / "tokenizer.json").write_text(tokenizer.to_json(), encoding="utf-8")
@@ -190,7 +190,7 @@ def describe_tokenizer_sample(sources: Sequence[Source], config: TokenizerConfig
 
 
 def _fit(
-    sources: Sequence[Source], config: TokenizerConfig, sample: Sample, *, unit: str, content: Content
+    sources: Sequence[Source], config: TokenizerConfig, sample: TokenizerSample, *, unit: str, content: TextDigest
 ) -> Tokenizer:
     """Learn a tokenizer from a text that is read once."""
     hashed = HashedSources(sources)
@@ -251,7 +251,7 @@ def _open_cached(
     return read_entry(lambda: cached_in_parts(name, write, waiting), read)
 
 
-def _tokenizer_folder(config: TokenizerConfig, unit: str, content: Content) -> str:
+def _tokenizer_folder(config: TokenizerConfig, unit: str, content: TextDigest) -> str:
     """Return the name of the cache folder of a learned tokenizer."""
     name = f"tokenizer-{_key(f'{unit} {config.model_dump_json()}', content.digest)}"
     return name if largest_sample(config, content.bytes) == content.bytes else f"{name}-{SAMPLE_VERSION}"

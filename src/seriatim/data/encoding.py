@@ -29,12 +29,12 @@ from . import text_blocks
 from .pipes import PIECE_BYTES
 from .readers import Source
 from .reading_progress import ReadingProgress
-from .source_content import LARGE_BYTES, Content, HashedSources, name_text
+from .source_content import LARGE_BYTES, HashedSources, TextDigest, name_text
 from .text_blocks import (
-    Block,
     BlockEncoder,
-    EncodedBlock,
+    BlockTokens,
     Statistics,
+    TextBlock,
     WordNumberer,
     cut_blocks,
     id_type,
@@ -142,7 +142,7 @@ class JournaledFiles:
 
 
 def write_encoded(
-    folder: Path, sources: Sequence[Source], tokenizer: Tokenizer, *, unit: str, content: Content | None = None
+    folder: Path, sources: Sequence[Source], tokenizer: Tokenizer, *, unit: str, content: TextDigest | None = None
 ) -> None:
     """Write ``ids.bin`` (see `id_type`), ``statistics.json``, and for unit ``line`` the ends of lines, ``ends.bin``.
 
@@ -161,7 +161,7 @@ def write_encoded(
     """
     names = ("ids.bin", "ends.bin") if unit == "line" else ("ids.bin",)
 
-    def contents(encoded: EncodedBlock, before: int) -> dict[str, bytes]:
+    def contents(encoded: BlockTokens, before: int) -> dict[str, bytes]:
         ends = (before + encoded.sizes.cumsum()).astype(np.int64)
         return {"ids.bin": encoded.ids.tobytes(), "ends.bin": ends.tobytes()}
 
@@ -174,7 +174,7 @@ def write_encoded(
 
 
 def write_words(
-    folder: Path, sources: Sequence[Source], config: TokenizerConfig, *, unit: str, content: Content | None = None
+    folder: Path, sources: Sequence[Source], config: TokenizerConfig, *, unit: str, content: TextDigest | None = None
 ) -> Tokenizer:
     """Learn words and write the same files as `write_encoded`, but read the text only once.
 
@@ -190,7 +190,7 @@ def write_words(
         deque(words.ids((folder / WORDS).read_bytes().decode().split("\n")[:-1]), maxlen=0)
         return words
 
-    def contents(encoded: EncodedBlock, before: int) -> dict[str, bytes]:
+    def contents(encoded: BlockTokens, before: int) -> dict[str, bytes]:
         words = numbered_words()
         count = len(words)
         assert encoded.words is not None
@@ -262,7 +262,7 @@ class _Totals:
         symbols = None if fields["symbols"] is None else np.array(fields["symbols"])
         return cls(Statistics(**fields["statistics"]), symbols, fields["bytes"])
 
-    def add(self, encoded: EncodedBlock, read: int) -> None:
+    def add(self, encoded: BlockTokens, read: int) -> None:
         self.statistics.add(encoded.statistics)
         if encoded.symbols is not None:
             self.symbols = encoded.symbols + (0 if self.symbols is None else self.symbols)
@@ -281,11 +281,11 @@ def _opened(folder: Path, names: tuple[str, ...]) -> JournaledFiles:
 def _write_blocks(
     files: JournaledFiles,
     sources: Sequence[Source],
-    encode: Callable[[Block], EncodedBlock],
-    contents: Callable[[EncodedBlock, int], Mapping[str, bytes]],
+    encode: Callable[[TextBlock], BlockTokens],
+    contents: Callable[[BlockTokens, int], Mapping[str, bytes]],
     *,
     unit: str,
-    content: Content | None,
+    content: TextDigest | None,
     copies: int = 1,
 ) -> tuple[str, str]:
     """Encode a text and append it to files, except what they hold already; ``contents`` returns the bytes of a block.
@@ -296,11 +296,11 @@ def _write_blocks(
     hashed, done, totals = HashedSources(sources), len(files.parts), _Totals.of(files)
     total = content.bytes if content is not None and content.bytes >= PARALLEL_BYTES else 0
     progress = ReadingProgress(f"reading {name_text(sources)}", total)
-    cuts: deque[Content] = deque()  # what was read up to the end of each block that is being encoded
+    cuts: deque[TextDigest] = deque()  # what was read up to the end of each block that is being encoded
     ending = ["\n", "\n"]
 
     # The whole text is read, also what is encoded already: only its digest says that it is the same text.
-    def missing() -> Iterator[Block]:
+    def missing() -> Iterator[TextBlock]:
         nonlocal done, totals
         for i, block in enumerate(cut_blocks(hashed.sources, unit=unit)):
             ending[:] = block.pieces[-1].text[-1:] or "\n", last_of(block.pieces, block.last_character)
@@ -313,7 +313,7 @@ def _write_blocks(
             cuts.append(hashed.content)
             yield block
 
-    def append(encoded: EncodedBlock) -> None:
+    def append(encoded: BlockTokens) -> None:
         cut, written = cuts.popleft(), contents(encoded, totals.statistics.tokens)
         totals.add(encoded, cut.bytes)
         files.append(cut.digest, written, totals.to_json())
@@ -335,8 +335,8 @@ def _write_blocks(
 
 
 def _encode_blocks(
-    encode: Callable[[Block], EncodedBlock], blocks: Iterable[Block], processes: int
-) -> Iterator[EncodedBlock]:
+    encode: Callable[[TextBlock], BlockTokens], blocks: Iterable[TextBlock], processes: int
+) -> Iterator[BlockTokens]:
     """Encode blocks in several processes, or in this one."""
     with LocalExecutor(processes) if processes > 1 else InlineExecutor() as executor:
         try:

@@ -21,7 +21,7 @@ from .paths import plain_name
 from .readers import Source, numbered_lines, object_fields, read_objects, require_items, string_field
 from .repairs import Repairs
 from .separated_rows import MAX_FIELDS, SEPARATORS, TAB, Row, peek_line, quoted_rows, tab_separated, unquoted
-from .spellings import BLANKS, Spellings, folded, other_spelling
+from .spellings import BLANKS, LabelSpellings, folded, other_spelling
 
 FORMATS = ("auto", "tsv", "csv", "jsonl", "fasttext", "text")
 SUFFIXES = {".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
@@ -102,7 +102,7 @@ def with_spellings(
     *,
     exact: bool = False,
 ) -> Iterator[Labelled]:
-    """Read rows whose labels are spelled alike; see `Spellings` for which labels are one label.
+    """Read rows whose labels are spelled alike; see `LabelSpellings` for which labels are one label.
 
     Args:
         read: reads the rows, as often as it is called.
@@ -110,10 +110,10 @@ def with_spellings(
         repairs: records the labels that are spelled otherwise.
         exact: whether labels are spelled as they are in the file.
     """
-    spellings = Spellings(labels or (), exact=exact)
+    spellings = LabelSpellings(labels or (), exact=exact)
     if labels is None and not exact:
         try:
-            spellings = Spellings.learned(Counter(row.label for row in read(Repairs())))
+            spellings = LabelSpellings.learned(Counter(row.label for row in read(Repairs())))
         except InputError:
             if not repairs.strict:
                 raise  # if strict, the second reading may name an earlier line

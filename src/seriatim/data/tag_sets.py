@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, TypeAlias
 
-from .spellings import Spellings
+from .spellings import LabelSpellings
 
 PREFIXES = tuple("BIESLUM")
 ANY_CASE = re.compile(r"([BIESLUMbieslum])(?:-(.*))?", re.DOTALL)
@@ -118,8 +118,8 @@ class TagSet:
         scheme: the scheme to which chunks are converted.
     """
 
-    names: Spellings
-    types: Spellings
+    names: LabelSpellings
+    types: LabelSpellings
     style: Style
     scheme: str
 
@@ -137,7 +137,7 @@ class TagSet:
         ends = {name for name, closing in CLOSING.items() if prefixes & set(closing)}
         ends -= {"iobes"} if "M" in prefixes else {"bmes"}
         scheme = ends.pop() if len(ends) == 1 else "bio"
-        return cls(Spellings(labels, exact=exact), Spellings(types, exact=exact), style, scheme)
+        return cls(LabelSpellings(labels, exact=exact), LabelSpellings(types, exact=exact), style, scheme)
 
     @classmethod
     def learned(cls, sentences: Iterable[Sequence[str]], *, exact: bool = False) -> "TagSet":
@@ -164,7 +164,7 @@ class TagSet:
         scheme = max(marked, key=marked.__getitem__)
         if marked[scheme] < MINORITY * (ends.total() - marked[scheme]) or not marked[scheme]:
             scheme = "bio"
-        learn = functools.partial(Spellings, exact=True) if exact else Spellings.learned
+        learn = functools.partial(LabelSpellings, exact=True) if exact else LabelSpellings.learned
         return cls(learn(names), learn(types), style, scheme)
 
     def fits(self, counts: Mapping[str, int]) -> bool:

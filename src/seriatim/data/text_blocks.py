@@ -39,7 +39,7 @@ class Statistics:
             setattr(self, name, getattr(self, name) + value)
 
 
-class Block(NamedTuple):
+class TextBlock(NamedTuple):
     """Some pieces of a stream, or some lines, with what comes before them."""
 
     pieces: list[Piece]  # in unit line, the text of each is some lines with their line ends
@@ -48,7 +48,7 @@ class Block(NamedTuple):
     is_first: bool = True  # whether no token comes before; the encoder sets it
 
 
-def cut_blocks(sources: Iterable[Source], *, unit: str) -> Iterator[Block]:
+def cut_blocks(sources: Iterable[Source], *, unit: str) -> Iterator[TextBlock]:
     """Cut a text into blocks of about `BLOCK_CHARACTERS`, always at the same places."""
     pieces: list[Piece] = []
     last, last_character, size = "\n", "\n", 0
@@ -56,11 +56,11 @@ def cut_blocks(sources: Iterable[Source], *, unit: str) -> Iterator[Block]:
         pieces.append(piece)
         size += len(piece.text) + PIECE_COST
         if size >= BLOCK_CHARACTERS:
-            yield Block(pieces, last, last_character)
+            yield TextBlock(pieces, last, last_character)
             last, last_character = pieces[-1].text[-1:] or "\n", last_of(pieces, last_character)
             pieces, size = [], 0
     if pieces:
-        yield Block(pieces, last, last_character)
+        yield TextBlock(pieces, last, last_character)
 
 
 def last_of(pieces: Iterable[Piece], before: str) -> str:
@@ -68,7 +68,7 @@ def last_of(pieces: Iterable[Piece], before: str) -> str:
     return next((piece.text[-1] for piece in reversed(list(pieces)) if piece.text), before)
 
 
-def measure_block(block: Block, *, unit: str, words: bool = True) -> Iterator[tuple[str, Statistics]]:
+def measure_block(block: TextBlock, *, unit: str, words: bool = True) -> Iterator[tuple[str, Statistics]]:
     """Iterate over the pieces of a block, and count each; see `seriatim.data.encoding.measure`."""
     last = block.last
     for text, begins_document in block.pieces:
@@ -100,7 +100,7 @@ def _joined(texts: Iterable[str]) -> Iterator[Piece]:
         yield Piece("".join(parts), True)
 
 
-class EncodedBlock(NamedTuple):
+class BlockTokens(NamedTuple):
     """The tokens of a block."""
 
     ids: np.ndarray  # token ids (tokens,), of the type that `id_type` returns
@@ -116,7 +116,7 @@ class BlockEncoder:
     def __init__(self, tokenizer: Tokenizer, unit: str) -> None:
         self.tokenizer, self.unit = tokenizer, unit
 
-    def __call__(self, block: Block) -> EncodedBlock:
+    def __call__(self, block: TextBlock) -> BlockTokens:
         """Return the tokens of a block."""
         return encode_block(block, self.tokenizer, self.unit)
 
@@ -131,7 +131,7 @@ class WordNumberer:
     def __init__(self, config: TokenizerConfig, unit: str) -> None:
         self.config, self.unit = config, unit
 
-    def __call__(self, block: Block) -> EncodedBlock:
+    def __call__(self, block: TextBlock) -> BlockTokens:
         """Return the numbers of the words of a block, which are those of this block only."""
         numbers = WordNumbers(self.config)
         encoded = encode_block(block, numbers, self.unit)._replace(words=list(numbers.numbered()))
@@ -139,7 +139,7 @@ class WordNumberer:
         return encoded
 
 
-def encode_block(block: Block, tokenizer: Tokenizer, unit: str) -> EncodedBlock:
+def encode_block(block: TextBlock, tokenizer: Tokenizer, unit: str) -> BlockTokens:
     """Return the tokens of a block, with the boundary symbol between documents or, in unit ``line``, after lines."""
     total, last, ends_lines = Statistics(), block.last_character, tokenizer.ends_lines
     parts, line_sizes, symbols = [BOUNDARY[:0]], [np.zeros(0, dtype=np.int64)], None
@@ -165,7 +165,7 @@ def encode_block(block: Block, tokenizer: Tokenizer, unit: str) -> EncodedBlock:
             symbols = counts if symbols is None else symbols + counts
         total.add(statistics)
         parts.append(ids.astype(id_type(tokenizer)))
-    return EncodedBlock(np.concatenate(parts[1:]), np.concatenate(line_sizes), total, symbols)
+    return BlockTokens(np.concatenate(parts[1:]), np.concatenate(line_sizes), total, symbols)
 
 
 def id_type(tokenizer: Tokenizer) -> type[np.integer]:

@@ -16,7 +16,7 @@ import torch
 from ..config import Training
 from ..core.errors import InputError, TrainingError
 from ..core.state import State
-from ..data.idle_batch import IdleBatch
+from ..data.batching import IdleBatch
 from ..layers.origins import CODE
 from ..processes.signals import Interrupted, signals_deferred
 from ..storage.weights import load_tensors, unusable
