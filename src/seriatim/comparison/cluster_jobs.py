@@ -101,6 +101,7 @@ def train_on_worker(job: Event, run: str, hosts: Mapping[str, int], session: Clu
         Stopped: the session has ended.
         InputError, TrainingError: as for `run_module`.
     """
+    # Warnings are returned with the result, because the last messages may come too late. Few of the many steps are sent.
     warned: list[str] = []
     last_step = -math.inf
 
@@ -116,10 +117,13 @@ def train_on_worker(job: Event, run: str, hosts: Mapping[str, int], session: Clu
     def stop_signal() -> int | None:
         return None if session.is_open() else signal.SIGTERM
 
+    # A worker trains one row at a time, so that rows with equal budgets have equal threads and memory.
     if not WORKER_LOCK.acquire(timeout=LOCK_SECONDS):
         if session.is_open():
             run_elsewhere()
         raise Stopped
+
+    # The process of a worker that died may still write this run.
     try:
         _wait_for(Path(session.working_folder) / run, session)
         at_once = min(job["at_once"], hosts.get(platform.node(), 1))

@@ -146,10 +146,14 @@ class Batches:
     def _window(self, group: np.ndarray, start: int) -> Batch:
         lengths = (self.lengths[group].astype(np.int64) - start).clip(0, self.sequence_length)
         time, starts = max(1, int(lengths.max())), self.starts_of(group)  # a share of a window can have no tokens
+
+        # Rows that have ended read any tokens within the text; their lengths say that these do not count.
         position = (starts + start)[:, None] + np.arange(time)
         position = position.clip(max=len(self.corpus.ids) - 1)
         targets = self.corpus.ids[position].astype(np.int64)
         inputs = self.corpus.ids[position - 1].astype(np.int64)
+
+        # The token before a sequence is not its own, but that of the sequence before it in the ids.
         if start == 0:
             begins = (starts == 0) | (self.corpus.ends is not None)
             inputs[begins, 0] = self.corpus.begin

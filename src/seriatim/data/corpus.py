@@ -207,6 +207,7 @@ def _fit(
         if is_large:  # the library that learns subwords does not say how far it is
             report(f"{doing}: all is read", 1.0)
 
+    # The text is read to its end even where a sample is enough, so that errors are found and a change is noticed.
     chosen = sample.choose(_refuse_blank(shown(texts), sources), lambda: hashed.bytes)
     if unit == "line":  # a part of a sample may end within a line
         chosen = (line for text in chosen for line in text.removesuffix("\n").split("\n"))

@@ -126,6 +126,9 @@ class JournaledFiles:
             if journal.readline(MAX_LINE) != self._first_line:
                 return
             sizes, journal_size = dict.fromkeys(self.names, 0), len(self._first_line)
+
+            # A line of the journal is written after its part, but the system may have put it on the disk first.
+            # Therefore the part is read, too.
             while line := journal.readline(MAX_LINE):
                 checksum, _, text = line.removesuffix(b"\n").partition(b" ")
                 if not line.endswith(b"\n") or checksum != b"%08x" % zlib.crc32(text):

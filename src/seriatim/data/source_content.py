@@ -122,6 +122,8 @@ def remembered(kind: str, sources: Sequence[Source], read: Callable[[], Facts]) 
     before = _states(sources)
     if before is None:
         return read()
+
+    # A file that has just been written may be written again within the resolution of the clock.
     newest = max((state.changed_ns for state in before), default=0)
     if time.time_ns() - newest < RACY_SECONDS * 1e9:  # also if the clock of another machine is ahead
         return read()
@@ -130,6 +132,7 @@ def remembered(kind: str, sources: Sequence[Source], read: Callable[[], Facts]) 
     )
     name = f"{kind}-{hashlib.blake2b(identity.encode(), digest_size=16).hexdigest()}"
 
+    # What is remembered must be of the files as they were before, or a change would go unnoticed for ever.
     def write(folder: Path) -> None:
         facts = read()
         if _states(sources) != before:

@@ -88,6 +88,8 @@ def read_labelled(
                 items = _from_table(source.name, rows, text, label, repairs, quoting)
             else:
                 items = _from_table(source.name, quoted_rows(source, columns, repairs), text, label, repairs)
+
+        # Data to learn from must have rows; an input without lines has no answers.
         if label is not None:
             problem = "no rows; give a text and its label on every line"
             items = require_items(items, f"{source.name}:1: {problem}")
@@ -144,12 +146,16 @@ def _format(source: Source, requested: str, label: str | None) -> str:
         raise InputError(f"{source.name}:1: lines of text have no labels; give the format tsv, csv or jsonl")
     if requested != "auto":
         return requested
+
+    # What is answered line by line must not be read by what its first line happens to be.
     known = format_of(source)
     line = "" if known == "jsonl" or source.is_input else peek_line(source)
     if FASTTEXT_LINE.match(line):
         return "fasttext"
     if known or label is None:
         return known or "text"
+
+    # Only data with labels may be recognized by their content: without labels, every line could be a text.
     if re.search(rf"[ \t\v\f]{FASTTEXT_WORD}", line):
         return "fasttext"
     if line.startswith("{"):
@@ -237,6 +243,8 @@ def _from_table(
     as_text = "" if label is not None else ", or read every line as a text with --format text"
     text_column = _column(header, text, name, f"--data.text{{}}{as_text}", repairs)
     label_column = None if label is None else _column(header, label, name, "--data.label{}", repairs)
+
+    # A row has as many fields as the header; only empty ones at the end can be left out without loss.
     for number, fields in rows:
         where = f"{name}:{number}"
         if len(header) > 1 and _is_blank(fields, label is not None):

@@ -151,6 +151,8 @@ class TagSet:
             if any(tag != OUTSIDE for tag in tags):
                 ends.update(last_prefixes(tags))
         style = style_of(counts)
+
+        # Where tags mark chunks, their types are spelled alike whatever their prefixes; else the tags themselves are.
         types, names, prefixes = Counter[str](), Counter[str](), Counter[str]()
         for tag, count in counts.items():
             if style and _style(tag) == style:
@@ -159,6 +161,8 @@ class TagSet:
                 prefixes[prefix.upper()] += count
             elif not style:
                 names[tag] += count
+
+        # A scheme that marks the ends of chunks is kept only if nearly all chunks have such a mark.
         marked = {name: sum(ends[prefix] for prefix in closing) for name, closing in CLOSING.items()}
         marked.pop("iobes" if prefixes["M"] > prefixes["I"] else "bmes")
         scheme = max(marked, key=marked.__getitem__)

@@ -154,6 +154,8 @@ def encode_block(block: TextBlock, tokenizer: Tokenizer, unit: str) -> BlockToke
             if statistics.documents and not begins_text and not (ends_lines and last == "\n"):
                 ids = np.concatenate([BOUNDARY, ids])  # not if a line end is the boundary symbol already
             last = text[-1:] or last
+
+        # Of unknown words, the symbols are counted here, because their cost is known only when the whole text is read.
         statistics.tokens = len(ids)
         statistics.words += int(np.count_nonzero(ids != END)) if ends_lines else 0
         statistics.unknown_tokens = tokenizer.count_unknown(ids)

@@ -160,8 +160,9 @@ def serve(work: Callable[[Event, OnEvent], None]) -> None:
 
     The last event is ``done`` if the work succeeded, else ``error``.
     """
+    # Standard output belongs to the events: what other code prints goes to standard error.
     lines = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # keeps what other code prints out of the lines of JSON
+    os.dup2(2, 1)
     parent_is_gone = False
 
     def emit(event: Event) -> None:
@@ -178,6 +179,7 @@ def serve(work: Callable[[Event, OnEvent], None]) -> None:
     def warn(message: Warning | str, *_: object, **__: object) -> None:
         emit({"event": "warning", "text": str(message)})
 
+    # Warnings are events, too, because the parent shows them to the user.
     warnings.showwarning = warn
     try:
         work(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")), emit)

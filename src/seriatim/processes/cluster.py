@@ -4,7 +4,7 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError, Executor, Future, InvalidStateError
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NoReturn, TypeVar, cast
@@ -172,7 +172,8 @@ def open_cluster(address: str) -> Iterator[ClusterExecutor]:
 
 
 def _count_workers(client: "Client") -> int:
-    return len(client.nthreads())  # type: ignore[no-untyped-call]
+    threads = cast(Callable[[], Mapping[str, int]], client.nthreads)  # which has no types
+    return len(threads())
 
 
 def _check_workers(client: "Client", address: str) -> None:

@@ -123,12 +123,15 @@ def cached_in_parts(name: str, make: Callable[[Path], None], waiting: Callable[[
     Raises:
         InputError: the folder is missing, and ``$SERIATIM_CACHE`` cannot be written.
     """
+    # A folder that is complete needs no lock, and may lie where nothing can be written.
     if (existing := find(name)) is not None:
         return existing
     folder = cache_folder(is_large=True) / name
     if intact(folder):
         return folder
     remove_old(folder.parent)
+
+    # The lock is kept while the folder is filled, so that two processes do not append to the same files.
     try:
         lock = FileLock(lock_of(folder.parent / f"{name}{PARTIAL}"), timeout=POLL_SECONDS)
         while not lock.is_locked:
@@ -138,6 +141,8 @@ def cached_in_parts(name: str, make: Callable[[Path], None], waiting: Callable[[
                 waiting()
     except (OSError, NotImplementedError):
         return cached(name, make)
+
+    # What a killed process left is continued. After an error it is removed if another attempt would fail, too.
     try:
         if intact(folder):  # another process has made it
             return folder
