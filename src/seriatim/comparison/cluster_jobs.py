@@ -101,7 +101,7 @@ def train_on_worker(job: Event, run: str, hosts: Mapping[str, int], session: Clu
         Stopped: the session has ended.
         InputError, TrainingError: as for `run_module`.
     """
-    # Warnings are returned with the result, because the last messages may come too late. Few of the many steps are sent.
+    # Warnings are returned with the result, because the last messages may come too late. Of the steps, few are sent.
     warned: list[str] = []
     last_step = -math.inf
 

@@ -9,10 +9,10 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from operator import attrgetter
 from pathlib import Path
-from types import TracebackType
 from typing import BinaryIO, NamedTuple, TypeVar, cast
 
 from ..config import Fields
@@ -42,7 +42,7 @@ class HashedSources:
     """Sources that are read once, in order, and hashed meanwhile."""
 
     def __init__(self, sources: Sequence[Source]) -> None:
-        self.sources = [source._replace(open=functools.partial(_Hashed, self, source)) for source in sources]
+        self.sources = [source._replace(open=functools.partial(self._opened, source)) for source in sources]
         self.names = sources
         self.digest = hashlib.blake2b(digest_size=16)
         self.bytes = 0
@@ -51,6 +51,13 @@ class HashedSources:
     def content(self) -> TextDigest:
         """Return what was read until now."""
         return TextDigest(self.digest.hexdigest(), self.bytes)
+
+    @contextmanager
+    def _opened(self, source: Source) -> Iterator[BinaryIO]:
+        markers = "" if source.markers is None else source.markers
+        self.digest.update(f"\0{source.format}{markers}\0".encode())
+        with source.open() as file:
+            yield cast(BinaryIO, _Hashed(self, file))
 
     def add(self, block: bytes) -> None:
         """Add bytes that were read."""
@@ -66,18 +73,8 @@ class HashedSources:
 class _Hashed:
     """An open file that passes on what is read."""
 
-    def __init__(self, owner: HashedSources, source: Source) -> None:
-        self._owner, self._opened = owner, source.open()
-        owner.digest.update(f"\0{source.format}{'' if source.markers is None else source.markers}\0".encode())
-
-    def __enter__(self) -> BinaryIO:
-        self._file = self._opened.__enter__()
-        return cast(BinaryIO, self)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
-        return self._opened.__exit__(kind, error, trace)
+    def __init__(self, owner: HashedSources, file: BinaryIO) -> None:
+        self._owner, self._file = owner, file
 
     def read(self, size: int = -1) -> bytes:
         block = self._file.read(size)
