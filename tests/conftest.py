@@ -110,7 +110,7 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
         return events[-1]
 
     monkeypatch.setattr(workers, "run_worker", run)
-    monkeypatch.setattr(workers, "ThreadPoolExecutor", lambda count: InlineExecutor())
+    monkeypatch.setattr(workers, "ThreadExecutor", InlineExecutor)
     monkeypatch.setattr(pace, "SHORTEST", 0.0)
     monkeypatch.setattr(pace, "ROUGH", 0.0)
     monkeypatch.setattr(cost, "STATE_AFTER", (1, 10, 100))

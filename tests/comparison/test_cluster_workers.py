@@ -268,7 +268,7 @@ def test_a_lost_connection_ends_all_trainings(texts, tmp_path: Path, child: Call
         futures = [start(workers, tmp_path / "out", []) for _ in range(4)]
         error = workers.explain(CancelledError())
         assert str(error).startswith("the connection to the cluster at tcp://there:8786 was lost; start")
-        assert workers.lost is error
+        assert workers.executor.lost is error
         assert workers.explain(ImportError()) is error
         assert [future.exception(SECONDS) for future in futures] == 4 * [error]
 

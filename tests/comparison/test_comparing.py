@@ -21,7 +21,7 @@ from seriatim.config import resolve
 from seriatim.core.errors import InputError, TrainingError
 from seriatim.layers import find
 from seriatim.processes.child import Stopped
-from seriatim.processes.executors import WorkersLostError
+from seriatim.processes.executors import InlineExecutor, WorkersLostError
 from seriatim.processes.signals import Interrupted
 from seriatim.recurrence.obstacles import uncompiled
 from seriatim.storage.weights import load_tensors
@@ -199,7 +199,7 @@ def test_lost_workers_are_told_with_the_command_that_goes_on(texts, tmp_path: Pa
             begun.append(training.layer)
 
     def run(job: WorkerJob, listen: Callable, signalled: Callable) -> dict:
-        monkeypatch.setattr(workers.LocalWorkers, "lost", lost)
+        monkeypatch.setattr(InlineExecutor, "lost", lost)
         raise lost
 
     monkeypatch.setattr(workers, "run_worker", run)

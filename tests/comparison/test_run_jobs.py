@@ -4,7 +4,6 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -14,7 +13,7 @@ from seriatim.comparison.worker import WorkerJob
 from seriatim.comparison.workers import LocalWorkers, run_jobs
 from seriatim.core.errors import InputError, TrainingError
 from seriatim.processes.child import Stopped
-from seriatim.processes.executors import WorkersLostError
+from seriatim.processes.executors import ThreadExecutor, WorkersLostError
 from seriatim.processes.signals import signals_deferred
 
 SECONDS = 20.0  # until a test that hangs fails
@@ -48,8 +47,8 @@ def run_listed(used: LocalWorkers, schedule: Listed, stop_signal: Callable[[], i
 
 @pytest.fixture
 def two_workers() -> Iterator[LocalWorkers]:
-    with ThreadPoolExecutor(2) as pool:
-        yield LocalWorkers(2, pool)
+    with ThreadExecutor(2) as threads:
+        yield LocalWorkers(threads)
 
 
 def test_as_many_trainings_run_at_the_same_time_as_there_are_workers(two_workers, monkeypatch) -> None:
@@ -127,7 +126,7 @@ def test_nothing_is_started_once_the_workers_are_lost(two_workers, monkeypatch) 
     lost = WorkersLostError("the connection to the cluster at tcp://there:8786 was lost")
 
     def run(job: WorkerJob, listen: Callable, signalled: Callable) -> dict:
-        monkeypatch.setattr(LocalWorkers, "lost", lost)
+        two_workers.executor.lost = lost
         raise lost
 
     monkeypatch.setattr(workers, "run_worker", run)
@@ -165,9 +164,9 @@ def test_the_threads_are_shared_among_the_workers_that_have_work(
     given: list[int] = []
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     monkeypatch.setattr(workers, "run_worker", lambda job, *_: given.append(job.threads))
-    with ThreadPoolExecutor(count) as pool:
-        local = LocalWorkers(count, pool)
+    with ThreadExecutor(count) as executor:
+        local = LocalWorkers(executor)
         local.set_parallelism(trainings)
-        assert local.limit() == used
+        assert executor.worker_count == used
         local.start(WorkerJob("comparison", "rnn", 1), lambda event: None, lambda: None).result()
     assert given == [each]

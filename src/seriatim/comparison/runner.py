@@ -93,9 +93,9 @@ class Runner:
         with signals_deferred() as stop_signal:
             run_jobs(self.workers, stop_signal, next_job=self.next_job, on_event=self.on_event, on_end=self.on_end)
             number = stop_signal()
-        if number is None and self.workers.lost is not None:
+        if number is None and self.workers.executor.lost is not None:
             for layer, seed in self._waiting:
-                self._fail(layer, seed, self.workers.lost)
+                self._fail(layer, seed, self.workers.executor.lost)
         seconds = before + time.perf_counter() - started
         if self.finished:
             self.folder = settle(self.folder)
@@ -132,7 +132,7 @@ class Runner:
         at_first = [layer for layer, _ in self._waiting if layer not in self._trials]
         most = max(len(self._waiting), trials + len(at_first))
         self.workers.set_parallelism(most)
-        self.progress.workers = max(1, min(self.workers.limit(), most))
+        self.progress.workers = max(1, min(self.workers.executor.worker_count, most))
 
     def next_job(self, running: int) -> WorkerJob | None:
         """Return the first training in the order of the rows that can start; a row waits for its learning rate."""
@@ -162,7 +162,7 @@ class Runner:
         outside = self.plan.outside_layers(job.layer)
         job.registered = [record for record in self.plan.code if record["name"] in outside]
         job.search_path = [str(Path(folder or ".").resolve()) for folder in sys.path] if job.registered else []
-        job.at_once = min(self.workers.limit(), running + 1 + len(self._waiting))
+        job.at_once = min(self.workers.executor.worker_count, running + 1 + len(self._waiting))
         self._present[job.name] = self.progress.start(job.layer, job.seed, job.trial)
         self.reporter.run(self.progress, self._present[job.name])
         return job

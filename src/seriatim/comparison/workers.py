@@ -14,7 +14,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from functools import partial
@@ -26,7 +26,7 @@ import torch
 from ..core.errors import InputError, TrainingError, first_line
 from ..processes.child import POLL_SECONDS, Event, OnEvent, Stopped, StopSignal, run_module
 from ..processes.cluster import ClusterExecutor, open_cluster
-from ..processes.executors import WorkersLostError
+from ..processes.executors import ThreadExecutor, WorkersLostError, WorkExecutor
 from ..storage.atomic_files import write_whole
 from ..training.run_files import files_read
 from ..version import __version__
@@ -36,22 +36,15 @@ from .worker import WorkerJob
 
 
 class TrainingWorkers(ABC):
-    """TrainingWorkers that train, one row at a time each.
+    """Workers that train, one row at a time each.
 
-    Attributes:
+    Args:
+        executor: starts trainings, and knows how many workers there are.
         options: the options of the command that ask for these workers.
     """
 
-    options: Sequence[str] = ()
-
-    @property
-    def lost(self) -> WorkersLostError | None:
-        """Why no worker will come back; None while there are workers."""
-        return None
-
-    @abstractmethod
-    def limit(self) -> int:
-        """Return the number of workers, which may change."""
+    def __init__(self, executor: WorkExecutor, options: Sequence[str]) -> None:
+        self.executor, self.options = executor, options
 
     @abstractmethod
     def start(self, job: WorkerJob, on_event: OnEvent, stop_signal: StopSignal) -> Future[Event]:
@@ -74,25 +67,21 @@ class TrainingWorkers(ABC):
 
     def explain(self, error: BaseException) -> BaseException:
         """Return the error of a training, or in one line what happened to its worker."""
-        return error
+        return self.executor.explain(error)
 
 
 class LocalWorkers(TrainingWorkers):
-    """TrainingWorkers on this machine: threads, each of which waits for the process of one training."""
+    """Workers on this machine: threads, each of which waits for the process of one training."""
 
-    def __init__(self, count: int, pool: Executor) -> None:
-        self._count, self._threads, self._pool = count, 1, pool
-        self._is_cancelled = threading.Event()
-        self.options = [] if count == 1 else ["--workers", str(count)]
-
-    def limit(self) -> int:
-        """Return the number of trainings at the same time."""
-        return self._count
+    def __init__(self, executor: WorkExecutor) -> None:
+        count = executor.worker_count
+        super().__init__(executor, [] if count == 1 else ["--workers", str(count)])
+        self._threads, self._is_cancelled = 1, threading.Event()
 
     def set_parallelism(self, trainings: int) -> None:
         """Use as many workers as there are trainings, and divide the threads among them."""
-        self._count = max(1, min(self._count, trainings))
-        self._threads = max(1, torch.get_num_threads() // self._count)
+        self.executor.worker_count = max(1, min(self.executor.worker_count, trainings))
+        self._threads = max(1, torch.get_num_threads() // self.executor.worker_count)
 
     def start(self, job: WorkerJob, on_event: OnEvent, stop_signal: StopSignal) -> Future[Event]:
         """Start a training in a process of its own, with its fraction of the threads."""
@@ -103,7 +92,7 @@ class LocalWorkers(TrainingWorkers):
             return stop_signal()
 
         job.threads = self._threads
-        return self._pool.submit(run_worker, job, on_event, signal_or_end)
+        return self.executor.submit(run_worker, job, on_event, signal_or_end)
 
     def cancel_all(self) -> None:
         """Kill the processes of all trainings."""
@@ -120,20 +109,11 @@ class ClusterWorkers(TrainingWorkers):
     """The workers of a cluster; each trains one row at a time, with as many threads as Dask gives it."""
 
     def __init__(self, cluster: ClusterExecutor) -> None:
+        super().__init__(cluster, ["--cluster", cluster.address])
         self._cluster = cluster
         self._session: ClusterSession | None = None
-        self.options = ["--cluster", cluster.address]
         self._hosts: dict[str, int] = {}  # the number of workers by machine
         self._listeners: dict[str, OnEvent] = {}  # by the folders of the runs
-
-    @property
-    def lost(self) -> WorkersLostError | None:
-        """Why no worker will come back."""
-        return self._cluster.lost
-
-    def limit(self) -> int:
-        """Return the number of workers at the last look."""
-        return self._cluster.worker_count
 
     @contextmanager
     def session(self, folder: Path, plan: Plan) -> Iterator[None]:
@@ -174,7 +154,7 @@ class ClusterWorkers(TrainingWorkers):
 
     def explain(self, error: BaseException) -> BaseException:
         """Return the error of a training, or in one line what happened to its worker."""
-        error = self._cluster.explain(error)
+        error = super().explain(error)
         if isinstance(error, InputError | TrainingError | Stopped):
             return error
         return WorkersLostError(f"the cluster ended the training ({type(error).__name__}: {first_line(error)})")
@@ -219,8 +199,8 @@ def open_workers(workers: int | None, cluster: str | None) -> Iterator[TrainingW
     count = 1 if workers is None else workers
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
         raise InputError(f"--workers: must be a whole number above 0, got {workers!r}")
-    with ThreadPoolExecutor(count) as pool:
-        yield LocalWorkers(count, pool)
+    with ThreadExecutor(count) as threads:
+        yield LocalWorkers(threads)
 
 
 def run_jobs(
@@ -241,7 +221,7 @@ def run_jobs(
         on_end: receives the last event of a training, or why it failed; `Stopped` if a signal ended it.
     """
     news: SimpleQueue[tuple[WorkerJob, Event | Future[Event]]] = SimpleQueue()
-    running = 0
+    running, executor = 0, workers.executor
 
     def put(job: WorkerJob, item: Event | Future[Event]) -> None:
         news.put((job, item))
@@ -250,8 +230,8 @@ def run_jobs(
         while True:
             # A worker that is free gets a training. Once none can be started, those that run are waited for; the end
             # of one may make others possible, and a cluster may have no workers for a while.
-            is_over = stop_signal() is not None or workers.lost is not None
-            if not is_over and running < workers.limit():
+            is_over = stop_signal() is not None or executor.lost is not None
+            if not is_over and running < executor.worker_count:
                 if (job := next_job(running)) is not None:
                     running += 1
                     workers.start(job, partial(put, job), stop_signal).add_done_callback(partial(put, job))

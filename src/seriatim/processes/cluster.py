@@ -33,13 +33,10 @@ class ClusterExecutor(WorkExecutor):
 
     Attributes:
         address: of the scheduler.
-        worker_count: the number of workers at the last look.
-        lost: why no worker will come back, and what to do; None while there are workers.
     """
 
     def __init__(self, client: "Client", address: str) -> None:
         self.address, self.worker_count = address, _count_workers(client)
-        self.lost: WorkersLostError | None = None
         self._client, self._pool = client, cast(Executor, client.get_executor(pure=False))  # type: ignore[no-untyped-call]
         self._fail: list[Callable[[BaseException], None]] = []  # for each future that was submitted
         self._closed = threading.Event()

@@ -47,10 +47,17 @@ class ProcessEndedError(WorkersLostError):
 
 
 class WorkExecutor(Executor):
-    """Runs functions elsewhere; see `concurrent.futures.Executor`."""
+    """Runs functions elsewhere; see `concurrent.futures.Executor`.
 
+    Attributes:
+        worker_count: how many functions run at the same time, which may change.
+        lost: why no worker will come back, and what to do; None while there are workers.
+        ahead: the number of items that `map_in_order` reads while the result of an earlier one is waited for.
+    """
+
+    worker_count = 1
+    lost: WorkersLostError | None = None
     ahead = 0
-    """The number of items that are read while the result of an earlier one is waited for."""
 
     def explain(self, error: BaseException) -> BaseException:
         """Return the error of a function, or in one line what happened to its worker."""
@@ -86,6 +93,9 @@ class WorkExecutor(Executor):
 class InlineExecutor(WorkExecutor):
     """Runs each function at once, in the thread that submits it."""
 
+    def __init__(self, worker_count: int = 1) -> None:
+        self.worker_count = worker_count
+
     def submit(self, function: Callable[..., Result], /, *args: object, **kwargs: object) -> Future[Result]:
         """Run a function."""
         future: Future[Result] = Future()
@@ -96,7 +106,22 @@ class InlineExecutor(WorkExecutor):
         return future
 
 
-class LocalExecutor(WorkExecutor):
+class ThreadExecutor(WorkExecutor):
+    """Runs functions in threads of this process, for functions that wait for something else."""
+
+    def __init__(self, count: int) -> None:
+        self.worker_count, self._threads = count, ThreadPoolExecutor(count)
+
+    def submit(self, function: Callable[..., Result], /, *args: object, **kwargs: object) -> Future[Result]:
+        """Run a function in a thread."""
+        return self._threads.submit(function, *args, **kwargs)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Wait for the threads."""
+        self._threads.shutdown(wait, cancel_futures=cancel_futures)
+
+
+class LocalExecutor(ThreadExecutor):
     """Runs functions in processes of this machine, each of which is used again and again.
 
     The processes are started with ``python -c`` and talk over pipes. Unlike those of
@@ -107,8 +132,8 @@ class LocalExecutor(WorkExecutor):
 
     def __init__(self, processes: int) -> None:
         require_current_folder()
+        super().__init__(processes)  # each thread waits for the answer of a process
         self.ahead = processes + 1  # one item waits, so that no process does
-        self._threads = ThreadPoolExecutor(processes)  # each waits for the answer of a process
         self._processes = [_WorkerProcess() for _ in range(processes)]
         self._idle: SimpleQueue[_WorkerProcess] = SimpleQueue()
         for process in self._processes:
@@ -127,13 +152,13 @@ class LocalExecutor(WorkExecutor):
             finally:
                 self._idle.put(process)
 
-        return self._threads.submit(call)
+        return super().submit(call)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Kill the processes; whoever still waits for a result gets an error."""
         for process in self._processes:
             process.kill()
-        self._threads.shutdown(wait, cancel_futures=True)
+        super().shutdown(wait, cancel_futures=True)
 
 
 def worker_count() -> int:
