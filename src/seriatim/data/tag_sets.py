@@ -73,11 +73,6 @@ def first_without_chunk(counts: Mapping[str, int]) -> str | None:
     return others[0] if others and outside and is_marked and not style_of(counts) else None
 
 
-def to_bio(tags: Sequence[str]) -> list[str]:
-    """Convert tags of any scheme to BIO. BIO, and tags that mark no chunk, are unchanged."""
-    return to_scheme(tags, "bio")
-
-
 def to_scheme(tags: Sequence[str], scheme: str) -> list[str]:
     """Convert the tags of one sentence to a scheme of `SCHEMES`; tags that mark no chunk are unchanged."""
     converted, before, before_kind = list(tags), OUTSIDE, ""

@@ -200,17 +200,15 @@ def intact(folder: Path) -> bool:
         if damaged is None:
             _remove_scratch(folder)  # of a process that was killed just before it did this
             return True
-        is_told = os.path.lexists(folder / CHECKSUMS)  # folders of earlier versions have no checksums
-        _discard(folder, folder / damaged if is_told else None)
+        _discard(folder, folder / damaged)
     elif os.path.lexists(folder):
         _discard(folder, folder)
     return False
 
 
-def _discard(folder: Path, damaged: Path | None) -> None:
-    """Remove an entry of the cache, and say so if a damaged file is given."""
-    if damaged is not None:
-        warnings.warn(f"{damaged}: damaged; this entry of the cache is built again", stacklevel=5)
+def _discard(folder: Path, damaged: Path) -> None:
+    """Remove an entry of the cache, and say which file is damaged."""
+    warnings.warn(f"{damaged}: damaged; this entry of the cache is built again", stacklevel=5)
     with suppress(OSError):  # another process may be removing it
         remove(folder)
 
