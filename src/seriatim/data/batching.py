@@ -148,16 +148,18 @@ class Batches:
         time, starts = max(1, int(lengths.max())), self.starts_of(group)  # a share of a window can have no tokens
 
         # Rows that have ended read any tokens within the text; their lengths say that these do not count.
-        position = (starts + start)[:, None] + np.arange(time)
+        position = (starts + start)[:, None] + np.arange(time)  # (B, T)
         position = position.clip(max=len(self.corpus.ids) - 1)
-        targets = self.corpus.ids[position].astype(np.int64)
-        inputs = self.corpus.ids[position - 1].astype(np.int64)
+        targets = self.corpus.ids[position].astype(np.int64)  # (B, T)
+        inputs = self.corpus.ids[position - 1].astype(np.int64)  # (B, T)
 
         # The token before a sequence is not its own, but that of the sequence before it in the ids.
         if start == 0:
             begins = (starts == 0) | (self.corpus.ends is not None)
             inputs[begins, 0] = self.corpus.begin
-        rare = None if self.rare is None else self.rare[np.concatenate([inputs[:, :1], targets], axis=1)]
+        rare = None
+        if self.rare is not None:
+            rare = torch.from_numpy(self.rare[np.concatenate([inputs[:, :1], targets], axis=1)])  # (B, 1 + T)
         return Batch(
             torch.from_numpy(inputs),
             torch.from_numpy(targets),
@@ -165,7 +167,7 @@ class Batches:
             fresh=start == 0,
             rows=group,
             start=start,
-            rare=None if rare is None else torch.from_numpy(rare),
+            rare=rare,
         )
 
 
@@ -186,8 +188,8 @@ class Windows(NamedTuple):
 def cut(corpus: Corpus, length: int) -> Windows:
     """Cut a corpus into windows of at most ``length`` tokens."""
     begins, ends = corpus.spans(1)
-    counts = -(-(ends - begins) // length)
-    lines = np.repeat(np.arange(len(begins)), counts)
+    counts = -(-(ends - begins) // length)  # of windows (lines,)
+    lines = np.repeat(np.arange(len(begins)), counts)  # of each window (windows,)
     place = np.arange(len(lines)) - np.repeat(counts.cumsum() - counts, counts)
     starts = begins[lines] + place * length
     lengths = np.minimum(ends[lines] - starts, length)
@@ -312,8 +314,8 @@ def sorted_groups(lengths: np.ndarray, rows: np.ndarray, batch_size: int) -> lis
 
 def padded(ids: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """Return sequences of a flat array as rows ``(rows, time)``, int64, 0 on padding."""
-    position = np.arange(max(1, int(lengths.max(initial=0))))
-    index = (starts[:, None] + position).clip(max=max(0, len(ids) - 1))
+    position = np.arange(max(1, int(lengths.max(initial=0))))  # (T,)
+    index = (starts[:, None] + position).clip(max=max(0, len(ids) - 1))  # (rows, T)
     rows = ids[index].astype(np.int64) if len(ids) else np.zeros(index.shape, np.int64)
     rows[position >= lengths[:, None]] = 0
     return rows

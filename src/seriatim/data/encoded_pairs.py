@@ -86,15 +86,19 @@ def with_invented_stems(source: Tensor, targets: Tensor, parts: SharedParts, rat
     chosen = (torch.rand(batch) < rate) & (parts.sizes >= SHORTEST)
     place = torch.arange(time) - parts.starts.unsqueeze(1)  # within the part (B, S)
     shared = (place >= 0) & (place < parts.sizes.unsqueeze(1))
-    pool = source[shared]
+    pool = source[shared]  # the tokens of all shared parts (N,)
     if not len(pool):
         return source, targets
-    drawn = pool[torch.randint(len(pool), (batch, time))]
+
+    # The first and the last token of a part stay, because what follows or precedes may depend on them.
+    drawn = pool[torch.randint(len(pool), (batch, time))]  # (B, S)
     inner = chosen.unsqueeze(1) & (place > 0) & (place < parts.sizes.unsqueeze(1) - 1)
     source = torch.where(inner, drawn, source)
-    place = torch.arange(targets.shape[1]) - parts.target_starts.unsqueeze(1)
+
+    # The target has the same new tokens at the same distance from the beginning of the part.
+    place = torch.arange(targets.shape[1]) - parts.target_starts.unsqueeze(1)  # within the part (B, T)
     inner = chosen.unsqueeze(1) & (place > 0) & (place < parts.sizes.unsqueeze(1) - 1)
-    copied = parts.table[source].gather(1, (place + parts.starts.unsqueeze(1)).clamp(0, time - 1))
+    copied = parts.table[source].gather(1, (place + parts.starts.unsqueeze(1)).clamp(0, time - 1))  # (B, T)
     return source, torch.where(inner, copied, targets)
 
 
