@@ -176,7 +176,7 @@ def _file_sizes(plan: Plan) -> dict[str, int]:
     specs = files_read(plan.base)
     names = dict.fromkeys(name for spec in specs for name in (spec, *spec.split(",")) if ":" not in name)
     sizes: dict[str, int] = {}
-    for name in map(os.path.abspath, names):
+    for name in (os.path.join(os.getcwd(), name) for name in names):
         for path in [name] if os.path.exists(name) else glob.glob(name, recursive=True):
             inside = [os.path.join(folder, file) for folder, _, files in os.walk(path) for file in files]
             sizes |= {file: os.path.getsize(file) for file in inside or [path] if os.path.isfile(file)}
