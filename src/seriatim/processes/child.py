@@ -40,7 +40,7 @@ class Stopped(Exception):  # noqa: N818
 
 
 def python_command(*arguments: str) -> list[str]:
-    """Return the command that starts Python; neither the current folder nor a script's hides a module (``-P``)."""
+    """Return the command that starts Python, which adds no folder of its own to the path of modules (``-P``)."""
     return [sys.executable, "-P", *arguments]
 
 
