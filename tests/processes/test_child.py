@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from seriatim.core.errors import InputError, TrainingError
-from seriatim.processes.child import one_line
+from seriatim.processes.child import one_line, run_module
 
 
 @pytest.mark.parametrize(
@@ -47,6 +47,25 @@ def work(arguments, emit):
 
 serve(work)
 """
+
+
+PRINTING = """
+print("a library says")
+print(5)
+print({})
+
+from seriatim.processes.child import serve
+
+serve(lambda arguments, emit: [print("more"), emit({"event": "step"}), emit({"event": "done", **arguments})])
+"""
+
+
+def test_what_other_code_prints_is_no_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "printing_child.py").write_text(PRINTING)
+    monkeypatch.syspath_prepend(tmp_path)
+    events: list[dict] = []
+    assert run_module("printing_child", {"value": 1}, events.append, lambda: None) == {"event": "done", "value": 1}
+    assert events == [{"event": "step"}, {"event": "done", "value": 1}]
 
 
 def test_a_child_whose_parent_is_gone_saves_and_stops(tmp_path: Path) -> None:

@@ -120,8 +120,9 @@ def _forward(process: "subprocess.Popen[bytes]", on_event: OnEvent, stop_signal:
     # A thread waits for lines, because a pipe cannot be waited for together with a signal on every system.
     def read() -> None:
         for line in process.stdout or ():
-            with suppress(ValueError):  # the last line of a process that was killed may be cut
-                events.put(json.loads(line))
+            with suppress(ValueError):  # a library has printed something, or the process was killed within a line
+                if isinstance(event := json.loads(line), dict) and "event" in event:
+                    events.put(event)
         events.put(None)
 
     threading.Thread(target=read, daemon=True).start()
