@@ -24,7 +24,6 @@ from seriatim.data.encoding import write_encoded
 from seriatim.data.readers import find_sources, read_pieces
 from seriatim.data.source_content import content_of
 from seriatim.data.tokenizer_factory import fit_tokenizer
-from seriatim.distributed.jobs import Jobs, open_jobs
 from seriatim.models.ngrams import levels
 from seriatim.models.ngrams.estimation import smoothed
 from seriatim.models.ngrams.merged_counts import count_merged
@@ -33,6 +32,7 @@ from seriatim.models.ngrams.shard_files import Shard
 from seriatim.models.ngrams.shard_merging import divide_merge
 from seriatim.models.ngrams.smoothing import Smoothing
 from seriatim.models.ngrams.sorted_windows import PART_SIZE
+from seriatim.processes.executors import LocalExecutor, WorkExecutor
 from seriatim.storage.weights import stream_tensors
 from seriatim.tasks.counting_jobs import IdsFile, MergeJob, ShardJob, count_job, merge_job
 
@@ -64,13 +64,13 @@ def measure_counting(words: int = 20_000_000) -> dict[str, float]:
     with (
         tempfile.TemporaryDirectory() as name,
         mock.patch.object(levels, "SMALL", 1),
-        open_jobs(PARTS) as pool,
+        LocalExecutor(PARTS) as pool,
     ):
-        pool.run(time.sleep, [1.0] * PARTS)  # both processes have started
+        pool.run_all(time.sleep, [1.0] * PARTS)  # both processes have started
         return _measure(Path(name), words, pool)
 
 
-def _measure(folder: Path, words: int, pool: Jobs) -> dict[str, float]:
+def _measure(folder: Path, words: int, pool: WorkExecutor) -> dict[str, float]:
     path = folder / "text.txt"
     make_text(path, words)
     sources = find_sources(str(path))
@@ -99,7 +99,7 @@ def _measure(folder: Path, words: int, pool: Jobs) -> dict[str, float]:
 
     def do(function: Callable, jobs: list, cores: int) -> None:
         if cores > 1:
-            pool.run(function, jobs)
+            pool.run_all(function, jobs)
         else:
             for job in jobs:
                 function(job)

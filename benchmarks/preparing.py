@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from seriatim.config import Config
-from seriatim.distributed.ranks import ONE_RANK
+from seriatim.processes.ranks import ONE_RANK
 from seriatim.tasks.model_size import build_model
 from seriatim.tasks.task import Task
 from seriatim.training.loop import Trainer

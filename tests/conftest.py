@@ -8,7 +8,6 @@ import signal
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, Future
 from pathlib import Path
 
 import pytest
@@ -17,11 +16,12 @@ from hypothesis import HealthCheck, settings
 from torch import Tensor
 
 import seriatim
-from seriatim.comparison import distances, local_workers, row
+from seriatim.comparison import distances, row, workers
 from seriatim.comparison.worker import WorkerJob, work
 from seriatim.core.contract import SequenceLayer
 from seriatim.inspection import cost
 from seriatim.layers import to_torch
+from seriatim.processes.executors import InlineExecutor
 from seriatim.recurrence.obstacles import uncompiled
 from seriatim.training import pace
 
@@ -94,20 +94,6 @@ def outside_registered():
     outside_task.remove_both()
 
 
-class AtOnce(Executor):
-    """Does a job when it is submitted, in the thread that submits it."""
-
-    def __init__(self, workers: int) -> None: ...
-
-    def submit(self, function: Callable, /, *args: object, **kwargs: object) -> Future:
-        future: Future = Future()
-        try:
-            future.set_result(function(*args, **kwargs))
-        except Exception as error:
-            future.set_exception(error)
-        return future
-
-
 @pytest.fixture
 def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let comparisons measure little, and train in the process of the test: another one takes seconds to start."""
@@ -123,8 +109,8 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
             work(job, tell)
         return events[-1]
 
-    monkeypatch.setattr(local_workers, "run_worker", run)
-    monkeypatch.setattr(local_workers, "ThreadPoolExecutor", AtOnce)
+    monkeypatch.setattr(workers, "run_worker", run)
+    monkeypatch.setattr(workers, "ThreadExecutor", InlineExecutor)
     monkeypatch.setattr(pace, "SHORTEST", 0.0)
     monkeypatch.setattr(pace, "ROUGH", 0.0)
     monkeypatch.setattr(cost, "STATE_AFTER", (1, 10, 100))

@@ -17,7 +17,7 @@ LEVELS = (
     ("core",),
     ("storage",),
     ("config",),
-    ("distributed",),
+    ("processes",),
     ("data",),
     ("compiler",),
     ("recurrence",),

@@ -18,8 +18,8 @@ from seriatim.cli.console import show, table_of
 from seriatim.cli.main import main
 from seriatim.compiler.cpp import toolchain as compiler
 from seriatim.core.random_masks import dropout_mask
+from seriatim.processes.child import run_module
 from seriatim.recurrence.obstacles import uncompiled
-from seriatim.runs.child_process import run_module
 from seriatim.storage import disk_cache as cache
 
 from ..conftest import FULL_DISK, needs_full_disk

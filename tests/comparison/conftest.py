@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from seriatim.comparison import local_workers
+from seriatim.comparison import workers
 from seriatim.comparison.worker import WorkerJob
 from seriatim.core.errors import TrainingError
 
@@ -12,12 +12,12 @@ from seriatim.core.errors import TrainingError
 @pytest.fixture
 def gru_fails(in_process: None, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Let every training of a gru fail; the fixture is a function that repairs it."""
-    usual = local_workers.run_worker
+    usual = workers.run_worker
 
     def run(job: WorkerJob, listen: Callable, signalled: Callable) -> dict:
         if job.layer == "gru":
             raise TrainingError("its process was ended by SIGKILL")
         return usual(job, listen, signalled)
 
-    monkeypatch.setattr(local_workers, "run_worker", run)
-    return lambda: monkeypatch.setattr(local_workers, "run_worker", usual)
+    monkeypatch.setattr(workers, "run_worker", run)
+    return lambda: monkeypatch.setattr(workers, "run_worker", usual)

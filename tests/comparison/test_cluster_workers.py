@@ -1,25 +1,26 @@
 """Workers of a cluster, with a made-up connection: what is checked first, what ends a training, and how it is told."""
 
+import shutil
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import replace
+from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
+from typing import NoReturn
 
 import pytest
 
-from seriatim.comparison import cluster_jobs, cluster_workers
-from seriatim.comparison.cluster_jobs import ClusterSession, WorkerView
-from seriatim.comparison.cluster_workers import ClusterWorkers
+from seriatim.comparison import cluster_jobs
+from seriatim.comparison.cluster_jobs import ClusterSession
 from seriatim.comparison.comparison_settings import ComparisonSettings, make_plan
 from seriatim.comparison.worker import WorkerJob
+from seriatim.comparison.workers import ClusterWorkers
 from seriatim.core.errors import InputError, TrainingError
-from seriatim.distributed import clusters
-from seriatim.runs.child_process import Stopped
+from seriatim.processes.child import Stopped
+from seriatim.processes.cluster import ClusterExecutor, open_cluster
 from seriatim.storage.lock import locked
 from seriatim.storage.written_folders import COMPARISON, SESSION
 from seriatim.training.run_files import check_out
@@ -27,40 +28,64 @@ from seriatim.training.run_files import check_out
 SECONDS = 20.0  # until a test that hangs fails
 
 
-class MadeUp:
-    """A cluster of two threads, whose view of the files can be changed."""
+class GivenBackError(Exception):
+    """Stands for Dask's `Reschedule`."""
 
-    def __init__(self, executor: Executor, change: Callable[[WorkerView], WorkerView]) -> None:
-        self.executor, self.change, self.count = executor, change, 2
 
-    def count_workers(self) -> int:
-        return self.count
+class GivingBack(ThreadPoolExecutor):
+    """Runs a function that gives itself back again, as Dask does."""
 
-    def on_every_worker(self, function: Callable, argument: object) -> list:
-        return [self.change(function(argument)) for _ in range(self.count)]
+    def submit(self, function: Callable, /, *args: object, **kwargs: object) -> Future:
+        def call() -> object:
+            while True:
+                with suppress(GivenBackError):
+                    return function(*args, **kwargs)
 
-    def subscribe(self, topic: str, hear: Callable[[object], None]) -> None:
-        self.hear = hear
+        return super().submit(call)
+
+
+class MadeUpClient:
+    """A connection to a cluster of two threads. ``before_check`` is done before a worker looks at the files."""
+
+    status = "running"
+
+    def __init__(self, pool: Executor, before_check: Callable[[], object]) -> None:
+        self.pool, self.before_check = pool, before_check
+
+    def nthreads(self) -> dict:
+        return {"a": 1, "b": 1}
+
+    def get_executor(self, *, pure: bool) -> Executor:
+        return self.pool
+
+    def run(self, function: Callable, *args: object) -> dict:
+        self.before_check()
+        return {worker: function(*args) for worker in self.nthreads()}
+
+    def subscribe_topic(self, topic: str, on_event: Callable[[tuple[float, object]], None]) -> None:
+        self.receive = lambda message: on_event((0.0, message))
 
 
 @contextmanager
 def prepared(
-    texts: dict[str, str], folder: Path, change: Callable[[WorkerView], WorkerView] = lambda view: view
-) -> Iterator[tuple[ClusterWorkers, MadeUp]]:
+    texts: dict[str, str], folder: Path, before_check: Callable[[], object] = lambda: None
+) -> Iterator[tuple[ClusterWorkers, MadeUpClient]]:
     plan = make_plan({"data": {"train": texts["train"], "valid": texts["valid"]}}, ComparisonSettings(["rnn"]))
     folder.mkdir(exist_ok=True)
-    with ThreadPoolExecutor(2) as pool:
-        cluster = MadeUp(pool, change)
-        workers = ClusterWorkers(cluster, "tcp://there:8786")  # type: ignore[arg-type]
-        with workers.prepare(folder, plan):
-            yield workers, cluster
+    with GivingBack(2) as pool:
+        client = MadeUpClient(pool, before_check)
+        executor = ClusterExecutor(client, "tcp://there:8786")  # type: ignore[arg-type]
+        workers = ClusterWorkers(executor)
+        with workers.session(folder, plan):
+            yield workers, client
+        executor.shutdown()
 
 
 @pytest.fixture
 def child(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable], None]:
     """A function that replaces the process of a training; Dask is not needed."""
     monkeypatch.setattr(cluster_jobs, "threads_of_worker", lambda: 3)
-    monkeypatch.setattr(cluster_jobs, "tell_cluster", lambda topic, message: None)
+    monkeypatch.setattr(cluster_jobs, "send_message", lambda topic, message: None)
     return lambda run: monkeypatch.setattr(cluster_jobs, "run_module", run)
 
 
@@ -68,35 +93,42 @@ def start(workers: ClusterWorkers, folder: Path, events: list[dict]) -> Future:
     return workers.start(WorkerJob(str(folder), "rnn", 1, at_once=9), events.append, lambda: None)
 
 
-def test_the_files_of_the_data_are_compared(texts, tmp_path: Path) -> None:
-    seen: list[WorkerView] = []
-    with prepared(texts, tmp_path / "out", lambda view: seen.append(view) or view):
+def test_the_file_of_the_session_is_there_while_the_workers_train(texts, tmp_path: Path) -> None:
+    with prepared(texts, tmp_path / "out"):
         assert (tmp_path / "out" / SESSION).is_file()
         assert check_out(str(tmp_path / "out"), overwrite=False, form=COMPARISON)
     assert not (tmp_path / "out" / SESSION).exists()
-    assert seen[0].sizes == {texts[part]: Path(texts[part]).stat().st_size for part in ("train", "valid")}
 
 
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"in_session": False}, "does not see the folder .*out; give an --out on a file system that all workers share"),
-        ({"sizes": {}}, r"train\.txt: the worker on .* does not see it; put the data on a file system"),
-        ({"sizes": None}, r"train\.txt: the worker on .* sees another file there; put the data on a file system"),
+        ("folder", "does not see the folder .*out; give an --out on a file system that all workers share"),
+        ("removed", r"train\.txt: the worker on .* does not see it; put the data on a file system"),
+        ("other", r"train\.txt: the worker on .* sees another file there; put the data on a file system"),
     ],
 )
-def test_workers_that_do_not_see_the_files_are_refused(texts, tmp_path: Path, changed: dict, message: str) -> None:
-    def change(view: WorkerView) -> WorkerView:
-        other = {"sizes": {path: 1 + size for path, size in view.sizes.items()}}
-        return replace(view, **(other if changed.get("sizes", 0) is None else changed))
-
-    with pytest.raises(InputError, match=f"^--cluster: .*{message}"), prepared(texts, tmp_path / "out", change):
+@pytest.mark.parametrize("form", ["{}/train.txt", "{}/tr*.txt", "{}"])
+def test_workers_that_do_not_see_the_files_are_refused(
+    texts, tmp_path: Path, changed: str, message: str, form: str
+) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    train = Path(shutil.copy(texts["train"], data / "train.txt"))
+    changes = {
+        "folder": (tmp_path / "out" / SESSION).unlink,
+        "removed": train.unlink,
+        "other": lambda: train.write_text(train.read_text() + "more\n"),
+    }
+    given = {**texts, "train": form.format(data)}
+    refused = pytest.raises(InputError, match=f"^--cluster: .*{message}")
+    with refused, prepared(given, tmp_path / "out", changes[changed]):
         pass
     assert not (tmp_path / "out" / SESSION).exists()
 
 
 def test_workers_without_the_package_are_refused(texts, tmp_path: Path) -> None:
-    def fail(view: WorkerView) -> WorkerView:
+    def fail() -> None:
         raise ModuleNotFoundError("No module named 'seriatim'")
 
     message = "--cluster: a worker cannot run Seriatim .*No module named 'seriatim'.*; install version .* on every"
@@ -114,12 +146,12 @@ def test_a_job_computes_with_the_threads_of_its_worker(texts, tmp_path: Path, ch
 
     child(run)
     events: list[dict] = []
-    with prepared(texts, tmp_path / "out") as (workers, cluster):
-        assert start(workers, tmp_path / "out", events).result(SECONDS) == {"event": "done", "value": 1.5}
-        cluster.hear({"run": "out/runs/rnn-1", "event": {"event": "step"}})  # too late
+    with prepared(texts, tmp_path / "out") as (workers, _cluster):
+        last = start(workers, tmp_path / "out", events).result(SECONDS)
+    assert last == {"event": "done", "value": 1.5, "warnings": ["line 3 was repaired"]}
     assert (given["threads"], given["at_once"]) == (3, 2)
     assert given["folder"] == str(Path.cwd())
-    assert events == [{"event": "warning", "text": "line 3 was repaired"}]
+    assert events == []
 
 
 def test_events_are_heard_while_a_training_runs(texts, tmp_path: Path, child: Callable) -> None:
@@ -134,9 +166,9 @@ def test_events_are_heard_while_a_training_runs(texts, tmp_path: Path, child: Ca
     child(run)
     with prepared(texts, tmp_path / "out") as (workers, cluster):
         future = start(workers, tmp_path / "out", heard)
-        cluster.hear({"run": str(tmp_path / "out" / "runs" / "gru-1"), "event": {"event": "step"}})
+        cluster.receive({"run": str(tmp_path / "out" / "runs" / "gru-1"), "event": {"event": "step"}})
         assert not heard
-        cluster.hear({"run": str(tmp_path / "out" / "runs" / "rnn-1"), "event": {"event": "measuring"}})
+        cluster.receive({"run": str(tmp_path / "out" / "runs" / "rnn-1"), "event": {"event": "measuring"}})
         future.result(SECONDS)
     assert heard == [{"event": "measuring"}]
 
@@ -152,7 +184,7 @@ def test_steps_are_told_now_and_then_however_often_a_training_validates(
         return {"event": "done"}
 
     child(run)
-    monkeypatch.setattr(cluster_jobs, "tell_cluster", lambda topic, message: told.append(message["event"]["event"]))
+    monkeypatch.setattr(cluster_jobs, "send_message", lambda topic, message: told.append(message["event"]["event"]))
     with prepared(texts, tmp_path / "out") as (workers, _):
         start(workers, tmp_path / "out", []).result(SECONDS)
     assert told == ["begin", "step", "validation"]
@@ -174,10 +206,10 @@ def test_jobs_stop_where_the_comparison_has_been_stopped_or_started_again(
     child(until_stopped)
     with prepared(texts, tmp_path / "out") as (workers, _):
         future = start(workers, tmp_path / "out", [])
-        workers.watch(lambda: None)
+        workers.forward(lambda: None)
         assert not future.done()
         if how == "signal":
-            workers.watch(lambda: signal.SIGINT)
+            workers.forward(lambda: signal.SIGINT)
         elif how == "removed":
             (tmp_path / "out" / SESSION).unlink()
         else:
@@ -187,78 +219,63 @@ def test_jobs_stop_where_the_comparison_has_been_stopped_or_started_again(
 
 
 def test_a_job_leaves_a_worker_that_trains_another_row(texts, tmp_path: Path, child: Callable, monkeypatch) -> None:
-    """Of both threads, none waits for the turn, so that the cluster can choose another worker."""
+    """Of both threads, none waits for the other row, so that the cluster can choose another worker."""
+    given_back: list[float] = []
+
+    def give_back() -> NoReturn:
+        given_back.append(time.monotonic())
+        raise GivenBackError
+
     child(lambda *_, **__: {"event": "done", "value": 1.5})
-    monkeypatch.setattr(cluster_jobs, "TURN_SECONDS", 0.01)
-    events: list[dict] = []
-    with prepared(texts, tmp_path / "out") as (workers, cluster):
-        with cluster_jobs.TURN:
+    monkeypatch.setattr(cluster_jobs, "LOCK_SECONDS", 0.01)
+    monkeypatch.setattr(cluster_jobs, "run_elsewhere", give_back)
+    with prepared(texts, tmp_path / "out") as (workers, _):
+        with cluster_jobs.WORKER_LOCK:
             futures = [
-                workers.start(WorkerJob(str(tmp_path / "out"), name, 1), events.append, lambda: None)
+                workers.start(WorkerJob(str(tmp_path / "out"), name, 1), lambda event: None, lambda: None)
                 for name in ("rnn", "gru", "lstm")
             ]
-            for _ in range(9):
-                assert cluster.executor.submit(abs, -1).result(SECONDS) == 1
+            deadline = time.monotonic() + SECONDS
+            while len(given_back) < 9 and time.monotonic() < deadline:
+                time.sleep(0.001)
             assert not any(future.done() for future in futures)
         assert [future.result(SECONDS)["value"] for future in futures] == [1.5, 1.5, 1.5]
-        with cluster_jobs.TURN:
-            waiting = start(workers, tmp_path / "out", events)
-            workers.give_up()
+        with cluster_jobs.WORKER_LOCK:
+            waiting = start(workers, tmp_path / "out", [])
+            workers.cancel_all()
             with pytest.raises(Stopped):
                 waiting.result(SECONDS)
 
 
-def test_what_happens_to_a_worker_is_one_line(texts, tmp_path: Path, child: Callable) -> None:
+def test_what_happens_to_a_worker_is_one_line(texts, tmp_path: Path) -> None:
     class KilledWorker(Exception):  # noqa: N818
         pass
 
-    errors = [TrainingError("it became NaN"), KilledWorker("key", "tcp://there"), RuntimeError("cannot\nbe read")]
-
-    def run(module: str, job: dict, listen: Callable, signalled: Callable, *, folder: str) -> dict:
-        raise errors.pop(0)
-
-    child(run)
     with prepared(texts, tmp_path / "out") as (workers, _):
-        reasons = [str(start(workers, tmp_path / "out", []).exception(SECONDS)) for _ in range(3)]
+        errors = [TrainingError("it became NaN"), KilledWorker("key", "tcp://there"), RuntimeError("cannot\nbe read")]
+        reasons = [str(workers.explain(error)) for error in errors]
     assert reasons == [
         "it became NaN",
-        "the workers that trained it died, several times; they may have run out of memory",
+        "a worker of the cluster ended before its job was done (KilledWorker); it may have run out of memory: start "
+        "fewer workers on each machine",
         "the cluster ended the training (RuntimeError: cannot)",
     ]
 
 
-def test_a_lost_connection_is_one_line(texts, tmp_path: Path, child: Callable) -> None:
+def test_a_lost_connection_ends_all_trainings(texts, tmp_path: Path, child: Callable) -> None:
     child(until_stopped)
-    with prepared(texts, tmp_path / "out") as (workers, _):
-        for _ in range(2):
-            start(workers, tmp_path / "out", [])
-        waiting = start(workers, tmp_path / "out", [])
-        next(future for future in workers._running if not future.running()).cancel()
-        assert str(waiting.exception(SECONDS)) == "the connection to the cluster at tcp://there:8786 was lost"
-        assert workers.lost is waiting.exception()
-
-
-def test_a_cluster_without_workers_is_given_up_after_a_while(
-    texts, tmp_path: Path, child: Callable, monkeypatch
-) -> None:
-    child(until_stopped)
-    monkeypatch.setattr(cluster_workers, "COUNT_SECONDS", -1.0)
-    with prepared(texts, tmp_path / "out") as (workers, cluster):
-        running = [start(workers, tmp_path / "out", []) for _ in range(3)]
-        assert workers.limit() == 2
-        cluster.count = 0
-        workers.watch(lambda: None)
-        assert workers.lost is None
-        monkeypatch.setattr(cluster_workers, "LOST_SECONDS", -1.0)
-        workers.watch(lambda: None)
-        error = running[-1].exception(SECONDS)  # waits for a worker; those that run here cannot be cancelled
-        assert str(error) == "the cluster at tcp://there:8786 has no workers any more"
-        assert workers.lost is error
+    with prepared(texts, tmp_path / "out") as (workers, _cluster):
+        futures = [start(workers, tmp_path / "out", []) for _ in range(4)]
+        error = workers.explain(CancelledError())
+        assert str(error).startswith("the connection to the cluster at tcp://there:8786 was lost; start")
+        assert workers.executor.lost is error
+        assert workers.explain(ImportError()) is error
+        assert [future.exception(SECONDS) for future in futures] == 4 * [error]
 
 
 def test_a_run_that_another_process_still_writes_is_waited_for(tmp_path: Path, monkeypatch) -> None:
     """Half an hour of a clock that each look moves on by a minute; the process may measure for many minutes."""
-    clock, session = [0.0], ClusterSession(str(tmp_path), "out", "key", [])
+    clock, session = [0.0], ClusterSession(str(tmp_path), "out", "key")
 
     def sleep(_: float) -> None:
         clock[0] += 60.0
@@ -277,5 +294,5 @@ def test_a_run_that_another_process_still_writes_is_waited_for(tmp_path: Path, m
 
 def test_dask_that_is_not_installed_is_said(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(InputError, match=r"pip install 'seriatim\[cluster\]'"), clusters.open_cluster("tcp://a:1"):
+    with pytest.raises(InputError, match=r"pip install 'seriatim\[cluster\]'"), open_cluster("tcp://a:1"):
         pass

@@ -10,7 +10,7 @@ import pytest
 import seriatim
 from seriatim.cli import comparison_console as console_comparison
 from seriatim.cli.main import main
-from seriatim.comparison import comparing, local_workers
+from seriatim.comparison import comparing, workers
 from seriatim.comparison.worker import WorkerJob
 from seriatim.core.errors import InputError, TrainingError
 
@@ -113,8 +113,8 @@ def test_a_budget_that_is_too_small_is_not_retried(
             raise InputError("--minutes: 1e-09 is too little, one step takes 1 s; give 1 or more")
         return usual(job, listen, signalled)
 
-    usual = local_workers.run_worker
-    monkeypatch.setattr(local_workers, "run_worker", run)
+    usual = workers.run_worker
+    monkeypatch.setattr(workers, "run_worker", run)
     begin = ("compare", "lm", "--data", texts["train"], "--valid", texts["valid"], "--layers", "gru,ngram", "--quiet")
     sizes = ("--model.hidden_size", "12", "--model.options.smoothing", "witten-bell", "--baseline", "none")
     assert main([*begin, *sizes, "--minutes", "1e-9", "--no-report", "--out", str(tmp_path / "a")]) == 1

@@ -11,19 +11,19 @@ import pytest
 import torch
 
 import seriatim
-from seriatim.comparison import local_workers, worker
+from seriatim.comparison import worker, workers
 from seriatim.comparison.comparing import resume
 from seriatim.comparison.comparison_page import report
 from seriatim.comparison.comparison_progress import ComparisonProgress, ComparisonReporter, PresentTraining
-from seriatim.comparison.dispatch import WorkersLostError
 from seriatim.comparison.results import ResultRow
 from seriatim.comparison.worker import WorkerJob
 from seriatim.config import resolve
 from seriatim.core.errors import InputError, TrainingError
-from seriatim.core.interruption import Interrupted
 from seriatim.layers import find
+from seriatim.processes.child import Stopped
+from seriatim.processes.executors import InlineExecutor, WorkersLostError
+from seriatim.processes.signals import Interrupted
 from seriatim.recurrence.obstacles import uncompiled
-from seriatim.runs.child_process import Stopped
 from seriatim.storage.weights import load_tensors
 from seriatim.training.pace import Pace
 
@@ -168,7 +168,7 @@ def test_half_a_budget_goes_to_trials(texts, tmp_path: Path, in_process: None) -
 
 
 def test_a_signal_ends_it_and_it_goes_on(texts, tmp_path: Path, monkeypatch, in_process: None) -> None:
-    usual = local_workers.run_worker
+    usual = workers.run_worker
 
     def run(job: WorkerJob, listen: Callable, signalled: Callable) -> dict:
         if job.layer == "gru":
@@ -178,7 +178,7 @@ def test_a_signal_ends_it_and_it_goes_on(texts, tmp_path: Path, monkeypatch, in_
         return usual(job, listen, signalled)
 
     with monkeypatch.context() as patch:
-        patch.setattr(local_workers, "run_worker", run)
+        patch.setattr(workers, "run_worker", run)
         with pytest.raises(Interrupted) as error:
             seriatim.compare(small(texts, tmp_path / "a b"), layers=["rnn", "gru"], steps=2)
     assert shlex.split(error.value.go_on) == ["seriatim", "compare", "--resume", str(tmp_path / "a b")]
@@ -198,10 +198,10 @@ def test_lost_workers_are_told_with_the_command_that_goes_on(texts, tmp_path: Pa
             begun.append(training.layer)
 
     def run(job: WorkerJob, listen: Callable, signalled: Callable) -> dict:
-        monkeypatch.setattr(local_workers.LocalWorkers, "lost", lost)
+        monkeypatch.setattr(InlineExecutor, "lost", lost)
         raise lost
 
-    monkeypatch.setattr(local_workers, "run_worker", run)
+    monkeypatch.setattr(workers, "run_worker", run)
     with pytest.raises(TrainingError) as error:
         seriatim.compare(small(texts, tmp_path / "a b"), layers=["rnn", "gru"], steps=2, reporter=Begun())
     assert str(error.value) == f"rnn: {lost}; to go on: seriatim compare --resume '{tmp_path / 'a b'}'"
@@ -237,19 +237,19 @@ def test_a_row_of_other_data_is_not_written(texts, tmp_path: Path, monkeypatch, 
     train = tmp_path / "train.txt"
     original = Path(texts["train"]).read_text()
     train.write_text(original)
-    usual = local_workers.run_worker
+    usual = workers.run_worker
 
     def run(job: WorkerJob, listen: Callable, signalled: Callable) -> dict:
         train.write_text(original.replace("moon", "noon") if job.layer == "gru" else original)
         return usual(job, listen, signalled)
 
-    monkeypatch.setattr(local_workers, "run_worker", run)
+    monkeypatch.setattr(workers, "run_worker", run)
     config = {**small(texts, tmp_path / "a"), "data": {"train": str(train), "valid": texts["valid"]}}
     found = seriatim.compare(config, layers=["rnn", "gru"], steps=2)
     assert "was trained on different data" in found.rows[1]["failed"]
     assert [path.name for path in (tmp_path / "a" / "rows").glob("*.json")] == ["rnn-1.json"]
     assert not (tmp_path / "a" / "runs" / "gru-1").exists()
-    monkeypatch.setattr(local_workers, "run_worker", usual)
+    monkeypatch.setattr(workers, "run_worker", usual)
     train.write_text(original)
     assert resume(tmp_path / "a").results["rows"][1]["failed"] is None
 

@@ -10,8 +10,7 @@ import pytest
 import seriatim
 from seriatim.comparison.comparison_progress import ComparisonProgress, ComparisonReporter, PresentTraining
 from seriatim.core.errors import InputError
-from seriatim.distributed.clusters import open_cluster
-from seriatim.distributed.jobs import open_jobs
+from seriatim.processes.cluster import open_cluster
 
 from .comparisons import SMALL, small
 
@@ -74,11 +73,10 @@ def test_a_restarted_worker_trains_beside_one_with_a_free_thread(texts, tmp_path
 
 
 def test_jobs_on_a_cluster(cluster) -> None:
-    with open_jobs(1, cluster.scheduler_address) as jobs:
-        assert jobs.run(abs, [-1, 2]) == [1, 2]
     with open_cluster(cluster.scheduler_address) as connected:
-        assert connected.count_workers() == 2
-        assert connected.on_every_worker(abs, -3) == [3, 3]
+        assert connected.run_all(abs, [-1, 2]) == [1, 2]
+        assert connected.worker_count == 2
+        assert connected.run_on_every_worker(abs, -3) == [3, 3]
 
 
 def test_a_cluster_without_workers_is_refused() -> None:

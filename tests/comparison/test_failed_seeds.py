@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import seriatim
-from seriatim.comparison import local_workers
+from seriatim.comparison import workers
 from seriatim.comparison.comparing import Comparison, resume
 from seriatim.comparison.comparison_tables import summary_table
 from seriatim.comparison.results import Results
@@ -22,7 +22,7 @@ from .comparisons import LINES, SMALL
 
 def compared(folder: Path, monkeypatch: pytest.MonkeyPatch, fails: tuple[str, int]) -> Comparison:
     """A comparison of two classifiers with two seeds, of which one training fails."""
-    usual = local_workers.run_worker
+    usual = workers.run_worker
 
     def run(job: WorkerJob, listen: Callable, signalled: Callable) -> dict:
         if (job.layer, job.seed) == fails:
@@ -33,7 +33,7 @@ def compared(folder: Path, monkeypatch: pytest.MonkeyPatch, fails: tuple[str, in
     data = {"train": str(folder / "data.tsv"), "valid": str(folder / "data.tsv")}
     config = {**SMALL, "task": "classify", "data": data, "tokenizer": {"kind": "char"}, "out": str(folder / "out")}
     with monkeypatch.context() as patch:
-        patch.setattr(local_workers, "run_worker", run)
+        patch.setattr(workers, "run_worker", run)
         return seriatim.compare(config, layers=["rnn", "gru"], steps=1, seeds=2)
 
 

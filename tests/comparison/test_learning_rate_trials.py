@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import seriatim
-from seriatim.comparison import local_workers
+from seriatim.comparison import workers
 from seriatim.comparison.comparing import resume
 from seriatim.comparison.worker import WorkerJob
 from seriatim.config import resolve
@@ -22,7 +22,7 @@ class Trainings:
     """Trainings in this process; those in ``failing``, of a seed and a trial, are killed, others are as usual."""
 
     def __init__(self) -> None:
-        self.usual = local_workers.run_worker
+        self.usual = workers.run_worker
         self.failing: set[tuple[int, int | None]] = set()
         self.order: list[tuple[int, int | None]] = []
 
@@ -39,7 +39,7 @@ class Trainings:
 @pytest.fixture
 def trainings(in_process: None, monkeypatch: pytest.MonkeyPatch) -> Trainings:
     made = Trainings()
-    monkeypatch.setattr(local_workers, "run_worker", made.run)
+    monkeypatch.setattr(workers, "run_worker", made.run)
     return made
 
 

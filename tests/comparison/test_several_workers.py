@@ -14,7 +14,7 @@ import pytest
 
 import seriatim
 from seriatim.cli.main import main
-from seriatim.comparison import local_workers
+from seriatim.comparison import workers
 from seriatim.comparison.comparing import Comparison, resume
 from seriatim.comparison.comparison_progress import ComparisonProgress, ComparisonReporter, PresentTraining
 from seriatim.comparison.worker import WorkerJob
@@ -74,7 +74,7 @@ def test_rows_with_trials_and_seeds_are_the_same_with_two_workers(texts, tmp_pat
 def test_trials_come_before_their_row_and_the_order_is_that_of_the_layers(
     texts, tmp_path: Path, monkeypatch, in_process: None
 ) -> None:
-    order, usual = [], local_workers.run_worker
+    order, usual = [], workers.run_worker
 
     def run(job: WorkerJob, listen: Callable, signalled: Callable) -> dict:
         order.append((job.layer, job.seed, job.trial))
@@ -82,7 +82,7 @@ def test_trials_come_before_their_row_and_the_order_is_that_of_the_layers(
             raise TrainingError("the loss became NaN") if job.seed == 1 else AssertionError
         return usual(job, listen, signalled)
 
-    monkeypatch.setattr(local_workers, "run_worker", run)
+    monkeypatch.setattr(workers, "run_worker", run)
     found = seriatim.compare(small(texts, tmp_path / "a"), layers=["rnn", "gru"], steps=4, tune=2, seeds=2)
     trials = [("rnn", 1, 1), ("rnn", 1, 2), ("rnn", 1, None), ("gru", 1, 1), ("gru", 1, 2)]
     assert order == [*trials, ("rnn", 2, None)]
@@ -96,7 +96,7 @@ def test_trials_come_before_their_row_and_the_order_is_that_of_the_layers(
 def test_bad_input_of_a_trial_fails_the_layer_and_is_tried_again(
     texts, tmp_path: Path, monkeypatch, in_process: None
 ) -> None:
-    usual = local_workers.run_worker
+    usual = workers.run_worker
 
     def run(job: WorkerJob, listen: Callable, signalled: Callable) -> dict:
         if job.layer == "gru":
@@ -104,7 +104,7 @@ def test_bad_input_of_a_trial_fails_the_layer_and_is_tried_again(
         return usual(job, listen, signalled)
 
     with monkeypatch.context() as patch:
-        patch.setattr(local_workers, "run_worker", run)
+        patch.setattr(workers, "run_worker", run)
         found = seriatim.compare(small(texts, tmp_path / "a"), layers=["gru", "rnn"], steps=4, tune=2)
     assert [failure["reason"] for failure in found.failures] == ["--minutes: 1 is too little"]
     assert resume(tmp_path / "a", workers=2).failures == []

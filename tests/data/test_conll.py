@@ -10,7 +10,7 @@ from seriatim.core.errors import InputError
 from seriatim.data.conll import Sentence, read_sentences, read_untagged, write
 from seriatim.data.readers import find_sources
 from seriatim.data.repairs import Repairs
-from seriatim.data.tag_sets import marks_chunks, to_bio
+from seriatim.data.tag_sets import marks_chunks, to_scheme
 
 CONLLU = """# newdoc id = one
 # text = Vámonos al mar
@@ -287,7 +287,7 @@ def test_comments_of_columns_are_told_from_words(tmp_path: Path, name: str, labe
 def test_iob1_becomes_bio(tmp_path: Path) -> None:
     tags = ["I-A", "I-A", "B-A", "I-A", "O", "I-B", "I-A", "B-B", "I-B"]
     expected = ["B-A", "I-A", "B-A", "I-A", "O", "B-B", "B-A", "B-B", "I-B"]
-    assert to_bio(tags) == to_bio(expected) == expected
+    assert to_scheme(tags, "bio") == to_scheme(expected, "bio") == expected
     text = "".join(f"w\t{tag}\n" for tag in tags)
     (sentence,) = sentences(written(tmp_path, text), scheme="iob1")
     assert sentence.tags == expected

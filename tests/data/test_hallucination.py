@@ -4,8 +4,7 @@ import numpy as np
 import torch
 
 from seriatim.config import Tokenizer
-from seriatim.data.encoded_pairs import encode_pairs
-from seriatim.data.hallucination import shared_parts, with_invented_stems
+from seriatim.data.encoded_pairs import encode_pairs, shared_parts, with_invented_stems
 from seriatim.data.pairs import Pair
 from seriatim.data.tokenizer_factory import fit_tokenizer
 from seriatim.data.vocabulary import Vocabulary

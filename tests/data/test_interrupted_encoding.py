@@ -11,13 +11,13 @@ import pytest
 
 from seriatim.config import Tokenizer as TokenizerConfig
 from seriatim.core.errors import InputError, TrainingError
-from seriatim.data import block_encoding
+from seriatim.data import text_blocks
 from seriatim.data.corpus import encode_corpus, fit_corpus_tokenizer
+from seriatim.data.encoding import JOURNAL, JournaledFiles
 from seriatim.data.readers import find_sources
 from seriatim.data.source_content import content_of
 from seriatim.storage import disk_cache
 from seriatim.storage.disk_cache import SCRATCH
-from seriatim.storage.journal import JOURNAL, JournaledFiles
 
 from .encoded_texts import (
     TEXT,
@@ -67,9 +67,9 @@ def test_what_a_killed_process_wrote_is_used(tmp_path: Path, unit: str, learned:
         kill_at(patched, 5)
         with pytest.raises(Killed):
             written(tmp_path / "killed", sources, tokenizer, unit)
-    encoded, encode = [], block_encoding.encode_block
+    encoded, encode = [], text_blocks.encode_block
     monkeypatch.setattr(
-        "seriatim.data.block_encoding.encode_block", lambda *given: (encoded.append(given), encode(*given))[1]
+        "seriatim.data.text_blocks.encode_block", lambda *given: (encoded.append(given), encode(*given))[1]
     )
     assert written(tmp_path / "killed", sources, tokenizer, unit) == expected
     resumed = len(encoded)
@@ -97,18 +97,20 @@ def test_damaged_parts_are_encoded_again(tmp_path: Path, damage: str, how: str, 
     assert written(tmp_path / "killed", sources, tokenizer_of("char"), "stream") == expected
 
 
-def test_parts_of_another_text_are_not_used(tmp_path: Path, monkeypatch) -> None:
+@pytest.mark.parametrize("learned", [False, True])
+def test_parts_of_another_text_are_not_used(tmp_path: Path, learned: bool, monkeypatch) -> None:
     in_this_process(monkeypatch)
     texts = []
     for name, text in {"one": TEXT, "two": TEXT[:1000] + "changed" + TEXT[1007:]}.items():
         (tmp_path / f"{name}.txt").write_text(text)
         texts.append(find_sources(str(tmp_path / f"{name}.txt")))
-    expected = written(tmp_path / "whole", texts[1], tokenizer_of("byte"), "stream")
+    tokenizer = TokenizerConfig(kind="word") if learned else tokenizer_of("byte")
+    expected = written(tmp_path / "whole", texts[1], tokenizer, "stream")
     with monkeypatch.context() as patched:
         kill_at(patched, 4)
         with pytest.raises(Killed):
-            written(tmp_path / "killed", texts[0], tokenizer_of("byte"), "stream")
-    assert written(tmp_path / "killed", texts[1], tokenizer_of("byte"), "stream") == expected
+            written(tmp_path / "killed", texts[0], tokenizer, "stream")
+    assert written(tmp_path / "killed", texts[1], tokenizer, "stream") == expected
 
 
 @pytest.mark.parametrize("kind", ["word", "bpe", "char"])
@@ -165,8 +167,8 @@ def test_what_was_killed_after_the_last_block_is_not_encoded_again(
     monkeypatch.setenv("SERIATIM_CACHE", str(tmp_path / "cache"))
     in_this_process(monkeypatch)
     sources, encoded = many_files(tmp_path / "texts"), []
-    encode = block_encoding.encode_block
-    monkeypatch.setattr(block_encoding, "encode_block", lambda *given: (encoded.append(given), encode(*given))[1])
+    encode = text_blocks.encode_block
+    monkeypatch.setattr(text_blocks, "encode_block", lambda *given: (encoded.append(given), encode(*given))[1])
 
     def read() -> dict[str, bytes]:
         config = TokenizerConfig(kind="word")
@@ -197,8 +199,8 @@ def test_a_file_that_is_unreadable_for_a_moment_loses_nothing(tmp_path: Path, le
     sources = [
         source._replace(open=functools.partial(Failing, source, broken)) for source in many_files(tmp_path / "a")
     ]
-    encode = block_encoding.encode_block
-    monkeypatch.setattr(block_encoding, "encode_block", lambda *given: (encoded.append(given), encode(*given))[1])
+    encode = text_blocks.encode_block
+    monkeypatch.setattr(text_blocks, "encode_block", lambda *given: (encoded.append(given), encode(*given))[1])
 
     def read() -> object:
         config = TokenizerConfig(kind="word")

@@ -15,7 +15,7 @@ from seriatim.config import Tokenizer as TokenizerConfig
 from seriatim.core.errors import InputError
 from seriatim.data.normal_forms import form_of, is_known_otherwise
 from seriatim.data.repairs import DataWarning, Repairs
-from seriatim.data.spellings import Spellings, canonical
+from seriatim.data.spellings import LabelSpellings, canonical
 from seriatim.data.tokenizer_factory import fit_tokenizer
 from seriatim.data.vectors import read_vectors
 
@@ -55,14 +55,16 @@ def test_a_tokenizer_of_bytes_knows_every_form() -> None:
 def test_labels_in_either_form_are_one_label() -> None:
     composed, decomposed = (in_form(form, "été") for form in ("NFC", "NFD"))
     for counts, usual in (({composed: 2, decomposed: 1}, composed), ({composed: 1, decomposed: 2}, decomposed)):
-        learned = Spellings.learned(counts)
+        learned = LabelSpellings.learned(counts)
         assert {learned(composed), learned(decomposed), learned(f" {decomposed}")} == {usual}
-    assert Spellings([composed])(decomposed) == composed
+    assert LabelSpellings([composed])(decomposed) == composed
     assert canonical(f"{decomposed} ") == composed
-    frequent = Spellings.learned({composed: 20, decomposed: 30, composed.upper(): 10, decomposed.upper(): 4, "Été": 1})
+    frequent = LabelSpellings.learned(
+        {composed: 20, decomposed: 30, composed.upper(): 10, decomposed.upper(): 4, "Été": 1}
+    )
     assert frequent.exact == {decomposed, composed.upper()}  # letter case tells labels apart, a normal form does not
     assert (frequent(composed), frequent(decomposed.upper())) == (decomposed, composed.upper())
-    both = Spellings([composed, decomposed])
+    both = LabelSpellings([composed, decomposed])
     assert (both(composed), both(decomposed)) == (composed, decomposed)
 
 

@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 
 from seriatim.config import Tokenizer as TokenizerConfig
 from seriatim.core.errors import InputError
-from seriatim.data import block_encoding
-from seriatim.data.block_encoding import EncodedBlock, WordNumberer
+from seriatim.data import text_blocks
 from seriatim.data.corpus import encode_corpus
 from seriatim.data.readers import Piece, find_sources
 from seriatim.data.reading_progress import listening
-from seriatim.data.text_blocks import Block
+from seriatim.data.text_blocks import BlockTokens, TextBlock, WordNumberer
 from seriatim.data.tokenizers import Tokenizer
 
 from .encoded_texts import (
@@ -137,14 +136,14 @@ def test_the_encoded_text_is_mapped_and_not_loaded(tmp_path: Path) -> None:
 
 def test_the_numbers_of_a_block_do_not_refer_to_themselves(monkeypatch) -> None:
     """The garbage collector would find them too late: they are few objects, and large ones."""
-    made, encode = [], block_encoding.encode_block
+    made, encode = [], text_blocks.encode_block
 
-    def watched(block: Block, tokenizer: Tokenizer, unit: str) -> EncodedBlock:
+    def watched(block: TextBlock, tokenizer: Tokenizer, unit: str) -> BlockTokens:
         made.append(tokenizer._ids)
         return encode(block, tokenizer, unit)
 
-    monkeypatch.setattr(block_encoding, "encode_block", watched)
-    numbered = WordNumberer(TokenizerConfig(kind="word"), "stream")(Block([Piece("one two", True)]))
+    monkeypatch.setattr(text_blocks, "encode_block", watched)
+    numbered = WordNumberer(TokenizerConfig(kind="word"), "stream")(TextBlock([Piece("one two", True)]))
     (numbers,) = made
     assert list(numbers) == numbered.words
     assert numbers not in gc.get_referents(numbers.default_factory)

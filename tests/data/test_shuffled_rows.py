@@ -4,9 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seriatim.data.batching import Batches
+from seriatim.data.batching import POOL, Batches, ShuffledGroups
 from seriatim.data.corpus import Corpus
-from seriatim.data.shuffled_rows import POOL, ShuffledGroups
 from seriatim.data.text_blocks import Statistics
 
 

@@ -11,7 +11,7 @@ from seriatim.core.errors import InputError
 from seriatim.data.holding_out import end_part, line_part
 from seriatim.data.readers import Source, find_sources
 from seriatim.data.reading_progress import listening
-from seriatim.data.source_content import Content, content_of, expected_size
+from seriatim.data.source_content import TextDigest, content_of, expected_size
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def test_a_file_that_changes_while_it_is_read_is_refused(text: Path) -> None:
 
     with pytest.raises(InputError, match=r"a\.txt: changed while it was read"):
         content_of([source._replace(open=changing)])
-    assert isinstance(content_of([source]), Content)
+    assert isinstance(content_of([source]), TextDigest)
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])

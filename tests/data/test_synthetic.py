@@ -17,7 +17,7 @@ from seriatim.core.errors import InputError
 from seriatim.data.builtin import SPLITS, builtin_text
 from seriatim.data.pairs import read_pairs
 from seriatim.data.readers import find_sources
-from seriatim.data.synthetic import COUNTS, LONGEST, NOUNS, PREPOSITIONS, TASKS, generate, noisy_reversal
+from seriatim.data.synthetic import COUNTS, LONGEST, NOUNS, PREPOSITIONS, SYNTHETIC_TASKS, generate, noisy_reversal
 from seriatim.data.tables import read_labelled
 from seriatim.tasks import TASKS as LEARNED
 
@@ -72,13 +72,13 @@ SOLVE: dict[str, Callable[[str], tuple[str, int]]] = {
 }
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", SYNTHETIC_TASKS)
 def test_a_distance_is_counted_in_the_tokens_of_the_default(name: str) -> None:
     """As words, a text of letters would be a single token, and nothing could be learned from it."""
     task = LEARNED["seq2seq" if name == "reversal" else "classify"]
     default = task.defaults(Config(data=Data(train=f"builtin:{name}")))
     given = Config(data=Data(train=f"builtin:{name}"), tokenizer=Tokenizer(kind="byte"))
-    assert default.tokenizer.kind == TASKS[name].tokens
+    assert default.tokenizer.kind == SYNTHETIC_TASKS[name].tokens
     assert task.defaults(given).tokenizer.kind == "byte"
     for fields in itertools.islice(generate(name, "test", 20, distance=9), 20):
         text = fields[0] if name == "reversal" else fields[1]
@@ -88,7 +88,7 @@ def test_a_distance_is_counted_in_the_tokens_of_the_default(name: str) -> None:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("name", CLASSIFICATION)
 def test_labels_are_right_balanced_and_far_away(name: str) -> None:
-    task = TASKS[name]
+    task = SYNTHETIC_TASKS[name]
     for split in SPLITS:
         found = rows(f"builtin:{name}:{split}")
         assert len(found) == COUNTS[split]
@@ -123,9 +123,9 @@ def test_reversal(part: str) -> None:
     assert max(lengths.values()) < 2 * min(lengths.values())
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", SYNTHETIC_TASKS)
 def test_no_two_parts_share_a_text(name: str) -> None:
-    shortest = f"test-{TASKS[name].shortest}"
+    shortest = f"test-{SYNTHETIC_TASKS[name].shortest}"
     parts = {part: set(rows(f"builtin:{name}:{part}")) for part in (*SPLITS, shortest)}
     if name == "reversal":  # nor a word under other noise
         parts = {part: {target for _, target in found} for part, found in parts.items()}
@@ -159,10 +159,10 @@ def test_one_digit_says_nothing_of_the_sum() -> None:
 
 def test_every_process_makes_the_same() -> None:
     code = (
-        "import hashlib; from seriatim.data.synthetic import TASKS, generate\n"
-        "for name in TASKS: print(hashlib.sha256(repr(list(generate(name, 'train', 200))).encode()).hexdigest())"
+        "import hashlib; from seriatim.data.synthetic import SYNTHETIC_TASKS as tasks, generate\n"
+        "for name in tasks: print(hashlib.sha256(repr(list(generate(name, 'train', 200))).encode()).hexdigest())"
     )
-    here = [hashlib.sha256(repr(list(generate(name, "train", 200))).encode()).hexdigest() for name in TASKS]
+    here = [hashlib.sha256(repr(list(generate(name, "train", 200))).encode()).hexdigest() for name in SYNTHETIC_TASKS]
     for hash_seed in ("1", "2"):
         environment = os.environ | {"PYTHONHASHSEED": hash_seed}
         found = subprocess.run(
@@ -171,7 +171,7 @@ def test_every_process_makes_the_same() -> None:
         assert found.stdout.split() == here
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", SYNTHETIC_TASKS)
 def test_arguments_tell_rows_apart(name: str) -> None:
     def made(**changed: int) -> list[tuple[str, str]]:
         return list(generate(name, "test", 20, **changed))

@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from seriatim.data.tag_sets import TagSet, first_without_chunk, marks_chunks, to_bio, to_scheme
+from seriatim.data.tag_sets import TagSet, first_without_chunk, marks_chunks, to_scheme
 from seriatim.evaluation.entities import counts
 
 BIO = ["O", "B-A", "I-A", "I-A", "B-A", "O", "B-B", "B-A", "I-A"]
@@ -34,7 +34,7 @@ def test_any_tags_keep_the_chunks_that_conlleval_sees(seed: int, types: tuple[st
         converted = to_scheme(tags, scheme)
         correct, guessed, gold = counts(tags, converted)
         assert correct == guessed == gold
-        assert to_bio(converted) == to_bio(tags)
+        assert to_scheme(converted, "bio") == to_scheme(tags, "bio")
 
 
 def test_a_scheme_that_nearly_all_chunks_follow_is_kept() -> None:

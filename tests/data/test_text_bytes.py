@@ -20,9 +20,8 @@ from seriatim.data.holding_out import end_part, line_part
 from seriatim.data.pairs import read_pairs, read_unpaired
 from seriatim.data.readers import find_sources, read_items, read_lines, read_pieces, standard_input
 from seriatim.data.repairs import Repairs
-from seriatim.data.source_content import content_of
+from seriatim.data.source_content import content_of, find_repairs
 from seriatim.data.tables import read_labelled
-from seriatim.data.text_defects import find_repairs
 from seriatim.data.vectors import read_vectors
 from seriatim.evaluation.minimal_pairs import read_pairs as read_minimal_pairs
 from seriatim.runs.text_batches import read_prompts

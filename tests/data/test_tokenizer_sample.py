@@ -15,17 +15,17 @@ from seriatim.core.errors import InputError
 from seriatim.data.corpus import fit_corpus_tokenizer
 from seriatim.data.readers import find_sources, read_pieces
 from seriatim.data.source_content import HashedSources
-from seriatim.data.tokenizer_sample import SAMPLED, Sample, describe_sample, in_words
+from seriatim.data.tokenizer_sample import SAMPLED, TokenizerSample, describe_sample, in_words
 from seriatim.runs.checking import check_training
 
 from ..conftest import small_config
 from ..exhaustive import parameters
 
 
-def sampled(texts: list[str], config: TokenizerConfig) -> tuple[list[str], Sample]:
+def sampled(texts: list[str], config: TokenizerConfig) -> tuple[list[str], TokenizerSample]:
     """Choose from a text that stands in its files as it is."""
     positions = itertools.accumulate(len(text.encode()) for text in texts)
-    sample = Sample(config, sum(len(text.encode()) for text in texts))
+    sample = TokenizerSample(config, sum(len(text.encode()) for text in texts))
     return list(sample.choose(texts, lambda: next(positions))), sample
 
 
@@ -57,7 +57,7 @@ def test_every_tenth_of_a_text_is_in_its_sample(tmp_path: Path, bound: int, json
     path = tmp_path / ("a.jsonl" if jsonl else "a.txt")
     path.write_text("".join(f'{{"id": "{"x" * 30}", "text": {json.dumps(row)}}}\n' if jsonl else row for row in rows))
     hashed = HashedSources(find_sources(str(path)))
-    sample = Sample(TokenizerConfig(kind="bpe", sample_bytes=bound), path.stat().st_size)
+    sample = TokenizerSample(TokenizerConfig(kind="bpe", sample_bytes=bound), path.stat().st_size)
     chosen = list(sample.choose((piece.text for piece in read_pieces(hashed.sources)), lambda: hashed.bytes))
     numbers = [int(word) for text in chosen for word in text.split() if len(word) == 6 and word.isdigit()]
     tenths = np.bincount(np.array(numbers) // 15_000, minlength=10)
@@ -71,7 +71,7 @@ def test_every_tenth_of_a_text_is_in_its_sample(tmp_path: Path, bound: int, json
 
 def test_what_surrounds_a_text_in_its_file_does_not_count() -> None:
     texts, files = ["one two "] * 1000, iter(range(100, 100_100, 100))
-    sample = Sample(TokenizerConfig(kind="bpe", sample_bytes=50_000), 100_000)
+    sample = TokenizerSample(TokenizerConfig(kind="bpe", sample_bytes=50_000), 100_000)
     assert len("".join(sample.choose(texts, lambda: next(files)))) > 0.9 * sample.read
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import seriatim
-from seriatim.comparison import local_workers
+from seriatim.comparison import workers
 from seriatim.comparison.worker import WorkerJob
 from seriatim.core.errors import InputError
 from seriatim.layers import REGISTRY
@@ -171,7 +171,7 @@ def test_a_comparison_tells_its_processes_where_the_class_is(texts, tmp_path: Pa
         jobs.append(WorkerJob(**json.loads(json.dumps(vars(job)))))
         raise InputError("enough")
 
-    monkeypatch.setattr(local_workers, "run_worker", run)
+    monkeypatch.setattr(workers, "run_worker", run)
     config = {
         "data": {"train": texts["train"], "valid": texts["valid"]},
         "model": {"hidden_size": 8, "embedding_size": 8},

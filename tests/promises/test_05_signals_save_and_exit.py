@@ -11,7 +11,7 @@ import pytest
 
 import seriatim
 from seriatim.cli.main import _interrupted, main
-from seriatim.core.interruption import Interrupted, noted
+from seriatim.processes.signals import Interrupted, signals_deferred
 from seriatim.training.checkpoints import checkpoints
 from seriatim.training.loop import Trainer
 from seriatim.training.reporting import Reporter
@@ -84,7 +84,7 @@ def test_at_the_very_end_it_is_saved_too(texts, tmp_path: Path, at: str) -> None
 
 def test_a_second_one_quits_at_once() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
-        with noted() as came:
+        with signals_deferred() as came:
             assert came() is None
             os.kill(os.getpid(), number)
             assert came() == number

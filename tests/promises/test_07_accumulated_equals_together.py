@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from seriatim.config import resolve
-from seriatim.distributed.ranks import ONE_RANK
+from seriatim.processes.ranks import ONE_RANK
 from seriatim.training.loop import Trainer
 from seriatim.training.reporting import Reporter, SafeReporter
 from seriatim.training.run_writer import RunWriter

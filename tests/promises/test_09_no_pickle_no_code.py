@@ -21,8 +21,8 @@ LOADS_CODE = {
     "compiler/cpp/toolchain.py": {"ctypes.CDLL", "subprocess.run"},
     "recurrence/triton_runner.py": {"importlib.util.module_from_spec"},
     "core/allocator.py": {"ctypes.CDLL"},
-    "runs/child_process.py": {"subprocess.Popen"},
-    "data/worker_processes.py": {"subprocess.Popen", "pickle"},  # pipes to processes of its own, never a file
+    "processes/child.py": {"subprocess.Popen"},
+    "processes/executors.py": {"pickle"},  # pipes to processes of its own, never a file
     "layers/outside_code.py": {"importlib.import_module", "importlib.util.module_from_spec"},
 }
 """Where programs come from: text generated from a cell's equations, of a class in Python and of sizes that are numbers,

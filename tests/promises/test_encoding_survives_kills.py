@@ -11,11 +11,10 @@ import pytest
 
 from seriatim.config import Tokenizer as TokenizerConfig
 from seriatim.data.corpus import encode_corpus
-from seriatim.data.encoding import write_encoded
+from seriatim.data.encoding import JOURNAL, write_encoded
 from seriatim.data.readers import find_sources
 from seriatim.data.source_content import content_of
 from seriatim.data.tokenizer_factory import fit_tokenizer
-from seriatim.storage.journal import JOURNAL
 
 PROGRAM = """
 import sys

@@ -14,8 +14,7 @@ from seriatim.data.corpus import encode_corpus
 from seriatim.data.readers import find_sources
 from seriatim.data.tokenizer_factory import ByteTokenizer
 from seriatim.storage import disk_cache
-from seriatim.storage.disk_cache import cached
-from seriatim.storage.resumable_cache import cached_in_parts
+from seriatim.storage.disk_cache import cached, cached_in_parts
 
 Make = Callable[..., Path]
 

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from seriatim.core.errors import InputError, TrainingError
-from seriatim.storage.disk_cache import DAY, cached
-from seriatim.storage.journal import JournaledFiles
-from seriatim.storage.resumable_cache import cached_in_parts
+from seriatim.data.encoding import JournaledFiles
+from seriatim.storage.disk_cache import DAY, cached, cached_in_parts
 
 
 @pytest.fixture(autouse=True)
@@ -82,7 +81,7 @@ def test_an_interrupted_user_is_told_whether_the_next_run_continues(parts: int) 
 
 
 def test_of_two_that_make_a_folder_one_waits(monkeypatch) -> None:
-    monkeypatch.setattr("seriatim.storage.resumable_cache.POLL_SECONDS", 0.02)
+    monkeypatch.setattr("seriatim.storage.disk_cache.POLL_SECONDS", 0.02)
     made, waited, begun = [], [], threading.Event()
 
     def make(folder: Path) -> None:
@@ -105,7 +104,7 @@ def test_without_locks_a_folder_is_made_from_the_beginning(monkeypatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise NotImplementedError
 
-    monkeypatch.setattr("seriatim.storage.resumable_cache.FileLock.acquire", refuse)
+    monkeypatch.setattr("seriatim.storage.disk_cache.FileLock.acquire", refuse)
     with pytest.raises(Killed):
         cached_in_parts("name", write_first_and_die)
     folder = cached_in_parts("name", lambda partial: (partial / "second").write_text("2") and None)
@@ -136,6 +135,6 @@ def test_parts_of_other_settings_are_not_used(tmp_path: Path) -> None:
         files.append("one", {"a": b"xy", "b": b""}, "facts")
     for settings, parts in ([1], ["one"]), ([2], []), ([1], []):
         with JournaledFiles(tmp_path, ("a", "b"), settings) as files:
-            assert files.parts == parts
-            assert files.facts == ("facts" if parts else "")
+            assert [part.digest for part in files.parts] == parts
+            assert [part.facts for part in files.parts] == ["facts"] * len(parts)
             assert (tmp_path / "a").stat().st_size == 2 * len(parts)

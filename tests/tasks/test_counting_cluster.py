@@ -10,7 +10,7 @@ import pytest
 import seriatim
 from seriatim.cli.main import main
 from seriatim.core.errors import InputError
-from seriatim.distributed import clusters
+from seriatim.processes import cluster as clusters
 from seriatim.tasks import counting_jobs
 
 from .test_counting_jobs import config, weights

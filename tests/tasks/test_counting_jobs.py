@@ -3,7 +3,6 @@
 import os
 import shutil
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,8 @@ import pytest
 import seriatim
 from seriatim.cli.main import main
 from seriatim.core.errors import InputError
-from seriatim.distributed.jobs import Jobs
 from seriatim.models.ngrams import shard_files, shard_merging
+from seriatim.processes.executors import InlineExecutor
 from seriatim.tasks import counting_jobs, ngram
 from seriatim.tasks.counting_jobs import ShardJob, Workers, ids_file, merge_job, shard_cuts
 
@@ -40,15 +39,7 @@ def weights(texts: dict[str, str], out: Path, unit: str = "line", **options: Any
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Run jobs in this process: another one takes seconds to start."""
-    from concurrent.futures import ThreadPoolExecutor
-    from contextlib import contextmanager
-
-    @contextmanager
-    def open_threads(workers: int, cluster: str | None = None) -> Iterator[Jobs]:
-        with ThreadPoolExecutor(workers) as pool:
-            yield Jobs(pool)
-
-    monkeypatch.setattr(counting_jobs, "open_jobs", open_threads)
+    monkeypatch.setattr(counting_jobs, "open_executor", lambda processes, cluster: InlineExecutor())
     monkeypatch.setattr(ngram, "require_cluster", lambda address: None)
 
 

@@ -4,48 +4,44 @@ Both functions run in the process of the worker. This file imports little, becau
 meanwhile.
 """
 
-import glob
 import math
 import os
 import platform
 import signal
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..core.errors import InputError
-from ..distributed.clusters import tell_cluster, threads_of_worker
-from ..evaluation.intervals import Metrics
-from ..runs.child_process import Stopped, run_module
+from ..processes.child import Event, Stopped, run_module
+from ..processes.cluster import run_elsewhere, send_message, threads_of_worker
 from ..storage.lock import refuse_locked
 from ..storage.safe_files import open_regular
 from ..storage.written_folders import SESSION
 
 LOCKED_SECONDS = 1800.0
 """Seconds to wait for the process of a worker that died, until it stops writing the same run."""
-TELL_SECONDS = 1.0
-"""Seconds between two steps that are told to the comparison."""
-TURN = threading.Lock()
+STEP_SECONDS = 1.0
+"""Seconds between two steps that are reported to the comparison."""
+WORKER_LOCK = threading.Lock()
 """Held while this worker trains, so that a worker with several threads trains one row at a time."""
-TURN_SECONDS = 2.0
+LOCK_SECONDS = 2.0
 """Seconds to wait for the end of another row, before this one is given back for a worker that has nothing to do."""
 
 
 @dataclass(frozen=True)
 class ClusterSession:
-    """A comparison that trains with a cluster now: its folder, what it reads, and a key that no other one has.
+    """A comparison that trains with a cluster now: its folder, and a key that no other one has.
 
     Attributes:
         working_folder: against which relative paths are resolved.
-        specs: files, folders and globs of data.
     """
 
     working_folder: str
     folder: str
     key: str
-    specs: Sequence[str]
 
     @property
     def path(self) -> Path:
@@ -65,69 +61,77 @@ class ClusterSession:
         except OSError:  # of the network, which may recover
             return True
 
-    def sizes(self) -> dict[str, int]:
-        """Return the sizes in bytes of all files of the data, by path; what is missing is left out."""
-        found: dict[str, int] = {}
-        for spec in self.specs:
-            named = os.path.join(self.working_folder, spec)
-            for path in [named] if os.path.exists(named) else glob.glob(named, recursive=True):
-                inside = [os.path.join(place, name) for place, _, names in os.walk(path) for name in names]
-                found |= {file: os.path.getsize(file) for file in inside or [path] if os.path.isfile(file)}
-        return found
 
+def check_worker(session: ClusterSession, sizes: Mapping[str, int]) -> str:
+    """Return the name of this worker's machine.
 
-@dataclass(frozen=True)
-class WorkerView:
-    """What a worker sees: the name of its machine, the session, and the sizes of the data."""
-
-    host: str
-    in_session: bool
-    sizes: dict[str, int]
-
-
-def view_from_worker(session: ClusterSession) -> WorkerView:
-    """Return what this worker sees of a session."""
-    return WorkerView(platform.node(), session.is_open(), session.sizes())
-
-
-def train_here(job: Metrics, run: str, hosts: dict[str, int], session: ClusterSession) -> list[Metrics] | None:
-    """Do the job of a `WorkerJob` in a process of its own; return its warnings, and last its last event.
-
-    If this worker still trains another row after `TURN_SECONDS`, nothing is done, and None is returned. Waiting for it
-    would look like work to Dask, which leaves such a job where it is while other workers have nothing to do.
-
-    The process computes with as many threads as the worker has. ``run`` is the folder of the run, and ``hosts`` is the
-    number of workers by machine, of which at most ``job["at_once"]`` train. Errors are those of `run_module`; `Stopped`
-    says that the session has ended.
+    Raises:
+        InputError: the worker does not see the folder of a comparison, or its data: files of these sizes, by path.
     """
-    warned: list[Metrics] = []
+    host = platform.node()
+    if not session.is_open():
+        raise InputError(
+            f"--cluster: the worker on {host} does not see the folder {session.path.parent}; give an --out on a file "
+            "system that all workers share, at the same path"
+        )
+    for path, size in sizes.items():
+        is_there = os.path.isfile(path)
+        if not is_there or os.path.getsize(path) != size:
+            differs = "sees another file there" if is_there else "does not see it"
+            raise InputError(
+                f"--cluster: {path}: the worker on {host} {differs}; put the data on a file system that all workers "
+                "share, at the same path"
+            )
+    return host
+
+
+def train_on_worker(job: Event, run: str, hosts: Mapping[str, int], session: ClusterSession) -> Event:
+    """Do the job of a `WorkerJob` in a process of its own; return its last event, with the texts of its ``warnings``.
+
+    If this worker still trains another row after `LOCK_SECONDS`, the job is given back to Dask. Waiting for the other
+    row would look like work to Dask, which leaves such a job where it is while other workers have nothing to do.
+
+    Args:
+        job: the fields of the job; the process computes with as many threads as the worker has.
+        run: the folder of the run.
+        hosts: the number of workers by machine, of which at most ``job["at_once"]`` train.
+        session: of the comparison.
+
+    Raises:
+        Stopped: the session has ended.
+        InputError, TrainingError: as for `run_module`.
+    """
+    # Warnings are returned with the result, because the last messages may come too late. Of the steps, few are sent.
+    warned: list[str] = []
     last_step = -math.inf
 
-    def listen(event: Metrics) -> None:
+    def on_event(event: Event) -> None:
         nonlocal last_step
         is_step = event["event"] == "step"
         if event["event"] == "warning":
-            warned.append(event)
-        elif not is_step or time.monotonic() - last_step > TELL_SECONDS:
+            warned.append(event["text"])
+        elif not is_step or time.monotonic() - last_step > STEP_SECONDS:
             last_step = time.monotonic() if is_step else last_step
-            tell_cluster(session.key, {"run": run, "event": event})
+            send_message(session.key, {"run": run, "event": event})
 
-    def stopping() -> int | None:
+    def stop_signal() -> int | None:
         return None if session.is_open() else signal.SIGTERM
 
-    if not TURN.acquire(timeout=TURN_SECONDS):
+    # A worker trains one row at a time, so that rows with equal budgets have equal threads and memory.
+    if not WORKER_LOCK.acquire(timeout=LOCK_SECONDS):
         if session.is_open():
-            return None
+            run_elsewhere()
         raise Stopped
+
+    # The process of a worker that died may still write this run.
     try:
         _wait_for(Path(session.working_folder) / run, session)
-        job["threads"] = threads_of_worker()
-        job["at_once"] = min(job["at_once"], hosts.get(platform.node(), 1))
-        job["began"] = time.time()
-        last = run_module("seriatim.comparison.worker", job, listen, stopping, folder=session.working_folder)
+        at_once = min(job["at_once"], hosts.get(platform.node(), 1))
+        here = {**job, "threads": threads_of_worker(), "at_once": at_once, "began": time.time()}
+        last = run_module("seriatim.comparison.worker", here, on_event, stop_signal, folder=session.working_folder)
     finally:
-        TURN.release()
-    return [*warned, last]
+        WORKER_LOCK.release()
+    return {**last, "warnings": warned}
 
 
 def _wait_for(run: Path, session: ClusterSession) -> None:

@@ -5,19 +5,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..config import ConfigSource
-from ..distributed.ranks import refuse_ranks
 from ..layers.origins import AllowCode, Origin, require_code
 from ..layers.outside_code import refuse_while_importing
+from ..processes.ranks import refuse_ranks
 from ..storage.lock import locked, refuse_locked
 from ..storage.written_folders import COMPARISON, begin, finish_replacing, outer, place_of, recover
 from ..training.run_files import check_out, check_place, files_read, refuse_overwriting
 from .comparison_progress import ComparisonReporter
 from .comparison_settings import ComparisonSettings, extend_plan, make_plan, register_references
-from .local_workers import open_workers
 from .plan import check_runs, default_out, read_plan
 from .runner import Comparison as Comparison
 from .runner import Runner
 from .shared_data import check_data_named, fit_plan, read_data
+from .workers import open_workers
 
 
 def compare(
@@ -84,7 +84,7 @@ def compare(
     check_out(out, overwrite=overwrite, form=COMPARISON)
     with open_workers(workers, cluster) as opened:
         fit_plan(plan)
-        with locked(folder), opened.prepare(folder, plan):
+        with locked(folder), opened.session(folder, plan):
             check_out(out, overwrite=overwrite, form=COMPARISON)
             place = begin(folder, COMPARISON, lambda folder: (folder / "runs").exists())
             return Runner(place, plan, reporter, opened).run()
@@ -133,7 +133,7 @@ def resume(
     check_data_named(plan)
     added = extend_plan(plan, layers, widths, seeds)
     plan.record_code()
-    with open_workers(workers, cluster) as opened, locked(folder), opened.prepare(folder, plan):
+    with open_workers(workers, cluster) as opened, locked(folder), opened.session(folder, plan):
         recover(folder)
         place = place_of(folder, COMPARISON)
         check_runs(place, plan)

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from pydantic import ValidationError
 
@@ -38,7 +37,9 @@ class ComparisonSettings:
     command: str = ""
 
 
-def make_plan(source: ConfigSource, settings: ComparisonSettings, overrides: Mapping[str, Any] | None = None) -> Plan:
+def make_plan(
+    source: ConfigSource, settings: ComparisonSettings, overrides: Mapping[str, object] | None = None
+) -> Plan:
     """Make a plan, which `fit_plan` completes with the data; arguments and errors are those of `seriatim.compare`."""
     source = source.model_dump(exclude_unset=True) if isinstance(source, Config) else source
     config = resolve(source, overrides)

@@ -7,7 +7,7 @@ import numpy as np
 
 from ..core.errors import InputError
 from ..data.corpus import Corpus
-from ..data.synthetic import TASKS, generate
+from ..data.synthetic import SYNTHETIC_TASKS, generate
 from ..evaluation.context_use import COMPARED, MIN_BLOCKS, losses_by_block
 from ..evaluation.intervals import Metrics, exp_mean, interval, mean, paired, wilson
 from ..evaluation.perplexity import BLOCK, safe_exp
@@ -39,7 +39,7 @@ def distances(
     By length, the figure is the metric, computed from the statistics of every item.
     """
     name = measured.spec.split(":")[1] if measured.spec.startswith("builtin:") else ""
-    if name in TASKS:
+    if name in SYNTHETIC_TASKS:
         return _at_known_distances(run, name)
     if isinstance(data, Corpus):
         return _with_short_contexts(run, data)
@@ -49,7 +49,7 @@ def distances(
 
 def known_distances(name: str) -> list[int]:
     """Return the distances of a synthetic task: doubling from its shortest to twice the longest of training."""
-    task = TASKS[name]
+    task = SYNTHETIC_TASKS[name]
     known, distance = {task.shortest}, 2 * task.longest
     while distance > task.shortest:
         known.add(distance)

@@ -8,20 +8,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..core.errors import InputError, TrainingError
-from ..core.interruption import Interrupted, noted
 from ..evaluation.intervals import Metrics
+from ..processes.child import Stopped
+from ..processes.executors import WorkersLostError
+from ..processes.signals import Interrupted, signals_deferred
 from ..report.notebook_display import framed
-from ..runs.child_process import Stopped
 from ..storage.atomic_files import to_json, write_whole
 from ..storage.safe_files import read_json
 from ..storage.written_folders import COMPARISON, outer, record, settle
 from .assemble import assemble
 from .comparison_progress import ComparisonProgress, ComparisonReporter, PresentTraining
-from .dispatch import Workers, WorkersLostError, run_jobs
 from .learning_rate_trials import Trials, best_rate, trials_left
 from .plan import MAX_BYTES, REPORT, Plan, is_counted, read_row
 from .results import Results
 from .worker import WorkerJob
+from .workers import TrainingWorkers, run_jobs
 
 
 @dataclass
@@ -55,7 +56,7 @@ class Comparison:
 class Runner:
     """Runs a plan, completed by `fit_plan`, in a folder that this process has locked, or in the stage of one."""
 
-    def __init__(self, folder: Path, plan: Plan, reporter: ComparisonReporter | None, workers: Workers) -> None:
+    def __init__(self, folder: Path, plan: Plan, reporter: ComparisonReporter | None, workers: TrainingWorkers) -> None:
         self.folder, self.plan, self.workers = folder, plan, workers
         self.reporter = reporter or ComparisonReporter()
         self.progress = ComparisonProgress(plan)
@@ -89,12 +90,12 @@ class Runner:
         write_whole(self.folder / "comparison.yaml", self.plan.to_yaml())
         self._plan_trainings()
         self.reporter.begin(self.plan, self.progress)
-        with noted() as signalled:
-            run_jobs(self.workers, self, signalled)
-            number = signalled()
-        if number is None and self.workers.lost is not None:
+        with signals_deferred() as stop_signal:
+            run_jobs(self.workers, stop_signal, next_job=self.next_job, on_event=self.on_event, on_end=self.on_end)
+            number = stop_signal()
+        if number is None and self.workers.executor.lost is not None:
             for layer, seed in self._waiting:
-                self._fail(layer, seed, self.workers.lost)
+                self._fail(layer, seed, self.workers.executor.lost)
         seconds = before + time.perf_counter() - started
         if self.finished:
             self.folder = settle(self.folder)
@@ -130,8 +131,8 @@ class Runner:
         trials = sum(len(trials.waiting) for trials in self._trials.values())
         at_first = [layer for layer, _ in self._waiting if layer not in self._trials]
         most = max(len(self._waiting), trials + len(at_first))
-        self.workers.share_among(most)
-        self.progress.workers = max(1, min(self.workers.limit(), most))
+        self.workers.set_parallelism(most)
+        self.progress.workers = max(1, min(self.workers.executor.worker_count, most))
 
     def next_job(self, running: int) -> WorkerJob | None:
         """Return the first training in the order of the rows that can start; a row waits for its learning rate."""
@@ -161,18 +162,18 @@ class Runner:
         outside = self.plan.outside_layers(job.layer)
         job.registered = [record for record in self.plan.code if record["name"] in outside]
         job.search_path = [str(Path(folder or ".").resolve()) for folder in sys.path] if job.registered else []
-        job.at_once = min(self.workers.limit(), running + 1 + len(self._waiting))
+        job.at_once = min(self.workers.executor.worker_count, running + 1 + len(self._waiting))
         self._present[job.name] = self.progress.start(job.layer, job.seed, job.trial)
         self.reporter.run(self.progress, self._present[job.name])
         return job
 
-    def hear(self, job: WorkerJob, event: Metrics) -> None:
+    def on_event(self, job: WorkerJob, event: Metrics) -> None:
         """Pass on an event of a training."""
         if (training := self._present.get(job.name)) is not None:  # of a cluster, an event may come late
             training.hear(event)
             self.reporter.hear(self.progress, training, event)
 
-    def ended(self, job: WorkerJob, outcome: Metrics | Exception) -> None:
+    def on_end(self, job: WorkerJob, outcome: Metrics | Exception) -> None:
         """Keep what a training gave, or record why it failed."""
         if not isinstance(outcome, Exception) and job.trial is None:
             outcome = self._read_row(job.name)

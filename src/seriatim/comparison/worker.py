@@ -16,7 +16,7 @@ from ..config import resolve
 from ..core.errors import InputError
 from ..data.repairs import DataWarning
 from ..layers.origins import Origin, import_origins
-from ..runs.child_process import Tell, serve
+from ..processes.child import OnEvent, serve
 from ..runs.launch import resume, train
 from ..runs.run import Run, load
 from ..storage.atomic_files import to_json, write_whole
@@ -81,35 +81,35 @@ class WorkerJob:
 
 
 class EventReporter(Reporter):
-    """Tells the parent about a training."""
+    """Reports a training to the parent process."""
 
-    def __init__(self, tell: Tell) -> None:
-        self.tell, self.last = tell, 0.0
+    def __init__(self, emit: OnEvent) -> None:
+        self.emit, self.last = emit, 0.0
 
     def begin(self, record: Record) -> None:
-        """Tell the sizes of model and data."""
-        self.tell({"event": "begin", **{name: record[name] for name in ("parameters", "train", "valid", "step")}})
+        """Report the sizes of model and data."""
+        self.emit({"event": "begin", **{name: record[name] for name in ("parameters", "train", "valid", "step")}})
 
     def step(self, record: Record) -> None:
-        """Tell a step, unless one was told less than `STEP_SECONDS` ago."""
+        """Report a step, unless one was reported less than `STEP_SECONDS` ago."""
         if time.monotonic() - self.last >= STEP_SECONDS:
             self.last = time.monotonic()
-            self.tell({"event": "step", **record})
+            self.emit({"event": "step", **record})
 
     def validation(self, record: Record) -> None:
-        """Tell the numbers of a validation."""
+        """Report the numbers of a validation."""
         numbers = {name: value for name, value in record.items() if isinstance(value, int | float)}
-        self.tell({"event": "validation", **numbers})
+        self.emit({"event": "validation", **numbers})
 
 
-def work(job: WorkerJob, tell: Tell) -> None:
+def work(job: WorkerJob, emit: OnEvent) -> None:
     """Train, measure and write the row; the last event is ``done``. Data that have changed are refused."""
     times = ProcessTimes(job.began)
     torch.set_num_threads(job.threads)
     import_origins([Origin.from_record(record, job.comparison) for record in job.registered], job.search_path)
     plan = read_plan(Path(job.comparison))
     idle, before, trained_from = resident_memory(), Load.now(), times.note()
-    run, trained_here = _trained(job, plan, tell)
+    run, trained_here = _trained(job, plan, emit)
     peak, load = peak_memory(), Load.now().since(before)
     times.note()
     memory = max(0, peak - idle) if trained_here and peak is not None and idle is not None else None
@@ -120,9 +120,9 @@ def work(job: WorkerJob, tell: Tell) -> None:
         rate = run.config.training.learning_rate
         outcome = {"value": run.summary["best_valid"], "learning_rate": rate}
         outcome["more_is_better"] = run.task.evaluator.selection(run.vocabulary).more_is_better
-        tell({"event": "done", **outcome, **conditions})
+        emit({"event": "done", **outcome, **conditions})
         return
-    tell({"event": "measuring"})
+    emit({"event": "measuring"})
     row, statistics = measure(run, plan, full=job.seed == plan.seeds[0])
     if row["trained_on"] != plan.digests.get("train"):
         discard(job.run, RUN)  # so that it is trained again once the data are restored
@@ -134,12 +134,12 @@ def work(job: WorkerJob, tell: Tell) -> None:
     tensors = {name: torch.tensor(values) for name, values in statistics.items()}  # copies: some arrays are shared
     save_tensors(tensors, path.with_suffix(".safetensors"))
     write_whole(path, to_json(row, indent=1) + "\n")
-    tell({"event": "done"})
+    emit({"event": "done"})
 
 
-def _trained(job: WorkerJob, plan: Plan, tell: Tell) -> tuple[Run, bool]:
+def _trained(job: WorkerJob, plan: Plan, emit: OnEvent) -> tuple[Run, bool]:
     """Return the run, trained to its end, and whether this process trained it."""
-    reporter = EventReporter(tell)
+    reporter = EventReporter(emit)
     if job.learning_rate is not None and _has_other_rate(job):
         discard(job.run, RUN)
     if (job.run / "summary.json").exists() and (job.run / "model.safetensors").exists():
@@ -158,7 +158,7 @@ def _trained(job: WorkerJob, plan: Plan, tell: Tell) -> tuple[Run, bool]:
     if job.learning_rate is not None:
         overrides["training.learning_rate"] = job.learning_rate
     device = choose_device(config.training.device)
-    tell({"event": "timing"})
+    emit({"event": "timing"})
     seconds = None if plan.budget.minutes is None else 60 * plan.budget.minutes * job.share
     pace, name = pace_of(config, device, seconds, at_once=job.at_once)
 
@@ -230,4 +230,4 @@ def _training_seconds(run: Run) -> float:
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore", DataWarning)  # the parent has read the same data, and has given these warnings
-    serve(lambda arguments, tell: work(WorkerJob(**arguments), tell))
+    serve(lambda arguments, emit: work(WorkerJob(**arguments), emit))

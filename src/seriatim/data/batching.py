@@ -5,20 +5,20 @@
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Generic, NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, Protocol, TypeVar, overload
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..distributed.shares import WHOLE, Share
+from ..processes.shares import WHOLE, Share
 from .corpus import Corpus
-from .idle_batch import IdleBatch
-from .shuffled_rows import ShuffledGroups
 
 MAX_BATCH_TOKENS = 1 << 16
 """The largest number of tokens of a batch, with padding, so that a few long documents do not fill the memory."""
-
+POOL = 8  # the number of groups whose shuffled rows are sorted by length together: more pads less but mixes worse
+POOLS_TOGETHER = 1 << 12  # the number of pools whose longest rows are computed together
 AnyBatch = TypeVar("AnyBatch")
 
 
@@ -42,6 +42,47 @@ class Batch(NamedTuple):
     def terms(self) -> int:
         """The number of terms of the loss."""
         return self.tokens
+
+
+class Rows(Protocol):
+    """What an idle batch must know of the batch that it computes."""
+
+    @property
+    def rows(self) -> np.ndarray:
+        """Indices of the sequences."""
+
+    @property
+    def fresh(self) -> bool:
+        """Whether the sequences begin in this batch."""
+
+
+AnyRows = TypeVar("AnyRows", bound=Rows, covariant=True)
+
+
+@dataclass(frozen=True)
+class IdleBatch(Generic[AnyRows]):
+    """A batch of a rank that has no sequence, or no token, of its own in a window: it is computed without effect.
+
+    Every rank takes part in every step, because gradients are added up by all. An idle rank computes a sequence, and
+    its loss does not count.
+
+    ``has_rows`` says whether its sequences are the rank's own; otherwise their state is not carried on.
+    """
+
+    batch: AnyRows
+    has_rows: bool
+    tokens: int = 0
+    terms: int = 0
+
+    @property
+    def rows(self) -> np.ndarray:
+        """Indices of the sequences; see `Rows`."""
+        return self.batch.rows
+
+    @property
+    def fresh(self) -> bool:
+        """Whether the sequences begin in this batch; see `Rows`."""
+        return self.batch.fresh
 
 
 class Batches:
@@ -105,14 +146,20 @@ class Batches:
     def _window(self, group: np.ndarray, start: int) -> Batch:
         lengths = (self.lengths[group].astype(np.int64) - start).clip(0, self.sequence_length)
         time, starts = max(1, int(lengths.max())), self.starts_of(group)  # a share of a window can have no tokens
-        position = (starts + start)[:, None] + np.arange(time)
+
+        # Rows that have ended read any tokens within the text; their lengths say that these do not count.
+        position = (starts + start)[:, None] + np.arange(time)  # (B, T)
         position = position.clip(max=len(self.corpus.ids) - 1)
-        targets = self.corpus.ids[position].astype(np.int64)
-        inputs = self.corpus.ids[position - 1].astype(np.int64)
+        targets = self.corpus.ids[position].astype(np.int64)  # (B, T)
+        inputs = self.corpus.ids[position - 1].astype(np.int64)  # (B, T)
+
+        # The token before a sequence is not its own, but that of the sequence before it in the ids.
         if start == 0:
             begins = (starts == 0) | (self.corpus.ends is not None)
             inputs[begins, 0] = self.corpus.begin
-        rare = None if self.rare is None else self.rare[np.concatenate([inputs[:, :1], targets], axis=1)]
+        rare = None
+        if self.rare is not None:
+            rare = torch.from_numpy(self.rare[np.concatenate([inputs[:, :1], targets], axis=1)])  # (B, 1 + T)
         return Batch(
             torch.from_numpy(inputs),
             torch.from_numpy(targets),
@@ -120,7 +167,7 @@ class Batches:
             fresh=start == 0,
             rows=group,
             start=start,
-            rare=None if rare is None else torch.from_numpy(rare),
+            rare=rare,
         )
 
 
@@ -141,8 +188,8 @@ class Windows(NamedTuple):
 def cut(corpus: Corpus, length: int) -> Windows:
     """Cut a corpus into windows of at most ``length`` tokens."""
     begins, ends = corpus.spans(1)
-    counts = -(-(ends - begins) // length)
-    lines = np.repeat(np.arange(len(begins)), counts)
+    counts = -(-(ends - begins) // length)  # of windows (lines,)
+    lines = np.repeat(np.arange(len(begins)), counts)  # of each window (windows,)
     place = np.arange(len(lines)) - np.repeat(counts.cumsum() - counts, counts)
     starts = begins[lines] + place * length
     lengths = np.minimum(ends[lines] - starts, length)
@@ -202,6 +249,63 @@ class Buckets(Generic[AnyBatch]):
         return bounded
 
 
+class ShuffledGroups(Sequence[np.ndarray]):
+    """Rows in shuffled groups of similar length, which are computed when they are read: there may be many millions.
+
+    They are a function of the arguments only.
+
+    Args:
+        lengths: the length of each row ``(rows,)``.
+        size: the number of rows of a group.
+        seed: with ``epoch``, decides the order.
+        epoch: see ``seed``.
+    """
+
+    def __init__(self, lengths: np.ndarray, size: int, seed: int, epoch: int) -> None:
+        self.lengths, self.size = lengths, size
+        generator = np.random.default_rng([seed, epoch])
+        self.order = _shuffled(generator, len(lengths))
+        self.places = _shuffled(generator, -(-len(lengths) // size))
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    @overload
+    def __getitem__(self, index: int) -> np.ndarray: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[np.ndarray]: ...
+
+    def __getitem__(self, index: int | slice) -> np.ndarray | list[np.ndarray]:
+        """Return the rows of a group ``(rows,)``, int64, from the shortest to the longest."""
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        pool, place = divmod(int(self.places[index]), POOL)
+        rows = self.order[pool * POOL * self.size : (pool + 1) * POOL * self.size]
+        by_length = np.argsort(self.lengths[rows], kind="stable")
+        return rows[by_length[place * self.size : (place + 1) * self.size]].astype(np.int64)
+
+    def longest(self) -> Iterator[np.ndarray]:
+        """Iterate over the lengths of the longest rows of the groups ``(groups,)``, many at a time, in any order."""
+        step = POOL * self.size
+        whole = len(self.order) // step
+        for start in range(0, whole, POOLS_TOGETHER):
+            rows = self.order[start * step : min(whole, start + POOLS_TOGETHER) * step]
+            lengths = np.sort(self.lengths[rows].reshape(-1, step), axis=1)
+            yield lengths[:, self.size - 1 :: self.size].ravel()
+        lengths = np.sort(self.lengths[self.order[whole * step :]])
+        yield lengths[self.size - 1 :: self.size]
+        if len(lengths) % self.size:
+            yield lengths[-1:]
+
+
+def _shuffled(generator: np.random.Generator, count: int) -> np.ndarray:
+    """Return ``generator.permutation(count)`` in less memory."""
+    order = np.arange(count, dtype=np.int32 if count < 1 << 31 else np.int64)
+    generator.shuffle(order)
+    return order
+
+
 def sorted_groups(lengths: np.ndarray, rows: np.ndarray, batch_size: int) -> list[np.ndarray]:
     """Sort rows by length and cut them into batches."""
     ordered = rows[np.argsort(lengths[rows], kind="stable")]
@@ -210,8 +314,8 @@ def sorted_groups(lengths: np.ndarray, rows: np.ndarray, batch_size: int) -> lis
 
 def padded(ids: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """Return sequences of a flat array as rows ``(rows, time)``, int64, 0 on padding."""
-    position = np.arange(max(1, int(lengths.max(initial=0))))
-    index = (starts[:, None] + position).clip(max=max(0, len(ids) - 1))
+    position = np.arange(max(1, int(lengths.max(initial=0))))  # (T,)
+    index = (starts[:, None] + position).clip(max=max(0, len(ids) - 1))  # (rows, T)
     rows = ids[index].astype(np.int64) if len(ids) else np.zeros(index.shape, np.int64)
     rows[position >= lengths[:, None]] = 0
     return rows

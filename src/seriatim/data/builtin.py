@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ..core.errors import InputError, nearest
 from ..storage.disk_cache import cached
-from .synthetic import COUNTS, LONGEST, TASKS, generate
+from .synthetic import COUNTS, LONGEST, SYNTHETIC_TASKS, generate
 
 FORMAT = 1
 TASK_FORMAT = 1
@@ -31,11 +31,11 @@ def builtin_text(spec: str, split: str) -> Path:
         InputError: no such corpus, task or part.
     """
     name, colon, part = spec.removeprefix("builtin:").partition(":")
-    known = [*CORPORA, *TASKS]
+    known = [*CORPORA, *SYNTHETIC_TASKS]
     if name not in known:
         raise InputError(f"{spec}: no such built-in corpus; {nearest(name, known)}")
     requested = part if colon else split
-    if name in TASKS:
+    if name in SYNTHETIC_TASKS:
         return _task_file(spec, name, requested)
     if requested not in SPLITS:
         raise InputError(f"{spec}: no such part; choose from {', '.join(SPLITS)}")
@@ -45,13 +45,13 @@ def builtin_text(spec: str, split: str) -> Path:
 
 def builtin_format(spec: str) -> str:
     """Return the format of a built-in corpus or task: ``tsv`` or ``text``."""
-    return "tsv" if spec.split(":")[1] in TASKS else "text"
+    return "tsv" if spec.split(":")[1] in SYNTHETIC_TASKS else "text"
 
 
 def builtin_tokens(spec: str | None) -> str | None:
     """Return the kind of token in which a built-in task counts distances; None for other data."""
     prefix, _, name = (spec or "").partition(":")
-    task = TASKS.get(name.partition(":")[0])
+    task = SYNTHETIC_TASKS.get(name.partition(":")[0])
     return task.tokens if prefix == "builtin" and task is not None else None
 
 
@@ -59,12 +59,12 @@ def builtin_task(spec: str | None) -> str | None:
     """Return the task that a built-in task is for, ``classify`` or ``seq2seq``; None for other data."""
     if builtin_tokens(spec) is None:
         return None
-    return "classify" if TASKS[str(spec).split(":")[1]].header else "seq2seq"
+    return "classify" if SYNTHETIC_TASKS[str(spec).split(":")[1]].header else "seq2seq"
 
 
 def _task_file(spec: str, name: str, part: str) -> Path:
     """Return the file of one part of a task; every distance is N if ``part`` ends in ``-N``."""
-    task, parsed = TASKS[name], re.fullmatch(rf"({'|'.join(SPLITS)})(?:-([1-9][0-9]{{0,8}}))?", part)
+    task, parsed = SYNTHETIC_TASKS[name], re.fullmatch(rf"({'|'.join(SPLITS)})(?:-([1-9][0-9]{{0,8}}))?", part)
     if not parsed:
         raise InputError(f"{spec}: no such part; choose from {', '.join(SPLITS)}, or add -N for distance N")
     split, distance = parsed[1], int(parsed[2]) if parsed[2] else None

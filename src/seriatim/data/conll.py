@@ -102,6 +102,8 @@ def read_sentences(
     if not labelled:
         yield from parsed(repairs, TagSet.known(labels or ()).has)
         return
+
+    # How one tag is read depends on all tags of the data, so the first reading only counts them.
     counts, tag_set = Counter[str](), TagSet.known(labels or (), exact=exact or column in CASE_SENSITIVE)
     places = dict[str, tuple[str, int]]()  # of the first word with each tag
 
@@ -122,6 +124,8 @@ def read_sentences(
     except InputError:
         if not repairs.strict:
             raise  # if strict, the second reading may name an earlier line
+
+    # Now a tag is known if it occurs anywhere, which tells words from comments.
     tag_set = _with_counted_chunks(tag_set, counts, places, repairs)
     sentences = parsed(repairs, counts.__contains__)
     yield from _converted(_spelled(sentences, tag_set, repairs), tag_set, scheme, repairs)
@@ -173,11 +177,15 @@ def read_untagged(
         raise InputError(f"format {requested!r}: sentences are not read from it; give conllu, conll or text")
     tags = TagSet.known(labels)
     for source in sources:
+        # The name, or the format that was asked for, decides before the content does.
         name = plain_name(source.name)
         named = next((suffix[1:] for suffix in TAGGED_SUFFIXES if name.endswith(suffix)), "")
         if source.format == "jsonl" or requested in ("text", "jsonl"):
             yield from read_items([source], repairs)
             continue
+
+        # Without either, a tab or the beginning of a document shows that the file is in columns. Columns between spaces
+        # look like a text, so they must also hold tags of the model.
         lines = read_lines([source], repairs)
         if requested == "auto" and not named:
             first, lines = _first_content(lines)
@@ -316,6 +324,7 @@ def _sentences(
     complete = False
     unended = 0  # the number of the first line of content since the last separator; 0: none yet
     for number, line in enumerate(lines, start=1):
+        # Blank lines after a sentence belong to it: the next sentence begins with the next line of content.
         if line_format.separates(line) or _looks_blank(line, line_format, name, number, repairs):
             _end(sentence, unended, line_format, repairs)
             complete, unended = bool(sentence.rows), 0
@@ -333,6 +342,8 @@ def _sentences(
                     sentence.words.append(word_and_tag[0])
                     sentence.tags.append(word_and_tag[1])
         sentence.lines.append(line)
+
+    # A file may end without a separator, or with comments.
     _end(sentence, unended, line_format, repairs)
     if not sentence.rows and not found:
         raise InputError(f"{name}:1: no sentences; give a file with one word on each line and blank lines between them")
@@ -395,6 +406,8 @@ def _read_line(
         repairs.add("irregular columns", name, number, problem=problem, reading=reading, remedy="")
     if word_and_tag is None:
         return line, None
+
+    # With blanks that nobody sees, a word or a tag would be another one.
     word, tag = stripped(word_and_tag[0]), stripped(word_and_tag[1])
     if (word, tag) != word_and_tag:
         problem = f"blanks at the end of {shown(word_and_tag[word == word_and_tag[0]])}"
@@ -432,6 +445,8 @@ def _converted(sentences: Iterable[Sentence], tag_set: TagSet, scheme: str, repa
         for i, tag in enumerate(sentence.tags):
             if tag_set.lacks_type(tag):
                 raise InputError(f"{sentence.place(i)}: {tag} names no type; write {tag}X, where X is the type")
+
+        # Most sentences are unchanged: a repair is recorded for each word whose tag is not.
         tags = tag_set.converted(sentence.tags) if any(tag != "O" for tag in sentence.tags) else sentence.tags
         if tags == sentence.tags:
             yield sentence

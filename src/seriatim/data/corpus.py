@@ -15,18 +15,16 @@ from typing import TypeVar
 import numpy as np
 
 from ..config import Tokenizer as TokenizerConfig
-from ..storage.disk_cache import complete, find, intact, make_folder, read_entry, read_facts
-from ..storage.resumable_cache import cached_in_parts
-from .block_encoding import id_type
+from ..storage.disk_cache import cached_in_parts, complete, find, intact, make_folder, read_entry, read_facts
 from .encoding import BLOCK, PARALLEL_BYTES, measure, no_text, write_encoded, write_words
 from .readers import Source, located_lines, read_pieces, read_whole_lines
 from .reading_progress import ReadingProgress, report
 from .repairs import Repairs
-from .source_content import Content, HashedSources, content_of, name_text
-from .text_blocks import Statistics
+from .source_content import HashedSources, TextDigest, content_of, name_text
+from .text_blocks import Statistics, id_type
 from .tokenizer_factory import fit_tokenizer, load_tokenizer
 from .tokenizer_sample import VERSION as SAMPLE_VERSION
-from .tokenizer_sample import Sample, describe_sample, largest_sample
+from .tokenizer_sample import TokenizerSample, describe_sample, largest_sample
 from .tokenizers import END, Tokenizer
 
 KEY_VERSION = 2
@@ -173,7 +171,7 @@ def fit_corpus_tokenizer(sources: Sequence[Source], config: TokenizerConfig, *, 
                 complete(corpus, encoded, lambda _: None)
             shutil.rmtree(encoded, ignore_errors=True)  # only if the corpus was there
         else:
-            sample = Sample(config, content.bytes)
+            sample = TokenizerSample(config, content.bytes)
             tokenizer = _fit(sources, config, sample, unit=unit, content=content)
             sample.save(folder)
         (folder / "tokenizer.json").write_text(tokenizer.to_json(), encoding="utf-8")
@@ -192,7 +190,7 @@ def describe_tokenizer_sample(sources: Sequence[Source], config: TokenizerConfig
 
 
 def _fit(
-    sources: Sequence[Source], config: TokenizerConfig, sample: Sample, *, unit: str, content: Content
+    sources: Sequence[Source], config: TokenizerConfig, sample: TokenizerSample, *, unit: str, content: TextDigest
 ) -> Tokenizer:
     """Learn a tokenizer from a text that is read once."""
     hashed = HashedSources(sources)
@@ -209,6 +207,7 @@ def _fit(
         if is_large:  # the library that learns subwords does not say how far it is
             report(f"{doing}: all is read", 1.0)
 
+    # The text is read to its end even where a sample is enough, so that errors are found and a change is noticed.
     chosen = sample.choose(_refuse_blank(shown(texts), sources), lambda: hashed.bytes)
     if unit == "line":  # a part of a sample may end within a line
         chosen = (line for text in chosen for line in text.removesuffix("\n").split("\n"))
@@ -253,7 +252,7 @@ def _open_cached(
     return read_entry(lambda: cached_in_parts(name, write, waiting), read)
 
 
-def _tokenizer_folder(config: TokenizerConfig, unit: str, content: Content) -> str:
+def _tokenizer_folder(config: TokenizerConfig, unit: str, content: TextDigest) -> str:
     """Return the name of the cache folder of a learned tokenizer."""
     name = f"tokenizer-{_key(f'{unit} {config.model_dump_json()}', content.digest)}"
     return name if largest_sample(config, content.bytes) == content.bytes else f"{name}-{SAMPLE_VERSION}"

@@ -1,9 +1,20 @@
-"""Encoded pairs of texts, and batches of them."""
+"""Encoded pairs of texts, batches of them, and training pairs with invented stems.
+
+Invented stems: the longest shared part of a pair is replaced by other tokens, on both sides alike.
+
+A. Anastasopoulos and G. Neubig, "Pushing the limits of low-resource morphological inflection", EMNLP 2019.
+
+If source and target share a long part, as l a u f in l a u f e n +V +PST and l a u f t e, most of it says nothing about
+the rest, and the pair stays right with other tokens there. The first and the last token of the part stay, because what
+follows or precedes may depend on them. The new tokens are drawn from the shared parts of the batch, again at every
+step. In the paper, whole data sets are made once, from uniform letters, and the new stem can have another length.
+"""
 
 import functools
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from difflib import SequenceMatcher
 from typing import NamedTuple
 
 import numpy as np
@@ -11,12 +22,14 @@ import torch
 from torch import Tensor
 
 from .batching import padded
-from .hallucination import SharedParts, shared_parts, with_invented_stems
 from .pairs import Pair
 from .repairs import Repairs
 from .spellings import canonical
 from .tokenizers import END, Tokenizer
 from .vocabulary import Vocabulary
+
+SHORTEST = 3
+"""Smallest number of tokens of a shared part in which something is replaced."""
 
 
 class Side(NamedTuple):
@@ -38,6 +51,57 @@ class Side(NamedTuple):
         return torch.from_numpy(ids), torch.from_numpy(self.lengths[rows])
 
 
+class SharedParts(NamedTuple):
+    """The longest part that each source shares with its target, and which target id a source id stands for."""
+
+    starts: Tensor  # position of the part in the source (pairs,)
+    target_starts: Tensor  # in the target (pairs,)
+    sizes: Tensor  # number of tokens of the part (pairs,)
+    table: Tensor  # target id of each source id, −1 if it has none (source_vocabulary,)
+
+    def rows(self, rows: np.ndarray) -> "SharedParts":
+        """Return those of some pairs."""
+        index = torch.from_numpy(rows)
+        return SharedParts(self.starts[index], self.target_starts[index], self.sizes[index], self.table)
+
+
+def shared_parts(sources: Sequence[np.ndarray], targets: Sequence[np.ndarray], table: Tensor) -> SharedParts:
+    """Find the longest shared part of each pair of token ids; ``table`` is that of `SharedParts`."""
+    found = []
+    for source, target in zip(sources, targets, strict=True):
+        as_target = table.numpy()[source].tolist()
+        match = SequenceMatcher(None, as_target, target.tolist(), autojunk=False).find_longest_match()
+        found.append(tuple(match))
+    starts, target_starts, sizes = torch.tensor(found, dtype=torch.long).reshape(-1, 3).unbind(1)
+    return SharedParts(starts, target_starts, sizes, table)
+
+
+def with_invented_stems(source: Tensor, targets: Tensor, parts: SharedParts, rate: float) -> tuple[Tensor, Tensor]:
+    """Return ids ``(batch, source_time)`` and ``(batch, time)`` in which some pairs have another shared part.
+
+    ``rate`` is the share of the pairs that are changed, of those with a part of `SHORTEST` tokens or more. The numbers
+    are drawn from the generator of `torch`.
+    """
+    batch, time = source.shape
+    chosen = (torch.rand(batch) < rate) & (parts.sizes >= SHORTEST)
+    place = torch.arange(time) - parts.starts.unsqueeze(1)  # within the part (B, S)
+    shared = (place >= 0) & (place < parts.sizes.unsqueeze(1))
+    pool = source[shared]  # the tokens of all shared parts (N,)
+    if not len(pool):
+        return source, targets
+
+    # The first and the last token of a part stay, because what follows or precedes may depend on them.
+    drawn = pool[torch.randint(len(pool), (batch, time))]  # (B, S)
+    inner = chosen.unsqueeze(1) & (place > 0) & (place < parts.sizes.unsqueeze(1) - 1)
+    source = torch.where(inner, drawn, source)
+
+    # The target has the same new tokens at the same distance from the beginning of the part.
+    place = torch.arange(targets.shape[1]) - parts.target_starts.unsqueeze(1)  # within the part (B, T)
+    inner = chosen.unsqueeze(1) & (place > 0) & (place < parts.sizes.unsqueeze(1) - 1)
+    copied = parts.table[source].gather(1, (place + parts.starts.unsqueeze(1)).clamp(0, time - 1))  # (B, T)
+    return source, torch.where(inner, copied, targets)
+
+
 @dataclass
 class PairBatch:
     """Some pairs."""
@@ -52,7 +116,7 @@ class PairBatch:
     parts: SharedParts | None = None  # what each source shares with its target, if stems are invented
 
     def with_invented_stems(self, rate: float) -> "PairBatch":
-        """Return the batch with invented stems in a share of its pairs; see `hallucination`."""
+        """Return the batch with invented stems in a share of its pairs."""
         if self.parts is None or not rate:
             return self
         source, targets = with_invented_stems(self.source, self.targets, self.parts, rate)

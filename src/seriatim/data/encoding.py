@@ -4,39 +4,148 @@ A large text is read and cut into blocks in this process, and the blocks are enc
 bytes however many processes there are. A folder in which an earlier process was killed is continued.
 """
 
+import functools
 import itertools
 import json
+import os
 import shutil
+import zlib
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from ..config import Tokenizer as TokenizerConfig
 from ..core.errors import InputError, TrainingError
+from ..processes.executors import InlineExecutor, LocalExecutor, ProcessEndedError, worker_count
+from ..storage.atomic_files import write_all
 from ..storage.disk_cache import SCRATCH
-from ..storage.journal import JournaledFiles
+from ..storage.safe_files import open_regular
 from . import text_blocks
-from .block_encoding import BlockEncoder, EncodedBlock, WordNumberer, id_type
 from .pipes import PIECE_BYTES
 from .readers import Source
 from .reading_progress import ReadingProgress
-from .source_content import LARGE_BYTES, Content, HashedSources, name_text
-from .text_blocks import Block, Statistics, cut_blocks, last_of, measure_block
+from .source_content import LARGE_BYTES, HashedSources, TextDigest, name_text
+from .text_blocks import (
+    BlockEncoder,
+    BlockTokens,
+    Statistics,
+    TextBlock,
+    WordNumberer,
+    cut_blocks,
+    id_type,
+    last_of,
+    measure_block,
+)
 from .tokenizers import BOUNDARY, Spelling, Tokenizer
 from .word_tokenizer import WordNumbers
-from .worker_processes import map_in_processes, worker_count
 
 BLOCK = 1 << 20  # the number of token ids that are processed together
 PARALLEL_BYTES = LARGE_BYTES  # the size of a text from which on it is encoded in several processes
 NUMBERS, WORDS = f"numbers{SCRATCH}", f"words{SCRATCH}"  # the numbers of the words of a text, and the words
+JOURNAL = f"journal{SCRATCH}"
+MAX_LINE = 1 << 20  # the number of bytes of a line of the journal
 VERSION = 1  # increased whenever the blocks change, so that a text which was begun before is begun again
 
 
+class _Part(NamedTuple):
+    """One part of some files, as the journal has it."""
+
+    digest: str  # of what it was made from
+    sizes: dict[str, int]  # the number of bytes of each file up to the end of the part
+    facts: str  # what is known of all parts until here
+    journal_size: int  # the number of bytes of the journal up to the end of the part
+
+
+class JournaledFiles:
+    """Some files of a folder that are appended to together, part by part: complete parts survive a crash.
+
+    Every part is appended to the files first and to the journal afterwards, with its sizes and checksums. A part that
+    is not in the journal, or that differs from its checksums, is cut off when the files are opened again. So is
+    everything after a line of the journal that differs from its own checksum.
+
+    Args:
+        folder: the folder.
+        names: the files.
+        settings: what the parts depend on. Files that were written with other settings are written again from the
+            beginning.
+    """
+
+    def __init__(self, folder: Path, names: tuple[str, ...], settings: object) -> None:
+        self.folder, self.names = folder, names
+        self._first_line = json.dumps({"files": names, "settings": settings}).encode() + b"\n"
+        self.parts: list[_Part] = []
+        with suppress(OSError, ValueError, TypeError, KeyError, RecursionError):  # missing, or of another program
+            self.parts.extend(self._whole_parts())
+        self._files = {name: (folder / name).open("ab", buffering=0) for name in (*names, JOURNAL)}
+        self.keep(len(self.parts))
+
+    def __enter__(self) -> "JournaledFiles":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for file in self._files.values():
+            file.close()
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The number of bytes of each file."""
+        return self.parts[-1].sizes if self.parts else dict.fromkeys(self.names, 0)
+
+    def append(self, digest: str, contents: Mapping[str, bytes], facts: str) -> None:
+        """Append the bytes of a part to each file; see `_Part`."""
+        checksums = {name: zlib.crc32(contents[name]) for name in self.names}
+        sizes = {name: size + len(contents[name]) for name, size in self.sizes.items()}
+        for name in self.names:
+            write_all(self._files[name], contents[name])
+        entry = json.dumps({"part": digest, "sizes": sizes, "checksums": checksums, "facts": facts}).encode()
+        line = b"%08x %s\n" % (zlib.crc32(entry), entry)
+        before = self.parts[-1].journal_size if self.parts else len(self._first_line)
+        write_all(self._files[JOURNAL], line)
+        self.parts.append(_Part(digest, sizes, facts, before + len(line)))
+
+    def keep(self, count: int) -> None:
+        """Keep so many parts, and remove the others."""
+        del self.parts[count:]
+        for name, size in self.sizes.items():
+            self._files[name].truncate(size)
+        self._files[JOURNAL].truncate(self.parts[-1].journal_size if self.parts else 0)
+        if not self.parts:
+            write_all(self._files[JOURNAL], self._first_line)
+
+    def _whole_parts(self) -> Iterator[_Part]:
+        """Read the journal up to the first part that is missing or damaged."""
+        with ExitStack() as stack:
+            journal, *files = (
+                stack.enter_context(open(open_regular(self.folder / name), "rb")) for name in (JOURNAL, *self.names)
+            )
+            if journal.readline(MAX_LINE) != self._first_line:
+                return
+            sizes, journal_size = dict.fromkeys(self.names, 0), len(self._first_line)
+
+            # A line of the journal is written after its part, but the system may have put it on the disk first.
+            # Therefore the part is read, too.
+            while line := journal.readline(MAX_LINE):
+                checksum, _, text = line.removesuffix(b"\n").partition(b" ")
+                if not line.endswith(b"\n") or checksum != b"%08x" % zlib.crc32(text):
+                    return
+                entry = json.loads(text)
+                for name, file in zip(self.names, files, strict=True):
+                    added = entry["sizes"][name] - sizes[name]
+                    is_there = entry["sizes"][name] <= os.fstat(file.fileno()).st_size
+                    content = file.read(added) if is_there else b""
+                    if len(content) < added or zlib.crc32(content) != entry["checksums"][name]:
+                        return
+                sizes, journal_size = entry["sizes"], journal_size + len(line)
+                yield _Part(entry["part"], sizes, entry["facts"], journal_size)
+
+
 def write_encoded(
-    folder: Path, sources: Sequence[Source], tokenizer: Tokenizer, *, unit: str, content: Content | None = None
+    folder: Path, sources: Sequence[Source], tokenizer: Tokenizer, *, unit: str, content: TextDigest | None = None
 ) -> None:
     """Write ``ids.bin`` (see `id_type`), ``statistics.json``, and for unit ``line`` the ends of lines, ``ends.bin``.
 
@@ -55,7 +164,7 @@ def write_encoded(
     """
     names = ("ids.bin", "ends.bin") if unit == "line" else ("ids.bin",)
 
-    def contents(encoded: EncodedBlock, before: int) -> dict[str, bytes]:
+    def contents(encoded: BlockTokens, before: int) -> dict[str, bytes]:
         ends = (before + encoded.sizes.cumsum()).astype(np.int64)
         return {"ids.bin": encoded.ids.tobytes(), "ends.bin": ends.tobytes()}
 
@@ -68,7 +177,7 @@ def write_encoded(
 
 
 def write_words(
-    folder: Path, sources: Sequence[Source], config: TokenizerConfig, *, unit: str, content: Content | None = None
+    folder: Path, sources: Sequence[Source], config: TokenizerConfig, *, unit: str, content: TextDigest | None = None
 ) -> Tokenizer:
     """Learn words and write the same files as `write_encoded`, but read the text only once.
 
@@ -76,22 +185,26 @@ def write_words(
     """
     names = (NUMBERS, WORDS, *(("ends.bin",) if unit == "line" else ()))
     numberer = WordNumberer(config, unit)
+
+    # The words of the parts that are kept are read when these are known: before the first new block is numbered.
+    @functools.cache
+    def numbered_words() -> WordNumbers:
+        words = WordNumbers(config)
+        deque(words.ids((folder / WORDS).read_bytes().decode().split("\n")[:-1]), maxlen=0)
+        return words
+
+    def contents(encoded: BlockTokens, before: int) -> dict[str, bytes]:
+        words = numbered_words()
+        count = len(words)
+        assert encoded.words is not None
+        numbers = np.fromiter(words.ids(encoded.words), dtype=np.int32, count=len(encoded.words))
+        new = "".join(f"{word}\n" for word in words.numbered(count))
+        ends = (before + encoded.sizes.cumsum()).astype(np.int64)
+        return {NUMBERS: numbers[encoded.ids].tobytes(), WORDS: new.encode(), "ends.bin": ends.tobytes()}
+
     with _opened(folder, names) as files:
-        word_numbers = WordNumbers(config)
-        if files.parts:
-            known = (folder / WORDS).read_bytes().decode().split("\n")[:-1]
-            deque(word_numbers.ids(known), maxlen=0)
-
-        def contents(encoded: EncodedBlock, before: int) -> dict[str, bytes]:
-            count = len(word_numbers)
-            assert encoded.words is not None
-            numbers = np.fromiter(word_numbers.ids(encoded.words), dtype=np.int32, count=len(encoded.words))
-            new = "".join(f"{word}\n" for word in word_numbers.numbered(count))
-            ends = (before + encoded.sizes.cumsum()).astype(np.int64)
-            written = numbers[encoded.ids].tobytes()
-            return {NUMBERS: written, WORDS: new.encode(), "ends.bin": ends.tobytes()}
-
         ending = _write_blocks(files, sources, numberer, contents, unit=unit, content=content, copies=2)
+    word_numbers = numbered_words()
     statistics, _ = _finish(folder / NUMBERS, files, ending, word_numbers, sources, unit=unit)
     if not statistics.words:
         raise no_text(sources)
@@ -146,13 +259,13 @@ class _Totals:
 
     @classmethod
     def of(cls, files: JournaledFiles) -> "_Totals":
-        if not files.facts:
+        if not files.parts:
             return cls()
-        fields = json.loads(files.facts)
+        fields = json.loads(files.parts[-1].facts)
         symbols = None if fields["symbols"] is None else np.array(fields["symbols"])
         return cls(Statistics(**fields["statistics"]), symbols, fields["bytes"])
 
-    def add(self, encoded: EncodedBlock, read: int) -> None:
+    def add(self, encoded: BlockTokens, read: int) -> None:
         self.statistics.add(encoded.statistics)
         if encoded.symbols is not None:
             self.symbols = encoded.symbols + (0 if self.symbols is None else self.symbols)
@@ -163,10 +276,6 @@ class _Totals:
         return json.dumps({"statistics": vars(self.statistics), "symbols": symbols, "bytes": self.bytes})
 
 
-class _OtherTextError(Exception):
-    """Blocks in a folder are not those of the text."""
-
-
 def _opened(folder: Path, names: tuple[str, ...]) -> JournaledFiles:
     sizes = (text_blocks.BLOCK_CHARACTERS, text_blocks.MIN_CHARACTERS, PIECE_BYTES)
     return JournaledFiles(folder, names, [VERSION, *sizes])
@@ -175,11 +284,11 @@ def _opened(folder: Path, names: tuple[str, ...]) -> JournaledFiles:
 def _write_blocks(
     files: JournaledFiles,
     sources: Sequence[Source],
-    encode: Callable[[Block], EncodedBlock],
-    contents: Callable[[EncodedBlock, int], Mapping[str, bytes]],
+    encode: Callable[[TextBlock], BlockTokens],
+    contents: Callable[[BlockTokens, int], Mapping[str, bytes]],
     *,
     unit: str,
-    content: Content | None,
+    content: TextDigest | None,
     copies: int = 1,
 ) -> tuple[str, str]:
     """Encode a text and append it to files, except what they hold already; ``contents`` returns the bytes of a block.
@@ -187,58 +296,57 @@ def _write_blocks(
     Returns:
         The last character of the last piece, or a line end if it has none; and the last character of all.
     """
-    try:
-        return _write_missing(files, sources, encode, contents, unit=unit, content=content, copies=copies)
-    except _OtherTextError:
-        files.clear()
-        return _write_missing(files, sources, encode, contents, unit=unit, content=content, copies=copies)
-
-
-def _write_missing(
-    files: JournaledFiles,
-    sources: Sequence[Source],
-    encode: Callable[[Block], EncodedBlock],
-    contents: Callable[[EncodedBlock, int], Mapping[str, bytes]],
-    *,
-    unit: str,
-    content: Content | None,
-    copies: int,
-) -> tuple[str, str]:
     hashed, done, totals = HashedSources(sources), len(files.parts), _Totals.of(files)
     total = content.bytes if content is not None and content.bytes >= PARALLEL_BYTES else 0
     progress = ReadingProgress(f"reading {name_text(sources)}", total)
-    cuts: deque[Content] = deque()  # what was read up to the end of each block that is being encoded
+    cuts: deque[TextDigest] = deque()  # what was read up to the end of each block that is being encoded
     ending = ["\n", "\n"]
 
-    def missing() -> Iterator[Block]:
+    # The whole text is read, also what is encoded already: only its digest says that it is the same text.
+    def missing() -> Iterator[TextBlock]:
+        nonlocal done, totals
         for i, block in enumerate(cut_blocks(hashed.sources, unit=unit)):
             ending[:] = block.pieces[-1].text[-1:] or "\n", last_of(block.pieces, block.last_character)
-            if i >= done:
-                cuts.append(hashed.content)
-                yield block
-            elif hashed.content.digest != files.parts[i]:
-                raise _OtherTextError
-            else:
+            if i < done and hashed.content.digest == files.parts[i].digest:
                 progress.skip(hashed.bytes)
+                continue
+            if i < done:  # from here on, the parts are those of another text
+                files.keep(i)
+                done, totals = i, _Totals.of(files)
+            cuts.append(hashed.content)
+            yield block
 
-    def append(encoded: EncodedBlock) -> None:
+    def append(encoded: BlockTokens) -> None:
         cut, written = cuts.popleft(), contents(encoded, totals.statistics.tokens)
         totals.add(encoded, cut.bytes)
         files.append(cut.digest, written, totals.to_json())
         progress.update(cut.bytes)
 
+    # Blocks are encoded here until one has a token, because the encoder must know whether a block is the first.
     blocks = missing()
     for block in blocks:
         if totals.statistics.tokens:
             rest = (other._replace(is_first=False) for other in itertools.chain([block], blocks))
             if total:
                 _check_space(files, total / totals.bytes, copies)
-            for encoded in map_in_processes(encode, rest, worker_count() if total else 1):
+            for encoded in _encode_blocks(encode, rest, worker_count() if total else 1):
                 append(encoded)
             break
-        append(encode(block))  # in this process, to know whether a token comes before the next
+        append(encode(block))
     hashed.require(content)
     return ending[0], ending[1]
+
+
+def _encode_blocks(
+    encode: Callable[[TextBlock], BlockTokens], blocks: Iterable[TextBlock], processes: int
+) -> Iterator[BlockTokens]:
+    """Encode blocks in several processes, or in this one."""
+    with LocalExecutor(processes) if processes > 1 else InlineExecutor() as executor:
+        try:
+            yield from executor.map_in_order(encode, blocks)
+        except ProcessEndedError as error:
+            memory = ", with more memory free" if error.was_killed else ""
+            raise TrainingError(f"a process that encodes the text {error.how}; run again to continue{memory}") from None
 
 
 def _check_space(files: JournaledFiles, parts: float, copies: int) -> None:

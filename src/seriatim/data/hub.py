@@ -18,7 +18,7 @@ KINDS = re.compile("(large_)?string|u?int|bool")  # the types of the columns tha
 SAVED = ("dataset_dict.json", "dataset_info.json")  # the files that `save_to_disk` writes into a folder
 
 
-class Part(Protocol):
+class HubSplit(Protocol):
     """A part of a data set: the interface of ``datasets.Dataset`` that is used."""
 
     column_names: list[str]
@@ -54,7 +54,7 @@ def hub_source(spec: str, split: str) -> BinaryIO:
     return file
 
 
-def _load(spec: str, name: str, config: str) -> Mapping[str, Part]:
+def _load(spec: str, name: str, config: str) -> Mapping[str, HubSplit]:
     """Return the parts of a data set by name."""
     try:
         import datasets
@@ -71,7 +71,7 @@ def _load(spec: str, name: str, config: str) -> Mapping[str, Part]:
     return loaded if hasattr(loaded, "keys") else {"train": loaded}
 
 
-def _records(spec: str, part: Part) -> Iterator[dict[str, object]]:
+def _records(spec: str, part: HubSplit) -> Iterator[dict[str, object]]:
     """Iterate over the fields of each row; columns of other types are left out."""
     features = getattr(part, "features", None) or {}
     names = [name for name in part.column_names if KINDS.match(getattr(features.get(name), "dtype", "string"))]

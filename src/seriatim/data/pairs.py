@@ -137,6 +137,8 @@ def _tab_separated(source: Source, labelled: bool, repairs: Repairs) -> Iterator
             if source.name.startswith("builtin:"):
                 raise InputError(f"{source.name}: texts with labels, not pairs; give this data to the task classify")
             raise InputError(f"{where}: a header, but files of pairs have none; {remedy}")
+
+        # Empty columns at the end lose nothing; any other third column could be part of a pair.
         if len(fields) > 2:
             if any(field.strip(BLANKS) for field in fields[2:]):
                 remedy = "for example the lemma and the features joined by a space, then a tab and the form"
@@ -146,6 +148,8 @@ def _tab_separated(source: Source, labelled: bool, repairs: Repairs) -> Iterator
             remedy = "delete the others, or write JSONL"
             reading = "read without the tabs at the end"
             repairs.add("trailing separators", source.name, number, problem=problem, reading=reading, remedy=remedy)
+
+        # A blank line is no pair of empty texts, which has a tab.
         if len(fields) < 2 and labelled and not fields[0].strip(BLANKS):
             problem, remedy = "a blank line", "delete it, or write the tab of a pair of empty texts"
             repairs.add("blank lines", source.name, number, problem=problem, reading="left out", remedy=remedy)

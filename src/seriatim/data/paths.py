@@ -56,6 +56,8 @@ def list_folder(folder: Path, suffixes: Sequence[str]) -> FolderFiles:
     skipped: list[Path] = []
     written: list[Path] = []
     for place, folders, files in os.walk(folder, onerror=refuse):
+        # A run below the folder is skipped as a whole. The folder itself was named by the user: what others have put
+        # into it is read.
         kind, is_inside = written_kind(Path(place), files), Path(place) != folder
         if kind and (is_inside or kind != "cache"):
             written.append(Path(place))
@@ -116,6 +118,8 @@ def _paths_of_glob(spec: str) -> list[Path]:
     kinds: dict[Path, str] = {}  # of the folders between that in which the glob begins and the files
     written: dict[Path, None] = {}
     paths = []
+
+    # A folder between the beginning of the glob and a file was not named by the user, and may be a run.
     for path in matches:
         between = list(itertools.takewhile(lambda folder: folder != base, path.parents))
         for folder in between:
@@ -225,6 +229,8 @@ def _problem(name: str) -> str:
         return ""
     if not stat.S_ISDIR(mode):
         return "which is a device or a pipe"
+
+    # A folder or a glob is walked, because opening it later would list all of it: it may lead anywhere by links.
     below = Path(name).parts[len(base.parts) :]
     if ".." in below:
         return "a glob that leaves the folder it begins in"

@@ -45,6 +45,8 @@ def spool(spec: str) -> Path:
             size, spare, copied = _size_of(spec, pipe), min(SPARE_BYTES, free // SPARE_SHARE), 0
             if size is not None and size > free:
                 raise _too_large(spec, f"{size:,}", free)
+
+            # A pipe may have no end, and the copy must not fill the disk.
             while block := _read(spec, pipe):
                 copied += len(block)
                 if size is None and shutil.disk_usage(folder.name).free < len(block) + spare:
@@ -179,6 +181,8 @@ def ready(items: Iterable[Item], max_items: int) -> Iterator[list[Item]]:
         arrived.put(([], error, True))
 
     threading.Thread(target=fill, daemon=True).start()
+
+    # The queue is emptied whenever the caller is ready, so that a batch grows with the time that the last one took.
     ended = False
     while not ended:
         batch, error, ended = arrived.get()

@@ -49,10 +49,14 @@ class PretrainedTokenizer(Tokenizer):
         self.frames = mask is not None
         self.inner, self.continuing = _opened(self.fields), _opened(without_space(self.fields))
         self.vocabulary_size = size
+
+        # Every id must have a row in the tables of the model.
         name, last = max(self.inner.get_vocab().items(), key=lambda item: item[1], default=("", -1))
         if last >= size or not all(0 <= token < size for token in (end, begin, mask or 0)):
             raise ValueError(f"its token {shown(name)} has the id {last:,}, which does not fit into {size:,} rows")
         self.begin = int(self.exchanged(np.array([begin]))[0])
+
+        # How the bytes of a token are found depends on how the library joins tokens.
         model = self.fields["model"]
         decoder = decoder_of(self.fields)
         self.is_byte_level, self.falls_back = decoder == "ByteLevel", bool(model.get("byte_fallback"))
@@ -61,6 +65,8 @@ class PretrainedTokenizer(Tokenizer):
         ids = [token for token in map(self.inner.token_to_id, self.special) if token is not None]
         self.reserved = frozenset(self.exchanged(ids).tolist())
         self._bytes = bytes_by_symbol()
+
+        # Only a try shows whether a space is put before a text, and whether the library can encode at all.
         try:
             first = self.inner.encode("a", add_special_tokens=False).ids
         except Exception as error:

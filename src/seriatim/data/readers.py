@@ -285,6 +285,8 @@ def _decoded_pieces(source: Source, file: BinaryIO, repairs: Repairs) -> Iterato
             if isinstance(file, TextFile):
                 file.record(source.name, repairs)
             find_control_characters(part, source.name, line, repairs)
+
+            # Line ends become equal before anything else is looked for at the beginning of a line.
             text = text.replace("\r\n", "\n")
             if "\ufeff" in text:
                 text = without_marks(text, source.name, line, repairs, at_line=at_line)
@@ -293,6 +295,8 @@ def _decoded_pieces(source: Source, file: BinaryIO, repairs: Repairs) -> Iterato
                 repairs.note_markers(text, source.name, line)
             elif source.markers is not None and source.format != "lines":
                 text = repairs.without_markers(text, source.markers, source.name, line)
+
+            # A piece that was nothing but a byte-order mark is no text, and begins no document.
             if not is_mark:
                 yield Piece(text, begins)
                 begins = False

@@ -48,12 +48,17 @@ def tab_separated(
     why = "but not every field of its column is in quotes"
     if source.is_live:
         why = "but a pipe does not tell yet whether every field of its column is in quotes"
+
+    # The file is read twice, because only all rows tell whether quotes are part of the fields. Fields may hold tabs and
+    # line ends only if a whole column is in quotes; otherwise every tab separates.
     if not source.is_live:
         columns = find(_fields(peek_line(source)))
         if quoted := _quoted_columns(_rows_of_lines(source), columns, headed):
             split = _rows_of_lines
         else:
             quoted = _quoted_columns(_lines_as_rows(source), columns, headed)
+
+    # Quotes of a column that is quoted as a whole are left out, and other quotes are kept and noted.
     for i, (number, fields) in enumerate(split(source, repairs)):
         columns = columns or find(fields)
         places = [place for place in columns if i >= headed and place < len(fields) and _in_quotes(fields[place])]
@@ -92,6 +97,8 @@ def _rows_of_lines(source: Source, repairs: Repairs | None = None) -> Iterator[R
         if not opened and SIMPLE.fullmatch(line):
             yield number, _fields(line)
             continue
+
+        # A field in quotes goes on in the next line until its quote ends; other fields end at the next tab.
         first, at = first if opened else number, 0
         while at <= len(line):
             quote = None if opened else OPENING.match(line, at)
@@ -109,6 +116,8 @@ def _rows_of_lines(source: Source, repairs: Repairs | None = None) -> Iterator[R
             opened, at = "", end + 1
             if len(fields) > MAX_FIELDS:
                 raise InputError(f"{source.name}:{first}: more than {MAX_FIELDS:,} fields; check that it is a table")
+
+        # A quote that never ends would take the rest of the file into one field.
         if len(opened) > csv.field_size_limit():
             raise InputError(f"{source.name}:{first}: a quote without an end; add it, or delete the quote")
         if not opened:

@@ -1,4 +1,4 @@
-"""The content of a text: its digest and size, which are remembered for files that did not change.
+"""What is known of a text: its digest and size, and its repairs, which are remembered for files that did not change.
 
 A text that is read is hashed at the same time, so that a change while it is read is noticed.
 """
@@ -8,15 +8,19 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from operator import attrgetter
 from pathlib import Path
-from types import TracebackType
 from typing import BinaryIO, NamedTuple, TypeVar, cast
 
+from ..config import Fields
 from ..core.errors import InputError
 from ..storage.disk_cache import cached, read_entry, read_facts
-from .readers import UNREADABLE, Source, is_compressed, unreadable
+from .readers import UNREADABLE, Source, is_compressed, read_pieces, unreadable
 from .reading_progress import ReadingProgress
+from .repairs import Repair, Repairs
 
 BLOCK = 1 << 20  # the number of bytes that are read at once
 LARGE_BYTES = 32_000_000  # the size of a text from which on the progress of reading it is shown
@@ -27,7 +31,7 @@ VERSION = 2  # increased whenever other facts are remembered of the same files
 Facts = TypeVar("Facts")
 
 
-class Content(NamedTuple):
+class TextDigest(NamedTuple):
     """What was read from some sources."""
 
     digest: str  # equal exactly for the same bytes in files of the same formats
@@ -38,22 +42,29 @@ class HashedSources:
     """Sources that are read once, in order, and hashed meanwhile."""
 
     def __init__(self, sources: Sequence[Source]) -> None:
-        self.sources = [source._replace(open=functools.partial(_Hashed, self, source)) for source in sources]
+        self.sources = [source._replace(open=functools.partial(self._opened, source)) for source in sources]
         self.names = sources
         self.digest = hashlib.blake2b(digest_size=16)
         self.bytes = 0
 
     @property
-    def content(self) -> Content:
+    def content(self) -> TextDigest:
         """Return what was read until now."""
-        return Content(self.digest.hexdigest(), self.bytes)
+        return TextDigest(self.digest.hexdigest(), self.bytes)
+
+    @contextmanager
+    def _opened(self, source: Source) -> Iterator[BinaryIO]:
+        markers = "" if source.markers is None else source.markers
+        self.digest.update(f"\0{source.format}{markers}\0".encode())
+        with source.open() as file:
+            yield cast(BinaryIO, _Hashed(self, file))
 
     def add(self, block: bytes) -> None:
         """Add bytes that were read."""
         self.digest.update(block)
         self.bytes += len(block)
 
-    def require(self, expected: Content | None) -> None:
+    def require(self, expected: TextDigest | None) -> None:
         """Raise InputError if the text, which was read whole, is not the one that is expected."""
         if expected is not None and self.content != expected:
             raise changed(self.names)
@@ -62,18 +73,8 @@ class HashedSources:
 class _Hashed:
     """An open file that passes on what is read."""
 
-    def __init__(self, owner: HashedSources, source: Source) -> None:
-        self._owner, self._opened = owner, source.open()
-        owner.digest.update(f"\0{source.format}{'' if source.markers is None else source.markers}\0".encode())
-
-    def __enter__(self) -> BinaryIO:
-        self._file = self._opened.__enter__()
-        return cast(BinaryIO, self)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
-        return self._opened.__exit__(kind, error, trace)
+    def __init__(self, owner: HashedSources, file: BinaryIO) -> None:
+        self._owner, self._file = owner, file
 
     def read(self, size: int = -1) -> bytes:
         block = self._file.read(size)
@@ -93,13 +94,13 @@ def changed(sources: Sequence[Source]) -> InputError:
     return InputError(f"{names}{more}: changed while it was read; run again when it is complete")
 
 
-def content_of(sources: Sequence[Source]) -> Content:
+def content_of(sources: Sequence[Source]) -> TextDigest:
     """Return the content of a text; files that did not change since an earlier call are not read again.
 
     Raises:
         InputError: the text cannot be read.
     """
-    return Content(*remembered("content", sources, lambda: _read_content(sources)))
+    return TextDigest(*remembered("content", sources, lambda: _read_content(sources)))
 
 
 def remembered(kind: str, sources: Sequence[Source], read: Callable[[], Facts]) -> Facts:
@@ -118,6 +119,8 @@ def remembered(kind: str, sources: Sequence[Source], read: Callable[[], Facts]) 
     before = _states(sources)
     if before is None:
         return read()
+
+    # A file that has just been written may be written again within the resolution of the clock.
     newest = max((state.changed_ns for state in before), default=0)
     if time.time_ns() - newest < RACY_SECONDS * 1e9:  # also if the clock of another machine is ahead
         return read()
@@ -126,6 +129,7 @@ def remembered(kind: str, sources: Sequence[Source], read: Callable[[], Facts]) 
     )
     name = f"{kind}-{hashlib.blake2b(identity.encode(), digest_size=16).hexdigest()}"
 
+    # What is remembered must be of the files as they were before, or a change would go unnoticed for ever.
     def write(folder: Path) -> None:
         facts = read()
         if _states(sources) != before:
@@ -134,6 +138,29 @@ def remembered(kind: str, sources: Sequence[Source], read: Callable[[], Facts]) 
 
     known: Facts = read_entry(lambda: cached(name, write), lambda folder: read_facts(folder / f"{kind}.json"))
     return known
+
+
+def find_repairs(sources: Sequence[Source], repairs: Repairs) -> None:
+    """Record what is repaired or noted in some files; files that did not change are not read again.
+
+    Raises:
+        InputError: a file cannot be read; or ``repairs`` is strict, and a file needs a repair.
+    """
+    files = [source for source in sources if source.origin]
+    for place, found in remembered("repairs", files, lambda: list(_find_repairs(files))) if files else ():
+        repairs.include(replace(Repair(**found), file=files[place].name))
+
+
+def _find_repairs(files: Sequence[Source]) -> Iterator[tuple[int, Fields]]:
+    """Yield the place of each file that needs a repair, with the fields of the repair."""
+    progress, done = ReadingProgress(f"looking for defects of {name_text(files)}", expected_size(files)), 0
+    for place, source in enumerate(files):
+        repairs = Repairs()
+        repairs.looks_for_markers = True
+        for piece in read_pieces([source], repairs):
+            done += len(piece.text)
+            progress.update(done)
+        yield from ((place, asdict(found)) for found in sorted(repairs.found(), key=attrgetter("line")))
 
 
 def expected_size(sources: Sequence[Source]) -> int | None:
@@ -171,7 +198,7 @@ def _states(sources: Sequence[Source]) -> list[_State] | None:
     return states
 
 
-def _read_content(sources: Sequence[Source]) -> Content:
+def _read_content(sources: Sequence[Source]) -> TextDigest:
     hashed = HashedSources(sources)
     progress = ReadingProgress(f"looking for changes of {name_text(sources)}", expected_size(sources))
     for source, reader in zip(sources, hashed.sources, strict=True):

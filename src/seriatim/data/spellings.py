@@ -38,7 +38,7 @@ def other_spelling(label: str, usual: str) -> str:
     return f"{shown(label)} is another spelling of {shown(usual)}" + " (Unicode normal forms)" * differs
 
 
-class Spellings:
+class LabelSpellings:
     """Maps each spelling of a label to the one that stands for it; other labels are unchanged.
 
     Args:
@@ -54,7 +54,7 @@ class Spellings:
             self._alike[folded(label)].append(label)
 
     @classmethod
-    def learned(cls, counts: Mapping[str, int]) -> "Spellings":
+    def learned(cls, counts: Mapping[str, int]) -> "LabelSpellings":
         """Let the most frequent spelling stand for the others, but for those that are too frequent to be slips.
 
         Those differ in letter case and have `OFTEN` rows, or more than one of `SHARE` rows of both. Of equally frequent

@@ -59,6 +59,8 @@ class SubwordTokenizer(Tokenizer):
         else:
             inner = _byte_level(models.Unigram())
             trainer = trainers.UnigramTrainer(vocab_size=size - 1, initial_alphabet=alphabet, show_progress=False)
+
+        # Long texts are cut, because the library holds each piece in memory as a whole.
         pieces = (piece.lower() if config.lowercase else piece for text in texts for piece in _pieces(text))
         inner.train_from_iterator(pieces, trainer)
         model = json.loads(inner.to_str())
@@ -125,6 +127,8 @@ def _checked_model(kind: str, stored: Mapping[str, Any], alphabet: Mapping[str, 
         raise ValueError("another pre-tokenizer")
     if after["type"] != "ByteLevel" or model["type"] != {"bpe": "BPE", "unigram": "Unigram"}[kind]:
         raise ValueError("another kind of model")
+
+    # Every byte must have a subword, or some text could not be encoded; and the ids must be rows of the model's tables.
     scores = [] if kind == "bpe" else [(piece, score) for piece, score in model["vocab"]]
     ids = model["vocab"] if kind == "bpe" else {piece: i for i, (piece, _) in enumerate(scores)}
     if not isinstance(ids, dict) or len(ids) != len(model["vocab"]) or not alphabet.keys() <= ids.keys():

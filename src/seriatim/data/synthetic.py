@@ -43,7 +43,7 @@ class Item(NamedTuple):
     key: str
 
 
-class Task(NamedTuple):
+class SyntheticTask(NamedTuple):
     """A synthetic task."""
 
     draw: Callable[[Random, int, int], Item]  # from a distance and a turn, which decides the label
@@ -63,7 +63,7 @@ def generate(
     are equally frequent if ``count`` is a multiple of their number. Every row has the given ``distance``, at least the
     task's ``shortest``; if it is None, distances are mixed from ``shortest`` to ``longest``.
     """
-    task = TASKS[name]
+    task = SYNTHETIC_TASKS[name]
     assert split in COUNTS
     assert distance is None or distance >= task.shortest
     random = Random(f"{name} {split} {distance} {seed}")
@@ -145,10 +145,10 @@ def _noun(random: Random, plural: int) -> str:
     return random.choice(NOUNS) + "s" * plural
 
 
-TASKS = {
-    "reversal": Task(_reversal, 2, 10, Random.randint, "", "char"),
-    "copy": Task(_copy, 2, 100, _log_uniform, "label\ttext\n", "char"),
-    "adding": Task(_adding, 4, 100, _log_uniform, "label\ttext\n", "char"),
-    "agreement": Task(_agreement, 3, 30, _log_uniform, "label\ttext\n", "word"),
-    "recall": Task(_recall, 2, 16, _log_uniform, "label\ttext\n", "word"),
+SYNTHETIC_TASKS = {
+    "reversal": SyntheticTask(_reversal, 2, 10, Random.randint, "", "char"),
+    "copy": SyntheticTask(_copy, 2, 100, _log_uniform, "label\ttext\n", "char"),
+    "adding": SyntheticTask(_adding, 4, 100, _log_uniform, "label\ttext\n", "char"),
+    "agreement": SyntheticTask(_agreement, 3, 30, _log_uniform, "label\ttext\n", "word"),
+    "recall": SyntheticTask(_recall, 2, 16, _log_uniform, "label\ttext\n", "word"),
 }

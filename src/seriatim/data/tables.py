@@ -21,7 +21,7 @@ from .paths import plain_name
 from .readers import Source, numbered_lines, object_fields, read_objects, require_items, string_field
 from .repairs import Repairs
 from .separated_rows import MAX_FIELDS, SEPARATORS, TAB, Row, peek_line, quoted_rows, tab_separated, unquoted
-from .spellings import BLANKS, Spellings, folded, other_spelling
+from .spellings import BLANKS, LabelSpellings, folded, other_spelling
 
 FORMATS = ("auto", "tsv", "csv", "jsonl", "fasttext", "text")
 SUFFIXES = {".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
@@ -88,6 +88,8 @@ def read_labelled(
                 items = _from_table(source.name, rows, text, label, repairs, quoting)
             else:
                 items = _from_table(source.name, quoted_rows(source, columns, repairs), text, label, repairs)
+
+        # Data to learn from must have rows; an input without lines has no answers.
         if label is not None:
             problem = "no rows; give a text and its label on every line"
             items = require_items(items, f"{source.name}:1: {problem}")
@@ -102,7 +104,7 @@ def with_spellings(
     *,
     exact: bool = False,
 ) -> Iterator[Labelled]:
-    """Read rows whose labels are spelled alike; see `Spellings` for which labels are one label.
+    """Read rows whose labels are spelled alike; see `LabelSpellings` for which labels are one label.
 
     Args:
         read: reads the rows, as often as it is called.
@@ -110,10 +112,10 @@ def with_spellings(
         repairs: records the labels that are spelled otherwise.
         exact: whether labels are spelled as they are in the file.
     """
-    spellings = Spellings(labels or (), exact=exact)
+    spellings = LabelSpellings(labels or (), exact=exact)
     if labels is None and not exact:
         try:
-            spellings = Spellings.learned(Counter(row.label for row in read(Repairs())))
+            spellings = LabelSpellings.learned(Counter(row.label for row in read(Repairs())))
         except InputError:
             if not repairs.strict:
                 raise  # if strict, the second reading may name an earlier line
@@ -144,12 +146,16 @@ def _format(source: Source, requested: str, label: str | None) -> str:
         raise InputError(f"{source.name}:1: lines of text have no labels; give the format tsv, csv or jsonl")
     if requested != "auto":
         return requested
+
+    # What is answered line by line must not be read by what its first line happens to be.
     known = format_of(source)
     line = "" if known == "jsonl" or source.is_input else peek_line(source)
     if FASTTEXT_LINE.match(line):
         return "fasttext"
     if known or label is None:
         return known or "text"
+
+    # Only data with labels may be recognized by their content: without labels, every line could be a text.
     if re.search(rf"[ \t\v\f]{FASTTEXT_WORD}", line):
         return "fasttext"
     if line.startswith("{"):
@@ -237,6 +243,8 @@ def _from_table(
     as_text = "" if label is not None else ", or read every line as a text with --format text"
     text_column = _column(header, text, name, f"--data.text{{}}{as_text}", repairs)
     label_column = None if label is None else _column(header, label, name, "--data.label{}", repairs)
+
+    # A row has as many fields as the header; only empty ones at the end can be left out without loss.
     for number, fields in rows:
         where = f"{name}:{number}"
         if len(header) > 1 and _is_blank(fields, label is not None):

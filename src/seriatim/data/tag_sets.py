@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, TypeAlias
 
-from .spellings import Spellings
+from .spellings import LabelSpellings
 
 PREFIXES = tuple("BIESLUM")
 ANY_CASE = re.compile(r"([BIESLUMbieslum])(?:-(.*))?", re.DOTALL)
@@ -73,11 +73,6 @@ def first_without_chunk(counts: Mapping[str, int]) -> str | None:
     return others[0] if others and outside and is_marked and not style_of(counts) else None
 
 
-def to_bio(tags: Sequence[str]) -> list[str]:
-    """Convert tags of any scheme to BIO. BIO, and tags that mark no chunk, are unchanged."""
-    return to_scheme(tags, "bio")
-
-
 def to_scheme(tags: Sequence[str], scheme: str) -> list[str]:
     """Convert the tags of one sentence to a scheme of `SCHEMES`; tags that mark no chunk are unchanged."""
     converted, before, before_kind = list(tags), OUTSIDE, ""
@@ -118,8 +113,8 @@ class TagSet:
         scheme: the scheme to which chunks are converted.
     """
 
-    names: Spellings
-    types: Spellings
+    names: LabelSpellings
+    types: LabelSpellings
     style: Style
     scheme: str
 
@@ -137,7 +132,7 @@ class TagSet:
         ends = {name for name, closing in CLOSING.items() if prefixes & set(closing)}
         ends -= {"iobes"} if "M" in prefixes else {"bmes"}
         scheme = ends.pop() if len(ends) == 1 else "bio"
-        return cls(Spellings(labels, exact=exact), Spellings(types, exact=exact), style, scheme)
+        return cls(LabelSpellings(labels, exact=exact), LabelSpellings(types, exact=exact), style, scheme)
 
     @classmethod
     def learned(cls, sentences: Iterable[Sequence[str]], *, exact: bool = False) -> "TagSet":
@@ -151,6 +146,8 @@ class TagSet:
             if any(tag != OUTSIDE for tag in tags):
                 ends.update(last_prefixes(tags))
         style = style_of(counts)
+
+        # Where tags mark chunks, their types are spelled alike whatever their prefixes; else the tags themselves are.
         types, names, prefixes = Counter[str](), Counter[str](), Counter[str]()
         for tag, count in counts.items():
             if style and _style(tag) == style:
@@ -159,12 +156,14 @@ class TagSet:
                 prefixes[prefix.upper()] += count
             elif not style:
                 names[tag] += count
+
+        # A scheme that marks the ends of chunks is kept only if nearly all chunks have such a mark.
         marked = {name: sum(ends[prefix] for prefix in closing) for name, closing in CLOSING.items()}
         marked.pop("iobes" if prefixes["M"] > prefixes["I"] else "bmes")
         scheme = max(marked, key=marked.__getitem__)
         if marked[scheme] < MINORITY * (ends.total() - marked[scheme]) or not marked[scheme]:
             scheme = "bio"
-        learn = functools.partial(Spellings, exact=True) if exact else Spellings.learned
+        learn = functools.partial(LabelSpellings, exact=True) if exact else LabelSpellings.learned
         return cls(learn(names), learn(types), style, scheme)
 
     def fits(self, counts: Mapping[str, int]) -> bool:

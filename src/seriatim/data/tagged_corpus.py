@@ -131,6 +131,8 @@ class TaggedCorpus:
                 tags.extend([numbers.setdefault(tag, len(numbers)) for tag in sentence.tags])
                 for tag in list(numbers)[known:]:
                     self.unseen[tag] = sentence.place(sentence.tags.index(tag))
+
+        # Each distinct word is looked up once; there are few of them.
         self.vocabulary, self.tag_names = vocabulary, list(numbers)
         self.lengths, self._digests = np.array(lengths, dtype=np.int64), np.array(digests, dtype=np.int64)
         self._starts = self.lengths.cumsum() - self.lengths

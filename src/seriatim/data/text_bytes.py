@@ -10,7 +10,6 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, suppress
-from types import TracebackType
 from typing import BinaryIO
 
 from ..core.errors import InputError
@@ -78,10 +77,8 @@ class TextFile:
         self._file = self._opened.__enter__()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
-        return self._opened.__exit__(kind, error, trace)
+    def __exit__(self, *_: object) -> None:
+        self._opened.__exit__(None, None, None)
 
     def read(self, size: int = -1) -> bytes:
         """Read about ``size`` bytes, one more at most; none at the end of the file."""

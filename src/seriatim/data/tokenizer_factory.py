@@ -153,6 +153,8 @@ def _from_json(fields: dict[str, Any]) -> Tokenizer:
         if {int} != {*map(type, (end, begin, size, mask or 0))} or lowercase:
             raise ValueError("ids that are not integers")
         return PretrainedTokenizer(fields["tokenizer"], end=end, begin=begin, size=size, mask=mask)
+
+    # Symbols become ids by their places, so each must be text and occur once.
     if kind == "char":
         characters = fields["characters"]
         if not isinstance(characters, str):

@@ -21,7 +21,7 @@ FILE = "sample.json"
 VERSION = 2  # increased whenever other parts are chosen, so that no tokenizer of an older sample is used
 
 
-class Sample:
+class TokenizerSample:
     """The parts of a text that a tokenizer is learned from.
 
     Args:
@@ -87,7 +87,7 @@ def largest_sample(config: TokenizerConfig, total: int) -> int:
 def describe_sample(folder: Path | None, config: TokenizerConfig, total: int) -> str:
     """Return a sentence on the part that a tokenizer was learned from; an empty string if that was all.
 
-    ``folder`` is that of the tokenizer, in which `Sample.save` wrote; if it is not known, the bound is stated.
+    ``folder`` is that of the tokenizer, in which `TokenizerSample.save` wrote; if it is not known, the bound is stated.
     """
     bound = largest_sample(config, total)
     if bound == total:

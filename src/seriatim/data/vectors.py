@@ -38,6 +38,8 @@ def read_vectors(
     name, repairs = str(path), repairs or Repairs()
     lines = read_lines(find_sources(name, file_format="text"), repairs)
     count, size, first, lines = _read_header(name, lines)
+
+    # A file may hold millions of words: only the lines of words that are wanted, or that look irregular, are parsed.
     others = {unicodedata.normalize(form, word): word for form in ("NFC", "NFD") for word in vocabulary}
     beginnings = {word.partition(" ")[0] for word in (*vocabulary, *others)}
     vectors: dict[str, np.ndarray] = {}
@@ -54,6 +56,8 @@ def read_vectors(
                 vectors[word] = _vector(where, values)
             elif word not in vocabulary and word in others and others[word] not in alike:
                 alike[others[word]] = number, _vector(where, values)
+
+    # A file that was cut has fewer rows than its first line says.
     rows = number - first + 1
     if not rows:
         raise InputError(f"{name}:1: no vectors; give a text file with a word and its numbers on each line")

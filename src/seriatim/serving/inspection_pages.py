@@ -7,7 +7,6 @@ the texts in progress, and takes memory of its own.
 import asyncio
 import contextlib
 import secrets
-import sys
 import tempfile
 import time
 from pathlib import Path as FilePath
@@ -17,6 +16,7 @@ from fastapi import Path
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
+from ..processes.child import child_environment, python_command
 from .http_errors import BODY_ERRORS, HttpError, described_errors
 from .json_bodies import JsonResponse, new_router
 from .schemas import InspectRequest, PageAnswer
@@ -80,11 +80,12 @@ class InspectionPages:
             # The text goes through a pipe: arguments of a process can be seen by others, and have a largest size.
             out = FilePath(folder) / "page.html"
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "seriatim", "inspect", str(run), "--text-file", "-", "--out", str(out)),
+                *python_command("-m", "seriatim", "inspect", str(run), "--text-file", "-", "--out", str(out)),
                 *self.options,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.DEVNULL,
                 stderr=asyncio.subprocess.PIPE,
+                env=child_environment(),
             )
 
             # Whatever happens, the process does not outlive the request.

@@ -13,7 +13,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ..core.errors import InputError, TrainingError
+from filelock import FileLock, Timeout
+
+from ..core.errors import InputError, TrainingError, UnreadableError
 from .atomic_files import PARTIAL, flush, remove, write_whole
 from .safe_files import open_regular, read_json
 
@@ -23,6 +25,8 @@ CHECKSUMS = "checksums.json"
 SCRATCH = ".scratch"
 """The ending of files that serve to continue a folder, and are removed as soon as it is an entry of the cache."""
 LOCKS = "locks"
+POLL_SECONDS = 1.0
+"""The time between two looks at a folder that another process is making."""
 BLOCK = 1 << 20  # the number of bytes that are read at once
 MAX_JSON_BYTES = 1 << 26  # the size of a JSON file of the cache
 _told: set[str] = set()  # the reasons for a temporary folder that the user was told
@@ -107,6 +111,68 @@ def cached(name: str, make: Callable[[Path], None]) -> Path:
     return folder
 
 
+def cached_in_parts(name: str, make: Callable[[Path], None], waiting: Callable[[], None] = lambda: None) -> Path:
+    """Return the folder ``name`` of the cache; as `cached`, but ``make`` may find what it wrote before it was killed.
+
+    While `cached` fills a folder under a new name each time, such a folder is filled under one name, with a lock, by
+    one process at a time.
+
+    ``waiting`` is called again and again while another process makes the same folder. Where the file system has no
+    locks, ``make`` always begins with an empty folder.
+
+    Raises:
+        InputError: the folder is missing, and ``$SERIATIM_CACHE`` cannot be written.
+    """
+    # A folder that is complete needs no lock, and may lie where nothing can be written.
+    if (existing := find(name)) is not None:
+        return existing
+    folder = cache_folder(is_large=True) / name
+    if intact(folder):
+        return folder
+    remove_old(folder.parent)
+
+    # The lock is kept while the folder is filled, so that two processes do not append to the same files.
+    try:
+        lock = FileLock(lock_of(folder.parent / f"{name}{PARTIAL}"), timeout=POLL_SECONDS)
+        while not lock.is_locked:
+            try:
+                lock.acquire()
+            except Timeout:
+                waiting()
+    except (OSError, NotImplementedError):
+        return cached(name, make)
+
+    # What a killed process left is continued. After an error it is removed if another attempt would fail, too.
+    try:
+        if intact(folder):  # another process has made it
+            return folder
+        partial = folder.with_name(f"{name}{PARTIAL}")
+        _begin_or_continue(partial)
+        try:
+            complete(folder, partial, make)
+        except InputError as error:
+            if not isinstance(error, UnreadableError):  # another attempt would fail, too
+                shutil.rmtree(partial, ignore_errors=True)
+            raise
+        except KeyboardInterrupt as error:
+            if not error.args and any(path.suffix == SCRATCH for path in partial.rglob("*")):
+                error.args = ("interrupted; what is done is kept, and the same command continues from there",)
+            raise
+        shutil.rmtree(partial, ignore_errors=True)  # only if another process has written the same content
+    finally:
+        lock.release()
+    return folder
+
+
+def _begin_or_continue(partial: Path) -> None:
+    """Create a folder, or remove from it what this program did not write: links, pipes and devices."""
+    make_folder(partial)
+    for path in partial.rglob("*"):
+        mode = path.lstat().st_mode
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+            path.unlink()
+
+
 def read_entry(find_or_make: Callable[[], Path], read: Callable[[Path], Value]) -> Value:
     """Return what ``read`` makes of a folder of the cache; one that it cannot read is made again, with a warning.
 
@@ -134,17 +200,15 @@ def intact(folder: Path) -> bool:
         if damaged is None:
             _remove_scratch(folder)  # of a process that was killed just before it did this
             return True
-        is_told = os.path.lexists(folder / CHECKSUMS)  # folders of earlier versions have no checksums
-        _discard(folder, folder / damaged if is_told else None)
+        _discard(folder, folder / damaged)
     elif os.path.lexists(folder):
         _discard(folder, folder)
     return False
 
 
-def _discard(folder: Path, damaged: Path | None) -> None:
-    """Remove an entry of the cache, and say so if a damaged file is given."""
-    if damaged is not None:
-        warnings.warn(f"{damaged}: damaged; this entry of the cache is built again", stacklevel=5)
+def _discard(folder: Path, damaged: Path) -> None:
+    """Remove an entry of the cache, and say which file is damaged."""
+    warnings.warn(f"{damaged}: damaged; this entry of the cache is built again", stacklevel=5)
     with suppress(OSError):  # another process may be removing it
         remove(folder)
 

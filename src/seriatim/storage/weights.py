@@ -170,6 +170,8 @@ def stream_tensors(arrays: Iterable[tuple[str, np.ndarray]], path: Path, metadat
             end += values.nbytes
             entry["shape"][0] += len(values)
             entry["data_offsets"][1] = end
+
+        # Only now the sizes are known; the space for them was left at the beginning.
         texts = {**metadata, DIGEST_OF_BYTES: sums.hexdigest()}
         header = json.dumps({"__metadata__": texts, **entries}).encode()
         assert len(header) <= HEADER_BYTES - 8

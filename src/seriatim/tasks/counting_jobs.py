@@ -9,7 +9,7 @@ import math
 import mmap
 import platform
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -18,8 +18,6 @@ import numpy as np
 import torch
 
 from ..core.errors import InputError
-from ..distributed.clusters import open_cluster
-from ..distributed.jobs import Jobs, open_jobs
 from ..models.ngrams.counts import count_ngrams
 from ..models.ngrams.levels import SMALL, Level, Unigrams
 from ..models.ngrams.merged_counts import count_merged
@@ -28,6 +26,8 @@ from ..models.ngrams.shard_counting import count_shard
 from ..models.ngrams.shard_files import Bound
 from ..models.ngrams.shard_merging import divide_merge, merge_shards
 from ..models.ngrams.sorted_windows import PART_SIZE
+from ..processes.cluster import open_cluster
+from ..processes.executors import LocalExecutor, WorkExecutor
 from ..storage.atomic_files import PARTIAL, remove
 
 SORTING = 64
@@ -39,9 +39,9 @@ SMALLEST, LARGEST, USUAL_NUMBER = 1 << 24, 1 << 28, 256
 
 
 class Workers(NamedTuple):
-    """Where shards are counted; see `open_jobs`."""
+    """Where shards are counted."""
 
-    number: int  # of processes of this machine
+    number: int  # of processes of this machine, unless there is a cluster
     cluster: str | None  # address of a Dask scheduler
     memory: float | None  # in GB, of all processes together, or of each job on a cluster
 
@@ -210,10 +210,15 @@ def count_shards(ids: IdsFile, folder: Path, order: int, vocabulary_size: int, w
     ]
     with ExitStack() as stack:
         with _named_by_option():
-            pool = stack.enter_context(open_jobs(min(processes, len(jobs)), workers.cluster))
-        pool.run(count_job, jobs)
+            executor = stack.enter_context(open_executor(min(processes, len(jobs)), workers.cluster))
+        executor.run_all(count_job, jobs)
         paths = [Path(job.path) for job in jobs]
-        return merge_on_workers(pool, paths, folder, workers.memory) if workers.cluster else paths
+        return merge_on_workers(executor, paths, folder, workers.memory) if workers.cluster else paths
+
+
+def open_executor(processes: int, cluster: str | None) -> AbstractContextManager[WorkExecutor]:
+    """Open so many processes of this machine, or the workers of a cluster."""
+    return LocalExecutor(processes) if cluster is None else open_cluster(cluster)
 
 
 def require_cluster(address: str) -> None:
@@ -231,14 +236,14 @@ def _named_by_option() -> Iterator[None]:
         raise InputError(f"model.options.{str(error).removeprefix('--')}") from None
 
 
-def merge_on_workers(pool: Jobs, paths: list[Path], folder: Path, memory: float | None) -> list[Path]:
+def merge_on_workers(executor: WorkExecutor, paths: list[Path], folder: Path, memory: float | None) -> list[Path]:
     """Merge as many ranges of windows as there are shards, remove the shards, and return the files of the ranges."""
     names = [path.name for path in paths]
     jobs = [
         MergeJob(str(folder), names, str(folder / f"{number}.merged"), bounds, memory)
         for number, bounds in enumerate(divide_merge(paths, len(paths)))
     ]
-    pool.run(merge_job, jobs)
+    executor.run_all(merge_job, jobs)
     for path in paths:
         path.unlink()
     return [Path(job.path) for job in jobs]

@@ -16,7 +16,6 @@ from ..core.errors import InputError
 from ..data.corpus import Corpus
 from ..data.encoding import BLOCK
 from ..data.vocabulary import Vocabulary
-from ..distributed.clusters import is_address
 from ..evaluation.displayed_metrics import MetricsTable
 from ..evaluation.intervals import Measure, Metrics
 from ..evaluation.perplexity import each_loss, sum_blocks, text_metrics
@@ -28,6 +27,7 @@ from ..models.ngrams.resources import ArrayAllocator
 from ..models.ngrams.smoothing import Smoothing
 from ..models.ngrams.unseen import seen_pieces, sparsity, tallied
 from ..models.unigram_cache import UnigramCache
+from ..processes.cluster import is_address
 from ..storage.weights import load_tensors, stream_tensors
 from .counting_jobs import Workers, counted, require_cluster
 from .defaults import describe_fitted, fitted_defaults, read_options

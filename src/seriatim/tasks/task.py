@@ -28,10 +28,10 @@ from ..data.readers import TEXT_SUFFIXES, Source, read_items, read_pieces
 from ..data.repairs import Repairs, with_warnings
 from ..data.tokenizers import Tokenizer
 from ..data.vocabulary import Vocabulary
-from ..distributed.shares import Share
 from ..evaluation.displayed_metrics import Metric, MetricsTable
 from ..evaluation.intervals import Measure, Metrics
 from ..models.bounds import no_larger_than
+from ..processes.shares import Share
 from ..storage.weights import load_weights
 from .data_files import DataFiles
 from .view import View

@@ -15,7 +15,7 @@ from ..data.holding_out import end_part, line_part, text_size, usual_share, usua
 from ..data.normal_forms import note_other_form
 from ..data.readers import Source, read_items, read_lines, read_pieces, read_whole_lines
 from ..data.repairs import Repairs
-from ..data.text_defects import find_repairs
+from ..data.source_content import find_repairs
 from ..data.tokenizer_sample import SAMPLED
 from ..data.tokenizers import END
 from ..data.vocabulary import Vocabulary

@@ -6,8 +6,8 @@ import torch
 
 from ..core.key_value_cache import without_unused
 from ..core.state import State, join_states, select_state, state_from_dict, state_leaves, state_to_dict
-from ..distributed.ranks import Ranks
-from ..distributed.shares import Share
+from ..processes.ranks import Ranks
+from ..processes.shares import Share
 
 
 def join_carried(state: State | None, like: State | None, ranks: Ranks, *, has_rows: bool) -> State | None:

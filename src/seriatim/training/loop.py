@@ -17,14 +17,14 @@ import torch
 from torch import nn
 
 from ..core.errors import InputError, TrainingError
-from ..core.interruption import Interrupted, noted
 from ..core.state import State
-from ..data.idle_batch import IdleBatch
-from ..distributed.ranks import Ranks
+from ..data.batching import IdleBatch
 from ..evaluation.intervals import Metrics
 from ..layers.experts import count_experts
 from ..layers.origins import CODE
 from ..models.probabilities import NotFiniteError
+from ..processes.ranks import Ranks
+from ..processes.signals import Interrupted, signals_deferred
 from ..storage.weights import load_tensors, unusable
 from ..storage.written_folders import outer
 from ..tasks.task import TaskBatch
@@ -144,7 +144,7 @@ class Trainer:
         try:
             if self.progress.step == 0:
                 self.checkpoint()
-            with noted() as self.signal:
+            with signals_deferred() as self.signal:
                 self.train()
                 self.ended = self.nothing_left()
                 self.validate()

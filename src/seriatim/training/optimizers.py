@@ -10,7 +10,7 @@ from ..config import Training
 from ..core.contract import Stateful
 from ..core.errors import InputError, TrainingError
 from ..core.state import State, state_leaves
-from ..distributed.sharded_tensors import is_sharded, local_part, whole_tensor
+from ..processes.sharded_tensors import is_sharded, local_part, whole_tensor
 from ..storage.parameter_names import with_present_names
 from ..storage.weights import is_finite
 

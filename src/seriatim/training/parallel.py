@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from ..config import Training
 from ..core.auxiliary_losses import collect
 from ..core.state import OutputsAndState, State, map_state
-from ..distributed.ranks import Ranks
-from ..distributed.sharded_tensors import is_sharded, whole_tensor
 from ..layers.stack import MemoryStack, Stack
+from ..processes.ranks import Ranks
+from ..processes.sharded_tensors import is_sharded, whole_tensor
 from ..tasks.task import Objective, TaskBatch
 
 Computed = tuple[Tensor, Tensor, State | None]

@@ -7,7 +7,7 @@ from torch import nn
 
 from ..config import Config
 from ..core.errors import InputError, shown
-from ..distributed.ranks import Ranks
+from ..processes.ranks import Ranks
 from ..version import __version__
 from .settle import Settled
 

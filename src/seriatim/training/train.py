@@ -16,9 +16,9 @@ from ..core.allocator import freed_memory_kept
 from ..core.errors import InputError
 from ..data.reading_progress import listening
 from ..data.vocabulary import load_vocabulary
-from ..distributed.ranks import Ranks, join_ranks
 from ..layers.origins import stacks_of, write_origins
 from ..models.bounds import no_larger_than
+from ..processes.ranks import Ranks, join_ranks
 from ..storage.atomic_files import write_whole
 from ..storage.lock import locked, refuse_locked
 from ..storage.written_folders import CARD, RUN, discard, outer, place_of, recover, remove_written

@@ -8,12 +8,11 @@ from hypothesis import strategies as st
 
 from seriatim.core.errors import InputError
 from seriatim.core.state import join_states
-from seriatim.data.batching import Batches, Buckets
+from seriatim.data.batching import Batches, Buckets, IdleBatch
 from seriatim.data.corpus import Corpus
 from seriatim.data.encoding import Statistics
-from seriatim.data.idle_batch import IdleBatch
-from seriatim.distributed.ranks import join_ranks, refuse_ranks
-from seriatim.distributed.shares import Share
+from seriatim.processes.ranks import join_ranks, refuse_ranks
+from seriatim.processes.shares import Share
 from seriatim.training.carried_states import split_carried
 
 

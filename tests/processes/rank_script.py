@@ -17,9 +17,9 @@ from typing import ClassVar
 import torch
 
 import seriatim
-from seriatim.core.interruption import Interrupted
 from seriatim.core.state import map_state
-from seriatim.distributed.sharded_tensors import whole_tensor
+from seriatim.processes.sharded_tensors import whole_tensor
+from seriatim.processes.signals import Interrupted
 from seriatim.storage.weights import digest
 from seriatim.training import train
 from seriatim.training.loop import Trainer

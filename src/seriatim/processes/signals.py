@@ -1,4 +1,4 @@
-"""Signals that ask a job to stop: after the first the job saves and stops; a second one ends it immediately."""
+"""Signals that ask a job to stop: the first lets it save its state and stop, a second one ends it at once."""
 
 import signal
 import threading
@@ -32,8 +32,8 @@ def terminations_ignored() -> Iterator[None]:
 
 
 @contextmanager
-def noted() -> Iterator[Callable[[], int | None]]:
-    """Catch signals in the ``with`` block; yield a function that returns the number of the first, or None.
+def signals_deferred() -> Iterator[Callable[[], int | None]]:
+    """Catch the first signal in the ``with`` block; yield a function that returns its number, or None before it came.
 
     Ignored signals stay ignored. Outside of the main thread no signal is caught.
     """
@@ -42,16 +42,16 @@ def noted() -> Iterator[Callable[[], int | None]]:
     handlers = {number: signal.getsignal(number) for number in SIGNALS if in_main_thread}
     before = {number: handler for number, handler in handlers.items() if handler not in (signal.SIG_IGN, None)}
 
-    def note(number: int, _: FrameType | None) -> None:
-        received.append(number)
-        restore()
-
     def restore() -> None:
         for number, handler in before.items():
             signal.signal(number, handler)
 
+    def receive(number: int, _: FrameType | None) -> None:
+        received.append(number)
+        restore()  # a second signal has its usual effect: the user does not want to wait
+
     for number in before:
-        signal.signal(number, note)
+        signal.signal(number, receive)
     try:
         yield lambda: received[0] if received else None
     finally:

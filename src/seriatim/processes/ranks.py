@@ -22,13 +22,12 @@ import torch.distributed as dist
 from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
 from ..core.errors import REPORTED_ELSEWHERE, REPORTED_HERE, InputError, TrainingError, shown
-from ..core.interruption import Interrupted, terminations_ignored
+from .child import RANK_VARIABLES
 from .meeting import meet
 from .peers import Peers, RankError
 from .shares import Share
+from .signals import Interrupted, terminations_ignored
 
-VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
-"""The environment variables that ``torchrun`` sets."""
 CONNECTION_WORDS = ("gloo", "nccl", "connection closed", "connection reset", "broken pipe", "timed out", "timeout")
 """Parts of the messages of PyTorch's backends, in lower case; not all of their errors have a class of their own."""
 Result = TypeVar("Result")
@@ -89,13 +88,13 @@ class RanksOfGroup(Ranks):
     """One rank of a process group of PyTorch, which it joins.
 
     Args:
-        environment: what `VARIABLES` are; see `join_ranks`.
+        environment: what `RANK_VARIABLES` are; see `join_ranks`.
         device: ``cuda`` or ``cpu``, which determines how gradients travel.
         timeout: seconds that a rank waits for the others in a step of training.
     """
 
     def __init__(self, environment: dict[str, str], device: str, timeout: float) -> None:
-        numbers = {name: _integer(name, environment[name]) for name in VARIABLES if name != "MASTER_ADDR"}
+        numbers = {name: _integer(name, environment[name]) for name in RANK_VARIABLES if name != "MASTER_ADDR"}
         self.index, self.count, self.local_index = (numbers[name] for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
         self.restarts = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
         self.calls = 0
@@ -234,8 +233,8 @@ def join_ranks(device: str, timeout: float) -> Ranks:
         only = Ranks()
         only.restarts = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
         return only
-    environment = {name: os.environ[name] for name in VARIABLES if name in os.environ}
-    if missing := [name for name in VARIABLES if name not in environment]:
+    environment = {name: os.environ[name] for name in RANK_VARIABLES if name in os.environ}
+    if missing := [name for name in RANK_VARIABLES if name not in environment]:
         raise InputError(
             f"WORLD_SIZE is {os.environ['WORLD_SIZE']}, but {missing[0]} is not set; start the ranks with torchrun"
         )

@@ -9,10 +9,10 @@ import pytest
 from torch.distributed import TCPStore
 
 from seriatim.core.errors import InputError, TrainingError
-from seriatim.distributed import peers
-from seriatim.distributed.meeting import meet
-from seriatim.distributed.peers import Peers, RankError
-from seriatim.distributed.ranks import is_lost_connection
+from seriatim.processes import peers
+from seriatim.processes.meeting import meet
+from seriatim.processes.peers import Peers, RankError
+from seriatim.processes.ranks import is_lost_connection
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from seriatim.core.errors import InputError, TrainingError
-from seriatim.runs.child_process import one_line
+from seriatim.processes.child import one_line, run_module
 
 
 @pytest.mark.parametrize(
@@ -33,20 +33,39 @@ def test_what_ends_a_process_is_one_plain_line(error: Exception, line: str) -> N
 
 
 CHILD = """
-from seriatim.core.interruption import noted
-from seriatim.runs.child_process import serve
+from seriatim.processes.signals import signals_deferred
+from seriatim.processes.child import serve
 from pathlib import Path
 import time
 
-def work(arguments, tell):
-    with noted() as signalled:
-        while signalled() is None:
-            tell({"event": "step"})
+def work(arguments, emit):
+    with signals_deferred() as stop_signal:
+        while stop_signal() is None:
+            emit({"event": "step"})
             time.sleep(0.01)
-    Path(arguments["saved"]).write_text(str(int(signalled())))
+    Path(arguments["saved"]).write_text(str(int(stop_signal())))
 
 serve(work)
 """
+
+
+PRINTING = """
+print("a library says")
+print(5)
+print({})
+
+from seriatim.processes.child import serve
+
+serve(lambda arguments, emit: [print("more"), emit({"event": "step"}), emit({"event": "done", **arguments})])
+"""
+
+
+def test_what_other_code_prints_is_no_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "printing_child.py").write_text(PRINTING)
+    monkeypatch.syspath_prepend(tmp_path)
+    events: list[dict] = []
+    assert run_module("printing_child", {"value": 1}, events.append, lambda: None) == {"event": "done", "value": 1}
+    assert events == [{"event": "step"}, {"event": "done", "value": 1}]
 
 
 def test_a_child_whose_parent_is_gone_saves_and_stops(tmp_path: Path) -> None:
