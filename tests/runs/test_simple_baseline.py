@@ -110,7 +110,7 @@ def test_it_can_be_left_out_or_be_missing(run: seriatim.Run, folder: Path, tmp_p
 
 
 @pytest.mark.parametrize("task", ["classify", "lm", "mlm", "seq2seq"])
-@pytest.mark.parametrize("name", [*synthetic.TASKS])
+@pytest.mark.parametrize("name", [*synthetic.SYNTHETIC_TASKS])
 def test_it_is_not_trained_beside_a_network_on_a_synthetic_task(task: str, name: str) -> None:
     """These tasks study what a network remembers, and n-grams solve some of them."""
 
@@ -124,7 +124,7 @@ def test_it_is_not_trained_beside_a_network_on_a_synthetic_task(task: str, name:
 
 
 @pytest.mark.parametrize("layer", ["gru", "transformer"])
-@pytest.mark.parametrize("name", [name for name, task in synthetic.TASKS.items() if task.header])
+@pytest.mark.parametrize("name", [name for name, task in synthetic.SYNTHETIC_TASKS.items() if task.header])
 def test_a_classifier_reads_a_synthetic_task_in_one_direction(name: str, layer: str) -> None:
     """Backwards, the symbol that it asks for is among the last inputs, which need no memory."""
 
