@@ -33,8 +33,6 @@ from .text_batches import banned_tokens
 
 SCORED_TOGETHER = 64
 """Tokens whose logits are held together while their probability is computed."""
-OCCURRED = {"occurred": "ids"}
-"""Says in a saved state that it holds the tokens that occurred; those of earlier versions do not."""
 
 
 class _Position(NamedTuple):
@@ -71,7 +69,7 @@ class Stream:
         self.device = model.device
         self.last = tokenizer.begin
         self.occurred = torch.zeros(model.vocabulary_size, dtype=torch.bool)  # which tokens the text has
-        self.num_tokens = 0  # that were read or generated; 0 after `load` of a file of an earlier version
+        self.num_tokens = 0  # that were read or generated
         self._unread: list[int] = []
         self._logits: Tensor | None
         self._logits, self.state = read(model, self._tensor([self.last]), model.initial_state(1))
@@ -231,7 +229,7 @@ class Stream:
         tensors["occurred"] = self.occurred.nonzero().view(1, -1)
         about = {KIND: saved_kind(self.model, self.state), "num_tokens": str(self.num_tokens)}
         try:
-            save_tensors(tensors, path, {**self._owner(), **OCCURRED, **about})
+            save_tensors(tensors, path, {**self._owner(), **about})
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
                 raise
@@ -241,40 +239,31 @@ class Stream:
     def load(self, path: str | Path) -> "Stream":
         """Continue from a file that `save` wrote. After an error the stream is unchanged.
 
-        A file of an earlier version does not have the tokens that occurred; the repetition penalty then applies to the
-        tokens read from here on.
-
         Raises:
             InputError: the file is missing, damaged, or of another model.
         """
         path = _path_of(path)
         tensors, owner = load_tensors(path), self._owner()
-        metadata = {"weights": owner["weights"], **read_metadata(path)}  # older states do not have them
+        metadata = read_metadata(path)
         try:
             if any(metadata.get(name) != value for name, value in owner.items()):
                 raise ValueError("the saved state does not belong to this model")
-            is_earlier = "occurred" not in metadata
-            occurred = self._parse_occurred(None if is_earlier else tensors.pop("occurred", torch.empty(0)))
-            num_tokens = _parse_count(metadata.get("num_tokens", "0"))
-            kind = saved_kind(self.model, self.state)
-            require_kind(metadata.get(KIND, kind), kind, "this model")  # states of earlier versions do not have one
+            occurred = self._parse_occurred(tensors.pop("occurred", torch.empty(0)))
+            num_tokens = _parse_count(metadata.get("num_tokens", ""))
+            require_kind(metadata.get(KIND, ""), saved_kind(self.model, self.state), "this model")
             self.logits, self.state, self.last = self._parse(tensors)
             self.occurred, self.num_tokens = occurred, num_tokens
         except ValueError as error:
             raise InputError(f"{path}: {error}; save it again from a stream of this run") from None
         return self
 
-    def _parse_occurred(self, tokens: Tensor | None) -> Tensor:
+    def _parse_occurred(self, tokens: Tensor) -> Tensor:
         """Return which tokens occurred, given their ids; raise ValueError for other tensors than `save` writes."""
         occurred = torch.zeros_like(self.occurred)
-        if tokens is not None:
-            if (
-                tokens.shape[:-1] != (1,)
-                or tokens.dtype != torch.long
-                or bool(((tokens < 0) | (tokens >= len(occurred))).any())
-            ):
-                raise ValueError("the saved state does not hold the tokens that occurred")
-            occurred[tokens[0]] = True
+        is_row = tokens.shape[:-1] == (1,) and tokens.dtype == torch.long
+        if not is_row or bool(((tokens < 0) | (tokens >= len(occurred))).any()):
+            raise ValueError("the saved state does not hold the tokens that occurred")
+        occurred[tokens[0]] = True
         return occurred
 
     def _parse(self, tensors: dict[str, Tensor]) -> tuple[Tensor, State, int]:

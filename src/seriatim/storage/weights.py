@@ -20,7 +20,6 @@ from torch import Tensor, nn
 
 from ..core.errors import InputError
 from .atomic_files import whole
-from .parameter_names import with_present_names
 from .safe_files import open_regular, unique_fields
 
 MAX_HEADER_BYTES = 1 << 22  # the largest size of a header: about 30,000 tensors
@@ -81,7 +80,7 @@ def load_weights(model: nn.Module, path: Path) -> None:
         InputError: the file is missing, damaged, not finite, or holds the weights of another model.
     """
     expected = dict(model.named_parameters())
-    entries = with_present_names(model, _read_header(path).tensors)
+    entries = _read_header(path).tensors
     if differing := sorted(set(entries) ^ set(expected)):
         raise InputError(f"{path}: weights of another model ({differing[0]} differs); restore the file of the run")
     for name, parameter in expected.items():
@@ -93,7 +92,6 @@ def load_weights(model: nn.Module, path: Path) -> None:
             )
     tensors = load_tensors(path)
     refuse_nonfinite(tensors, path)
-    tensors = with_present_names(model, tensors)
     with torch.no_grad():
         for name, parameter in expected.items():
             parameter.copy_(tensors[name])

@@ -18,7 +18,6 @@ import torch
 from torch import Tensor, nn
 
 from ..core.errors import InputError
-from ..storage.parameter_names import with_present_names
 
 
 class WeightAverage:
@@ -60,8 +59,7 @@ class WeightAverage:
 
         ``place`` returns the part of a tensor that this process has, given the name of the parameter and the whole.
         """
-        saved = with_present_names(self.model, tensors)
-        shapes = {name: value.shape for name, value in saved.items()}
+        shapes = {name: value.shape for name, value in tensors.items()}
         if shapes != {name: value.shape for name, value in self.tensors.items()}:
             raise InputError("the checkpoint's average of the weights is that of another model")
-        self.tensors = {name: place(name, saved[name].to(value.device)) for name, value in self.tensors.items()}
+        self.tensors = {name: place(name, tensors[name].to(value.device)) for name, value in self.tensors.items()}

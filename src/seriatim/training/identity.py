@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
 from pathlib import Path
 
 from torch import nn
@@ -10,21 +9,9 @@ from torch import nn
 from ..config import Config, resolve
 from ..core.errors import InputError
 from ..data.vocabulary import Vocabulary
-from ..layers.pointwise import EPSILON
-from ..storage.parameter_names import former_names
 from ..storage.safe_files import is_text
 from ..storage.weights import digest, read_metadata
 from ..tasks import FITTED, TASKS
-
-ADDED: dict[str, object] = {"initial": "usual", "output_bias": True}
-"""Fields of ``model`` that the first runs lack, with the values that they stand for."""
-FORMER_OPTIONS: dict[str, dict[str, object]] = {
-    "classify": {"characters": "none", "word_features": []},
-    "tag": {"word_features": []},
-    "seq2seq": {"beam": 1, "length_penalty": 0.0},
-    "mlm": {"transform_activation": "gelu", "transform_epsilon": EPSILON},
-}
-"""Options of networks, by task, that the first runs lack, with the values that they stand for."""
 
 
 def read_config(path: str | Path) -> Config:
@@ -43,29 +30,14 @@ def read_config(path: str | Path) -> Config:
         raise InputError(f"{path}: no such run; give the folder that seriatim train --out wrote")
     if not file.is_file():
         raise InputError(f"{file}: missing; is {path} the folder of a run?")
-    config = resolve(file)
-    return config.replaced(
-        {
-            f"model.options.{name}": value
-            for name, value in former_options(config).items()
-            if name not in config.model.options
-        }
-    ).settled()
-
-
-def former_options(config: Config) -> Mapping[str, object]:
-    """Return the options that the first runs lack, with the values that they stand for."""
-    return {} if config.model.layer in FITTED else FORMER_OPTIONS.get(config.task, {})
+    return resolve(file).settled()
 
 
 def identity(config: Config, vocabulary: Vocabulary) -> dict[str, str]:
     """Return what must agree between the files of a run."""
-    settings = config.model.model_dump()
-    settings = {name: value for name, value in settings.items() if name not in ADDED or value != ADDED[name]}
-    former, kind = former_options(config).items(), FITTED.get(config.model.layer) or TASKS.get(config.task)
+    settings, kind = config.model.model_dump(), FITTED.get(config.model.layer) or TASKS.get(config.task)
     runtime = frozenset() if kind is None else kind.runtime_options
-    options = [(name, value) for name, value in settings["options"].items() if name not in runtime]
-    settings["options"] = {name: value for name, value in options if (name, value) not in former}
+    settings["options"] = {name: value for name, value in settings["options"].items() if name not in runtime}
     model = json.dumps([config.task, settings], sort_keys=True)
     return {
         "format": "seriatim 1",
@@ -76,8 +48,7 @@ def identity(config: Config, vocabulary: Vocabulary) -> dict[str, str]:
 
 def weights_digest(model: nn.Module) -> str:
     """Return a digest of some values of each parameter of a model."""
-    names = former_names(model)  # the names of the first version, so that its states can still be read
-    some = {names[name]: values.detach().flatten() for name, values in model.named_parameters()}
+    some = {name: values.detach().flatten() for name, values in model.named_parameters()}
     return digest({name: values[:: 1 + len(values) // 64] for name, values in some.items()})
 
 

@@ -16,7 +16,6 @@ from ..config import Config, Model, Tokenizer, resolve
 from ..core.errors import InputError
 from ..data.vocabulary import Vocabulary, load_vocabulary
 from ..layers import options_of, split_names
-from ..storage.parameter_names import with_present_names
 from ..storage.plain_yaml import dump_plain
 from ..storage.weights import load_tensors, read_metadata, refuse_nonfinite
 from ..storage.written_folders import steadily
@@ -61,7 +60,7 @@ class Initial:
         if not targets or not self.parameters:
             where = "this task's model" if not targets else self.folder
             raise InputError(f"training.init: {where} has no parameters named embedding.* or layer.*; leave it out")
-        parameters = with_present_names(model, self.parameters)
+        parameters = self.parameters
         appended = 0 if with_characters else getattr(getattr(model, "characters", None), "output_size", 0)
         for name in sorted(targets.keys() | parameters.keys(), key=lambda name: (name != TABLE, name)):
             target, source = targets.get(name), parameters.get(name)
@@ -76,7 +75,7 @@ class Initial:
             columns = (..., slice(source.shape[-1])) if source.dim() else ...
             target[rows][columns] = source[rows].to(target)
         if config.task == self.config.task and vocabulary.fingerprint() == self.vocabulary.fingerprint():
-            others = with_present_names(model, self.others)
+            others = self.others
             for name, target in model.named_parameters():
                 if name in others and others[name].shape == target.shape:
                     target.copy_(others[name])

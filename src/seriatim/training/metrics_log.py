@@ -27,17 +27,16 @@ class MetricsLog:
     Args:
         folder: the folder of the run.
         step: the step from which the training resumes.
-        records: the number of records at that step; later ones, of a training that was interrupted, are dropped. None
-            (in checkpoints of version 0.1) drops the records of later steps.
+        records: the number of records at that step; later ones, of a training that was interrupted, are dropped.
 
     Warns:
         UserWarning: records are damaged or missing.
     """
 
-    def __init__(self, folder: Path, *, step: int, records: int | None) -> None:
+    def __init__(self, folder: Path, *, step: int, records: int) -> None:
         self.path = folder / "metrics.jsonl"
         self.records = self._truncate(step, records)
-        if records is not None and self.records < records:
+        if self.records < records:
             lost = f"line {self.records + 1} is damaged or missing, and {records - self.records} lines with it"
             warnings.warn(f"{self.path}: {lost}; the training goes on without them", stacklevel=2)
         self.file = self.path.open("a", encoding="utf-8")
@@ -69,7 +68,7 @@ class MetricsLog:
         if self.board is not None:
             self.board.close()
 
-    def _truncate(self, step: int, records: int | None) -> int:
+    def _truncate(self, step: int, records: int) -> int:
         """Drop later records, and return the number that is left. A link to a missing file is removed."""
         if not self.path.exists():
             self.path.unlink(missing_ok=True)

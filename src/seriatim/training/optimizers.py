@@ -11,7 +11,6 @@ from ..core.contract import Stateful
 from ..core.errors import InputError, TrainingError
 from ..core.state import State, state_leaves
 from ..processes.sharded_tensors import is_sharded, local_part, whole_tensor
-from ..storage.parameter_names import with_present_names
 from ..storage.weights import is_finite
 
 MIN_SHARE = 0.01
@@ -130,7 +129,7 @@ def restore_optimizer(
     parameters = dict(model.named_parameters())
     keys = {"step", "exp_avg", "exp_avg_sq"} if isinstance(optimizer, torch.optim.Adam) else set[str]()
     saved: dict[str, dict[str, Tensor]] = {}
-    for path, value in with_present_names(model, tensors).items():
+    for path, value in tensors.items():
         name, _, key = path.partition("|")
         saved.setdefault(name, {})[key] = value
     for name, values in saved.items():

@@ -28,7 +28,7 @@ class Progress:
     loss_terms: int = 0  # number of terms of ``loss_sum``
     evaluated_at: int = -1  # step of the last validation; -1 before the first
     last: dict[str, Any] = field(default_factory=dict)  # record of the last step
-    records: int | None = None  # lines of `metrics.jsonl`; None in checkpoints of version 0.1
+    records: int = 0  # lines of `metrics.jsonl`
     skipped: int = 0  # steps skipped because the loss or a gradient was not finite
     skipped_in_a_row: int = 0
     data: str = ""  # key of the training data
