@@ -18,7 +18,7 @@ from seriatim.cli.console import show, table_of
 from seriatim.cli.main import main
 from seriatim.compiler.cpp import toolchain as compiler
 from seriatim.core.random_masks import dropout_mask
-from seriatim.recurrence.obstacles import uncompiled
+from seriatim.recurrence import uncompiled
 from seriatim.runs.child_process import run_module
 from seriatim.storage import disk_cache as cache
 

@@ -22,7 +22,7 @@ from seriatim.config import resolve
 from seriatim.core.errors import InputError, TrainingError
 from seriatim.core.interruption import Interrupted
 from seriatim.layers import find
-from seriatim.recurrence.obstacles import uncompiled
+from seriatim.recurrence import uncompiled
 from seriatim.runs.child_process import Stopped
 from seriatim.storage.weights import load_tensors
 from seriatim.training.pace import Pace

@@ -10,10 +10,9 @@ from seriatim.core.contract import RecurrentCell
 from seriatim.core.state import state_leaves
 from seriatim.models.attention_decoder import AttentionDecoder
 from seriatim.models.attentional import BahdanauDecoder, LuongDecoder
-from seriatim.recurrence import explain, program_runner
-from seriatim.recurrence.fast_path import PROGRAMS
-from seriatim.recurrence.obstacles import uncompiled
-from seriatim.recurrence.program_runner import Runner
+from seriatim.recurrence import compiled_loop, explain
+from seriatim.recurrence.compiled_loop import Runner
+from seriatim.recurrence.fast_path import PROGRAMS, uncompiled
 from seriatim.recurrence.triton_runner import TritonRunner
 
 from ..exhaustive import parameters
@@ -89,7 +88,7 @@ def test_values_and_gradients_are_those_of_the_loop(case: str, lengths: list[int
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("case", ["input feeding", "location, additive"])
 def test_threads_share_the_rows(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(program_runner, "WORTH_SHARING", 0)
+    monkeypatch.setattr(compiled_loop, "WORTH_SHARING", 0)
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:

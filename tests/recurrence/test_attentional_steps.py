@@ -8,8 +8,8 @@ from seriatim.core.state import map_state, select_state, state_leaves
 from seriatim.models.attentional import BahdanauDecoder, LuongDecoder
 from seriatim.models.copying import Copying
 from seriatim.models.encoder_decoder import EncoderDecoder
+from seriatim.recurrence import uncompiled
 from seriatim.recurrence.compiled_step import STEPPERS, stepped
-from seriatim.recurrence.obstacles import uncompiled
 from seriatim.recurrence.round_weights import round_weights
 from seriatim.recurrence.stepper import Stepper
 from seriatim.runs.weight_rounding import round_model

@@ -19,9 +19,8 @@ from seriatim.core.contract import RecurrentCell
 from seriatim.core.state import State, map_state, select_state, state_leaves
 from seriatim.layers.registry import BUILT_IN
 from seriatim.models.language_model import LanguageModel
-from seriatim.recurrence import explain, program_runner, stepper
+from seriatim.recurrence import compiled_loop, explain, stepper, uncompiled
 from seriatim.recurrence.compiled_step import stepped
-from seriatim.recurrence.obstacles import uncompiled
 from seriatim.recurrence.round_weights import round_weights
 
 from ..exhaustive import parameters
@@ -128,13 +127,13 @@ def test_rows_of_a_step_with_attention(case: str, tune: None) -> None:
 @tuned("name numbers", itertools.product(CELLS, ("float32", "float64", "bfloat16")), [("lstm-layernorm", "float32")])
 def test_rows_of_a_loop(name: str, numbers: str, tune: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where PyTorch computes what comes before the loop row by row: its own bits depend on how many rows there are."""
-    together = program_runner._compute_group
+    together = compiled_loop._compute_group
 
     def alone(group, constants, inputs, cache):
         known = [leaf for leaf in cache if leaf.op == "inputs"]
         return torch.cat([together(group, constants, row, dict.fromkeys(known, row)) for row in inputs.split(1)])
 
-    monkeypatch.setattr(program_runner, "_compute_group", alone)
+    monkeypatch.setattr(compiled_loop, "_compute_group", alone)
     torch.manual_seed(0)
     layer = (
         seriatim.layer(name, 5, 20, num_layers=1).to(torch.float64 if numbers == "float64" else torch.float32).eval()

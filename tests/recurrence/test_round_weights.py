@@ -12,8 +12,8 @@ from seriatim.core.contract import RecurrentCell
 from seriatim.core.state import state_leaves
 from seriatim.models.encoder_decoder import EncoderDecoder
 from seriatim.models.language_model import LanguageModel
+from seriatim.recurrence import uncompiled
 from seriatim.recurrence.compiled_step import STEPPERS, stepped
-from seriatim.recurrence.obstacles import uncompiled
 from seriatim.recurrence.round_weights import round_weights
 from seriatim.recurrence.stepper import Stepper
 

@@ -12,7 +12,7 @@ from seriatim.compiler.schedule import Memory, Role
 from seriatim.compiler.triton import emit_triton
 from seriatim.core.contract import RecurrentCell
 from seriatim.core.state import State, map_state, state_leaves
-from seriatim.recurrence import Zoneout, cuda_graphs, explain, fast_path, obstacles, unroll
+from seriatim.recurrence import Zoneout, explain, fast_path, triton_runner, unroll
 from seriatim.recurrence.packing import pack
 from seriatim.recurrence.reference import loop
 
@@ -27,8 +27,7 @@ B, D, H = 3, 5, 6
 @pytest.fixture(autouse=True)
 def _triton(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Every tensor takes Triton's path; what the interpreter computes behind a mask may be infinite."""
-    for module in (fast_path, obstacles):
-        monkeypatch.setattr(module, "on_gpu", lambda tensor: True)
+    monkeypatch.setattr(fast_path, "on_gpu", lambda tensor: True)
     if DEVICE == "cpu":
         monkeypatch.setenv("TRITON_INTERPRET", "1")
     with np.errstate(all="ignore"):
@@ -185,7 +184,7 @@ def test_noise_is_drawn_anew_for_every_row_and_step() -> None:
 
 
 def test_without_triton_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(obstacles, "missing_triton", lambda device: "Triton is not installed")
+    monkeypatch.setattr(fast_path, "missing_triton", lambda device: "Triton is not installed")
     assert explain(CELLS["joined"]().to(DEVICE)).endswith(f"runs as a loop: on {DEVICE}, and Triton is not installed")
 
 
@@ -193,8 +192,8 @@ def test_a_loop_on_the_same_memory_is_captured_once_and_replayed(monkeypatch: py
     """Where there is no GPU, what is captured is the work itself: all that it needs is in memory."""
     captures = []
     if DEVICE == "cpu":
-        monkeypatch.setattr(cuda_graphs, "can_capture", lambda like: True)
-        monkeypatch.setattr(cuda_graphs, "capture", lambda work: captures.append(work) or work)
+        monkeypatch.setattr(triton_runner, "can_capture", lambda like: True)
+        monkeypatch.setattr(triton_runner, "capture", lambda work: captures.append(work) or work)
     torch.manual_seed(1)
     cell = CELLS["lstm-peephole"]().to(DEVICE)
     step, weights = fast_path.as_step(cell)
@@ -227,8 +226,8 @@ def test_what_cannot_be_captured_runs_step_by_step_and_says_so_once(monkeypatch:
     def refuse(work: Callable[[], None]) -> None:
         raise RuntimeError("operation not permitted when stream is capturing\nmore")
 
-    monkeypatch.setattr(cuda_graphs, "capture", refuse)
-    replays, done = cuda_graphs.Replays(), []
+    monkeypatch.setattr(triton_runner, "capture", refuse)
+    replays, done = triton_runner.Replays(), []
     replays.run("key", lambda: done.append(1))
     with pytest.warns(UserWarning, match="runs step by step: operation not permitted when stream is capturing$"):
         replays.run("key", lambda: done.append(2))
@@ -237,9 +236,9 @@ def test_what_cannot_be_captured_runs_step_by_step_and_says_so_once(monkeypatch:
 
 
 def test_what_was_replayed_longest_ago_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda_graphs, "capture", lambda work: work)
-    monkeypatch.setattr(cuda_graphs, "MAX_GRAPHS", 3)
-    replays, done = cuda_graphs.Replays(), []
+    monkeypatch.setattr(triton_runner, "capture", lambda work: work)
+    monkeypatch.setattr(triton_runner, "MAX_GRAPHS", 3)
+    replays, done = triton_runner.Replays(), []
     for key in (0, 0, 1, 2, 0, 3, 4, 0):
         replays.run(key, lambda key=key: done.append(key))
     assert done == [0, 0, 1, 2, 0, 3, 4, 0]

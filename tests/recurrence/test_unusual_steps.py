@@ -12,8 +12,8 @@ from torch.nn import functional as F
 
 import seriatim
 from seriatim.core.state import State, state_leaves
+from seriatim.recurrence import uncompiled
 from seriatim.recurrence.compiled_step import stepped
-from seriatim.recurrence.obstacles import uncompiled
 
 Step = Callable[["Own", Tensor, State], tuple[Tensor, State]]
 

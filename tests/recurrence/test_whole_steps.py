@@ -9,9 +9,8 @@ from seriatim.core.contract import SequenceLayer
 from seriatim.core.errors import InputError
 from seriatim.core.state import State, map_state, select_state, state_leaves
 from seriatim.models.language_model import LanguageModel
-from seriatim.recurrence import explain
+from seriatim.recurrence import explain, uncompiled
 from seriatim.recurrence.compiled_step import STEPPERS, stepped
-from seriatim.recurrence.obstacles import uncompiled
 
 SIZE = 8
 NAMES = [name for name in seriatim.layers.names() if name != "prior"]

@@ -11,7 +11,7 @@ import seriatim
 from seriatim.comparison.comparison_settings import ComparisonSettings, make_plan
 from seriatim.config import Training, resolve
 from seriatim.core.contract import LEARNING_RATES
-from seriatim.recurrence.obstacles import uncompiled
+from seriatim.recurrence import uncompiled
 from seriatim.tasks.classification import Classification
 from seriatim.training.optimizers import default_rate, learning_rate
 from seriatim.training.training_state import Progress

@@ -13,7 +13,7 @@ Leaves; ``note`` tells leaves of one kind apart:
     ``cotangent`` the gradient by a result of the step, the input of the backward pass
     ``memory``    entries to attend to, whose number differs; see `seriatim.compiler.memory_attention`
 
-Inner values are the operations of `seriatim.compiler.primitives`, and
+Inner values are the operations of `seriatim.compiler.operators`, and
     ``slice``     features from ``note`` on, of a value that is stored in memory
     ``cat``       the features of several values in a row
     ``sum``, ``amax``  over the features of a row
@@ -23,6 +23,7 @@ Inner values are the operations of `seriatim.compiler.primitives`, and
 """
 
 import itertools
+import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
@@ -257,3 +258,36 @@ def rebuild(value: Node, args: Sequence[Node]) -> Node:
     if value.op == "cat":
         return cat(args)
     return node(value.op, *args, width=value.width, note=value.note)
+
+
+class View(NamedTuple):
+    """Elements of a row: their number and distance along each dimension, and the place of the first one."""
+
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int = 0
+
+    @property
+    def is_contiguous(self) -> bool:
+        """Whether the elements follow one another without gaps."""
+        expected = contiguous(self.sizes)
+        return all(size == 1 or a == b for size, a, b in zip(self.sizes, self.strides, expected, strict=True))
+
+
+def contiguous(sizes: Sequence[int]) -> tuple[int, ...]:
+    """Return the distances along dimensions of elements without gaps."""
+    return tuple(math.prod(sizes[i + 1 :]) for i in range(len(sizes)))
+
+
+def merged(sizes: Sequence[int], strides: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Join neighbouring dimensions along which places are equally far apart."""
+    merged: list[tuple[int, int]] = []
+    for size, stride in zip(sizes, strides, strict=True):
+        if size == 1:
+            continue
+        if merged and merged[-1][1] == stride * size:
+            merged[-1] = (merged[-1][0] * size, stride)
+        else:
+            merged.append((size, stride))
+    merged = merged or [(1, 0)]
+    return tuple(size for size, _ in merged), tuple(stride for _, stride in merged)

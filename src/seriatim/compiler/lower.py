@@ -1,16 +1,167 @@
-"""Rewrites a step as the body of a loop: products of inputs with constant matrices are computed before it, all at once.
+"""Rewrites a traced step as the body of a loop.
 
+First, every value becomes a row of neighbouring features: a view of them is a slice, and values side by side are joined
+(`as_rows`). A step whose elements move in other ways runs as one step only.
+
+Then products of inputs with constant matrices move out of the loop, where one product computes all steps (`lower`).
 Where a sum contains products of the state, they are added to the result from before the loop. Biases stay inside, where
 they cost almost nothing. A product of which only slices are used becomes one product per slice: each gate is separate.
 """
 
 import itertools
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from .expressions import Matrix, Node, cat, cut, depends, node, number, rebuild, walk, widened
+from ..core.step_operators import OPERATORS as STEP_OPERATORS
+from .expressions import Matrix, Node, View, cat, cut, depends, merged, node, number, placed, rebuild, walk, widened
+from .memory_attention import AttentionKind, Operands
+from .operators import PRIMITIVES, NotCompiledError
+from .reasons import Reason, UnsupportedError
 from .recorder import Traced
+
+SHAPES = "works on tensors of more than two dimensions; write a product with a matrix as x @ W"
+SINGLE_STEPS = {"gather", "count", *STEP_OPERATORS} - {"attend_to_rows", "dropout_mask"}
+"""Operations that loops do not compile."""
+INSIDE = ("state", "memory")
+"""Leaves that differ from step to step in a way that is not known before the loop."""
+
+
+def as_rows(traced: Traced, memories: Mapping[int, int]) -> Traced:
+    """Rewrite a step so that every value is a row of features.
+
+    ``memories`` are the parts of the state that the step attends to and does not change, with the size of an entry.
+
+    Raises:
+        UnsupportedError: the step does something that is compiled in single steps only; the error holds every reason.
+    """
+    rewriting = _Rewriting(traced, memories)
+    for value in walk([traced.outputs, *traced.states]):
+        try:
+            rewriting.rows[value] = rewriting.rewrite(value)
+        except NotCompiledError as error:  # the search for reasons goes on with a value that causes none
+            rewriting.reasons.append(traced.origins[value].reason(str(error)))
+            rewriting.rows[value] = number(0, value.width)
+    changed = [i for i in memories if traced.states[i] is not traced.leaves[1 + i]]
+    reasons = rewriting.reasons or [Reason("the step changes a memory") for _ in changed[:1]]
+    if reasons:
+        raise UnsupportedError(reasons)
+    return traced._replace(
+        outputs=rewriting.rows[traced.outputs],
+        states=tuple(rewriting.rows[value] for i, value in enumerate(traced.states) if i not in memories),
+        constants=rewriting.constants,
+        leaves=(traced.leaves[0], *rewriting.leaf_rows.values()),
+        origins={},
+    )
+
+
+class _Rewriting:
+    def __init__(self, traced: Traced, memories: Mapping[int, int]) -> None:
+        numbers = itertools.count()  # of the parts of the state other than memories
+        self.leaf_rows = {
+            leaf: node("memory", width=memories[i], note=i)
+            if i in memories
+            else node("state", width=leaf.width, note=next(numbers))
+            for i, leaf in enumerate(traced.leaves[1:])
+        }
+        self.rows: dict[Node, Node] = {}
+        self.constants = traced.constants
+        self.rows_of_matrices: dict[tuple[int, int, int], int] = {}
+        self.reasons: list[Reason] = []
+
+    def rewrite(self, value: Node) -> Node:
+        args = [self.rows[arg] for arg in value.args]
+        if value in self.leaf_rows:
+            return self.leaf_rows[value]
+        if value.op == "attend_to_rows":
+            return _attention(value, args)
+        if any(arg.op == "memory" for arg in args):
+            raise NotCompiledError("reads a memory; only attention to it is compiled")
+        if value.op == "view":
+            return _features(args[0], value.note)
+        if value.op == "join":
+            return _joined(args, value.note, value.width)
+        if value.op == "product":
+            return self.product(args[0], value.note)
+        if value.op in ("sum", "amax") and isinstance(value.note, View):
+            if value.width > 1:
+                raise NotCompiledError(SHAPES)
+            return node(value.op, args[0], width=1)
+        if value.op in SINGLE_STEPS:
+            raise NotCompiledError("is compiled in single steps only")
+        return rebuild(value, args)
+
+    def product(self, rows: Node, matrix: Matrix) -> Node:
+        """Split a product: rows that depend on the inputs alone are multiplied before the loop."""
+        result: Node = number(0)
+        for start, part in placed(_by_time(rows)):
+            factor = matrix
+            if part is not rows:
+                factor = matrix._replace(constant=self.rows_of(matrix.constant, start, start + part.width))
+            result = result + node("product", part, width=matrix.stop - matrix.start, note=factor)
+        return result
+
+    def rows_of(self, matrix: int, start: int, stop: int) -> int:
+        """Return the number of the constant that holds some rows of a matrix."""
+        key = (matrix, start, stop)
+        if key not in self.rows_of_matrices:
+            self.rows_of_matrices[key] = len(self.constants.outputs)
+            self.constants = self.constants.with_rows(*key)
+        return self.rows_of_matrices[key]
+
+
+def _features(source: Node, view: View) -> Node:
+    """Return neighbouring features of a value, or one feature for all columns."""
+    sizes, strides = merged(view.sizes, view.strides)
+    if len(sizes) > 1 or strides[0] not in (0, 1):
+        raise NotCompiledError(SHAPES)
+    if strides[0] == 1:
+        return cut(source, view.offset, sizes[0])
+    return widened(cut(source, view.offset, 1), sizes[0])
+
+
+def _joined(parts: Sequence[Node], views: Sequence[View], width: int) -> Node:
+    """Return values side by side; a later one lies over the earlier ones."""
+    segments: list[tuple[int, Node]] = []  # in order, each with its first feature
+    for part, view in zip(parts, views, strict=True):
+        sizes, strides = merged(view.sizes, view.strides)
+        if len(sizes) > 1 or strides[0] not in (0, 1):
+            raise NotCompiledError(SHAPES)
+        low, high = view.offset, view.offset + sizes[0]
+        left = [(start, cut(old, 0, min(old.width, low - start))) for start, old in segments if start < low]
+        right = [
+            (max(start, high), cut(old, max(high - start, 0), old.width - max(high - start, 0)))
+            for start, old in segments
+            if start + old.width > high
+        ]
+        segments = [*left, (low, widened(part, sizes[0])), *right]
+    result = cat([part for _, part in segments])
+    assert result.width == width, "values side by side leave gaps"
+    return result
+
+
+def _attention(value: Node, args: Sequence[Node]) -> Node:
+    """Return attention to entries of a memory."""
+    others, scale = args[4:], value.note[5]  # perhaps a vector; perhaps the weights before and a filter
+    kind = AttentionKind(float(scale), is_additive=len(others) % 2 == 1, is_located=len(others) >= 2)
+    operands = Operands.of(args, kind)
+    entries = [part for part in (operands.values, operands.keys, operands.lengths, operands.before) if part is not None]
+    if any(part.op != "memory" for part in entries) or any(part.op != "vector" for part in operands.weights):
+        raise NotCompiledError("attends to something other than a memory that is a part of the state")
+    return node("attend", *args, width=value.width, note=kind)
+
+
+def _by_time(value: Node) -> list[Node]:
+    """Split the rows of a product into neighbouring features that depend on the inputs alone, and others."""
+    if value.op != "cat":
+        return [value]
+    is_inside = depends([value], lambda leaf: leaf.op in INSIDE)
+    has_inputs = depends([value], lambda leaf: leaf.op in ("inputs", "noise"))
+    groups = itertools.groupby(value.args, lambda part: has_inputs[part] and not is_inside[part])
+    return [cat(list(parts)) for _, parts in groups]
+
+
+# ---- what is computed before the loop
 
 
 class Before(NamedTuple):
@@ -44,7 +195,7 @@ class _Lowering:
         self.seams: dict[Node, set[int]] = {}
         """For each product, the first and last features of the slices that are never used as a whole."""
         self.depends_on_inputs = depends(roots, lambda leaf: leaf.op in {"inputs", "noise"})
-        self.is_inside = depends(roots, lambda leaf: leaf.op in ("state", "memory"))
+        self.is_inside = depends(roots, lambda leaf: leaf.op in INSIDE)
         self.has_reduction = depends(roots, lambda value: value.op in ("sum", "amax"))
         whole = set(roots)
         for value in walk(roots):
@@ -136,3 +287,98 @@ def affine(base: Node, products: Sequence[tuple[Node, Matrix]]) -> Node:
 
 def _sequence(before: Before, width: int) -> Node:
     return node("sequence", width=width, note=before)
+
+
+Part = tuple[int, int, Node]
+"""A cotangent for some features of a value: the first feature, the number of features, and the cotangent."""
+
+
+class Gradient(NamedTuple):
+    """The cotangents of one step."""
+
+    leaves: dict[Node, Node]  # the cotangent of every sequence, state and vector leaf that the step uses
+    attentions: list[tuple[Node, Node]]  # attention to a memory, cotangent of the context
+    products: list[tuple[Node, Matrix, Node]]  # rows, matrix, cotangent of the product
+
+
+def differentiate(cotangents: Mapping[Node, Node]) -> Gradient:
+    """Return the cotangents of all leaves, given the cotangents of some values that depend on them."""
+    parts: dict[Node, list[Part]] = defaultdict(list)
+    for value, cotangent in cotangents.items():
+        parts[value].append((0, value.width, cotangent))
+    leaves: dict[Node, Node] = {}
+    products: list[tuple[Node, Matrix, Node]] = []
+    attentions: list[tuple[Node, Node]] = []
+    for value in reversed(walk(list(cotangents))):
+        if value not in parts or value.op == "number":
+            continue
+        total = _gather(value, parts.pop(value))
+        if value.op in ("sequence", "state", "vector"):
+            leaves[value] = total
+        else:
+            if value.op == "attend":
+                attentions.append((value, total))
+            for arg, start, cotangent in _backward(value, total, products):
+                if arg.width == 1 < cotangent.width:
+                    cotangent = node("sum", cotangent, width=1)
+                width = value.width if value.op == "slice" else arg.width
+                parts[arg].append((start, width, cotangent))
+    return Gradient(leaves, attentions, products)
+
+
+def _backward(value: Node, cotangent: Node, products: list[tuple[Node, Matrix, Node]]) -> list[tuple[Node, int, Node]]:
+    """Return for each argument of an operation: the argument, the first feature, and the cotangent."""
+    if value.op == "slice":
+        return [(value.args[0], value.note, cotangent)]
+    if value.op == "cat":
+        return [(arg, 0, cut(cotangent, start, arg.width)) for start, arg in placed(value.args)]
+    if value.op == "sum":
+        return [(value.args[0], 0, cotangent * number(1, value.args[0].width))]
+    if value.op == "amax":
+        is_largest = node("eq", value.args[0], value)
+        return [(value.args[0], 0, cotangent * is_largest / node("sum", is_largest, width=1))]
+    if value.op == "attend":
+        operands = Operands.of(value.args, value.note)
+        query = node("attend_gradient", value, cotangent, width=operands.query.width)
+        # the instruction that computes the cotangent of the query adds to those of the parameters
+        return [(operands.query, 0, query), *((part, 0, number(0, part.width)) for part in operands.weights)]
+    if value.op == "affine":
+        base, *rows = value.args
+        results = [(base, 0, cotangent)]
+        for row, matrix in zip(rows, value.note, strict=True):
+            products.append((row, matrix, cotangent))
+            results.append((row, 0, affine(number(0, row.width), [(cotangent, matrix._replace(transposed=True))])))
+        return results
+    cotangents = PRIMITIVES[value.op].derivative(value, cotangent, *value.args)
+    return [(arg, 0, result) for arg, result in zip(value.args, cotangents, strict=True) if result is not None]
+
+
+def _gather(value: Node, parts: list[Part]) -> Node:
+    """Sum the cotangents of a value; features without a cotangent get zeros."""
+    if all(width == value.width for _, width, _ in parts):
+        return _sum([cotangent for _, _, cotangent in parts], value.width)
+    seams = sorted({0, value.width} | {at for start, width, _ in parts for at in (start, start + width)})
+    segments = []
+    for low, high in itertools.pairwise(seams):
+        terms = [
+            term if term.width == 1 else cut(term, low - start, high - low)
+            for start, width, term in parts
+            if start <= low and high <= start + width
+        ]
+        segments.append(_sum(terms, high - low))
+    return cat(segments)
+
+
+def _sum(terms: list[Node], width: int) -> Node:
+    """Sum cotangents; all products among them become one ``affine`` value."""
+    total = number(0)
+    products: list[tuple[Node, Matrix]] = []
+    for term in terms:
+        if term.op == "affine":
+            base, *rows = term.args
+            products.extend(zip(rows, term.note, strict=True))
+            term = number(0) if base.op == "number" else base
+        total = total + term
+    if total.width < width:
+        total = total * number(1, width) if total.op != "number" else number(total.note, width)
+    return affine(total, products) if products else total

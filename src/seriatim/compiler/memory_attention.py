@@ -8,14 +8,12 @@ The size of a memory differs from batch to batch, so that neither its entries no
     ``attend_gradient``  of an ``attend`` and the cotangent of its context: the cotangent of the query
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-
-from .expressions import Node, node
 
 Item = TypeVar("Item")
 
@@ -51,35 +49,6 @@ class Operands(NamedTuple, Generic[Item]):
     def weights(self) -> list[Item]:
         """Return the parameters of the scores."""
         return [part for part in (self.vector, self.filter) if part is not None]
-
-
-def recorded(
-    values: Callable[[Tensor], object],
-    queries: Tensor,
-    memory: Tensor,
-    keys: Tensor,
-    lengths: Tensor,
-    vector: Tensor | None,
-    scale: float,
-    before: Tensor | None,
-    filters: Tensor | None,
-) -> Node | None:
-    """Return the expression for a call of `seriatim.core.step_operators.attend_to_rows`, given what tensors stand for.
-
-    The result is None if an argument is not what a loop can read.
-    """
-    note = AttentionKind(float(scale), vector is not None, before is not None)
-    arguments = (queries, memory, keys, lengths, vector, before, filters)
-    nodes = [
-        value for value in map(values, (part for part in arguments if part is not None)) if isinstance(value, Node)
-    ]
-    if len(nodes) < sum(part is not None for part in arguments):
-        return None
-    operands = Operands.of(nodes, note)
-    entries = [part for part in (operands.values, operands.keys, operands.lengths, operands.before) if part is not None]
-    if any(part.op != "memory" for part in entries) or any(part.op != "vector" for part in operands.weights):
-        return None
-    return node("attend", *nodes, width=memory.shape[2], note=note)
 
 
 def attend(arguments: Sequence[Tensor], note: AttentionKind) -> tuple[Tensor, Tensor]:

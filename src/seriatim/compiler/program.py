@@ -9,9 +9,8 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from .differentiate import Gradient, differentiate
 from .expressions import Matrix, Node, merge_neighbours, node, number, placed, walk
-from .lower import Loop
+from .lower import Gradient, Loop, differentiate
 from .memory_attention import Operands
 from .schedule import LAST, Buffer, Kernel, Memory, Place, Role, Rows, Store, is_safe_in_place, schedule
 

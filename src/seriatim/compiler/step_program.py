@@ -3,13 +3,114 @@
 import itertools
 import math
 from collections import defaultdict
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
-from .expressions import LEAVES, Node, node, walk
-from .instructions import DIMENSIONS, LONG, Instruction, Memory, Operand, Share, StepProgram
+from .expressions import LEAVES, Node, View, contiguous, merged, node, walk
+from .operators import PRIMITIVES
+from .reasons import UnsupportedError
 from .recorder import Traced
-from .step_layout import View, common, contiguous, merged, outermost, refined
+
+DIMENSIONS = 4
+LONG = 8192
+"""Elements from which all threads share an instruction on few rows."""
+KINDS = [
+    *(name for name in PRIMITIVES if name != "where"),
+    *(
+        "where",
+        "sum",
+        "amax",
+        "gather",
+        "count",
+        "rotate",
+        "sinusoids",
+        "append_and_attend",
+        "attend_to_memory",
+        "attend_to_rows",
+        "product",
+    ),
+]
+"""The kinds of instructions, in the order of their numbers in C++."""
+IN_CPP = (
+    *("CHOOSE", "SUM", "AMAX", "GATHER", "COUNT_ON", "ROTATE", "SINUSOIDS"),
+    *("APPEND_AND_ATTEND", "ATTEND_TO_MEMORY", "ATTEND_TO_ROWS", "PRODUCT"),
+)
+"""The last of the kinds, in C++, in the same order."""
+Share = Literal["first", "outer"]
+"""Which threads compute an instruction on few rows: the first one, or all, which divide the outermost dimension."""
+MemoryKind = Literal[
+    "inputs", "state", "new_state", "outputs", "numbers", "constant", "packed", "scratch", "frequencies"
+]
+
+
+class Memory(NamedTuple):
+    """A tensor that a step reads or writes; ``number`` tells those of one kind apart."""
+
+    kind: MemoryKind
+    number: Hashable = 0
+    width: int = 0  # features of a row; 0 where there is one row for all
+
+
+class Operand(NamedTuple):
+    """Elements of a memory: the place of the first one, and the distances along the dimensions."""
+
+    memory: Memory
+    offset: int = 0
+    strides: tuple[int, ...] = (0,) * DIMENSIONS
+
+
+@dataclass
+class Instruction:
+    """One instruction; see `cpp/step_machine.h`."""
+
+    kind: str
+    to: Operand
+    sources: list[Operand]
+    sizes: tuple[int, ...] = (1,) * DIMENSIONS
+    number: float = 0.0
+    extra: tuple[int, ...] = ()
+    share: Share = "first"
+    slot: int = 0
+    wait: bool = False
+
+
+@dataclass
+class StepProgram:
+    """The instructions of a step, and what its memories and caches are."""
+
+    instructions: list[Instruction]
+    memories: list[Memory]
+    numbers: list[float]
+    caches: list[int]  # parts of the state that are caches, by their numbers; see `step_program.rewritten`
+    unchanged: dict[int, int]  # parts of the new state that are parts of the old state
+
+
+def preamble(double: bool) -> str:
+    """Return the C++ text of all step programs."""
+    maps = []
+    for number, name in enumerate(KINDS):
+        if name not in PRIMITIVES or name == "where":
+            continue
+        code = PRIMITIVES[name].code
+        maps.append(f"  MAP{1 + ('{1}' in code)}({number}, {code.format('a', 'b')}) \\")
+    first = KINDS.index("where")
+    kinds = ", ".join(f"{name} = {first + i}" for i, name in enumerate(IN_CPP))
+    lines = [
+        f"typedef {'double' if double else 'float'} real;",
+        '#include "kernel.h"',
+        f"enum Kind {{ {kinds} }};",
+        "#define STEP_MAPS \\",
+        *maps,
+        "",
+        '#include "step_machine.h"',
+    ]
+    return "\n".join(lines) + "\n"
+
 
 SINGLE = (1,) * DIMENSIONS
+RANDOM = "draws random numbers, which is not compiled in a single step"
+"""A loop draws those of all steps before it; a single step has no such time."""
 
 
 def plan_step(traced: Traced) -> StepProgram:
@@ -46,7 +147,11 @@ class _Planner:
                 copied.append((value, memory))
             else:
                 targets[value] = memory
-        for value in walk(self.roots):
+        values = walk(self.roots)
+        draws = [self.traced.origins[value].reason(RANDOM) for value in values if value.op == "noise"]
+        if draws:
+            raise UnsupportedError(draws)
+        for value in values:
             self.place(value, targets)
             if value.op not in LEAVES and value.op != "view":
                 self.emit(value)
@@ -308,3 +413,54 @@ class _Planner:
 
     def renamed(self, operand: Operand, names: dict[Memory, Memory]) -> Operand:
         return operand._replace(memory=names.get(operand.memory, operand.memory))
+
+
+def outermost(
+    sizes: tuple[int, ...], to: Operand, operands: list[Operand]
+) -> tuple[tuple[int, ...], Operand, list[Operand]]:
+    """Move a dimension of more than one element to the front, for threads to share; split the last one if need be."""
+    outer = next((i for i in range(DIMENSIONS - 1) if sizes[i] > 1 and to.strides[i]), None)
+    if outer is None:
+        size = sizes[-1]
+        parts = next((n for n in (16, 8, 4, 2) if size % n == 0 and to.strides[-1]), None)
+        if parts is None or sizes[0] > 1:
+            return sizes, to, operands
+        sizes = (parts, *sizes[1:-1], size // parts)
+
+        def split(operand: Operand) -> Operand:
+            strides = operand.strides
+            return operand._replace(strides=(strides[-1] * (size // parts), *strides[1:]))
+
+        return sizes, split(to), [split(operand) for operand in operands]
+    order = [outer, *(i for i in range(DIMENSIONS) if i != outer)]
+
+    def moved(operand: Operand) -> Operand:
+        return operand._replace(strides=tuple(operand.strides[i] for i in order))
+
+    return tuple(sizes[i] for i in order), moved(to), [moved(operand) for operand in operands]
+
+
+def common(shapes: list[tuple[int, ...]]) -> tuple[int, ...] | None:
+    """Return dimensions from which each shape follows by joining neighbours, or None."""
+    cuts = sorted({math.prod(shape[i:]) for shape in shapes for i in range(len(shape))})
+    if any(b % a for a, b in itertools.pairwise(cuts)):
+        return None
+    sizes = [cuts[0], *(b // a for a, b in itertools.pairwise(cuts))]
+    return tuple(reversed([size for size in sizes if size > 1] or [1]))
+
+
+def refined(view: View, sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the distances of a view along dimensions that divide its own."""
+    own, distances = (list(part) for part in merged(view.sizes, view.strides))
+    strides: list[int] = []
+    rest, distance = own.pop(), distances.pop()
+    for size in reversed(sizes):
+        if size == 1:
+            strides.append(0)
+            continue
+        if rest == 1:
+            rest, distance = own.pop(), distances.pop()
+        assert rest % size == 0
+        strides.append(distance)
+        rest, distance = rest // size, distance * size
+    return tuple(reversed(strides))

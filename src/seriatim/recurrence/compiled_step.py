@@ -9,16 +9,15 @@ import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 
-from ..compiler.instructions import KINDS
 from ..compiler.module_cache import ModuleCache
 from ..compiler.reasons import Reason, UnsupportedError
 from ..compiler.recorder import Traced
-from ..compiler.step_trace import StepRecorder
+from ..compiler.step_program import KINDS
+from ..compiler.trace import are_close
 from ..core.contract import MemoryLayer
 from ..core.state import State, kind_of, state_leaves, with_leaves
-from .fast_path import as_step, traced_step
-from .obstacles import compiling, numbers_of, obstacles, on_gpu, uncompiled, without_autocast
-from .program_runner import UncompiledError
+from .compiled_loop import UncompiledError
+from .fast_path import as_step, compiling, numbers_of, obstacles, on_gpu, traced_step, uncompiled, without_autocast
 from .stepper import Stepper, leaves_and_caches, time_dimension
 
 STEPPERS = ModuleCache["Stepper | tuple[Reason, ...]"](max_entries=16, depends_on_values=True)
@@ -128,7 +127,7 @@ def _traced(layer: nn.Module, inputs: Tensor, state: State) -> tuple[Traced, lis
         leaf if cache is None else leaf.narrow(time_dimension(leaf), 0, 0)
         for leaf, cache in zip(leaves, caches, strict=True)
     ]
-    return traced_step(step, weights, inputs, with_leaves(state, kept), StepRecorder), weights
+    return traced_step(step, weights, inputs, with_leaves(state, kept)), weights
 
 
 def _verify(step: Stepper, layer: nn.Module, inputs: Tensor, state: State) -> None:
@@ -155,10 +154,6 @@ def _verify(step: Stepper, layer: nn.Module, inputs: Tensor, state: State) -> No
         expected = layer.step(inputs, start)  # type: ignore[operator]
     if result is None:
         raise UnsupportedError([Reason("its step fails in compiled code")])
-    for value, other in zip(
-        [result[0], *state_leaves(result[1])], [expected[0], *state_leaves(expected[1])], strict=True
-    ):
-        largest = other.abs().nan_to_num().max().item() if other.numel() else 0.0
-        tolerance = REDUCED_TOLERANCE if step.reduced else TOLERANCE[step.dtype]
-        if not torch.allclose(value, other, rtol=tolerance, atol=tolerance * (largest + 1e-2), equal_nan=True):
-            raise UnsupportedError([Reason("its values differ from those of its operations")])
+    tolerance = REDUCED_TOLERANCE if step.reduced else TOLERANCE[step.dtype]
+    if not are_close([result[0], *state_leaves(result[1])], [expected[0], *state_leaves(expected[1])], tolerance):
+        raise UnsupportedError([Reason("its values differ from those of its operations")])

@@ -13,10 +13,9 @@ from ..core.contract import MemoryLayer, RecurrentCell, SequenceLayer
 from ..core.errors import InputError, shown
 from ..core.key_value_cache import memories_of
 from ..core.state import State, state_leaves
+from .compiled_loop import Runner
 from .compiled_step import compile_step, example
-from .fast_path import as_step, runner
-from .obstacles import obstacles
-from .program_runner import Runner
+from .fast_path import as_step, obstacles, runner
 from .stepper import Stepper
 from .zoneout import Zoneout
 

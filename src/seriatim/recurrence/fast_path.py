@@ -2,28 +2,103 @@
 
 import copy
 import itertools
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 from torch.func import functional_call
 
-from ..compiler.module_cache import ModuleCache
+from ..compiler.cpp.emit import Numbers
+from ..compiler.module_cache import HOOKS, ModuleCache
 from ..compiler.reasons import Reason, UnsupportedError
-from ..compiler.recorder import Recorder, Traced
-from ..compiler.trace import Step, trace
-from ..compiler.verify import verify
+from ..compiler.recorder import Traced
+from ..compiler.trace import Step, trace, trace_loop
 from ..core.exporting import exporting
 from ..core.key_value_cache import memories_of
 from ..core.state import State, map_state, state_leaves, with_leaves
 from ..core.step_operators import step_tracing
-from .attention_memory import fits
-from .compiled_loop import run
-from .obstacles import numbers_of, obstacles, on_gpu, uncompiled, without_autocast
+from .compiled_loop import Runner, UncompiledError, fits, run
 from .packing import pack
-from .program_runner import Runner, UncompiledError
-from .triton_runner import TritonRunner
+from .triton_runner import TritonRunner, missing_triton
+
+_compiling = ContextVar("compiling", default=True)
+
+
+@contextmanager
+def uncompiled() -> Iterator[None]:
+    """Run without compiled code inside the context: for gradients of gradients, or to compare."""
+    token = _compiling.set(False)
+    try:
+        yield
+    finally:
+        _compiling.reset(token)
+
+
+def compiling() -> bool:
+    """Return whether compiled code is allowed, which is not the case within `uncompiled`."""
+    return _compiling.get()
+
+
+def obstacles(owner: nn.Module, arguments: Sequence[Tensor], weights: Sequence[Tensor]) -> Iterator[str]:
+    """Yield every reason why a module cannot run in compiled code; arguments are inputs and parts of the state."""
+    first, tensors = arguments[0], [*arguments, *weights]
+    if any(getattr(part, name) for part in owner.modules() for name in HOOKS):
+        yield "hooks are registered on it"
+    if any(type(tensor) not in (Tensor, nn.Parameter) for tensor in tensors):
+        yield "tensors of a subclass of torch.Tensor"
+    if first.dtype not in (torch.float32, torch.float64):
+        yield f"numbers of type {first.dtype}; float32 and float64 are compiled"
+    elif any(tensor.is_floating_point() and tensor.dtype != first.dtype for tensor in weights):
+        yield "numbers of several types"
+    if any(tensor.dtype != first.dtype for tensor in arguments):
+        yield "a state of another type than the inputs"
+    yield from _device_obstacles(tensors)
+    if not compiling():
+        yield "within uncompiled()"
+    if torch.compiler.is_compiling():
+        yield "inside torch.compile"
+    if torch.is_autocast_enabled(first.device.type) and not _reduces(first):
+        yield "autocast to another type than bfloat16"
+    if torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0:
+        yield "inside a function transform"
+
+
+def _device_obstacles(tensors: Sequence[Tensor]) -> Iterator[str]:
+    device = tensors[0].device
+    if device.type not in ("cpu", "cuda"):
+        yield f"on {device.type}"
+    elif any(tensor.device != device for tensor in tensors):
+        yield "tensors on several devices"
+    elif on_gpu(tensors[0]) and (problem := missing_triton(device)):
+        yield f"on {device.type}, and {problem}"
+
+
+def without_autocast(inputs: Tensor) -> Tensor:
+    """Convert inputs that autocast has cast to bfloat16 back to float32."""
+    return inputs.float() if _reduces(inputs) and inputs.dtype == torch.bfloat16 else inputs
+
+
+def numbers_of(inputs: Tensor) -> Numbers:
+    """Return the types to compute with: matrices in bfloat16 under autocast."""
+    return Numbers(double=inputs.dtype == torch.float64, reduced=_reduces(inputs) and inputs.dtype == torch.float32)
+
+
+def on_gpu(tensor: Tensor) -> bool:
+    """Return whether Triton runs the loop."""
+    return tensor.device.type == "cuda"
+
+
+def _reduces(tensor: Tensor) -> bool:
+    device = tensor.device.type
+    return (
+        device in ("cpu", "cuda")
+        and torch.is_autocast_enabled(device)
+        and torch.get_autocast_dtype(device) == torch.bfloat16
+    )
+
 
 Refusal = tuple[Reason, ...]
 """The reasons why there is no compiled code."""
@@ -106,7 +181,7 @@ def runner(owner: nn.Module, step: Step, weights: Sequence[Tensor], inputs: Tens
         if programs.is_full:  # compiling takes long, and most likely the next call needs yet another program
             return (Reason("its attributes or shapes keep changing", about_step=False),)
         try:
-            program = runner_type(traced_step(step, weights, inputs, state, memories=memories), numbers)
+            program = runner_type(traced_loop(step, weights, inputs, state), numbers)
         except UnsupportedError as error:
             program = error.reasons
         except UncompiledError:
@@ -117,27 +192,35 @@ def runner(owner: nn.Module, step: Step, weights: Sequence[Tensor], inputs: Tens
     return program
 
 
-def traced_step(
-    step: Step,
-    weights: Sequence[Tensor],
-    inputs: Tensor,
-    state: State,
-    recorder_type: type[Recorder] | None = None,
-    *,
-    memories: Collection[int] = (),
-) -> Traced:
-    """Return a step as expressions, or raise UnsupportedError; for a loop, it is verified against the step itself."""
+def traced_loop(step: Step, weights: Sequence[Tensor], inputs: Tensor, state: State) -> Traced:
+    """Return the step of a loop as expressions that are verified, or raise UnsupportedError."""
+    leaves = state_leaves(state)
+    memories = {i: leaves[i].shape[2] if leaves[i].dim() > 2 else 1 for i in memories_of(state)}
+    with _tracing_on_cpu(weights, inputs, state) as example:
+        return trace_loop(step, *example, memories)
+
+
+def traced_step(step: Step, weights: Sequence[Tensor], inputs: Tensor, state: State) -> Traced:
+    """Return a single step as expressions, or raise UnsupportedError."""
+    with _tracing_on_cpu(weights, inputs, state) as example:
+        return trace(step, *example)
+
+
+@contextmanager
+def _tracing_on_cpu(
+    weights: Sequence[Tensor], inputs: Tensor, state: State
+) -> Iterator[tuple[Sequence[Tensor], Tensor, State]]:
+    """Trace inside the context, where layers within the step run as they are written; give the arguments on the CPU."""
     token = _tracing.set(True)
     try:
-        # layers within the step must run as they are written
-        with uncompiled(), torch.autocast("cpu", enabled=False), torch.inference_mode(False), torch.no_grad():
-            weights, inputs, state = [weight.cpu() for weight in weights], inputs.cpu(), map_state(Tensor.cpu, state)
-            with step_tracing():
-                traced = trace(step, weights, inputs, state, recorder_type, memories)
-            if recorder_type is not None:
-                return traced
-            verify(step, traced, weights, state)
-            return traced
+        with (
+            uncompiled(),
+            torch.autocast("cpu", enabled=False),
+            torch.inference_mode(False),
+            torch.no_grad(),
+            step_tracing(),
+        ):
+            yield [weight.cpu() for weight in weights], inputs.cpu(), map_state(Tensor.cpu, state)
     finally:
         _tracing.reset(token)
 

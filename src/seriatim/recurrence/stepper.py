@@ -15,14 +15,13 @@ from torch import Tensor
 
 from ..compiler.cpp.emit import LANES, Numbers
 from ..compiler.cpp.toolchain import library
-from ..compiler.instructions import DIMENSIONS, KINDS, Instruction, Memory, Operand, preamble
 from ..compiler.reasons import Reason, UnsupportedError
 from ..compiler.recorder import Traced
-from ..compiler.step_program import plan_step, rewritten
+from ..compiler.step_program import DIMENSIONS, KINDS, Instruction, Memory, Operand, plan_step, preamble, rewritten
 from ..compiler.weight_formats import packable
 from ..core.key_value_cache import Buffer, KeyValueCache, KeyValueMemory, MemoryRows, extended, newest, reserve
 from ..core.state import State, with_parts
-from .program_runner import WORTH_SHARING, UncompiledError, dtype_of
+from .compiled_loop import WORTH_SHARING, UncompiledError, dtype_of
 
 SECOND_CACHE = 1_500_000
 """Bytes of packed matrices, for each thread, from which they are prefetched into the second-level cache."""

@@ -6,7 +6,9 @@ Everything outside the loop is done by `Runner`.
 import functools
 import hashlib
 import importlib.util
-from collections.abc import Callable, Mapping
+import warnings
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping
 from pathlib import Path
 from types import ModuleType
 
@@ -18,9 +20,59 @@ from ..compiler.schedule import Kernel, Memory, Product, Role
 from ..compiler.triton.emit_triton import ROWS, Direction, Stage, emit
 from ..core.errors import first_line
 from ..storage.disk_cache import cached
-from . import cuda_graphs
+from .compiled_loop import Memories, Runner
 from .packing import Packing
-from .program_runner import Memories, Runner
+
+Work = Callable[[], None]
+
+MAX_GRAPHS = 64
+"""Graphs kept for one cell; beyond this number the least recently used is dropped."""
+
+
+def can_capture(like: Tensor) -> bool:
+    """Return whether work on such tensors can be captured now."""
+    return like.is_cuda and not torch.cuda.is_current_stream_capturing()
+
+
+def capture(work: Work) -> Work:
+    """Capture work as a graph that can be replayed, or raise RuntimeError; the work is not done yet."""
+    graph = torch.cuda.CUDAGraph()
+    torch.cuda.synchronize()
+    with torch.cuda.stream(torch.cuda.Stream()):  # type: ignore[no-untyped-call]
+        graph.capture_begin(capture_error_mode="thread_local")
+        try:
+            work()
+        finally:
+            graph.capture_end()
+    return graph.replay
+
+
+class Replays:
+    """Runs work the first time, which may compile kernels, captures it the second time, and then replays it."""
+
+    def __init__(self) -> None:
+        self.graphs: OrderedDict[Hashable, Work | None] = OrderedDict()
+        self.has_failed = False
+
+    def run(self, key: Hashable, work: Work) -> None:
+        """Do the work; ``key`` stands for the memory it uses and everything else that it depends on."""
+        if self.has_failed:
+            return work()
+        has_run, replay = key in self.graphs, self.graphs.pop(key, None)
+        if has_run and replay is None:
+            try:
+                replay = capture(work)
+            except RuntimeError as error:
+                self.has_failed = True
+                reason = first_line(error) or "unknown"
+                problem = "a loop cannot be captured as a CUDA graph, and therefore runs step by step"
+                warnings.warn(f"{problem}: {reason}", stacklevel=2)
+                return work()
+        self.graphs[key] = replay
+        while len(self.graphs) > MAX_GRAPHS:
+            self.graphs.popitem(last=False)
+        return work() if replay is None else replay()
+
 
 Step = Callable[[int, Mapping[str, int]], None]
 """Runs one part of a step, given its number of rows and the first row of each kind."""
@@ -50,7 +102,7 @@ class TritonRunner(Runner):
         if self.program.attentions:
             raise UnsupportedError([Reason("attention to a memory is not compiled for a GPU", about_step=False)])
         text, self.directions = emit(kernels, double=self.numbers.double)
-        self.module, self.replays = _module(text), cuda_graphs.Replays()
+        self.module, self.replays = _module(text), Replays()
         return [direction.memories for direction in self.directions]
 
     def call(self, packing: Packing, memories: Memories, like: Tensor, *, backward: bool) -> None:
@@ -62,7 +114,7 @@ class TritonRunner(Runner):
         counts, starts = packing.counts.tolist(), packing.starts.tolist()
         work = functools.partial(self.steps, direction, packing.batch, counts, starts, memories)
         with torch.no_grad(), torch.cuda.device_of(like):  # type: ignore[no-untyped-call]
-            if cuda_graphs.can_capture(like):
+            if can_capture(like):
                 tensors = (memories[memory] for memory in direction.memories)
                 places = tuple((tensor.data_ptr(), tensor.shape, tensor.stride()) for tensor in tensors)
                 self.replays.run((direction.backward, places, packing.batch, *counts), work)

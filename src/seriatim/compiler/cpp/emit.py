@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ..expressions import Node, merge_neighbours, pieces
 from ..memory_attention import Operands
-from ..primitives import PRIMITIVES
+from ..operators import PRIMITIVES
 from ..schedule import Attending, Buffer, Kernel, Memory, Phase, Place, Product, Role, Rows, Store
 
 TYPES = {Role.PACKED: "packed_t", Role.LENGTHS: "const count_t", Role.ORDER: "const count_t"}

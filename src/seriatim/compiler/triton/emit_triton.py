@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ..cpp.emit import merge_products
 from ..expressions import Node, merge_neighbours, pieces
-from ..primitives import COMPARISONS, PRIMITIVES
+from ..operators import COMPARISONS, PRIMITIVES
 from ..schedule import Kernel, Memory, Phase, Place, Product, Role, Rows
 
 ROWS: dict[Rows, str] = {"now": "now", "before": "before", "after": "after", "in": "given", "out": "taken"}
