@@ -103,7 +103,7 @@ def torchs(name: str, *args: Any, **options: Any) -> Any:
 @pytest.mark.parametrize("name", [name for name in EXAMPLES if name in OPERATORS])
 def test_an_operator_as_expressions(name: str) -> None:
     given = numbers()
-    leaves = [node("state", width=WIDTH, note=i) for i in range(2)]
+    leaves = [node("state", width=WIDTH, attribute=i) for i in range(2)]
     ours = operands(*leaves, lambda name, *args: OPERATORS[name](*args))
     theirs = operands(*given, torchs)
     for i, example in enumerate(EXAMPLES[name]):

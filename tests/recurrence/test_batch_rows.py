@@ -19,8 +19,8 @@ from seriatim.core.contract import RecurrentCell
 from seriatim.core.state import State, map_state, select_state, state_leaves
 from seriatim.layers.registry import BUILT_IN
 from seriatim.models.language_model import LanguageModel
-from seriatim.recurrence import compiled_loop, explain, stepper, uncompiled
-from seriatim.recurrence.compiled_step import stepped
+from seriatim.recurrence import compiled_loop, compiled_step, explain, uncompiled
+from seriatim.recurrence.fast_step import run_step
 from seriatim.recurrence.round_weights import round_weights
 
 from ..exhaustive import parameters
@@ -45,9 +45,9 @@ def tune(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
         if subprocess.run(trial, input=b"", capture_output=True, check=False).returncode:
             pytest.skip(f"the compiler has no option {option}")
         monkeypatch.setenv("CXX", shlex.join([*command, option]))
-        stepper._step_library.cache_clear()
+        compiled_step._step_library.cache_clear()
     yield
-    stepper._step_library.cache_clear()
+    compiled_step._step_library.cache_clear()
 
 
 def tuned(arguments: str, kinds: Iterable[tuple[str, ...]], few: Collection[tuple[str, ...]]) -> pytest.MarkDecorator:
@@ -75,12 +75,12 @@ def same_when_tuned(kind: tuple[str, ...], values: Sequence[Tensor]) -> None:
 
 def same_rows(kind: tuple[str, ...], model: nn.Module, inputs: Tensor, state: State) -> None:
     """Compare a step of a batch with the steps of its first rows, and of each row alone."""
-    whole = stepped(model, inputs, state)
+    whole = run_step(model, inputs, state)
     assert whole is not None, explain(model)
     same_when_tuned(kind, [whole[0], *state_leaves(whole[1])])
     parts = [torch.arange(size) for size in SIZES] + [torch.tensor([row]) for row in range(len(inputs))]
     for rows in parts:
-        part = stepped(model, inputs[rows], select_state(state, rows))
+        part = run_step(model, inputs[rows], select_state(state, rows))
         assert part is not None
         expected = [whole[0][rows], *state_leaves(select_state(whole[1], rows))]
         assert equal([part[0], *state_leaves(part[1])], expected), f"{len(rows)} rows"

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seriatim.compiler.schedule import Memory, Role
+from seriatim.compiler.buffers import Buffer, BufferKind
 from seriatim.compiler.triton import emit_triton
 from seriatim.core.contract import RecurrentCell
 from seriatim.core.state import State, map_state, state_leaves
@@ -196,26 +196,27 @@ def test_a_loop_on_the_same_memory_is_captured_once_and_replayed(monkeypatch: py
         monkeypatch.setattr(triton_runner, "capture", lambda work: captures.append(work) or work)
     torch.manual_seed(1)
     cell = CELLS["lstm-peephole"]().to(DEVICE)
-    step, weights = fast_path.as_step(cell)
-    runner = fast_path.runner(cell, step, weights, torch.zeros(B, D, device=DEVICE).double(), cell.initial_state(B))
-    constants, reused = runner.constants(weights), {}
+    step, weights = fast_path.functional_step(cell)
+    inputs = torch.zeros(B, D, device=DEVICE).double()
+    runner = fast_path.compiled_loop(cell, step, weights, inputs, cell.initial_state(B))
+    constants, reused = [value.to(runner.dtype) for value in runner.traced.constants(weights)], {}
     for lengths in (None, None, None, torch.tensor([3, 1, 2]), None):
         packing = pack(B, 3, lengths).to(torch.device(DEVICE))
         x = torch.randn(B, 3, D, device=DEVICE, dtype=torch.float64)
         expected, _ = loop(cell, x, cell.initial_state(B), lengths, output_size=H)
-        groups = runner.before(constants, packing.join(x), packing)
-        memories = {Memory(Role.SEQUENCE, i): group for i, group in enumerate(groups)}
+        groups = runner.hoisted(constants, packing.join(x), packing)
+        storage = {Buffer(BufferKind.HOISTED, i): group for i, group in enumerate(groups)}
         for i, width in enumerate(runner.program.state_widths):
-            memories[Memory(Role.STATES, i)] = x.new_zeros(B + B * 3, width)
-        memories |= {Memory(Role.VECTOR, i): constants[i].reshape(-1).contiguous() for i in runner.vectors}
-        memories |= {Memory(Role.MATRIX, i): constants[i] for i in runner.matrices}
-        for memory, tensor in memories.items():  # the same tensors every time
-            whole = reused.setdefault(memory, tensor.new_zeros(max(tensor.shape[0], B * 4), *tensor.shape[1:]))
+            storage[Buffer(BufferKind.STATES, i)] = x.new_zeros(B + B * 3, width)
+        storage |= {Buffer(BufferKind.VECTOR, i): constants[i].reshape(-1).contiguous() for i in runner.vectors}
+        storage |= {Buffer(BufferKind.MATRIX, i): constants[i] for i in runner.matrices}
+        for buffer, tensor in storage.items():  # the same tensors every time
+            whole = reused.setdefault(buffer, tensor.new_zeros(max(tensor.shape[0], B * 4), *tensor.shape[1:]))
             whole[: len(tensor)] = tensor
-            memories[memory] = whole if memory.role in (Role.STATES, Role.SEQUENCE) else tensor
+            storage[buffer] = whole if buffer.kind in (BufferKind.STATES, BufferKind.HOISTED) else tensor
         with torch.no_grad():
-            runner.call(packing, memories, x, backward=False)
-        outputs = memories[runner.program.output.buffer.memory][B : B + packing.rows]
+            runner.call(packing, storage, x, backward=False)
+        outputs = storage[runner.program.output.buffer][B : B + packing.rows]
         torch.testing.assert_close(packing.split(outputs), expected, rtol=1e-10, atol=1e-10)
     replayed = [replay for replay in runner.replays.graphs.values() if replay]
     assert len(replayed) == 1

@@ -14,10 +14,10 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ..core.step_operators import OPERATORS as STEP_OPERATORS
-from .expressions import Matrix, Node, View, cat, cut, depends, merged, node, number, placed, rebuild, walk, widened
+from .expressions import Matrix, Node, View, cat, depends, merged, node, number, placed, rebuild, sliced, walk, widened
+from .fallback_reasons import Reason, UnsupportedError
 from .memory_attention import AttentionKind, Operands
 from .operators import PRIMITIVES, NotCompiledError
-from .reasons import Reason, UnsupportedError
 from .recorder import Traced
 
 SHAPES = "works on tensors of more than two dimensions; write a product with a matrix as x @ W"
@@ -59,9 +59,9 @@ class _Rewriting:
     def __init__(self, traced: Traced, memories: Mapping[int, int]) -> None:
         numbers = itertools.count()  # of the parts of the state other than memories
         self.leaf_rows = {
-            leaf: node("memory", width=memories[i], note=i)
+            leaf: node("memory", width=memories[i], attribute=i)
             if i in memories
-            else node("state", width=leaf.width, note=next(numbers))
+            else node("state", width=leaf.width, attribute=next(numbers))
             for i, leaf in enumerate(traced.leaves[1:])
         }
         self.rows: dict[Node, Node] = {}
@@ -78,12 +78,12 @@ class _Rewriting:
         if any(arg.op == "memory" for arg in args):
             raise NotCompiledError("reads a memory; only attention to it is compiled")
         if value.op == "view":
-            return _features(args[0], value.note)
+            return _features(args[0], value.attribute)
         if value.op == "join":
-            return _joined(args, value.note, value.width)
+            return _joined(args, value.attribute, value.width)
         if value.op == "product":
-            return self.product(args[0], value.note)
-        if value.op in ("sum", "amax") and isinstance(value.note, View):
+            return self.product(args[0], value.attribute)
+        if value.op in ("sum", "amax") and isinstance(value.attribute, View):
             if value.width > 1:
                 raise NotCompiledError(SHAPES)
             return node(value.op, args[0], width=1)
@@ -98,7 +98,7 @@ class _Rewriting:
             factor = matrix
             if part is not rows:
                 factor = matrix._replace(constant=self.rows_of(matrix.constant, start, start + part.width))
-            result = result + node("product", part, width=matrix.stop - matrix.start, note=factor)
+            result = result + node("product", part, width=matrix.stop - matrix.start, attribute=factor)
         return result
 
     def rows_of(self, matrix: int, start: int, stop: int) -> int:
@@ -116,8 +116,8 @@ def _features(source: Node, view: View) -> Node:
     if len(sizes) > 1 or strides[0] not in (0, 1):
         raise NotCompiledError(SHAPES)
     if strides[0] == 1:
-        return cut(source, view.offset, sizes[0])
-    return widened(cut(source, view.offset, 1), sizes[0])
+        return sliced(source, view.offset, sizes[0])
+    return widened(sliced(source, view.offset, 1), sizes[0])
 
 
 def _joined(parts: Sequence[Node], views: Sequence[View], width: int) -> Node:
@@ -128,9 +128,9 @@ def _joined(parts: Sequence[Node], views: Sequence[View], width: int) -> Node:
         if len(sizes) > 1 or strides[0] not in (0, 1):
             raise NotCompiledError(SHAPES)
         low, high = view.offset, view.offset + sizes[0]
-        left = [(start, cut(old, 0, min(old.width, low - start))) for start, old in segments if start < low]
+        left = [(start, sliced(old, 0, min(old.width, low - start))) for start, old in segments if start < low]
         right = [
-            (max(start, high), cut(old, max(high - start, 0), old.width - max(high - start, 0)))
+            (max(start, high), sliced(old, max(high - start, 0), old.width - max(high - start, 0)))
             for start, old in segments
             if start + old.width > high
         ]
@@ -142,13 +142,13 @@ def _joined(parts: Sequence[Node], views: Sequence[View], width: int) -> Node:
 
 def _attention(value: Node, args: Sequence[Node]) -> Node:
     """Return attention to entries of a memory."""
-    others, scale = args[4:], value.note[5]  # perhaps a vector; perhaps the weights before and a filter
+    others, scale = args[4:], value.attribute[5]  # perhaps a vector; perhaps the weights before and a filter
     kind = AttentionKind(float(scale), is_additive=len(others) % 2 == 1, is_located=len(others) >= 2)
     operands = Operands.of(args, kind)
     entries = [part for part in (operands.values, operands.keys, operands.lengths, operands.before) if part is not None]
     if any(part.op != "memory" for part in entries) or any(part.op != "vector" for part in operands.weights):
         raise NotCompiledError("attends to something other than a memory that is a part of the state")
-    return node("attend", *args, width=value.width, note=kind)
+    return node("attend", *args, width=value.width, attribute=kind)
 
 
 def _by_time(value: Node) -> list[Node]:
@@ -164,15 +164,15 @@ def _by_time(value: Node) -> list[Node]:
 # ---- what is computed before the loop
 
 
-class Before(NamedTuple):
-    """The content of a ``sequence`` leaf: a sum of inputs times matrices, or (``plain``) any function of the inputs."""
+class Hoisted(NamedTuple):
+    """The content of a ``hoisted`` leaf: a sum of inputs times matrices, or (``plain``) any function of the inputs."""
 
     products: tuple[tuple[Node, Matrix], ...]
     plain: Node | None = None
 
 
 class Loop(NamedTuple):
-    """One step, with ``sequence`` leaves (whose note is a `Before`) for what is computed before the loop."""
+    """One step, with ``hoisted`` leaves (whose attribute is a `Hoisted`) for what is computed before the loop."""
 
     outputs: Node
     states: tuple[Node, ...]
@@ -192,7 +192,7 @@ class _Lowering:
     def __init__(self, roots: Sequence[Node]) -> None:
         self.lowered: dict[Node, Node] = {}
         self.uses = Counter(roots)
-        self.seams: dict[Node, set[int]] = {}
+        self.boundaries: dict[Node, set[int]] = {}
         """For each product, the first and last features of the slices that are never used as a whole."""
         self.depends_on_inputs = depends(roots, lambda leaf: leaf.op in {"inputs", "noise"})
         self.is_inside = depends(roots, lambda leaf: leaf.op in INSIDE)
@@ -201,11 +201,11 @@ class _Lowering:
         for value in walk(roots):
             self.uses.update(value.args)
             if value.op == "slice":
-                seams = self.seams.setdefault(value.args[0], {0, value.args[0].width})
-                seams |= {value.note, value.note + value.width}
+                boundaries = self.boundaries.setdefault(value.args[0], {0, value.args[0].width})
+                boundaries |= {value.attribute, value.attribute + value.width}
             else:
                 whole.update(value.args)
-        self.seams.update({value: {0, value.width} for value in whole})
+        self.boundaries.update({value: {0, value.width} for value in whole})
 
     def lower(self, value: Node) -> Node:
         if value not in self.lowered:
@@ -215,7 +215,7 @@ class _Lowering:
     def _lower(self, value: Node) -> Node:
         is_before = self.depends_on_inputs[value] and not self.is_inside[value]
         if is_before and (not value.args or self.has_reduction[value]):
-            return _sequence(Before((), value), value.width)
+            return _hoisted(Hoisted((), value), value.width)
         if not value.args:
             return value
         if value.op == "add":
@@ -223,23 +223,23 @@ class _Lowering:
         if value.op == "product":
             return self.slice_of_product(value, 0, value.width)
         if value.op == "slice" and value.args[0].op == "product":
-            return self.slice_of_product(value.args[0], value.note, value.width)
+            return self.slice_of_product(value.args[0], value.attribute, value.width)
         return rebuild(value, [self.lower(arg) for arg in value.args])
 
     def slice_of_product(self, product: Node, start: int, width: int) -> Node:
-        """Return features of a product; each part between two seams is one value."""
+        """Return features of a product; each part between two boundaries is one value."""
         parts = []
-        for low, high in itertools.pairwise(sorted(self.seams[product])):
+        for low, high in itertools.pairwise(sorted(self.boundaries[product])):
             first, last = max(low, start), min(high, start + width)
             if first < last:
-                parts.append(cut(self.one_part(product, low, high), first - low, last - first))
+                parts.append(sliced(self.one_part(product, low, high), first - low, last - first))
         return cat(parts)
 
     def one_part(self, product: Node, start: int, stop: int) -> Node:
-        rows, matrix = product.args[0], product.note._replace(start=start, stop=stop)
+        rows, matrix = product.args[0], product.attribute._replace(start=start, stop=stop)
         if self.is_inside[product]:
             return affine(number(0, stop - start), [(self.lower(rows), matrix)])
-        return _sequence(Before(((rows, matrix),)), stop - start)
+        return _hoisted(Hoisted(((rows, matrix),)), stop - start)
 
     def sum(self, value: Node) -> Node:
         """Lower a sum; its terms are grouped by where they are computed."""
@@ -252,7 +252,7 @@ class _Lowering:
                 (inside if self.is_inside[term] else before).append(product)
             else:
                 other_terms.append(self.lower(term))
-        total = _sequence(Before(tuple(before)), value.width) if before else number(0)
+        total = _hoisted(Hoisted(tuple(before)), value.width) if before else number(0)
         if inside:
             base = total if before else number(0, value.width)
             total = affine(base, [(self.lower(rows), matrix) for rows, matrix in inside])
@@ -270,23 +270,23 @@ class _Lowering:
 
     def as_product(self, term: Node) -> tuple[Node, Matrix] | None:
         """Return the factors of a term that is one product, or one part of a product, and is used once; else None."""
-        product, start = (term.args[0], term.note) if term.op == "slice" else (term, 0)
+        product, start = (term.args[0], term.attribute) if term.op == "slice" else (term, 0)
         stop = start + term.width
         if product.op != "product" or self.uses[term] > 1:
             return None
-        if (start, stop) not in itertools.pairwise(sorted(self.seams[product])):
+        if (start, stop) not in itertools.pairwise(sorted(self.boundaries[product])):
             return None
-        return product.args[0], product.note._replace(start=start, stop=stop)
+        return product.args[0], product.attribute._replace(start=start, stop=stop)
 
 
 def affine(base: Node, products: Sequence[tuple[Node, Matrix]]) -> Node:
     """Return ``base`` plus rows times matrices."""
     rows, matrices = zip(*products, strict=True)
-    return node("affine", base, *rows, width=base.width, note=matrices)
+    return node("affine", base, *rows, width=base.width, attribute=matrices)
 
 
-def _sequence(before: Before, width: int) -> Node:
-    return node("sequence", width=width, note=before)
+def _hoisted(content: Hoisted, width: int) -> Node:
+    return node("hoisted", width=width, attribute=content)
 
 
 Part = tuple[int, int, Node]
@@ -296,7 +296,7 @@ Part = tuple[int, int, Node]
 class Gradient(NamedTuple):
     """The cotangents of one step."""
 
-    leaves: dict[Node, Node]  # the cotangent of every sequence, state and vector leaf that the step uses
+    leaves: dict[Node, Node]  # the cotangent of every hoisted, state and vector leaf that the step uses
     attentions: list[tuple[Node, Node]]  # attention to a memory, cotangent of the context
     products: list[tuple[Node, Matrix, Node]]  # rows, matrix, cotangent of the product
 
@@ -313,7 +313,7 @@ def differentiate(cotangents: Mapping[Node, Node]) -> Gradient:
         if value not in parts or value.op == "number":
             continue
         total = _gather(value, parts.pop(value))
-        if value.op in ("sequence", "state", "vector"):
+        if value.op in ("hoisted", "state", "vector"):
             leaves[value] = total
         else:
             if value.op == "attend":
@@ -329,23 +329,23 @@ def differentiate(cotangents: Mapping[Node, Node]) -> Gradient:
 def _backward(value: Node, cotangent: Node, products: list[tuple[Node, Matrix, Node]]) -> list[tuple[Node, int, Node]]:
     """Return for each argument of an operation: the argument, the first feature, and the cotangent."""
     if value.op == "slice":
-        return [(value.args[0], value.note, cotangent)]
+        return [(value.args[0], value.attribute, cotangent)]
     if value.op == "cat":
-        return [(arg, 0, cut(cotangent, start, arg.width)) for start, arg in placed(value.args)]
+        return [(arg, 0, sliced(cotangent, start, arg.width)) for start, arg in placed(value.args)]
     if value.op == "sum":
         return [(value.args[0], 0, cotangent * number(1, value.args[0].width))]
     if value.op == "amax":
         is_largest = node("eq", value.args[0], value)
         return [(value.args[0], 0, cotangent * is_largest / node("sum", is_largest, width=1))]
     if value.op == "attend":
-        operands = Operands.of(value.args, value.note)
+        operands = Operands.of(value.args, value.attribute)
         query = node("attend_gradient", value, cotangent, width=operands.query.width)
         # the instruction that computes the cotangent of the query adds to those of the parameters
         return [(operands.query, 0, query), *((part, 0, number(0, part.width)) for part in operands.weights)]
     if value.op == "affine":
         base, *rows = value.args
         results = [(base, 0, cotangent)]
-        for row, matrix in zip(rows, value.note, strict=True):
+        for row, matrix in zip(rows, value.attribute, strict=True):
             products.append((row, matrix, cotangent))
             results.append((row, 0, affine(number(0, row.width), [(cotangent, matrix._replace(transposed=True))])))
         return results
@@ -357,11 +357,11 @@ def _gather(value: Node, parts: list[Part]) -> Node:
     """Sum the cotangents of a value; features without a cotangent get zeros."""
     if all(width == value.width for _, width, _ in parts):
         return _sum([cotangent for _, _, cotangent in parts], value.width)
-    seams = sorted({0, value.width} | {at for start, width, _ in parts for at in (start, start + width)})
+    boundaries = sorted({0, value.width} | {at for start, width, _ in parts for at in (start, start + width)})
     segments = []
-    for low, high in itertools.pairwise(seams):
+    for low, high in itertools.pairwise(boundaries):
         terms = [
-            term if term.width == 1 else cut(term, low - start, high - low)
+            term if term.width == 1 else sliced(term, low - start, high - low)
             for start, width, term in parts
             if start <= low and high <= start + width
         ]
@@ -376,9 +376,9 @@ def _sum(terms: list[Node], width: int) -> Node:
     for term in terms:
         if term.op == "affine":
             base, *rows = term.args
-            products.extend(zip(rows, term.note, strict=True))
+            products.extend(zip(rows, term.attribute, strict=True))
             term = number(0) if base.op == "number" else base
         total = total + term
     if total.width < width:
-        total = total * number(1, width) if total.op != "number" else number(total.note, width)
+        total = total * number(1, width) if total.op != "number" else number(total.attribute, width)
     return affine(total, products) if products else total

@@ -3,7 +3,7 @@
 The size of a memory differs from batch to batch, so that neither its entries nor the weights are features of a row:
 ``memory`` leaves stand for them. There are three operations:
 
-    ``attend``           the context Σ_n α_n m_n; `Operands` has its arguments, its ``note`` is an `AttentionKind`
+    ``attend``           the context Σ_n α_n m_n; `Operands` has its arguments, its ``attribute`` is an `AttentionKind`
     ``attended``         the weights α of an ``attend``, only to compare them
     ``attend_gradient``  of an ``attend`` and the cotangent of its context: the cotangent of the query
 """
@@ -38,11 +38,11 @@ class Operands(NamedTuple, Generic[Item]):
     filter: Item | None  # over their neighbours
 
     @staticmethod
-    def of(arguments: Sequence[Item], note: AttentionKind) -> "Operands[Item]":
+    def of(arguments: Sequence[Item], kind: AttentionKind) -> "Operands[Item]":
         """Return the arguments of an ``attend`` by name."""
         query, values, keys, lengths, *rest = arguments
-        vector = rest.pop(0) if note.is_additive else None
-        before, taps = rest if note.is_located else (None, None)
+        vector = rest.pop(0) if kind.is_additive else None
+        before, taps = rest if kind.is_located else (None, None)
         return Operands(query, values, keys, lengths, vector, before, taps)
 
     @property
@@ -51,11 +51,11 @@ class Operands(NamedTuple, Generic[Item]):
         return [part for part in (self.vector, self.filter) if part is not None]
 
 
-def attend(arguments: Sequence[Tensor], note: AttentionKind) -> tuple[Tensor, Tensor]:
+def attend(arguments: Sequence[Tensor], kind: AttentionKind) -> tuple[Tensor, Tensor]:
     """Return contexts ``(batch, size)`` and weights ``(batch, time)``; differentiable."""
-    query, values, keys, lengths, vector, before, taps = Operands.of(arguments, note)
+    query, values, keys, lengths, vector, before, taps = Operands.of(arguments, kind)
     if vector is None:
-        scores = note.scale * (keys @ query.unsqueeze(2)).squeeze(2)
+        scores = kind.scale * (keys @ query.unsqueeze(2)).squeeze(2)
     else:
         scores = torch.tanh(query.unsqueeze(1) + keys) @ vector.reshape(-1)
     if before is not None and taps is not None:

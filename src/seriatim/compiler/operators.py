@@ -86,7 +86,7 @@ PRIMITIVES: dict[str, Primitive] = {
     "div": Primitive(torch.div, "({0} / {1})", lambda y, g, a, b: (g / b, -(g / b * y))),
     "neg": Primitive(torch.neg, "(-{0})", lambda y, g, a: (-g,)),
     "power": Primitive(  # the exponent b is a number
-        torch.pow, "f_power({0}, {1})", lambda y, g, a, b: (g * (b * node("power", a, number(b.note - 1))), None)
+        torch.pow, "f_power({0}, {1})", lambda y, g, a, b: (g * (b * node("power", a, number(b.attribute - 1))), None)
     ),
     "sign": Primitive(torch.sign, "f_sign({0})", _no_derivative),
     "maximum": _extreme("maximum", torch.maximum, "gt"),
@@ -117,7 +117,8 @@ def evaluate(
     """
     for value in walk(roots):
         if value.op == "attend":
-            values[value], values[node("attended", value)] = attend([values[arg] for arg in value.args], value.note)
+            contexts, weights = attend([values[arg] for arg in value.args], value.attribute)
+            values[value], values[node("attended", value)] = contexts, weights
         elif value not in values:
             values[value] = _evaluate(value, [values[arg] for arg in value.args], constants, like)
     return [values[root] for root in roots]
@@ -130,11 +131,11 @@ def columns(matrix: Matrix, constants: Sequence[Tensor]) -> Tensor:
 
 def _evaluate(value: Node, args: list[Tensor], constants: Sequence[Tensor], like: Tensor) -> Tensor:
     if value.op == "number":
-        return like.new_full((value.width,), value.note)
+        return like.new_full((value.width,), value.attribute)
     if value.op == "vector":
-        return constants[int(value.note)].reshape(-1)
+        return constants[int(value.attribute)].reshape(-1)
     if value.op == "slice":
-        return args[0][..., value.note : value.note + value.width]
+        return args[0][..., value.attribute : value.attribute + value.width]
     if value.op == "cat":
         return torch.cat([arg.expand(like.shape[0], -1) for arg in args], dim=-1)
     if value.op == "sum":
@@ -142,7 +143,7 @@ def _evaluate(value: Node, args: list[Tensor], constants: Sequence[Tensor], like
     if value.op == "amax":
         return args[0].amax(-1, keepdim=True)
     if value.op == "product":
-        return args[0] @ columns(value.note, constants)
+        return args[0] @ columns(value.attribute, constants)
     return PRIMITIVES[value.op].compute(*args)
 
 

@@ -21,8 +21,8 @@ from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 from ..core.random_masks import dropout_mask
 from ..core.step_operators import OPERATORS as STEP_OPERATORS
 from .expressions import Matrix, Node, View, contiguous, node, number, widened
+from .fallback_reasons import CallsInStep, Origin, Reason
 from .operators import OPERATORS, OVER_FEATURES, NotCompiledError, check_type, gated, operator_name, total
-from .reasons import CallsInStep, Origin, Reason
 
 Tree: TypeAlias = Any  # nested lists, tuples and dictionaries of arguments or results of an operator
 Item = TypeVar("Item")
@@ -163,7 +163,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.calls_in_step = CallsInStep()
         self.leaves = (
             node("inputs", width=math.prod(inputs.shape[1:])),
-            *(node("state", width=math.prod(leaf.shape[1:]), note=i) for i, leaf in enumerate(leaves)),
+            *(node("state", width=math.prod(leaf.shape[1:]), attribute=i) for i, leaf in enumerate(leaves)),
         )
         self.values: dict[int, Tree] = {id(weight): ConstantId(i) for i, weight in enumerate(weights)}
         self.values |= {id(leaf): value for leaf, value in zip((inputs, *leaves), self.leaves, strict=True)}
@@ -189,8 +189,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for part, value in zip(tree_leaves(result), tree_leaves(recorded), strict=True):
             if isinstance(part, Tensor):
                 self.values[id(part)] = value
-                if isinstance(value, Node):
-                    self.origins.setdefault(value, self.origin(name))
+                new = [value] if isinstance(value, Node) else []
+                while new:
+                    inner = new.pop()
+                    if inner not in self.origins:
+                        self.origins[inner] = self.origin(name)
+                        new += inner.args
         if func._schema.is_mutable and isinstance(args[0], Tensor):
             self.values[id(args[0])] = recorded
         return result
@@ -285,7 +289,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if self.is_index(argument):
             raise NotCompiledError("computes with integers; only token ids and counts of inputs are compiled")
         value = self.value(argument)
-        return value if isinstance(value, Node) else node("vector", width=argument.numel(), note=self.constant(value))
+        return (
+            value if isinstance(value, Node) else node("vector", width=argument.numel(), attribute=self.constant(value))
+        )
 
     def constant(self, constant: ConstantId) -> int:
         """Return the number of a constant among all that expressions refer to."""
@@ -317,8 +323,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         probability = args[2] if is_mask else args[1] if name == "bernoulli" and len(args) > 1 else None
         if name == "bernoulli" and not isinstance(probability, float | int):
             raise NotCompiledError("draws random numbers whose probabilities are not constant")
-        note = Noise(len(self.noise), probability, is_mask)
-        self.noise.append(node("noise", width=math.prod(result.shape[1:]), note=note))
+        draw = Noise(len(self.noise), probability, is_mask)
+        self.noise.append(node("noise", width=math.prod(result.shape[1:]), attribute=draw))
         return self.noise[-1]
 
     def filled(self, fill: float | None, args: Tree, shape: tuple[int, ...]) -> Node:
@@ -377,7 +383,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if name == "mv":
             return total(value * self.argument(matrix))
         columns = matrix.shape[1]
-        result = node("product", value, width=columns, note=Matrix(self.constant(factor), 0, columns))
+        result = node("product", value, width=columns, attribute=Matrix(self.constant(factor), 0, columns))
         shift: Node = number(0) if bias is None else self.argument(bias)
         return result * alpha + shift * beta
 
@@ -392,15 +398,15 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         sizes = tuple(tensor.shape[1:])
         kept = [1 if i in reduced else size for i, size in enumerate(sizes)]
         strides = tuple(0 if i in reduced else s for i, s in enumerate(contiguous(kept)))
-        value = node(REDUCTIONS[name], self.argument(tensor), width=math.prod(kept), note=View(sizes, strides))
+        value = node(REDUCTIONS[name], self.argument(tensor), width=math.prod(kept), attribute=View(sizes, strides))
         return value / math.prod(sizes[i] for i in reduced) if name == "mean" else value
 
     # ---- operators that move elements
 
     def strided(self, value: Node, shape: Sequence[int]) -> Tensor:
         """Return a tensor without memory ``(batch, *shape)`` with the places of a value's elements in its source."""
-        if value.op == "view" and value.note.sizes == tuple(shape):
-            view, width = value.note, value.args[0].width
+        if value.op == "view" and value.attribute.sizes == tuple(shape):
+            view, width = value.attribute, value.args[0].width
         else:
             view, width = View(tuple(shape), contiguous(shape)), value.width
         whole = torch.empty(self.batch * width, device="meta")
@@ -414,12 +420,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         view = view_of(places)
         width = math.prod(view.sizes)
         if value.op == "number":
-            return number(value.note, width)
+            return number(value.attribute, width)
         if places.shape[0] != self.batch or (places.stride(0) != source.width and self.batch > 1):
             raise NotCompiledError("moves the batch")
         if view.is_contiguous and view.offset == 0 and width == source.width:
             return source
-        return node("view", source, width=width, note=view)
+        return node("view", source, width=width, attribute=view)
 
     def viewed(self, func: OpOverload, args: Tree, options: Tree) -> Tree:
         """Record an operator whose result shows elements of its argument."""
@@ -451,7 +457,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             tensors, places = (base, source), [whole, operator(whole, *rest, **options)]
         parts = [(tensor, place) for tensor, place in zip(tensors, places, strict=True) if place.numel()]
         values = [self.fitted(tensor, place.shape) for tensor, place in parts]
-        return node("join", *values, width=math.prod(shape), note=tuple(view_of(place) for _, place in parts))
+        return node("join", *values, width=math.prod(shape), attribute=tuple(view_of(place) for _, place in parts))
 
     # ---- indices, counts and operators that the compiler knows as a whole
 
@@ -460,7 +466,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         rows, value = self.value(table), self.value(index)
         if isinstance(rows, Node) or not isinstance(value, Node) or value.width != 1:
             raise NotCompiledError("looks up something other than one index a row in a constant table")
-        return node("gather", value, width=table.shape[1], note=self.constant(rows))
+        return node("gather", value, width=table.shape[1], attribute=self.constant(rows))
 
     def index(self, name: str, args: Tree, options: Tree) -> Node:
         """Record an operator on indices or counts."""
@@ -471,7 +477,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if name in ("view", "unsqueeze", "squeeze", "reshape", "expand", "detach", *SAME):
             return value
         if name == "add" and isinstance(args[1], int) and not options:
-            return node("count", value, width=1, note=args[1])
+            return node("count", value, width=1, attribute=args[1])
         raise NotCompiledError("works on integers; only counts of inputs are compiled")
 
     def step_operator(self, name: str, args: Tree, result: Tensor) -> Node:
@@ -485,7 +491,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 settings.append(tuple(argument.shape[1:]) if self.is_row(argument) else None)
             else:
                 settings.append(argument)
-        return node(name, *values, width=math.prod(result.shape[1:]), note=tuple(settings))
+        return node(name, *values, width=math.prod(result.shape[1:]), attribute=tuple(settings))
 
     # ---- the end of the step
 
@@ -504,7 +510,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         seen: set[Node] = set()
         for i, (leaf, value) in enumerate(zip(leaves, states, strict=True)):
             while is_integer(leaf) and value is not self.leaves[1 + i] and (value in seen or value.op != "count"):
-                value = node("count", value, width=1, note=0)
+                value = node("count", value, width=1, attribute=0)
             seen.add(value)
             states[i] = value
         constants = Constants(self.needed_calls(), list(self.outputs), next(self.constant_ids))

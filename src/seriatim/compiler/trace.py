@@ -13,11 +13,12 @@ from torch.func import functionalize
 
 from ..core.errors import first_line
 from ..core.state import State, map_state, state_leaves, with_leaves
+from ..core.step_operators import step_tracing
 from .expressions import Node, node, walk
+from .fallback_reasons import Reason, UnsupportedError, raising_line
 from .lower import as_rows
 from .memory_attention import Operands
 from .operators import NotCompiledError, evaluate
-from .reasons import Reason, UnsupportedError, raising_line
 from .recorder import Recorder, Traced
 
 Step = Callable[[Sequence[Tensor], Tensor, State], tuple[Tensor, State]]
@@ -44,7 +45,8 @@ def trace(step: Step, weights: Sequence[Tensor], inputs: Tensor, state: State) -
     sizes = {size for tensor in (*weights, inputs, *state_leaves(state)) for size in tensor.shape[1:]}
     sizes |= {tensor.shape[0] for tensor in weights if tensor.dim()}
     first, second = [size for size in BATCH_SIZES if size not in sizes][:2]
-    traced, other = (_trace_batch(step, weights, inputs, state, size) for size in (first, second))
+    with step_tracing():
+        traced, other = (_trace_batch(step, weights, inputs, state, size) for size in (first, second))
     if (traced.outputs, traced.states) != (other.outputs, other.states):
         raise UnsupportedError([Reason("what the step computes for a row depends on how many rows there are")])
     return traced
@@ -124,28 +126,32 @@ def verify(step: Step, traced: Traced, weights: Sequence[Tensor], state: State) 
 
     with torch.enable_grad(), torch.random.fork_rng(devices=[]):
         perturbed = [perturb(weight) if weight.is_floating_point() else weight for weight in weights]
-        inputs, start = (
-            random(ROWS, traced.leaves[0].width),
-            with_leaves(state, map(example, state_leaves(state), traced.leaves[1:])),
-        )
+        inputs = random(ROWS, traced.leaves[0].width)
+        start = with_leaves(state, map(example, state_leaves(state), traced.leaves[1:]))
+        leaves = state_leaves(start)
+
+        # both draw the same random numbers, because expressions record draws in the order of the step
         torch.manual_seed(0)
         try:
             outputs, after = step(perturbed, inputs, start)
         except Exception as error:
             problem = f"it does not run in double precision: {first_line(error) or type(error).__name__}"
             raise UnsupportedError([Reason(problem, raising_line(error))]) from None
-        constants: list[Tensor] = [value.to(dtype) for value in traced.constants(perturbed)]
-        leaves = state_leaves(start)
         torch.manual_seed(0)
-        values = {value: value.note.draw(ROWS, value.width, inputs) for value in traced.noise}
+        values = {value: value.attribute.draw(ROWS, value.width, inputs) for value in traced.noise}
         for value, tensor in zip(traced.leaves, (inputs, *leaves), strict=True):
             values[value] = tensor if value.op == "memory" else tensor.reshape(ROWS, -1)
+        constants: list[Tensor] = [value.to(dtype) for value in traced.constants(perturbed)]
+
+        # what the step returns must be what its expressions give
         pairs = [(traced.outputs, outputs), *_states(traced, state_leaves(after))]
-        results = evaluate([value for value, _ in pairs], values, constants, inputs)
         expected = [value.reshape(ROWS, -1) for _, value in pairs]
+        results = evaluate([value for value, _ in pairs], values, constants, inputs)
         results = [value.expand_as(other) for value, other in zip(results, expected, strict=True)]
         if not are_close(results, expected, tolerance):
             raise UnsupportedError([Reason("its values differ from those of its operations")])
+
+        # and so must the gradients, in one random direction, by everything that can have one
         leaves = [leaf for leaf in leaves if leaf.requires_grad]
         sources = [inputs, *leaves, *(weight for weight in perturbed if weight.requires_grad)]
         cotangents = [random(*value.shape).detach() for value in expected]
@@ -158,7 +164,7 @@ def verify(step: Step, traced: Traced, weights: Sequence[Tensor], state: State) 
 def _states(traced: Traced, leaves: Sequence[Tensor]) -> list[tuple[Node, Tensor]]:
     """Return every part of the state that a step computes, and its value."""
     attentions = [value for value in walk([traced.outputs, *traced.states]) if value.op == "attend"]
-    weights = {Operands.of(value.args, value.note).before: node("attended", value) for value in attentions}
+    weights = {Operands.of(value.args, value.attribute).before: node("attended", value) for value in attentions}
     states = iter(traced.states)
     pairs = []
     for before, leaf in zip(traced.leaves[1:], leaves, strict=True):

@@ -2,9 +2,10 @@
 
 import copy
 import itertools
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -12,19 +13,21 @@ from torch.autograd import forward_ad
 from torch.func import functional_call
 
 from ..compiler.cpp.emit import Numbers
+from ..compiler.fallback_reasons import FallbackReasons, Reason, UnsupportedError
 from ..compiler.module_cache import HOOKS, ModuleCache
-from ..compiler.reasons import Reason, UnsupportedError
 from ..compiler.recorder import Traced
 from ..compiler.trace import Step, trace, trace_loop
 from ..core.exporting import exporting
 from ..core.key_value_cache import memories_of
 from ..core.state import State, map_state, state_leaves, with_leaves
-from ..core.step_operators import step_tracing
-from .compiled_loop import Runner, UncompiledError, fits, run
+from .compiled_loop import CompiledLoop, UncompiledError
 from .packing import pack
-from .triton_runner import TritonRunner, missing_triton
+from .triton_runner import TritonLoop, missing_triton
+
+Compiled = TypeVar("Compiled")
 
 _compiling = ContextVar("compiling", default=True)
+_tracing = ContextVar("tracing", default=False)
 
 
 @contextmanager
@@ -42,8 +45,15 @@ def compiling() -> bool:
     return _compiling.get()
 
 
-def obstacles(owner: nn.Module, arguments: Sequence[Tensor], weights: Sequence[Tensor]) -> Iterator[str]:
-    """Yield every reason why a module cannot run in compiled code; arguments are inputs and parts of the state."""
+def circumstances(owner: nn.Module, arguments: Sequence[Tensor], weights: Sequence[Tensor]) -> Iterator[Reason]:
+    """Yield every reason outside the equations of a step why a module cannot run in compiled code.
+
+    The arguments are inputs and parts of the state.
+    """
+    return (Reason(problem, about_step=False) for problem in _circumstances(owner, arguments, weights))
+
+
+def _circumstances(owner: nn.Module, arguments: Sequence[Tensor], weights: Sequence[Tensor]) -> Iterator[str]:
     first, tensors = arguments[0], [*arguments, *weights]
     if any(getattr(part, name) for part in owner.modules() for name in HOOKS):
         yield "hooks are registered on it"
@@ -55,7 +65,7 @@ def obstacles(owner: nn.Module, arguments: Sequence[Tensor], weights: Sequence[T
         yield "numbers of several types"
     if any(tensor.dtype != first.dtype for tensor in arguments):
         yield "a state of another type than the inputs"
-    yield from _device_obstacles(tensors)
+    yield from _device_circumstances(tensors)
     if not compiling():
         yield "within uncompiled()"
     if torch.compiler.is_compiling():
@@ -66,7 +76,7 @@ def obstacles(owner: nn.Module, arguments: Sequence[Tensor], weights: Sequence[T
         yield "inside a function transform"
 
 
-def _device_obstacles(tensors: Sequence[Tensor]) -> Iterator[str]:
+def _device_circumstances(tensors: Sequence[Tensor]) -> Iterator[str]:
     device = tensors[0].device
     if device.type not in ("cpu", "cuda"):
         yield f"on {device.type}"
@@ -100,16 +110,11 @@ def _reduces(tensor: Tensor) -> bool:
     )
 
 
-Refusal = tuple[Reason, ...]
-"""The reasons why there is no compiled code."""
-
-_tracing = ContextVar("tracing", default=False)
-
-PROGRAMS = ModuleCache[Runner | Refusal](max_entries=64)
+PROGRAMS = ModuleCache[CompiledLoop | FallbackReasons](max_entries=64)
 """The compiled steps of every module, for the shapes and types they were used with."""
 
 
-def sequence(
+def run_sequence(
     owner: nn.Module,
     step: Step,
     weights: Sequence[Tensor],
@@ -133,17 +138,17 @@ def sequence(
     if 0 in inputs.shape[:2] or inputs.shape[1] == 1 or any(0 in leaves[i].shape for i in memories):
         return None
     floats = [leaf for i, leaf in enumerate(leaves) if i not in memories or leaf.is_floating_point()]
-    if next(obstacles(owner, [inputs, *floats], weights), None) is not None:
+    if next(circumstances(owner, [inputs, *floats], weights), None) is not None:
         return None
-    program = runner(owner, step, weights, inputs[:, 0], state)
-    if isinstance(program, tuple) or not fits(program, leaves):
+    program = compiled_loop(owner, step, weights, inputs[:, 0], state)
+    if isinstance(program, tuple) or not program.fits(leaves):
         return None
     packing = pack(inputs.shape[0], inputs.shape[1], None if lengths is None else lengths.cpu()).to(inputs.device)
-    outputs, ends = run(program, weights, packing.join(inputs), leaves, packing)
+    outputs, ends = program.run(weights, packing.join(inputs), leaves, packing)
     return packing.split(outputs), with_leaves(state, ends)
 
 
-def as_step(module: nn.Module, weights: Mapping[str, Tensor] | None = None) -> tuple[Step, list[Tensor]]:
+def functional_step(module: nn.Module, weights: Mapping[str, Tensor] | None = None) -> tuple[Step, list[Tensor]]:
     """Return a module as a function of its weights, and the list of these weights.
 
     The weights are all parameters and buffers of the module; ``weights`` replaces those that it names.
@@ -167,29 +172,36 @@ def tracing() -> bool:
     return _tracing.get() or exporting()
 
 
-def runner(owner: nn.Module, step: Step, weights: Sequence[Tensor], inputs: Tensor, state: State) -> Runner | Refusal:
+def compiled_loop(
+    owner: nn.Module, step: Step, weights: Sequence[Tensor], inputs: Tensor, state: State
+) -> CompiledLoop | FallbackReasons:
     """Return the compiled step of a module for inputs of one step ``(batch, input_size)``, cached if possible."""
     memories = memories_of(state)
     leaves = [leaf[:, :0] if i in memories and leaf.dim() > 1 else leaf for i, leaf in enumerate(state_leaves(state))]
     state = with_leaves(state, leaves)  # one program serves memories of any length
-    numbers, runner_type = numbers_of(inputs), TritonRunner if on_gpu(inputs) else Runner
+    numbers, loop_type = numbers_of(inputs), TritonLoop if on_gpu(inputs) else CompiledLoop
     shapes = tuple((weight.shape, weight.dtype) for weight in weights)
-    key = (numbers, runner_type, inputs.shape[1:], _structure(state), shapes)
+    key = (numbers, loop_type, inputs.shape[1:], _structure(state), shapes)
     programs = PROGRAMS.of(owner)
     program = programs.get(key)
     if program is None:
         if programs.is_full:  # compiling takes long, and most likely the next call needs yet another program
             return (Reason("its attributes or shapes keep changing", about_step=False),)
-        try:
-            program = runner_type(traced_loop(step, weights, inputs, state), numbers)
-        except UnsupportedError as error:
-            program = error.reasons
-        except UncompiledError:
-            program = (Reason("there is no working C++ compiler", about_step=False),)
-        except RecursionError:
-            program = (Reason("its expressions are too deep"),)
+        program = unless_unsupported(lambda: loop_type(traced_loop(step, weights, inputs, state), numbers))
         programs.store(key, program)
     return program
+
+
+def unless_unsupported(compile_it: Callable[[], Compiled]) -> Compiled | FallbackReasons:
+    """Return what is compiled, or the reasons why it cannot be."""
+    try:
+        return compile_it()
+    except UnsupportedError as error:
+        return error.reasons
+    except UncompiledError:
+        return (Reason("there is no working C++ compiler", about_step=False),)
+    except RecursionError:
+        return (Reason("its expressions are too deep"),)
 
 
 def traced_loop(step: Step, weights: Sequence[Tensor], inputs: Tensor, state: State) -> Traced:
@@ -213,13 +225,7 @@ def _tracing_on_cpu(
     """Trace inside the context, where layers within the step run as they are written; give the arguments on the CPU."""
     token = _tracing.set(True)
     try:
-        with (
-            uncompiled(),
-            torch.autocast("cpu", enabled=False),
-            torch.inference_mode(False),
-            torch.no_grad(),
-            step_tracing(),
-        ):
+        with uncompiled(), torch.autocast("cpu", enabled=False), torch.inference_mode(False), torch.no_grad():
             yield [weight.cpu() for weight in weights], inputs.cpu(), map_state(Tensor.cpu, state)
     finally:
         _tracing.reset(token)

@@ -67,6 +67,10 @@ class Origin(NamedTuple):
         return Reason(f"{self.function} {problem}", self.location)
 
 
+FallbackReasons = tuple[Reason, ...]
+"""The reasons why there is no compiled code."""
+
+
 class UnsupportedError(Exception):
     """A step cannot be compiled, for one or more reasons."""
 
