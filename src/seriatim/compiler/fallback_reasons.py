@@ -56,7 +56,7 @@ class Reason(NamedTuple):
         return self.problem if self.location is None else f"{self.location}: {self.problem}"
 
 
-class Origin(NamedTuple):
+class CallSite(NamedTuple):
     """What the step called to compute a value: the function, and the line of code if it is known."""
 
     function: str

@@ -6,6 +6,8 @@ First, every value becomes a row of neighbouring features: a view of them is a s
 Then products of inputs with constant matrices move out of the loop, where one product computes all steps (`lower`).
 Where a sum contains products of the state, they are added to the result from before the loop. Biases stay inside, where
 they cost almost nothing. A product of which only slices are used becomes one product per slice: each gate is separate.
+
+Last, the vector-Jacobian product of the step follows, as expressions of the same kind (`differentiate`).
 """
 
 import itertools
@@ -15,7 +17,7 @@ from typing import NamedTuple
 
 from ..core.step_operators import OPERATORS as STEP_OPERATORS
 from .expressions import Matrix, Node, View, cat, depends, merged, node, number, placed, rebuild, sliced, walk, widened
-from .fallback_reasons import Reason, UnsupportedError
+from .fallback_reasons import CallSite, Reason, UnsupportedError
 from .memory_attention import AttentionKind, Operands
 from .operators import PRIMITIVES, NotCompiledError
 from .recorder import Traced
@@ -40,7 +42,8 @@ def as_rows(traced: Traced, memories: Mapping[int, int]) -> Traced:
         try:
             rewriting.rows[value] = rewriting.rewrite(value)
         except NotCompiledError as error:  # the search for reasons goes on with a value that causes none
-            rewriting.reasons.append(traced.origins[value].reason(str(error)))
+            site = traced.call_sites.get(value, CallSite("the step", None))
+            rewriting.reasons.append(site.reason(str(error)))
             rewriting.rows[value] = number(0, value.width)
     changed = [i for i in memories if traced.states[i] is not traced.leaves[1 + i]]
     reasons = rewriting.reasons or [Reason("the step changes a memory") for _ in changed[:1]]
@@ -51,7 +54,7 @@ def as_rows(traced: Traced, memories: Mapping[int, int]) -> Traced:
         states=tuple(rewriting.rows[value] for i, value in enumerate(traced.states) if i not in memories),
         constants=rewriting.constants,
         leaves=(traced.leaves[0], *rewriting.leaf_rows.values()),
-        origins={},
+        call_sites={},
     )
 
 
@@ -287,6 +290,9 @@ def affine(base: Node, products: Sequence[tuple[Node, Matrix]]) -> Node:
 
 def _hoisted(content: Hoisted, width: int) -> Node:
     return node("hoisted", width=width, attribute=content)
+
+
+# ---- the vector-Jacobian product
 
 
 Part = tuple[int, int, Node]

@@ -1,7 +1,9 @@
-"""PyTorch's operators as expressions.
+"""The operations of expressions, and PyTorch's operators as expressions.
 
-Each function takes the arguments of the operator, with expressions in place of tensors that depend on inputs or state,
-and returns expressions. Operators that only move elements are not here: the recorder turns them into views.
+A primitive says what it computes in PyTorch and in C++, and has a derivative. An operator of PyTorch is a function of
+its arguments, with expressions in place of tensors that depend on inputs or state. It returns expressions of
+primitives, so its derivative follows. Operators that only move elements are not here: the recorder turns them into
+views.
 """
 
 import functools
@@ -19,6 +21,9 @@ from .memory_attention import attend
 
 Cotangents = tuple[Node | None, ...]
 Slope = Callable[[Node, Node], Node]  # from the value y = f(x) and x to f'(x)
+
+
+# ---- primitives
 
 
 class Primitive(NamedTuple):
@@ -151,6 +156,9 @@ Dimensions = int | Sequence[int] | None
 Operator: TypeAlias = Callable[..., Any]  # returns an expression, or a tuple or list of them
 
 
+# ---- PyTorch's operators
+
+
 class NotCompiledError(Exception):
     """An operator cannot be compiled; the message continues a sentence that begins with its name."""
 
@@ -219,21 +227,17 @@ def _power(x: Value, exponent: Value) -> Node:
     return node("sqrt", base) if exponent == 0.5 else node("power", base, number(exponent))
 
 
-def _sum(x: Node, dim: Dimensions = None, keepdim: bool = False, dtype: object = None) -> Node:
-    return total(x)
-
-
-def _amax(x: Node, dim: Dimensions = None, keepdim: bool = False) -> Node:
-    return node("amax", x, width=1)
-
-
 def total(x: Node) -> Node:
     """Return the sum over the features of a row."""
     return node("sum", x, width=1)
 
 
-def _mean(x: Node, dim: Dimensions = None, keepdim: bool = False, dtype: object = None) -> Node:
+def _mean(x: Node) -> Node:
     return total(x) / x.width
+
+
+def _largest(x: Node) -> Node:
+    return node("amax", x, width=1)
 
 
 def _variance(x: Node, dim: Dimensions = None, correction: float | None = None, keepdim: bool = False) -> Node:
@@ -267,7 +271,7 @@ def _affine(x: Node, gain: Node | None, shift: Node | None) -> Node:
 
 
 def _softmax(x: Node, dim: int, half: bool) -> Node:
-    exponential = node("exp", x - node("detach", _amax(x)))
+    exponential = node("exp", x - node("detach", _largest(x)))
     return exponential / total(exponential)
 
 
@@ -276,7 +280,7 @@ def _log_softmax(x: Node, dim: int, half: bool) -> Node:
 
 
 def _log_sum_exp(x: Node, dim: Dimensions = None, keepdim: bool = False) -> Node:
-    largest = node("detach", _amax(x))
+    largest = node("detach", _largest(x))
     return largest + node("log", total(node("exp", x - largest)))
 
 
@@ -294,9 +298,9 @@ def _filled(x: Value, fill: float, **options: object) -> Node:
 
 
 OVER_FEATURES: dict[str, Operator] = {
-    "sum": _sum,
-    "mean": _mean,
-    "amax": _amax,
+    "sum": lambda x, *_, **__: total(x),
+    "mean": lambda x, *_, **__: _mean(x),
+    "amax": lambda x, *_, **__: _largest(x),
     "var": _variance,
     "linalg_vector_norm": _norm,
     "native_layer_norm": _layer_norm,

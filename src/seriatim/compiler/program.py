@@ -37,7 +37,7 @@ class Product(NamedTuple):
     add: bool
 
 
-class Attention(NamedTuple):
+class AttentionCall(NamedTuple):
     """Attention to a memory, or its vector-Jacobian product."""
 
     value: Node  # the ``attend``
@@ -53,7 +53,7 @@ class Phase:
     """Products, then attention, then writes."""
 
     products: list[Product] = field(default_factory=list)
-    attentions: list[Attention] = field(default_factory=list)
+    attentions: list[AttentionCall] = field(default_factory=list)
     writes: list[Write] = field(default_factory=list)
 
 
@@ -165,7 +165,7 @@ def schedule(
             operands = Operands.of(attend.args, attend.attribute)
             cotangent = None if attend is value else read(value.args[1])
             parameters = tuple(kernel.slots[part] for part in operands.weights)
-            attention = Attention(attend, attentions[attend], read(operands.query), slot, cotangent, parameters)
+            attention = AttentionCall(attend, attentions[attend], read(operands.query), slot, cotangent, parameters)
             kernel.phases[kernel.depths[value]].attentions.append(attention)
             continue
         # the first product adds to the base only if the base lies where the result belongs; the others always add

@@ -21,11 +21,14 @@ from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 from ..core.random_masks import dropout_mask
 from ..core.step_operators import OPERATORS as STEP_OPERATORS
 from .expressions import Matrix, Node, View, contiguous, node, number, widened
-from .fallback_reasons import CallsInStep, Origin, Reason
+from .fallback_reasons import CallsInStep, CallSite, Reason
 from .operators import OPERATORS, OVER_FEATURES, NotCompiledError, check_type, gated, operator_name, total
 
 Tree: TypeAlias = Any  # nested lists, tuples and dictionaries of arguments or results of an operator
 Item = TypeVar("Item")
+
+
+# ---- what tracing gives: a step as expressions, and what it computes from its weights alone as PyTorch's operators
 
 
 class ConstantId(int):
@@ -93,7 +96,7 @@ class Traced(NamedTuple):
     leaves: tuple[Node, ...]  # the inputs and the state before the step, part by part, with memories
     noise: tuple[Node, ...]  # all random numbers that a step draws, in order
     untraced: tuple[Reason, ...]  # calls that change gradients without an operator
-    origins: Mapping[Node, Origin]  # the call that each value is the result of
+    call_sites: Mapping[Node, CallSite]  # the call that each value is the result of
 
 
 def items_in(tree: Tree, kind: type[Item]) -> list[Item]:
@@ -138,6 +141,9 @@ REDUCTIONS = {"sum": "sum", "mean": "sum", "amax": "amax"}
 UNKNOWN = object()  # the result of an operator that is not compiled; tracing goes on and may find more reasons
 
 
+# ---- the recorder
+
+
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Turns the operators that a step calls into expressions, one after another."""
 
@@ -159,7 +165,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.outputs: dict[ConstantId, int] = {}
         self.noise: list[Node] = []
         self.reasons: list[Reason] = []
-        self.origins: dict[Node, Origin] = {}
+        self.call_sites: dict[Node, CallSite] = {}
         self.calls_in_step = CallsInStep()
         self.leaves = (
             node("inputs", width=math.prod(inputs.shape[1:])),
@@ -192,8 +198,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 new = [value] if isinstance(value, Node) else []
                 while new:
                     inner = new.pop()
-                    if inner not in self.origins:
-                        self.origins[inner] = self.origin(name)
+                    if inner not in self.call_sites:
+                        self.call_sites[inner] = self.call_site(name)
                         new += inner.args
         if func._schema.is_mutable and isinstance(args[0], Tensor):
             self.values[id(args[0])] = recorded
@@ -201,12 +207,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def refuse(self, problem: str, operator: str) -> None:
         """Add a reason: the function that the step called, and the problem with it."""
-        self.reasons.append(self.origin(operator).reason(problem))
+        self.reasons.append(self.call_site(operator).reason(problem))
 
-    def origin(self, operator: str) -> Origin:
+    def call_site(self, operator: str) -> CallSite:
         """Return the function of PyTorch that the step called, and where."""
         function = OPERATOR_NAMES.get(operator) or self.calls_in_step.function or f"the operator {operator}"
-        return Origin(function, self.calls_in_step.location)
+        return CallSite(function, self.calls_in_step.location)
 
     def record(self, func: OpOverload, args: Tree, options: Tree, result: Tree) -> Tree:
         """Return what the result of an operator stands for; operators on weights alone are kept as they are."""
@@ -515,7 +521,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             states[i] = value
         constants = Constants(self.needed_calls(), list(self.outputs), next(self.constant_ids))
         untraced = tuple(self.calls_in_step.untraced)
-        return Traced(outputs, tuple(states), constants, self.leaves, tuple(self.noise), untraced, self.origins)
+        return Traced(outputs, tuple(states), constants, self.leaves, tuple(self.noise), untraced, self.call_sites)
 
     def result(self, result: Tensor) -> Node:
         """Return what a result of the step stands for, with all its features."""

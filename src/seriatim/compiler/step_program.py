@@ -121,7 +121,7 @@ def preamble(double: bool) -> str:
 
 def plan_step(traced: Traced) -> StepProgram:
     """Return the program of a step, or raise UnsupportedError."""
-    draws = [traced.origins[value].reason(RANDOM) for value in traced.noise]
+    draws = [traced.call_sites[value].reason(RANDOM) for value in traced.noise]
     if draws:
         raise UnsupportedError(draws)
     return _StepPlanner(traced).program()

@@ -74,6 +74,7 @@ def _trace_batch(step: Step, weights: Sequence[Tensor], inputs: Tensor, state: S
         values = [weight.detach() for weight in weights]
         recorder = Recorder(values, row, leaves)
 
+        # a function of lists of tensors, as `functionalize` needs: it turns changes in place into operators
         def flat(weights: Sequence[Tensor], inputs: Tensor, leaves: list[Tensor]) -> list[Tensor]:
             remaining = iter(leaves)
             recorder.calls_in_step.arguments = set(map(id, (*weights, inputs, *leaves)))

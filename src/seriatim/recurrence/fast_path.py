@@ -1,4 +1,4 @@
-"""The fast path: runs a step over sequences in compiled code if it can be compiled."""
+"""The fast path: runs a step over sequences in compiled code, if it can be compiled and the circumstances allow it."""
 
 import copy
 import itertools

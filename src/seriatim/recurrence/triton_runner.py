@@ -1,6 +1,8 @@
 """Runs a program on a GPU: PyTorch's products and one Triton kernel per phase, step after step, as one CUDA graph.
 
-Everything outside the loop is done by `CompiledLoop`.
+A loop that runs again on the same memory is replayed with one call instead of several per step. PyTorch's allocator
+gives a training step the memory of the step before, so the same loop soon runs on the same addresses. A graph keeps
+none of this memory alive. Everything outside the loop is done by `CompiledLoop`.
 """
 
 import functools

@@ -16,7 +16,7 @@ from ..buffers import Buffer, BufferKind, Rows, Slot, slot
 from ..expressions import Node, merge_neighbours, segments
 from ..memory_attention import Operands
 from ..operators import PRIMITIVES
-from ..program import Attention, Kernel, Phase, Product, Write
+from ..program import AttentionCall, Kernel, Phase, Product, Write
 
 TYPES = {BufferKind.PACKED: "packed_t", BufferKind.LENGTHS: "const count_t", BufferKind.ORDER: "const count_t"}
 """The types of numbers in a buffer, where they are not `real`."""
@@ -106,6 +106,8 @@ class _Emitter:
         self.width = kernel.width
 
     def function(self) -> Function:
+        """Return one direction of the loop as a function."""
+        # the body comes first, because writing it finds out which buffers, sizes and packed matrices there are
         body = "\n".join([self.phase(depth, phase) for depth, phase in enumerate(self.kernel.phases)])
         if self.width is None:
             body += "\n      barrier.wait(share.count);"
@@ -182,14 +184,14 @@ class _Emitter:
         self.packing.append(
             f"    pack({matrix.name} + {skip}, {strides}, {depth}, {first}, {last}, {packed.name} + {first} * {depth});"
         )
-        rows, slot = self.at(product.rows, "0"), self.at(product.slot, "0")
+        rows, target = self.at(product.rows, "0"), self.at(product.slot, "0")
         return (
             f"      product<{'true' if product.add else 'false'}>(rows, {rows}, "
-            f"{self.size(product.rows.width)}, {packed.name} + {first} * {depth}, {slot} + {first}, "
+            f"{self.size(product.rows.width)}, {packed.name} + {first} * {depth}, {target} + {first}, "
             f"{self.size(product.slot.width)}, {depth}, {last} - {first}, far);"
         )
 
-    def attention(self, attention: Attention) -> str:
+    def attention(self, attention: AttentionCall) -> str:
         """Emit attention of row b to its memory, or the vector-Jacobian product."""
         value, number, query, slot, cotangent, parameters = attention
         operands = Operands.of(value.args, value.attribute)
@@ -202,6 +204,7 @@ class _Emitter:
             self.buffers[buffer] = None
             return f"{buffer.name} + ({row}) * {width}"
 
+        # what the scores depend on beside query and key; a filter also reads the weights of the step before
         addresses = iter([self.at(parameter, "0") for parameter in parameters])
         vector, filters, taps, before = "nullptr", "nullptr", 0, "nullptr"
         if operands.vector:
@@ -209,6 +212,8 @@ class _Emitter:
         if operands.filter:
             filters, taps = next(addresses), operands.filter.width
             before = row(BufferKind.WEIGHTS, number, "before + b")
+
+        # rows of the loop are sorted by length, those of the memory are not: m is the row of the memory
         entries = [
             row(BufferKind.MEMORY, operands.keys.attribute, "m", f"{time} * {key_size}"),
             row(BufferKind.MEMORY, operands.values.attribute, "m", f"{time} * {size}"),
@@ -224,7 +229,7 @@ class _Emitter:
         arguments, result = f"entries, scoring, {self.at(query, 'b')}, {before}, {weights}", self.at(slot, "b")
         if cotangent is None:
             lines.append(f"attend_entries({arguments}, {result});")
-        else:
+        else:  # each thread adds up gradients of parameters of its own; in a step a row of the memory has one thread
             keys, carry, out = "nullptr", "nullptr", "nullptr"
             if operands.vector:
                 keys = row(BufferKind.KEY_COTANGENT, number, "m", f"{time} * {key_size}")
