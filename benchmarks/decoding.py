@@ -35,7 +35,7 @@ from seriatim.models.attentional import LuongDecoder
 from seriatim.models.copying import Copying
 from seriatim.models.encoder_decoder import EncoderDecoder
 from seriatim.models.language_model import LanguageModel
-from seriatim.recurrence.obstacles import uncompiled
+from seriatim.recurrence import uncompiled
 from seriatim.recurrence.round_weights import round_weights
 
 Decoder = Callable[[int], None]

@@ -22,7 +22,7 @@ from seriatim.core.contract import SequenceLayer
 from seriatim.inspection import cost
 from seriatim.layers import to_torch
 from seriatim.processes.executors import InlineExecutor
-from seriatim.recurrence.obstacles import uncompiled
+from seriatim.recurrence import uncompiled
 from seriatim.training import pace
 
 from .tasks import outside_task

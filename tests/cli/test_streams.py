@@ -19,7 +19,7 @@ from seriatim.cli.main import main
 from seriatim.compiler.cpp import toolchain as compiler
 from seriatim.core.random_masks import dropout_mask
 from seriatim.processes.child import run_module
-from seriatim.recurrence.obstacles import uncompiled
+from seriatim.recurrence import uncompiled
 from seriatim.storage import disk_cache as cache
 
 from ..conftest import FULL_DISK, needs_full_disk

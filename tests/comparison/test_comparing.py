@@ -23,7 +23,7 @@ from seriatim.layers import find
 from seriatim.processes.child import Stopped
 from seriatim.processes.executors import InlineExecutor, WorkersLostError
 from seriatim.processes.signals import Interrupted
-from seriatim.recurrence.obstacles import uncompiled
+from seriatim.recurrence import uncompiled
 from seriatim.storage.weights import load_tensors
 from seriatim.training.pace import Pace
 

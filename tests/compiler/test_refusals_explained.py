@@ -89,6 +89,11 @@ LOOPS = {
     "products of states": (lambda c, x, h: simple(c, x, h) + (h @ h.t() @ h), ""),
     "a power of a state": (lambda c, x, h: simple(c, x, h) + 2.0**h, "exponent"),
     "normal noise": (lambda c, x, h: simple(c, x, h) + torch.randn_like(h), "randn_like"),
+    "a transposed state": (lambda c, x, h: simple(c, x, h.view(-1, 2, 2).mT.reshape(-1, 4)), "two dimensions"),
+    "a matrix times a row": (
+        lambda c, x, h: simple(c, x, h) + (h.view(-1, 2, 2) * h[:, None, :2]).flatten(1),
+        "as x @ W",
+    ),
     "rows of a table": (lambda c, x, h: simple(c, x, h) + c.u.weight[(h[:, 0] > 0).long()], ""),
 }
 

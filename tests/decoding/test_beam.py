@@ -13,7 +13,7 @@ from seriatim.core.state import State, select_state
 from seriatim.decoding.beam import Beam, Hypothesis, beam_search, best
 from seriatim.decoding.ensemble import EncoderDecoders
 from seriatim.models import LanguageModel
-from seriatim.recurrence.obstacles import uncompiled
+from seriatim.recurrence import uncompiled
 
 from ..models.test_ngram import model as counted
 from ..models.test_ngram import text

@@ -12,7 +12,7 @@ from seriatim.decoding.speculative import speculate
 from seriatim.models.base_models import TextModel
 from seriatim.models.mixture import Mixture
 from seriatim.models.ngram import NGram
-from seriatim.recurrence.obstacles import uncompiled
+from seriatim.recurrence import uncompiled
 
 from ..exhaustive import parameters
 from .drafting import (

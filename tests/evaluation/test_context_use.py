@@ -13,7 +13,7 @@ from seriatim.data.text_blocks import Statistics
 from seriatim.evaluation.context_use import ContextScore, by_context, context_sizes
 from seriatim.evaluation.perplexity import each_loss
 from seriatim.models import LanguageModel
-from seriatim.recurrence.obstacles import uncompiled
+from seriatim.recurrence import uncompiled
 
 
 @pytest.fixture(autouse=True)

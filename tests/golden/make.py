@@ -14,7 +14,7 @@ import torch
 
 import seriatim
 from seriatim.interchange.runs import import_run
-from seriatim.recurrence.obstacles import uncompiled
+from seriatim.recurrence import uncompiled
 from seriatim.storage.lock import LOCK
 from seriatim.training.checkpoints import checkpoints
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import seriatim
 from seriatim.data.synthetic import noisy_reversal
-from seriatim.recurrence.obstacles import uncompiled
+from seriatim.recurrence import uncompiled
 
 from ..conftest import OBJECTS, SUBJECTS, VERBS, sentences
 

@@ -9,9 +9,10 @@ from torch import nn
 from torch.nn import functional as F
 
 import seriatim
+from seriatim.compiler.module_cache import HOOKS
 from seriatim.core.errors import InputError
 from seriatim.inspection.attention_maps import attention_maps, attention_weights, recorded_attention
-from seriatim.recurrence.obstacles import HOOKS, uncompiled
+from seriatim.recurrence import uncompiled
 
 from ..conftest import randn, small_config
 from ..laws.eight_laws import build, example

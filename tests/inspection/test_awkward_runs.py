@@ -9,7 +9,7 @@ import pytest
 
 import seriatim
 from seriatim.inspection.inspection import inspect
-from seriatim.recurrence.obstacles import uncompiled
+from seriatim.recurrence import uncompiled
 
 from ..report.test_page import check_page
 

@@ -8,7 +8,7 @@ import pytest
 import seriatim
 from seriatim.inspection.subject import prepare, view_of
 from seriatim.inspection.surprisal import label_effect_section, surprisal_section
-from seriatim.recurrence.obstacles import uncompiled
+from seriatim.recurrence import uncompiled
 from seriatim.report.page import Table
 
 from .inspected import SENTENCE, TAGS, write_data

@@ -12,7 +12,7 @@ from seriatim.evaluation.context_use import ContextExcess, Excess, excess_losses
 from seriatim.inspection.context_section import memory_section, needed_sentence
 from seriatim.inspection.subject import prepare
 from seriatim.models.base_models import TextModel
-from seriatim.recurrence.obstacles import uncompiled
+from seriatim.recurrence import uncompiled
 from seriatim.report.page import Part, Plot, Plots, Prose, Table
 
 from .inspected import SENTENCE, TEXTS

@@ -11,7 +11,7 @@ from seriatim.inspection.gradient_flow import LayerFlow, gradient_flow_figure, l
 from seriatim.inspection.gradient_trend import Trend, reach, trend
 from seriatim.inspection.jacobians import JacobianProduct
 from seriatim.inspection.subject import prepare
-from seriatim.recurrence.obstacles import uncompiled
+from seriatim.recurrence import uncompiled
 
 from .inspected import SENTENCE, TEXTS
 

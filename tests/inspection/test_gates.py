@@ -11,7 +11,7 @@ import seriatim
 from seriatim.inspection.gates import Gate, changing_units, gate_names, gates, gates_section, recorded_gates
 from seriatim.inspection.leaves import leaves
 from seriatim.inspection.subject import prepare
-from seriatim.recurrence.obstacles import uncompiled
+from seriatim.recurrence import uncompiled
 from seriatim.report.page import Tokens
 
 from ..conftest import randn, small_config

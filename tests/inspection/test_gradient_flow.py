@@ -17,7 +17,7 @@ from seriatim.inspection.gradient_flow import gradient_flow, gradient_flow_figur
 from seriatim.inspection.gradient_trend import MIN_LAGS, reach, trend
 from seriatim.inspection.jacobians import JacobianProduct, jacobian_products, spectral_radii
 from seriatim.inspection.subject import prepare, view_of
-from seriatim.recurrence.obstacles import uncompiled
+from seriatim.recurrence import uncompiled
 
 from ..conftest import randn, small_config
 from ..laws.eight_laws import build

@@ -12,7 +12,7 @@ import seriatim
 from seriatim.inspection.influence import influence, influence_shares
 from seriatim.inspection.influence_section import influence_section
 from seriatim.inspection.subject import prepare, view_of
-from seriatim.recurrence.obstacles import uncompiled
+from seriatim.recurrence import uncompiled
 from seriatim.report.number_formats import percent
 from seriatim.report.page import Section, TokenLinks, render
 from seriatim.report.token_links import STEPS, LinkedToken, LinkView, encoded_row

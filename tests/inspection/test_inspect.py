@@ -22,7 +22,7 @@ from seriatim.inspection.alignment import (
 )
 from seriatim.inspection.mistakes import mistakes_section
 from seriatim.inspection.subject import prepare
-from seriatim.recurrence.obstacles import uncompiled
+from seriatim.recurrence import uncompiled
 from seriatim.report.drawing import Drawing
 from seriatim.report.page import Prose
 from seriatim.tasks.text_view import CausalTextView

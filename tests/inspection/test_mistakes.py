@@ -11,7 +11,7 @@ from seriatim.core.errors import InputError
 from seriatim.evaluation.error_analysis import Mistakes
 from seriatim.inspection.mistakes import calibration_figure, confusion_figure, mistakes_section, most_confused
 from seriatim.inspection.subject import prepare, view_of
-from seriatim.recurrence.obstacles import uncompiled
+from seriatim.recurrence import uncompiled
 from seriatim.runs.run import Run
 
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import seriatim
+from seriatim.compiler.module_cache import HOOKS
 from seriatim.inspection.alignment import Aligned, aligned_figure
 from seriatim.inspection.attention_maps import attention_figure, attention_maps
 from seriatim.inspection.gates import experts_figure, gate_figure, gate_means_figure, gates
@@ -16,7 +17,7 @@ from seriatim.inspection.gradient_flow import gradient_flow, gradient_flow_figur
 from seriatim.inspection.leaves import leaves
 from seriatim.inspection.recording import unrolled as unrolled_with
 from seriatim.models.attentional import BahdanauDecoder, LuongDecoder
-from seriatim.recurrence.obstacles import HOOKS, uncompiled
+from seriatim.recurrence import uncompiled
 
 from ..conftest import small_config
 from ..exhaustive import parameters

@@ -16,7 +16,7 @@ from seriatim.inspection.influence_section import MIN_ANSWERS, influence_section
 from seriatim.inspection.mistakes import mistakes_section
 from seriatim.inspection.subject import Subject, prepare, view_of
 from seriatim.inspection.surprisal import MIN_FULL, label_effect_section, surprisal_section
-from seriatim.recurrence.obstacles import uncompiled
+from seriatim.recurrence import uncompiled
 from seriatim.report.page import Prose, TokenLinks, Tokens
 from seriatim.tasks.classification_view import ClassifierView
 from seriatim.tasks.view_types import Example, LabelEffect, SearchResult

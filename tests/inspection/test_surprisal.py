@@ -11,7 +11,7 @@ from seriatim.core.errors import InputError
 from seriatim.evaluation.token_scores import token_name
 from seriatim.inspection.subject import view_of
 from seriatim.inspection.surprisal import label_figure, surprisal_figure
-from seriatim.recurrence.obstacles import uncompiled
+from seriatim.recurrence import uncompiled
 
 from .inspected import SENTENCE
 

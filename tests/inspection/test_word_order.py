@@ -24,7 +24,7 @@ from seriatim.inspection.subject import prepare
 from seriatim.inspection.word_order import SAME, OrderEffect, _sentence, order_effect
 from seriatim.layers.path_lengths import direct_paths, joined_paths
 from seriatim.models import LanguageModel
-from seriatim.recurrence.obstacles import uncompiled
+from seriatim.recurrence import uncompiled
 from seriatim.report.page import Folded, Plot, Prose, Table
 from seriatim.tasks.view_types import Example
 

@@ -13,7 +13,7 @@ from seriatim.core.errors import InputError
 from seriatim.core.state import State, join_states, select_state
 from seriatim.models.attentional import BahdanauDecoder, LuongDecoder
 from seriatim.models.recurrent_decoder import ContextDecoder
-from seriatim.recurrence.obstacles import uncompiled
+from seriatim.recurrence import uncompiled
 
 from ..conftest import randn
 from ..exhaustive import parameters

@@ -18,7 +18,7 @@ from seriatim.models.copying import NOT_COPIED, copied_tokens
 from seriatim.models.encoder_decoder import EncoderDecoder
 from seriatim.models.recurrent_decoder import ContextDecoder
 from seriatim.models.translator import Options, settled
-from seriatim.recurrence.obstacles import uncompiled
+from seriatim.recurrence import uncompiled
 
 SIZE, TARGETS = 6, 8
 TABLE = torch.tensor([NOT_COPIED, NOT_COPIED, 2, 5, 4, NOT_COPIED, 7, 2, 3])

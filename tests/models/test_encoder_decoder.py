@@ -16,7 +16,7 @@ from seriatim.models import cross_entropy
 from seriatim.models.attentional import BahdanauDecoder, LuongDecoder
 from seriatim.models.encoder_decoder import EncoderDecoder
 from seriatim.models.recurrent_decoder import ContextDecoder
-from seriatim.recurrence.obstacles import uncompiled
+from seriatim.recurrence import uncompiled
 
 SIZE, SOURCES, TARGETS = 6, 9, 8
 WHOLE = {"causal": False, "num_layers": 2, "num_heads": 2}

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 import seriatim
-from seriatim.recurrence.obstacles import uncompiled
+from seriatim.recurrence import uncompiled
 from seriatim.runs.stream import Stream
 
 

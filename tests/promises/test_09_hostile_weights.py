@@ -19,7 +19,7 @@ import seriatim
 from seriatim.cli.main import main
 from seriatim.core.errors import InputError
 from seriatim.models.probabilities import NotFiniteError
-from seriatim.recurrence.obstacles import uncompiled
+from seriatim.recurrence import uncompiled
 from seriatim.storage.weights import load_tensors, read_metadata, save_tensors
 
 from ..conftest import small_config

@@ -21,7 +21,7 @@ import seriatim
 from seriatim.core.state import State, join_states, select_state
 from seriatim.decoding.beam import Beam, beam_search
 from seriatim.decoding.sampling import Sampling, sample
-from seriatim.recurrence.obstacles import uncompiled
+from seriatim.recurrence import uncompiled
 from seriatim.runs.ensembles import ensemble
 from seriatim.runs.run import Run
 from seriatim.tasks import TASKS

@@ -15,7 +15,7 @@ import seriatim
 from seriatim.config import Tokenizer, resolve
 from seriatim.models.tagger import Options as Words
 from seriatim.models.translator import Options as Translation
-from seriatim.recurrence.obstacles import uncompiled
+from seriatim.recurrence import uncompiled
 from seriatim.tasks import TASKS
 from seriatim.tasks.classify import Options as Labels
 

@@ -5,16 +5,15 @@ import torch
 from torch import Tensor, nn
 
 import seriatim
-from seriatim.compiler.reasons import UnsupportedError
+from seriatim.compiler.fallback_reasons import UnsupportedError
 from seriatim.core.contract import RecurrentCell
 from seriatim.core.state import state_leaves
 from seriatim.models.attention_decoder import AttentionDecoder
 from seriatim.models.attentional import BahdanauDecoder, LuongDecoder
-from seriatim.recurrence import explain, program_runner
-from seriatim.recurrence.fast_path import PROGRAMS
-from seriatim.recurrence.obstacles import uncompiled
-from seriatim.recurrence.program_runner import Runner
-from seriatim.recurrence.triton_runner import TritonRunner
+from seriatim.recurrence import compiled_loop, explain
+from seriatim.recurrence.compiled_loop import CompiledLoop
+from seriatim.recurrence.fast_path import PROGRAMS, uncompiled
+from seriatim.recurrence.triton_runner import TritonLoop
 
 from ..exhaustive import parameters
 from .own_cells import quickly
@@ -73,7 +72,7 @@ def programs(made: nn.Module) -> list[object]:
 def agree(made: AttentionDecoder, tolerance: float = 1e-10, **arguments: object) -> None:
     compiled = results(made, **arguments)
     assert programs(made)
-    assert all(isinstance(program, Runner) for program in programs(made))
+    assert all(isinstance(program, CompiledLoop) for program in programs(made))
     with uncompiled():
         expected = results(made, **arguments)
     for value, other in zip(compiled, expected, strict=True):
@@ -89,7 +88,7 @@ def test_values_and_gradients_are_those_of_the_loop(case: str, lengths: list[int
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("case", ["input feeding", "location, additive"])
 def test_threads_share_the_rows(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(program_runner, "WORTH_SHARING", 0)
+    monkeypatch.setattr(compiled_loop, "WORTH_SHARING", 0)
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
@@ -126,13 +125,13 @@ def test_a_recurrence_that_is_not_compiled_runs_as_written() -> None:
         with uncompiled():
             expected = results(made)
         torch.testing.assert_close(results(made), expected)
-        assert not any(isinstance(program, Runner) for program in programs(made))
+        assert not any(isinstance(program, CompiledLoop) for program in programs(made))
 
 
 def test_gradients_can_be_taken_again() -> None:
     made, memory = decoder("before the recurrence").eval(), torch.randn(2, 3, WIDTH).double().requires_grad_()
     outputs, _ = made(torch.randn(2, 4, 6).double(), made.initial_state(2, memory))
-    assert all(isinstance(program, Runner) for program in programs(made))
+    assert all(isinstance(program, CompiledLoop) for program in programs(made))
     first, second = (torch.autograd.grad(outputs.sum(), memory, retain_graph=True)[0] for _ in range(2))
     torch.testing.assert_close(first, second, rtol=0, atol=0)
 
@@ -183,7 +182,7 @@ def test_autocast_keeps_memories_in_single_precision() -> None:
     with torch.autocast("cpu", torch.bfloat16):
         reduced = results(made)
         assert len(programs(made)) == 2
-        assert all(isinstance(program, Runner) for program in programs(made))
+        assert all(isinstance(program, CompiledLoop) for program in programs(made))
         assert not torch.equal(reduced[0], expected[0])
     for value, other in zip(reduced, expected, strict=True):
         assert (value.float() - other).abs().max() <= 0.1 * (1 + other.abs().max())
@@ -194,7 +193,7 @@ def test_attention_is_refused_on_a_gpu() -> None:
     results(made)
     (program,) = programs(made)
     with pytest.raises(UnsupportedError, match="attention to a memory is not compiled for a GPU"):
-        TritonRunner(program.traced, program.numbers)
+        TritonLoop(program.traced, program.numbers)
 
 
 def test_explain_says_how_a_decoder_runs() -> None:
@@ -252,7 +251,7 @@ def test_constants_beside_a_state(order: str) -> None:
     sources = [inputs, *layer.parameters()]
     lengths = torch.tensor([5, 0, 2])
     compiled, _ = layer(inputs, lengths=lengths)
-    assert all(isinstance(program, Runner) for program in programs(layer.cell))
+    assert all(isinstance(program, CompiledLoop) for program in programs(layer.cell))
     assert programs(layer.cell)
     with uncompiled():
         expected, _ = layer(inputs, lengths=lengths)
@@ -275,5 +274,5 @@ def test_inputs_beside_a_state_are_multiplied_before_the_loop() -> None:
     ours, theirs = (torch.autograd.grad(value.square().sum(), sources) for value in (compiled, expected))
     torch.testing.assert_close(ours, theirs)
     plan = programs(layer.cell)[0].program
-    assert [group.leaves[0].note.products[0][0].width for group in plan.groups] == [3]
+    assert [group.leaves[0].attribute.products[0][0].width for group in plan.groups] == [3]
     assert [product.depth for phase in plan.forward.phases for product in phase.products] == [5]

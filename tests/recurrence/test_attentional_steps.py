@@ -8,10 +8,10 @@ from seriatim.core.state import map_state, select_state, state_leaves
 from seriatim.models.attentional import BahdanauDecoder, LuongDecoder
 from seriatim.models.copying import Copying
 from seriatim.models.encoder_decoder import EncoderDecoder
-from seriatim.recurrence.compiled_step import STEPPERS, stepped
-from seriatim.recurrence.obstacles import uncompiled
+from seriatim.recurrence import uncompiled
+from seriatim.recurrence.compiled_step import CompiledStep
+from seriatim.recurrence.fast_step import STEPS, run_step
 from seriatim.recurrence.round_weights import round_weights
-from seriatim.recurrence.stepper import Stepper
 from seriatim.runs.weight_rounding import round_model
 
 DECODERS = {
@@ -53,7 +53,7 @@ def test_compiled_steps_are_those_as_written(case: str, recurrence: str) -> None
         state, expected_state = select_state(state, index), select_state(expected_state, index)
         tokens = torch.randint(WORDS, (len(rows),), generator=torch.Generator().manual_seed(time))
         before = [leaf.clone() for leaf in state_leaves(state)]
-        result = stepped(model, tokens, state)
+        result = run_step(model, tokens, state)
         assert result is not None
         with uncompiled():
             expected, expected_state = model.step(tokens, expected_state)
@@ -73,13 +73,13 @@ def test_one_program_serves_sources_of_any_length() -> None:
     for rows, time in ((1, 5), (3, 2), (2, 0), (1, 90)):
         state = model.encode(torch.randint(WORDS, (rows, time)))
         tokens = torch.zeros(rows, dtype=torch.long)
-        result = stepped(model, tokens, state)
+        result = run_step(model, tokens, state)
         assert result is not None
         with uncompiled():
             expected, _ = model.step(tokens, state)
         torch.testing.assert_close(result[0], expected, rtol=1e-10, atol=1e-10)
-    (entry,) = STEPPERS.of(model).entries.values()
-    assert isinstance(entry, Stepper)
+    (entry,) = STEPS.of(model).entries.values()
+    assert isinstance(entry, CompiledStep)
 
 
 @pytest.mark.parametrize("case", ["dot", "location", "location, additive"])
@@ -91,12 +91,12 @@ def test_copying_uses_the_weights_of_a_compiled_step(case: str) -> None:
     state = expected_state = model.encode(torch.randint(WORDS, (3, 4)), torch.tensor([4, 0, 2]))
     for time in range(3):
         tokens = torch.full((3,), time)
-        assert stepped(model, tokens, state) is None
+        assert run_step(model, tokens, state) is None
         logits, state = model.step(tokens, state)
         with uncompiled():
             expected, expected_state = model.step(tokens, expected_state)
         torch.testing.assert_close(logits, expected, rtol=1e-10, atol=1e-10)
-    is_compiled = any(isinstance(entry, Stepper) for entry in STEPPERS.of(model.decoder).entries.values())
+    is_compiled = any(isinstance(entry, CompiledStep) for entry in STEPS.of(model.decoder).entries.values())
     assert is_compiled == ("location" in case)
 
 
@@ -116,7 +116,7 @@ def test_weights_can_be_rounded() -> None:
     numbers, changed = round_weights(model, "int8")
     assert numbers == changed
     state, tokens = model.encode(torch.randint(WORDS, (2, 4))), torch.tensor([1, 2])
-    result = stepped(model, tokens, state)
+    result = run_step(model, tokens, state)
     assert result is not None
     with uncompiled():
         expected, _ = model.step(tokens, state)

@@ -19,9 +19,8 @@ from seriatim.core.contract import RecurrentCell
 from seriatim.core.state import State, map_state, select_state, state_leaves
 from seriatim.layers.registry import BUILT_IN
 from seriatim.models.language_model import LanguageModel
-from seriatim.recurrence import explain, program_runner, stepper
-from seriatim.recurrence.compiled_step import stepped
-from seriatim.recurrence.obstacles import uncompiled
+from seriatim.recurrence import compiled_loop, compiled_step, explain, uncompiled
+from seriatim.recurrence.fast_step import run_step
 from seriatim.recurrence.round_weights import round_weights
 
 from ..exhaustive import parameters
@@ -46,9 +45,9 @@ def tune(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
         if subprocess.run(trial, input=b"", capture_output=True, check=False).returncode:
             pytest.skip(f"the compiler has no option {option}")
         monkeypatch.setenv("CXX", shlex.join([*command, option]))
-        stepper._step_library.cache_clear()
+        compiled_step._step_library.cache_clear()
     yield
-    stepper._step_library.cache_clear()
+    compiled_step._step_library.cache_clear()
 
 
 def tuned(arguments: str, kinds: Iterable[tuple[str, ...]], few: Collection[tuple[str, ...]]) -> pytest.MarkDecorator:
@@ -76,12 +75,12 @@ def same_when_tuned(kind: tuple[str, ...], values: Sequence[Tensor]) -> None:
 
 def same_rows(kind: tuple[str, ...], model: nn.Module, inputs: Tensor, state: State) -> None:
     """Compare a step of a batch with the steps of its first rows, and of each row alone."""
-    whole = stepped(model, inputs, state)
+    whole = run_step(model, inputs, state)
     assert whole is not None, explain(model)
     same_when_tuned(kind, [whole[0], *state_leaves(whole[1])])
     parts = [torch.arange(size) for size in SIZES] + [torch.tensor([row]) for row in range(len(inputs))]
     for rows in parts:
-        part = stepped(model, inputs[rows], select_state(state, rows))
+        part = run_step(model, inputs[rows], select_state(state, rows))
         assert part is not None
         expected = [whole[0][rows], *state_leaves(select_state(whole[1], rows))]
         assert equal([part[0], *state_leaves(part[1])], expected), f"{len(rows)} rows"
@@ -128,13 +127,13 @@ def test_rows_of_a_step_with_attention(case: str, tune: None) -> None:
 @tuned("name numbers", itertools.product(CELLS, ("float32", "float64", "bfloat16")), [("lstm-layernorm", "float32")])
 def test_rows_of_a_loop(name: str, numbers: str, tune: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where PyTorch computes what comes before the loop row by row: its own bits depend on how many rows there are."""
-    together = program_runner._compute_group
+    together = compiled_loop._compute_group
 
     def alone(group, constants, inputs, cache):
         known = [leaf for leaf in cache if leaf.op == "inputs"]
         return torch.cat([together(group, constants, row, dict.fromkeys(known, row)) for row in inputs.split(1)])
 
-    monkeypatch.setattr(program_runner, "_compute_group", alone)
+    monkeypatch.setattr(compiled_loop, "_compute_group", alone)
     torch.manual_seed(0)
     layer = (
         seriatim.layer(name, 5, 20, num_layers=1).to(torch.float64 if numbers == "float64" else torch.float32).eval()

@@ -52,8 +52,8 @@ def test_the_state_is_not_rounded(name: str) -> None:
     layer = build(name).float()
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
         _, state = layer(sequence(5).float())
-        _, stepped = layer.step(sequence(1)[:, 0].float(), layer.initial_state(N))
-    for leaf in (*state_leaves(state), *state_leaves(stepped)):
+        _, run_step = layer.step(sequence(1)[:, 0].float(), layer.initial_state(N))
+    for leaf in (*state_leaves(state), *state_leaves(run_step)):
         assert leaf.dtype == torch.float32
         assert not torch.equal(leaf, leaf.bfloat16().float())
 

@@ -7,8 +7,8 @@ from torch import nn
 from seriatim.compiler.cpp import toolchain as compiler
 from seriatim.core.state import state_leaves
 from seriatim.layers.pointwise import ACTIVATIONS, activation_named
+from seriatim.recurrence import compiled_loop as runner
 from seriatim.recurrence import explain
-from seriatim.recurrence import program_runner as runner
 
 from ..exhaustive import parameters
 from .own_cells import (

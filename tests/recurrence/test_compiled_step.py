@@ -10,7 +10,7 @@ import seriatim
 from seriatim.core.contract import SequenceLayer
 from seriatim.core.state import State, state_leaves
 from seriatim.recurrence import uncompiled
-from seriatim.recurrence.compiled_step import STEPPERS, Stepper
+from seriatim.recurrence.fast_step import STEPS, CompiledStep
 
 STACKS = {
     "lstm": {"num_layers": 2},
@@ -39,7 +39,7 @@ def step_both_ways(layer: SequenceLayer, inputs: Tensor, state: State) -> None:
         found, after = layer.step(inputs, state)
         with uncompiled():
             expected, reference = layer.step(inputs, state)
-    assert all(isinstance(stepper, Stepper) for stepper in STEPPERS.of(layer).entries.values())
+    assert all(isinstance(stepper, CompiledStep) for stepper in STEPS.of(layer).entries.values())
     for a, b in zip([found, *state_leaves(after)], [expected, *state_leaves(reference)], strict=True):
         torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
 

@@ -11,8 +11,8 @@ from torch.nn import functional as F
 import seriatim
 from seriatim.core.state import state_leaves
 from seriatim.models.attentional import BahdanauDecoder, LuongDecoder
+from seriatim.recurrence import uncompiled
 from seriatim.recurrence.deferred_gradients import ProductsAfter
-from seriatim.recurrence.obstacles import uncompiled
 
 from ..exhaustive import parameters
 from .own_cells import quickly

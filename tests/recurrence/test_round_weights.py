@@ -7,15 +7,15 @@ import torch
 from torch import nn
 
 import seriatim
-from seriatim.compiler.reasons import UnsupportedError
+from seriatim.compiler.fallback_reasons import UnsupportedError
 from seriatim.core.contract import RecurrentCell
 from seriatim.core.state import state_leaves
 from seriatim.models.encoder_decoder import EncoderDecoder
 from seriatim.models.language_model import LanguageModel
-from seriatim.recurrence.compiled_step import STEPPERS, stepped
-from seriatim.recurrence.obstacles import uncompiled
+from seriatim.recurrence import uncompiled
+from seriatim.recurrence.compiled_step import CompiledStep
+from seriatim.recurrence.fast_step import STEPS, run_step
 from seriatim.recurrence.round_weights import round_weights
-from seriatim.recurrence.stepper import Stepper
 
 from ..exhaustive import parameters
 
@@ -29,8 +29,8 @@ def language_model(name: str, size: int = 24, words: int = 30) -> LanguageModel:
 
 
 def packed_bytes(model: nn.Module) -> int:
-    (stepper,) = STEPPERS.of(model).entries.values()
-    assert isinstance(stepper, Stepper)
+    (stepper,) = STEPS.of(model).entries.values()
+    assert isinstance(stepper, CompiledStep)
     return stepper.packed_bytes
 
 
@@ -46,7 +46,7 @@ def test_steps_with_rounded_weights_are_those_of_the_layers(name, rows, weight_f
     numbers, changed = round_weights(model, weight_format)
     state = expected_state = model.initial_state(rows)
     for token in torch.randint(30, (4, rows), generator=torch.Generator().manual_seed(1)):
-        result = stepped(model, token, state)
+        result = run_step(model, token, state)
         assert result is not None
         logits, state = result
         with uncompiled():
@@ -56,7 +56,7 @@ def test_steps_with_rounded_weights_are_those_of_the_layers(name, rows, weight_f
             torch.testing.assert_close(leaf, other, rtol=1e-4, atol=1e-4)
     whole = copy.deepcopy(model)
     whole.load_state_dict(before)
-    stepped(whole, token, whole.initial_state(rows))
+    run_step(whole, token, whole.initial_state(rows))
     assert changed == numbers
     assert packed_bytes(whole) == packed_bytes(model) * 4 // BYTES[weight_format]
     assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items() if value.dim() < 2)

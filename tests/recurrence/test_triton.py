@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seriatim.compiler.schedule import Memory, Role
+from seriatim.compiler.buffers import Buffer, BufferKind
 from seriatim.compiler.triton import emit_triton
 from seriatim.core.contract import RecurrentCell
 from seriatim.core.state import State, map_state, state_leaves
-from seriatim.recurrence import Zoneout, cuda_graphs, explain, fast_path, obstacles, unroll
+from seriatim.recurrence import Zoneout, explain, fast_path, triton_runner, unroll
 from seriatim.recurrence.packing import pack
 from seriatim.recurrence.reference import loop
 
@@ -27,8 +27,7 @@ B, D, H = 3, 5, 6
 @pytest.fixture(autouse=True)
 def _triton(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Every tensor takes Triton's path; what the interpreter computes behind a mask may be infinite."""
-    for module in (fast_path, obstacles):
-        monkeypatch.setattr(module, "on_gpu", lambda tensor: True)
+    monkeypatch.setattr(fast_path, "on_gpu", lambda tensor: True)
     if DEVICE == "cpu":
         monkeypatch.setenv("TRITON_INTERPRET", "1")
     with np.errstate(all="ignore"):
@@ -185,7 +184,7 @@ def test_noise_is_drawn_anew_for_every_row_and_step() -> None:
 
 
 def test_without_triton_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(obstacles, "missing_triton", lambda device: "Triton is not installed")
+    monkeypatch.setattr(fast_path, "missing_triton", lambda device: "Triton is not installed")
     assert explain(CELLS["joined"]().to(DEVICE)).endswith(f"runs as a loop: on {DEVICE}, and Triton is not installed")
 
 
@@ -193,30 +192,31 @@ def test_a_loop_on_the_same_memory_is_captured_once_and_replayed(monkeypatch: py
     """Where there is no GPU, what is captured is the work itself: all that it needs is in memory."""
     captures = []
     if DEVICE == "cpu":
-        monkeypatch.setattr(cuda_graphs, "can_capture", lambda like: True)
-        monkeypatch.setattr(cuda_graphs, "capture", lambda work: captures.append(work) or work)
+        monkeypatch.setattr(triton_runner, "can_capture", lambda like: True)
+        monkeypatch.setattr(triton_runner, "capture", lambda work: captures.append(work) or work)
     torch.manual_seed(1)
     cell = CELLS["lstm-peephole"]().to(DEVICE)
-    step, weights = fast_path.as_step(cell)
-    runner = fast_path.runner(cell, step, weights, torch.zeros(B, D, device=DEVICE).double(), cell.initial_state(B))
-    constants, reused = runner.constants(weights), {}
+    step, weights = fast_path.functional_step(cell)
+    inputs = torch.zeros(B, D, device=DEVICE).double()
+    runner = fast_path.compiled_loop(cell, step, weights, inputs, cell.initial_state(B))
+    constants, reused = [value.to(runner.dtype) for value in runner.traced.constants(weights)], {}
     for lengths in (None, None, None, torch.tensor([3, 1, 2]), None):
         packing = pack(B, 3, lengths).to(torch.device(DEVICE))
         x = torch.randn(B, 3, D, device=DEVICE, dtype=torch.float64)
         expected, _ = loop(cell, x, cell.initial_state(B), lengths, output_size=H)
-        groups = runner.before(constants, packing.join(x), packing)
-        memories = {Memory(Role.SEQUENCE, i): group for i, group in enumerate(groups)}
+        groups = runner.hoisted(constants, packing.join(x), packing)
+        storage = {Buffer(BufferKind.HOISTED, i): group for i, group in enumerate(groups)}
         for i, width in enumerate(runner.program.state_widths):
-            memories[Memory(Role.STATES, i)] = x.new_zeros(B + B * 3, width)
-        memories |= {Memory(Role.VECTOR, i): constants[i].reshape(-1).contiguous() for i in runner.vectors}
-        memories |= {Memory(Role.MATRIX, i): constants[i] for i in runner.matrices}
-        for memory, tensor in memories.items():  # the same tensors every time
-            whole = reused.setdefault(memory, tensor.new_zeros(max(tensor.shape[0], B * 4), *tensor.shape[1:]))
+            storage[Buffer(BufferKind.STATES, i)] = x.new_zeros(B + B * 3, width)
+        storage |= {Buffer(BufferKind.VECTOR, i): constants[i].reshape(-1).contiguous() for i in runner.vectors}
+        storage |= {Buffer(BufferKind.MATRIX, i): constants[i] for i in runner.matrices}
+        for buffer, tensor in storage.items():  # the same tensors every time
+            whole = reused.setdefault(buffer, tensor.new_zeros(max(tensor.shape[0], B * 4), *tensor.shape[1:]))
             whole[: len(tensor)] = tensor
-            memories[memory] = whole if memory.role in (Role.STATES, Role.SEQUENCE) else tensor
+            storage[buffer] = whole if buffer.kind in (BufferKind.STATES, BufferKind.HOISTED) else tensor
         with torch.no_grad():
-            runner.call(packing, memories, x, backward=False)
-        outputs = memories[runner.program.output.buffer.memory][B : B + packing.rows]
+            runner.call(packing, storage, x, backward=False)
+        outputs = storage[runner.program.output.buffer][B : B + packing.rows]
         torch.testing.assert_close(packing.split(outputs), expected, rtol=1e-10, atol=1e-10)
     replayed = [replay for replay in runner.replays.graphs.values() if replay]
     assert len(replayed) == 1
@@ -227,8 +227,8 @@ def test_what_cannot_be_captured_runs_step_by_step_and_says_so_once(monkeypatch:
     def refuse(work: Callable[[], None]) -> None:
         raise RuntimeError("operation not permitted when stream is capturing\nmore")
 
-    monkeypatch.setattr(cuda_graphs, "capture", refuse)
-    replays, done = cuda_graphs.Replays(), []
+    monkeypatch.setattr(triton_runner, "capture", refuse)
+    replays, done = triton_runner.Replays(), []
     replays.run("key", lambda: done.append(1))
     with pytest.warns(UserWarning, match="runs step by step: operation not permitted when stream is capturing$"):
         replays.run("key", lambda: done.append(2))
@@ -237,9 +237,9 @@ def test_what_cannot_be_captured_runs_step_by_step_and_says_so_once(monkeypatch:
 
 
 def test_what_was_replayed_longest_ago_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda_graphs, "capture", lambda work: work)
-    monkeypatch.setattr(cuda_graphs, "MAX_GRAPHS", 3)
-    replays, done = cuda_graphs.Replays(), []
+    monkeypatch.setattr(triton_runner, "capture", lambda work: work)
+    monkeypatch.setattr(triton_runner, "MAX_GRAPHS", 3)
+    replays, done = triton_runner.Replays(), []
     for key in (0, 0, 1, 2, 0, 3, 4, 0):
         replays.run(key, lambda key=key: done.append(key))
     assert done == [0, 0, 1, 2, 0, 3, 4, 0]

@@ -12,8 +12,8 @@ from torch.nn import functional as F
 
 import seriatim
 from seriatim.core.state import State, state_leaves
-from seriatim.recurrence.compiled_step import stepped
-from seriatim.recurrence.obstacles import uncompiled
+from seriatim.recurrence import uncompiled
+from seriatim.recurrence.fast_step import run_step
 
 Step = Callable[["Own", Tensor, State], tuple[Tensor, State]]
 
@@ -103,7 +103,7 @@ def test_a_step_gives_what_is_written(name: str) -> None:
     for _ in range(3):
         inputs, state = make_inputs(), make_state()
         expected, expected_state = module.step(inputs, state)
-        result = stepped(module, inputs, state)
+        result = run_step(module, inputs, state)
         outputs, after = module.step(inputs, state) if result is None else result
         torch.testing.assert_close(outputs, expected)
         for leaf, other in zip(state_leaves(after), state_leaves(expected_state), strict=True):
@@ -113,9 +113,9 @@ def test_a_step_gives_what_is_written(name: str) -> None:
 @torch.no_grad()
 def test_weights_that_are_assigned_are_packed_again() -> None:
     module, x, s = Own(lambda m, x, s: (x @ m.w, s + x)).eval(), vectors(), vectors()
-    assert stepped(module, x, s) is not None
+    assert run_step(module, x, s) is not None
     module.w.data = torch.eye(4)
-    result = stepped(module, x, s)
+    result = run_step(module, x, s)
     assert result is not None
     torch.testing.assert_close(result[0], x)
 
@@ -130,7 +130,7 @@ def test_a_copied_state_continues_alone(copied: Callable[[State], State]) -> Non
         _, state = layer.step(x, state)
     other = copied(state)
     _, state = layer.step(inputs[3], state)
-    result = stepped(layer, inputs[4], other)
+    result = run_step(layer, inputs[4], other)
     assert result is not None
     with uncompiled():
         expected, end = layer.step(inputs[4], other)
@@ -141,15 +141,15 @@ def test_a_copied_state_continues_alone(copied: Callable[[State], State]) -> Non
 @torch.no_grad()
 def test_inputs_of_another_width_are_not_read() -> None:
     module = Own(lambda m, x, s: (x @ m.w[: x.shape[1]], s)).eval()
-    assert stepped(module, vectors(), vectors()) is not None
-    assert stepped(module, vectors()[:, :2], vectors()) is None
+    assert run_step(module, vectors(), vectors()) is not None
+    assert run_step(module, vectors()[:, :2], vectors()) is None
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")
 @torch.no_grad()
 def test_derivatives_forward_are_those_of_the_written_step() -> None:
     module, x, s = Own(lambda m, x, s: (x @ m.w, s)).eval(), vectors(), vectors()
-    assert stepped(module, x, s) is not None
+    assert run_step(module, x, s) is not None
     with forward_ad.dual_level():
-        assert stepped(module, forward_ad.make_dual(x, torch.ones_like(x)), s) is None
-    assert stepped(module, x, s) is not None
+        assert run_step(module, forward_ad.make_dual(x, torch.ones_like(x)), s) is None
+    assert run_step(module, x, s) is not None

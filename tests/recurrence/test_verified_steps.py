@@ -63,6 +63,19 @@ STEPS = {
 }
 
 
+MOVED = {
+    "stacked features": lambda c, x, h: torch.stack([part * 2 for part in h.unbind(1)], dim=1) + simple(c, x, h),
+    "one feature of each row": lambda c, x, h: simple(c, x, h) * torch.sigmoid(h[:, 1].unsqueeze(1)),
+    "blocks joined again": lambda c, x, h: simple(c, x, torch.cat(h.view(-1, 2, 2).split(1, dim=1), 1).flatten(1)),
+    "repeated features": lambda c, x, h: simple(c, x, h) * h[:, 2:3].expand(-1, 4),
+}
+
+
+@pytest.mark.parametrize("name", MOVED)
+def test_features_that_move_together(name: str) -> None:
+    agree(cell_of(MOVED[name]))
+
+
 @pytest.mark.parametrize("name", STEPS)
 def test_odd_steps(name: str) -> None:
     agree(cell_of(STEPS[name]), fast=None)

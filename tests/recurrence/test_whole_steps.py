@@ -9,9 +9,8 @@ from seriatim.core.contract import SequenceLayer
 from seriatim.core.errors import InputError
 from seriatim.core.state import State, map_state, select_state, state_leaves
 from seriatim.models.language_model import LanguageModel
-from seriatim.recurrence import explain
-from seriatim.recurrence.compiled_step import STEPPERS, stepped
-from seriatim.recurrence.obstacles import uncompiled
+from seriatim.recurrence import explain, uncompiled
+from seriatim.recurrence.fast_step import STEPS, run_step
 
 SIZE = 8
 NAMES = [name for name in seriatim.layers.names() if name != "prior"]
@@ -36,7 +35,7 @@ def made(name: str, options: dict[str, object], layers: int = 2) -> SequenceLaye
 
 
 def run(layer: nn.Module, inputs: Tensor, state: State) -> tuple[Tensor, State]:
-    result = stepped(layer, inputs, state)
+    result = run_step(layer, inputs, state)
     assert result is not None, explain(layer)
     return result
 
@@ -147,7 +146,7 @@ def test_indices_outside_a_table_are_reported_as_without_compiled_code() -> None
 def test_a_layer_that_is_not_compiled_runs_as_it_is_written() -> None:
     layer = made("transformer", {"num_experts": 3})
     inputs, state = torch.randn(2, SIZE).double(), layer.initial_state(2)
-    assert stepped(layer, inputs, state) is None
+    assert run_step(layer, inputs, state) is None
     assert "topk is not among the operations that are compiled" in explain(layer)
     expected, _ = layer(inputs.unsqueeze(1))
     torch.testing.assert_close(layer.step(inputs, state)[0], expected[:, 0])
@@ -175,7 +174,7 @@ def test_one_program_for_any_number_of_rows() -> None:
         for time in range(4):
             logits, state = run(model, tokens[:, time], state)
         torch.testing.assert_close(logits, model(tokens)[0][:, -1])
-    assert len(STEPPERS.of(model).entries) == 1
+    assert len(STEPS.of(model).entries) == 1
 
 
 @torch.no_grad()

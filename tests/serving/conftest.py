@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 import seriatim
-from seriatim.recurrence.obstacles import uncompiled
+from seriatim.recurrence import uncompiled
 from seriatim.serving.access import AccessRules
 from seriatim.serving.application import make_application
 from seriatim.serving.limits import Limits

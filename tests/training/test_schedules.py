@@ -10,7 +10,7 @@ import seriatim
 from seriatim.comparison.comparison_settings import ComparisonSettings, make_plan
 from seriatim.config import Training, resolve
 from seriatim.core.contract import LEARNING_RATES
-from seriatim.recurrence.obstacles import uncompiled
+from seriatim.recurrence import uncompiled
 from seriatim.tasks.classify import ClassifierObjective
 from seriatim.tasks.defaults import default_rate
 from seriatim.training.optimizers import learning_rate

@@ -3,32 +3,42 @@
 Every value stands for a row of ``width`` features. A batch consists of many rows, and no expression mixes them. A value
 of width 1 is broadcast to every other width. Equal expressions are the same object, so that nothing is computed twice.
 
-Leaves; ``note`` tells leaves of one kind apart:
-    ``number``    a constant, its value in ``note``
+Leaves; ``attribute`` tells leaves of one kind apart:
+    ``number``    a constant, its value in ``attribute``
     ``vector``    one row of parameters or constants, the same for all rows of the batch
     ``inputs``    the inputs of the step
     ``noise``     random numbers, uniform in [0, 1), or 0 and 1
     ``state``     one part of the state before the step
-    ``sequence``  computed from the inputs of all steps at once, before the loop
+    ``hoisted``   computed from the inputs of all steps at once, before the loop
     ``cotangent`` the gradient by a result of the step, the input of the backward pass
     ``memory``    entries to attend to, whose number differs; see `seriatim.compiler.memory_attention`
 
-Inner values are the operations of `seriatim.compiler.primitives`, and
-    ``slice``     features from ``note`` on, of a value that is stored in memory
+Inner values are the operations of `seriatim.compiler.operators`, and
+    ``product``   a row times the `Matrix` in ``attribute``
+    ``sum``, ``amax``  over the features of a row; in a single step perhaps over some dimensions, with a `View`
+
+only in a traced step, before `seriatim.compiler.lower`, and in single steps:
+    ``view``      elements of another value, at the places that the `View` in ``attribute`` gives
+    ``join``      several values, each stored at the places that its `View` in ``attribute`` gives, one after another
+    ``gather``    a row of the table ``attribute``, at the index in its argument
+    ``count``     a count plus the number in ``attribute``
+    an operator of `seriatim.core.step_operators`, with its settings and the shapes of its arguments in ``attribute``
+
+and only in loops:
+    ``slice``     features from ``attribute`` on, of a value that is stored in memory
     ``cat``       the features of several values in a row
-    ``sum``, ``amax``  over the features of a row
-    ``product``   a row times the `Matrix` in ``note``
-    ``affine``    the first argument plus each other argument times its `Matrix` in ``note``; stored in memory
+    ``affine``    the first argument plus each other argument times its `Matrix` in ``attribute``; stored in memory
     ``attend``, ``attended``, ``attend_gradient``  see `seriatim.compiler.memory_attention`
 """
 
 import itertools
+import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
 Item = TypeVar("Item")
-LEAVES = frozenset({"number", "vector", "inputs", "noise", "state", "sequence", "cotangent", "memory"})
+LEAVES = frozenset({"number", "vector", "inputs", "noise", "state", "hoisted", "cotangent", "memory"})
 ATTENTION = frozenset({"attend", "attended", "attend_gradient"})
 STRUCTURE = frozenset({"slice", "cat", "sum", "amax", "product", "affine"}) | ATTENTION
 STORED = frozenset({"affine", "attend", "attend_gradient"})
@@ -56,13 +66,13 @@ class Node:
     The operators ``+ - * /`` make nodes, too. They leave out a term that is the number 0 and a factor that is 1.
     """
 
-    __slots__ = ("__weakref__", "args", "note", "op", "width")
+    __slots__ = ("__weakref__", "args", "attribute", "op", "width")
 
-    def __init__(self, op: str, args: tuple["Node", ...], width: int, note: Any) -> None:
-        self.op, self.args, self.width, self.note = op, args, width, note
+    def __init__(self, op: str, args: tuple["Node", ...], width: int, attribute: Any) -> None:
+        self.op, self.args, self.width, self.attribute = op, args, width, attribute
 
     def __repr__(self) -> str:
-        parts = [*self.args] if self.note is None else [*self.args, self.note]
+        parts = [*self.args] if self.attribute is None else [*self.args, self.attribute]
         return f"{self.op}:{self.width}({', '.join(map(repr, parts))})"
 
     def __add__(self, other: "Value") -> "Node":
@@ -102,7 +112,7 @@ class Node:
 
     def is_number(self, expected: float) -> bool:
         """Return whether this is a certain number, of width 1."""
-        return self.op == "number" and self.width == 1 and bool(self.note == expected)
+        return self.op == "number" and self.width == 1 and bool(self.attribute == expected)
 
 
 Value = Node | float
@@ -110,20 +120,20 @@ Value = Node | float
 _nodes: WeakValueDictionary[tuple[Hashable, ...], Node] = WeakValueDictionary()
 
 
-def node(op: str, *args: Node, width: int | None = None, note: Hashable = None) -> Node:
+def node(op: str, *args: Node, width: int | None = None, attribute: Hashable = None) -> Node:
     """Return the only object for an expression; ``width`` is the width of the widest argument by default."""
     if width is None:
         width = max(arg.width for arg in args)
-    key = (op, tuple(map(id, args)), width, type(note), note)
+    key = (op, tuple(map(id, args)), width, type(attribute), attribute)
     value = _nodes.get(key)
     if value is None:
-        value = _nodes[key] = Node(op, args, width, note)
+        value = _nodes[key] = Node(op, args, width, attribute)
     return value
 
 
 def number(value: float, width: int = 1) -> Node:
     """Return a constant."""
-    return node("number", width=width, note=float(value))
+    return node("number", width=width, attribute=float(value))
 
 
 def as_node(value: Value) -> Node:
@@ -163,64 +173,64 @@ def cat(parts: Sequence[Node]) -> Node:
 
     def merge(left: Node, right: Node) -> Node | None:
         are_slices = left.op == right.op == "slice" and left.args == right.args
-        if are_slices and left.note + left.width == right.note:
-            return cut(left.args[0], left.note, left.width + right.width)
+        if are_slices and left.attribute + left.width == right.attribute:
+            return sliced(left.args[0], left.attribute, left.width + right.width)
         return None
 
     joined = merge_neighbours(parts, merge)
     return joined[0] if len(joined) == 1 else node("cat", *joined, width=sum(part.width for part in joined))
 
 
-def cut(value: Node, start: int, width: int) -> Node:
+def sliced(value: Node, start: int, width: int) -> Node:
     """Return features ``start`` to ``start + width``; the slice moves to the arguments as far as possible."""
-    return _cut(value, start, width, {})
+    return _sliced(value, start, width, {})
 
 
-def _cut(value: Node, start: int, width: int, cache: dict[Node, Node]) -> Node:
+def _sliced(value: Node, start: int, width: int, cache: dict[Node, Node]) -> Node:
     if start == 0 and width == value.width:
         return value
     assert 0 <= start <= start + width <= value.width
     if value in cache:
         return cache[value]
     if value.op == "number":
-        result = number(value.note, width)
+        result = number(value.attribute, width)
     elif value.op == "slice":
-        result = _cut(value.args[0], value.note + start, width, {})
+        result = _sliced(value.args[0], value.attribute + start, width, {})
     elif value.op == "cat":
         parts = []
         for first, part in placed(value.args):
             low, high = max(start - first, 0), min(start + width - first, part.width)
             if low < high:
-                parts.append(_cut(part, low, high - low, {}))
+                parts.append(_sliced(part, low, high - low, {}))
         result = cat(parts)
     elif is_elementwise(value):
-        parts = [arg if arg.width == 1 else _cut(arg, start, width, cache) for arg in value.args]
-        result = node(value.op, *parts, note=value.note)
+        parts = [arg if arg.width == 1 else _sliced(arg, start, width, cache) for arg in value.args]
+        result = node(value.op, *parts, attribute=value.attribute)
     else:
-        result = node("slice", value, width=width, note=start)
+        result = node("slice", value, width=width, attribute=start)
     cache[value] = result
     return result
 
 
-def pieces(value: Node) -> list[tuple[int, Node]]:
-    """Cut a value into pieces that contain no ``cat``; each comes with its first feature."""
-    places = sorted({0, value.width, *_seams(value, {})})
-    return [(low, cut(value, low, high - low)) for low, high in itertools.pairwise(places)]
+def segments(value: Node) -> list[tuple[int, Node]]:
+    """Cut a value into segments that contain no ``cat``; each comes with its first feature."""
+    places = sorted({0, value.width, *_boundaries(value, {})})
+    return [(low, sliced(value, low, high - low)) for low, high in itertools.pairwise(places)]
 
 
-def _seams(value: Node, cache: dict[Node, frozenset[int]]) -> frozenset[int]:
+def _boundaries(value: Node, cache: dict[Node, frozenset[int]]) -> frozenset[int]:
     """Return the features at which an argument of a ``cat`` begins."""
     if value in cache:
         return cache[value]
-    seams: set[int] = set()
+    boundaries: set[int] = set()
     if value.op == "cat":
         for first, part in placed(value.args):
-            seams |= {first, *(first + seam for seam in _seams(part, cache))}
+            boundaries |= {first, *(first + boundary for boundary in _boundaries(part, cache))}
     elif is_elementwise(value):
         for arg in value.args:
             if arg.width == value.width > 1:
-                seams |= _seams(arg, cache)
-    cache[value] = frozenset(seams)
+                boundaries |= _boundaries(arg, cache)
+    cache[value] = frozenset(boundaries)
     return cache[value]
 
 
@@ -253,7 +263,40 @@ def rebuild(value: Node, args: Sequence[Node]) -> Node:
     if all(new is old for new, old in zip(args, value.args, strict=True)):
         return value
     if value.op == "slice":
-        return cut(args[0], value.note, value.width)
+        return sliced(args[0], value.attribute, value.width)
     if value.op == "cat":
         return cat(args)
-    return node(value.op, *args, width=value.width, note=value.note)
+    return node(value.op, *args, width=value.width, attribute=value.attribute)
+
+
+class View(NamedTuple):
+    """Elements of a row: their number and distance along each dimension, and the place of the first one."""
+
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int = 0
+
+    @property
+    def is_contiguous(self) -> bool:
+        """Whether the elements follow one another without gaps."""
+        expected = contiguous(self.sizes)
+        return all(size == 1 or a == b for size, a, b in zip(self.sizes, self.strides, expected, strict=True))
+
+
+def contiguous(sizes: Sequence[int]) -> tuple[int, ...]:
+    """Return the distances along dimensions of elements without gaps."""
+    return tuple(math.prod(sizes[i + 1 :]) for i in range(len(sizes)))
+
+
+def merged(sizes: Sequence[int], strides: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Join neighbouring dimensions along which places are equally far apart."""
+    merged: list[tuple[int, int]] = []
+    for size, stride in zip(sizes, strides, strict=True):
+        if size == 1:
+            continue
+        if merged and merged[-1][1] == stride * size:
+            merged[-1] = (merged[-1][0] * size, stride)
+        else:
+            merged.append((size, stride))
+    merged = merged or [(1, 0)]
+    return tuple(size for size, _ in merged), tuple(stride for _, stride in merged)

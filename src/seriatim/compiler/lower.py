@@ -1,27 +1,181 @@
-"""Rewrites a step as the body of a loop: products of inputs with constant matrices are computed before it, all at once.
+"""Rewrites a traced step as the body of a loop.
 
+First, every value becomes a row of neighbouring features: a view of them is a slice, and values side by side are joined
+(`as_rows`). A step whose elements move in other ways runs as one step only.
+
+Then products of inputs with constant matrices move out of the loop, where one product computes all steps (`lower`).
 Where a sum contains products of the state, they are added to the result from before the loop. Biases stay inside, where
 they cost almost nothing. A product of which only slices are used becomes one product per slice: each gate is separate.
+
+Last, the vector-Jacobian product of the step follows, as expressions of the same kind (`differentiate`).
 """
 
 import itertools
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from .expressions import Matrix, Node, cat, cut, depends, node, number, rebuild, walk, widened
+from ..core.step_operators import OPERATORS as STEP_OPERATORS
+from .expressions import Matrix, Node, View, cat, depends, merged, node, number, placed, rebuild, sliced, walk, widened
+from .fallback_reasons import CallSite, Reason, UnsupportedError
+from .memory_attention import AttentionKind, Operands
+from .operators import PRIMITIVES, NotCompiledError
 from .recorder import Traced
 
+SHAPES = "works on tensors of more than two dimensions; write a product with a matrix as x @ W"
+SINGLE_STEPS = {"gather", "count", *STEP_OPERATORS} - {"attend_to_rows", "dropout_mask"}
+"""Operations that loops do not compile."""
+INSIDE = ("state", "memory")
+"""Leaves that differ from step to step in a way that is not known before the loop."""
 
-class Before(NamedTuple):
-    """The content of a ``sequence`` leaf: a sum of inputs times matrices, or (``plain``) any function of the inputs."""
+
+def as_rows(traced: Traced, memories: Mapping[int, int]) -> Traced:
+    """Rewrite a step so that every value is a row of features.
+
+    ``memories`` are the parts of the state that the step attends to and does not change, with the size of an entry.
+
+    Raises:
+        UnsupportedError: the step does something that is compiled in single steps only; the error holds every reason.
+    """
+    rewriting = _Rewriting(traced, memories)
+    for value in walk([traced.outputs, *traced.states]):
+        try:
+            rewriting.rows[value] = rewriting.rewrite(value)
+        except NotCompiledError as error:  # the search for reasons goes on with a value that causes none
+            site = traced.call_sites.get(value, CallSite("the step", None))
+            rewriting.reasons.append(site.reason(str(error)))
+            rewriting.rows[value] = number(0, value.width)
+    changed = [i for i in memories if traced.states[i] is not traced.leaves[1 + i]]
+    reasons = rewriting.reasons or [Reason("the step changes a memory") for _ in changed[:1]]
+    if reasons:
+        raise UnsupportedError(reasons)
+    return traced._replace(
+        outputs=rewriting.rows[traced.outputs],
+        states=tuple(rewriting.rows[value] for i, value in enumerate(traced.states) if i not in memories),
+        constants=rewriting.constants,
+        leaves=(traced.leaves[0], *rewriting.leaf_rows.values()),
+        call_sites={},
+    )
+
+
+class _Rewriting:
+    def __init__(self, traced: Traced, memories: Mapping[int, int]) -> None:
+        numbers = itertools.count()  # of the parts of the state other than memories
+        self.leaf_rows = {
+            leaf: node("memory", width=memories[i], attribute=i)
+            if i in memories
+            else node("state", width=leaf.width, attribute=next(numbers))
+            for i, leaf in enumerate(traced.leaves[1:])
+        }
+        self.rows: dict[Node, Node] = {}
+        self.constants = traced.constants
+        self.rows_of_matrices: dict[tuple[int, int, int], int] = {}
+        self.reasons: list[Reason] = []
+
+    def rewrite(self, value: Node) -> Node:
+        args = [self.rows[arg] for arg in value.args]
+        if value in self.leaf_rows:
+            return self.leaf_rows[value]
+        if value.op == "attend_to_rows":
+            return _attention(value, args)
+        if any(arg.op == "memory" for arg in args):
+            raise NotCompiledError("reads a memory; only attention to it is compiled")
+        if value.op == "view":
+            return _features(args[0], value.attribute)
+        if value.op == "join":
+            return _joined(args, value.attribute, value.width)
+        if value.op == "product":
+            return self.product(args[0], value.attribute)
+        if value.op in ("sum", "amax") and isinstance(value.attribute, View):
+            if value.width > 1:
+                raise NotCompiledError(SHAPES)
+            return node(value.op, args[0], width=1)
+        if value.op in SINGLE_STEPS:
+            raise NotCompiledError("is compiled in single steps only")
+        return rebuild(value, args)
+
+    def product(self, rows: Node, matrix: Matrix) -> Node:
+        """Split a product: rows that depend on the inputs alone are multiplied before the loop."""
+        result: Node = number(0)
+        for start, part in placed(_by_time(rows)):
+            factor = matrix
+            if part is not rows:
+                factor = matrix._replace(constant=self.rows_of(matrix.constant, start, start + part.width))
+            result = result + node("product", part, width=matrix.stop - matrix.start, attribute=factor)
+        return result
+
+    def rows_of(self, matrix: int, start: int, stop: int) -> int:
+        """Return the number of the constant that holds some rows of a matrix."""
+        key = (matrix, start, stop)
+        if key not in self.rows_of_matrices:
+            self.rows_of_matrices[key] = len(self.constants.outputs)
+            self.constants = self.constants.with_rows(*key)
+        return self.rows_of_matrices[key]
+
+
+def _features(source: Node, view: View) -> Node:
+    """Return neighbouring features of a value, or one feature for all columns."""
+    sizes, strides = merged(view.sizes, view.strides)
+    if len(sizes) > 1 or strides[0] not in (0, 1):
+        raise NotCompiledError(SHAPES)
+    if strides[0] == 1:
+        return sliced(source, view.offset, sizes[0])
+    return widened(sliced(source, view.offset, 1), sizes[0])
+
+
+def _joined(parts: Sequence[Node], views: Sequence[View], width: int) -> Node:
+    """Return values side by side; a later one lies over the earlier ones."""
+    segments: list[tuple[int, Node]] = []  # in order, each with its first feature
+    for part, view in zip(parts, views, strict=True):
+        sizes, strides = merged(view.sizes, view.strides)
+        if len(sizes) > 1 or strides[0] not in (0, 1):
+            raise NotCompiledError(SHAPES)
+        low, high = view.offset, view.offset + sizes[0]
+        left = [(start, sliced(old, 0, min(old.width, low - start))) for start, old in segments if start < low]
+        right = [
+            (max(start, high), sliced(old, max(high - start, 0), old.width - max(high - start, 0)))
+            for start, old in segments
+            if start + old.width > high
+        ]
+        segments = [*left, (low, widened(part, sizes[0])), *right]
+    result = cat([part for _, part in segments])
+    assert result.width == width, "values side by side leave gaps"
+    return result
+
+
+def _attention(value: Node, args: Sequence[Node]) -> Node:
+    """Return attention to entries of a memory."""
+    others, scale = args[4:], value.attribute[5]  # perhaps a vector; perhaps the weights before and a filter
+    kind = AttentionKind(float(scale), is_additive=len(others) % 2 == 1, is_located=len(others) >= 2)
+    operands = Operands.of(args, kind)
+    entries = [part for part in (operands.values, operands.keys, operands.lengths, operands.before) if part is not None]
+    if any(part.op != "memory" for part in entries) or any(part.op != "vector" for part in operands.weights):
+        raise NotCompiledError("attends to something other than a memory that is a part of the state")
+    return node("attend", *args, width=value.width, attribute=kind)
+
+
+def _by_time(value: Node) -> list[Node]:
+    """Split the rows of a product into neighbouring features that depend on the inputs alone, and others."""
+    if value.op != "cat":
+        return [value]
+    is_inside = depends([value], lambda leaf: leaf.op in INSIDE)
+    has_inputs = depends([value], lambda leaf: leaf.op in ("inputs", "noise"))
+    groups = itertools.groupby(value.args, lambda part: has_inputs[part] and not is_inside[part])
+    return [cat(list(parts)) for _, parts in groups]
+
+
+# ---- what is computed before the loop
+
+
+class Hoisted(NamedTuple):
+    """The content of a ``hoisted`` leaf: a sum of inputs times matrices, or (``plain``) any function of the inputs."""
 
     products: tuple[tuple[Node, Matrix], ...]
     plain: Node | None = None
 
 
 class Loop(NamedTuple):
-    """One step, with ``sequence`` leaves (whose note is a `Before`) for what is computed before the loop."""
+    """One step, with ``hoisted`` leaves (whose attribute is a `Hoisted`) for what is computed before the loop."""
 
     outputs: Node
     states: tuple[Node, ...]
@@ -41,20 +195,20 @@ class _Lowering:
     def __init__(self, roots: Sequence[Node]) -> None:
         self.lowered: dict[Node, Node] = {}
         self.uses = Counter(roots)
-        self.seams: dict[Node, set[int]] = {}
+        self.boundaries: dict[Node, set[int]] = {}
         """For each product, the first and last features of the slices that are never used as a whole."""
         self.depends_on_inputs = depends(roots, lambda leaf: leaf.op in {"inputs", "noise"})
-        self.is_inside = depends(roots, lambda leaf: leaf.op in ("state", "memory"))
+        self.is_inside = depends(roots, lambda leaf: leaf.op in INSIDE)
         self.has_reduction = depends(roots, lambda value: value.op in ("sum", "amax"))
         whole = set(roots)
         for value in walk(roots):
             self.uses.update(value.args)
             if value.op == "slice":
-                seams = self.seams.setdefault(value.args[0], {0, value.args[0].width})
-                seams |= {value.note, value.note + value.width}
+                boundaries = self.boundaries.setdefault(value.args[0], {0, value.args[0].width})
+                boundaries |= {value.attribute, value.attribute + value.width}
             else:
                 whole.update(value.args)
-        self.seams.update({value: {0, value.width} for value in whole})
+        self.boundaries.update({value: {0, value.width} for value in whole})
 
     def lower(self, value: Node) -> Node:
         if value not in self.lowered:
@@ -64,7 +218,7 @@ class _Lowering:
     def _lower(self, value: Node) -> Node:
         is_before = self.depends_on_inputs[value] and not self.is_inside[value]
         if is_before and (not value.args or self.has_reduction[value]):
-            return _sequence(Before((), value), value.width)
+            return _hoisted(Hoisted((), value), value.width)
         if not value.args:
             return value
         if value.op == "add":
@@ -72,23 +226,23 @@ class _Lowering:
         if value.op == "product":
             return self.slice_of_product(value, 0, value.width)
         if value.op == "slice" and value.args[0].op == "product":
-            return self.slice_of_product(value.args[0], value.note, value.width)
+            return self.slice_of_product(value.args[0], value.attribute, value.width)
         return rebuild(value, [self.lower(arg) for arg in value.args])
 
     def slice_of_product(self, product: Node, start: int, width: int) -> Node:
-        """Return features of a product; each part between two seams is one value."""
+        """Return features of a product; each part between two boundaries is one value."""
         parts = []
-        for low, high in itertools.pairwise(sorted(self.seams[product])):
+        for low, high in itertools.pairwise(sorted(self.boundaries[product])):
             first, last = max(low, start), min(high, start + width)
             if first < last:
-                parts.append(cut(self.one_part(product, low, high), first - low, last - first))
+                parts.append(sliced(self.one_part(product, low, high), first - low, last - first))
         return cat(parts)
 
     def one_part(self, product: Node, start: int, stop: int) -> Node:
-        rows, matrix = product.args[0], product.note._replace(start=start, stop=stop)
+        rows, matrix = product.args[0], product.attribute._replace(start=start, stop=stop)
         if self.is_inside[product]:
             return affine(number(0, stop - start), [(self.lower(rows), matrix)])
-        return _sequence(Before(((rows, matrix),)), stop - start)
+        return _hoisted(Hoisted(((rows, matrix),)), stop - start)
 
     def sum(self, value: Node) -> Node:
         """Lower a sum; its terms are grouped by where they are computed."""
@@ -101,7 +255,7 @@ class _Lowering:
                 (inside if self.is_inside[term] else before).append(product)
             else:
                 other_terms.append(self.lower(term))
-        total = _sequence(Before(tuple(before)), value.width) if before else number(0)
+        total = _hoisted(Hoisted(tuple(before)), value.width) if before else number(0)
         if inside:
             base = total if before else number(0, value.width)
             total = affine(base, [(self.lower(rows), matrix) for rows, matrix in inside])
@@ -119,20 +273,118 @@ class _Lowering:
 
     def as_product(self, term: Node) -> tuple[Node, Matrix] | None:
         """Return the factors of a term that is one product, or one part of a product, and is used once; else None."""
-        product, start = (term.args[0], term.note) if term.op == "slice" else (term, 0)
+        product, start = (term.args[0], term.attribute) if term.op == "slice" else (term, 0)
         stop = start + term.width
         if product.op != "product" or self.uses[term] > 1:
             return None
-        if (start, stop) not in itertools.pairwise(sorted(self.seams[product])):
+        if (start, stop) not in itertools.pairwise(sorted(self.boundaries[product])):
             return None
-        return product.args[0], product.note._replace(start=start, stop=stop)
+        return product.args[0], product.attribute._replace(start=start, stop=stop)
 
 
 def affine(base: Node, products: Sequence[tuple[Node, Matrix]]) -> Node:
     """Return ``base`` plus rows times matrices."""
     rows, matrices = zip(*products, strict=True)
-    return node("affine", base, *rows, width=base.width, note=matrices)
+    return node("affine", base, *rows, width=base.width, attribute=matrices)
 
 
-def _sequence(before: Before, width: int) -> Node:
-    return node("sequence", width=width, note=before)
+def _hoisted(content: Hoisted, width: int) -> Node:
+    return node("hoisted", width=width, attribute=content)
+
+
+# ---- the vector-Jacobian product
+
+
+Part = tuple[int, int, Node]
+"""A cotangent for some features of a value: the first feature, the number of features, and the cotangent."""
+
+
+class Gradient(NamedTuple):
+    """The cotangents of one step."""
+
+    leaves: dict[Node, Node]  # the cotangent of every hoisted, state and vector leaf that the step uses
+    attentions: list[tuple[Node, Node]]  # attention to a memory, cotangent of the context
+    products: list[tuple[Node, Matrix, Node]]  # rows, matrix, cotangent of the product
+
+
+def differentiate(cotangents: Mapping[Node, Node]) -> Gradient:
+    """Return the cotangents of all leaves, given the cotangents of some values that depend on them."""
+    parts: dict[Node, list[Part]] = defaultdict(list)
+    for value, cotangent in cotangents.items():
+        parts[value].append((0, value.width, cotangent))
+    leaves: dict[Node, Node] = {}
+    products: list[tuple[Node, Matrix, Node]] = []
+    attentions: list[tuple[Node, Node]] = []
+    for value in reversed(walk(list(cotangents))):
+        if value not in parts or value.op == "number":
+            continue
+        total = _gather(value, parts.pop(value))
+        if value.op in ("hoisted", "state", "vector"):
+            leaves[value] = total
+        else:
+            if value.op == "attend":
+                attentions.append((value, total))
+            for arg, start, cotangent in _backward(value, total, products):
+                if arg.width == 1 < cotangent.width:
+                    cotangent = node("sum", cotangent, width=1)
+                width = value.width if value.op == "slice" else arg.width
+                parts[arg].append((start, width, cotangent))
+    return Gradient(leaves, attentions, products)
+
+
+def _backward(value: Node, cotangent: Node, products: list[tuple[Node, Matrix, Node]]) -> list[tuple[Node, int, Node]]:
+    """Return for each argument of an operation: the argument, the first feature, and the cotangent."""
+    if value.op == "slice":
+        return [(value.args[0], value.attribute, cotangent)]
+    if value.op == "cat":
+        return [(arg, 0, sliced(cotangent, start, arg.width)) for start, arg in placed(value.args)]
+    if value.op == "sum":
+        return [(value.args[0], 0, cotangent * number(1, value.args[0].width))]
+    if value.op == "amax":
+        is_largest = node("eq", value.args[0], value)
+        return [(value.args[0], 0, cotangent * is_largest / node("sum", is_largest, width=1))]
+    if value.op == "attend":
+        operands = Operands.of(value.args, value.attribute)
+        query = node("attend_gradient", value, cotangent, width=operands.query.width)
+        # the instruction that computes the cotangent of the query adds to those of the parameters
+        return [(operands.query, 0, query), *((part, 0, number(0, part.width)) for part in operands.weights)]
+    if value.op == "affine":
+        base, *rows = value.args
+        results = [(base, 0, cotangent)]
+        for row, matrix in zip(rows, value.attribute, strict=True):
+            products.append((row, matrix, cotangent))
+            results.append((row, 0, affine(number(0, row.width), [(cotangent, matrix._replace(transposed=True))])))
+        return results
+    cotangents = PRIMITIVES[value.op].derivative(value, cotangent, *value.args)
+    return [(arg, 0, result) for arg, result in zip(value.args, cotangents, strict=True) if result is not None]
+
+
+def _gather(value: Node, parts: list[Part]) -> Node:
+    """Sum the cotangents of a value; features without a cotangent get zeros."""
+    if all(width == value.width for _, width, _ in parts):
+        return _sum([cotangent for _, _, cotangent in parts], value.width)
+    boundaries = sorted({0, value.width} | {at for start, width, _ in parts for at in (start, start + width)})
+    segments = []
+    for low, high in itertools.pairwise(boundaries):
+        terms = [
+            term if term.width == 1 else sliced(term, low - start, high - low)
+            for start, width, term in parts
+            if start <= low and high <= start + width
+        ]
+        segments.append(_sum(terms, high - low))
+    return cat(segments)
+
+
+def _sum(terms: list[Node], width: int) -> Node:
+    """Sum cotangents; all products among them become one ``affine`` value."""
+    total = number(0)
+    products: list[tuple[Node, Matrix]] = []
+    for term in terms:
+        if term.op == "affine":
+            base, *rows = term.args
+            products.extend(zip(rows, term.attribute, strict=True))
+            term = number(0) if base.op == "number" else base
+        total = total + term
+    if total.width < width:
+        total = total * number(1, width) if total.op != "number" else number(total.attribute, width)
+    return affine(total, products) if products else total

@@ -3,19 +3,17 @@
 The size of a memory differs from batch to batch, so that neither its entries nor the weights are features of a row:
 ``memory`` leaves stand for them. There are three operations:
 
-    ``attend``           the context Σ_n α_n m_n; `Operands` has its arguments, its ``note`` is an `AttentionKind`
+    ``attend``           the context Σ_n α_n m_n; `Operands` has its arguments, its ``attribute`` is an `AttentionKind`
     ``attended``         the weights α of an ``attend``, only to compare them
     ``attend_gradient``  of an ``attend`` and the cotangent of its context: the cotangent of the query
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-
-from .expressions import Node, node
 
 Item = TypeVar("Item")
 
@@ -40,11 +38,11 @@ class Operands(NamedTuple, Generic[Item]):
     filter: Item | None  # over their neighbours
 
     @staticmethod
-    def of(arguments: Sequence[Item], note: AttentionKind) -> "Operands[Item]":
+    def of(arguments: Sequence[Item], kind: AttentionKind) -> "Operands[Item]":
         """Return the arguments of an ``attend`` by name."""
         query, values, keys, lengths, *rest = arguments
-        vector = rest.pop(0) if note.is_additive else None
-        before, taps = rest if note.is_located else (None, None)
+        vector = rest.pop(0) if kind.is_additive else None
+        before, taps = rest if kind.is_located else (None, None)
         return Operands(query, values, keys, lengths, vector, before, taps)
 
     @property
@@ -53,40 +51,11 @@ class Operands(NamedTuple, Generic[Item]):
         return [part for part in (self.vector, self.filter) if part is not None]
 
 
-def recorded(
-    values: Callable[[Tensor], object],
-    queries: Tensor,
-    memory: Tensor,
-    keys: Tensor,
-    lengths: Tensor,
-    vector: Tensor | None,
-    scale: float,
-    before: Tensor | None,
-    filters: Tensor | None,
-) -> Node | None:
-    """Return the expression for a call of `seriatim.core.step_operators.attend_to_rows`, given what tensors stand for.
-
-    The result is None if an argument is not what a loop can read.
-    """
-    note = AttentionKind(float(scale), vector is not None, before is not None)
-    arguments = (queries, memory, keys, lengths, vector, before, filters)
-    nodes = [
-        value for value in map(values, (part for part in arguments if part is not None)) if isinstance(value, Node)
-    ]
-    if len(nodes) < sum(part is not None for part in arguments):
-        return None
-    operands = Operands.of(nodes, note)
-    entries = [part for part in (operands.values, operands.keys, operands.lengths, operands.before) if part is not None]
-    if any(part.op != "memory" for part in entries) or any(part.op != "vector" for part in operands.weights):
-        return None
-    return node("attend", *nodes, width=memory.shape[2], note=note)
-
-
-def attend(arguments: Sequence[Tensor], note: AttentionKind) -> tuple[Tensor, Tensor]:
+def attend(arguments: Sequence[Tensor], kind: AttentionKind) -> tuple[Tensor, Tensor]:
     """Return contexts ``(batch, size)`` and weights ``(batch, time)``; differentiable."""
-    query, values, keys, lengths, vector, before, taps = Operands.of(arguments, note)
+    query, values, keys, lengths, vector, before, taps = Operands.of(arguments, kind)
     if vector is None:
-        scores = note.scale * (keys @ query.unsqueeze(2)).squeeze(2)
+        scores = kind.scale * (keys @ query.unsqueeze(2)).squeeze(2)
     else:
         scores = torch.tanh(query.unsqueeze(1) + keys) @ vector.reshape(-1)
     if before is not None and taps is not None:

@@ -1,24 +1,162 @@
-"""PyTorch's operators as expressions.
+"""The operations of expressions, and PyTorch's operators as expressions.
 
-Each function takes the arguments of the operator, with expressions in place of tensors that depend on inputs or state,
-and returns expressions. Dimension 0 is the batch, rows are never mixed, and all other dimensions are flattened into one
-width.
+A primitive says what it computes in PyTorch and in C++, and has a derivative. An operator of PyTorch is a function of
+its arguments, with expressions in place of tensors that depend on inputs or state. It returns expressions of
+primitives, so its derivative follows. Operators that only move elements are not here: the recorder turns them into
+views.
 """
 
 import functools
-import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
+from torch import Tensor
 from torch._ops import OpOverload
+from torch.nn import functional as F
 
-from .expressions import Node, Value, as_node, cat, cut, node, number, widened
-from .primitives import PRIMITIVES
+from .expressions import Matrix, Node, Value, as_node, node, number, walk, widened
+from .memory_attention import attend
+
+Cotangents = tuple[Node | None, ...]
+Slope = Callable[[Node, Node], Node]  # from the value y = f(x) and x to f'(x)
+
+
+# ---- primitives
+
+
+class Primitive(NamedTuple):
+    """One operation."""
+
+    compute: Callable[..., Tensor]  # the operation on tensors
+    code: str  # the C++ expression, in which {0}, {1}, ... stand for the arguments
+    derivative: Callable[..., Cotangents]
+    """From the value, its cotangent and the arguments to the cotangents of the arguments; None without derivative."""
+
+
+def _no_derivative(y: Node, g: Node, *args: Node) -> Cotangents:
+    return (None,) * len(args)
+
+
+def _function(name: str, compute: Callable[..., Tensor], slope: Slope) -> Primitive:
+    return Primitive(compute, f"f_{name}({{0}})", lambda y, g, x: (g * slope(y, x),))
+
+
+def _comparison(compute: Callable[[Tensor, Tensor], Tensor], sign: str) -> Primitive:
+    code = f"({{0}} {sign} {{1}} ? real(1) : real(0))"
+    return Primitive(lambda a, b: compute(a, b).to(a.dtype), code, _no_derivative)
+
+
+def _extreme(name: str, compute: Callable[..., Tensor], comparison: str) -> Primitive:
+    """Return the maximum or minimum; equal arguments share the cotangent, as in PyTorch."""
+
+    def derivative(y: Node, g: Node, a: Node, b: Node) -> Cotangents:
+        half = node("eq", a, b) * 0.5
+        return g * (node(comparison, a, b) + half), g * (node(comparison, b, a) + half)
+
+    return Primitive(compute, f"f_{name}({{0}}, {{1}})", derivative)
+
+
+FUNCTIONS: dict[str, tuple[Callable[..., Tensor], Slope]] = {
+    "sigmoid": (torch.sigmoid, lambda y, x: y * (1 - y)),
+    "tanh": (torch.tanh, lambda y, x: 1 - y * y),
+    "exp": (torch.exp, lambda y, x: y),
+    "expm1": (torch.expm1, lambda y, x: y + 1),
+    "log": (torch.log, lambda y, x: 1 / x),
+    "log1p": (torch.log1p, lambda y, x: 1 / (1 + x)),
+    "softplus": (F.softplus, lambda y, x: node("sigmoid", x)),
+    "sqrt": (torch.sqrt, lambda y, x: 0.5 / y),
+    "abs": (torch.abs, lambda y, x: node("sign", x)),
+    "sin": (torch.sin, lambda y, x: node("cos", x)),
+    "cos": (torch.cos, lambda y, x: -node("sin", x)),
+    "erf": (torch.erf, lambda y, x: 2 / math.sqrt(math.pi) * node("exp", -(x * x))),
+}
+"""Functions of one argument; the C++ functions are named ``f_NAME``."""
+COMPARISONS: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], str]] = {
+    "gt": (torch.gt, ">"),
+    "ge": (torch.ge, ">="),
+    "lt": (torch.lt, "<"),
+    "le": (torch.le, "<="),
+    "eq": (torch.eq, "=="),
+    "ne": (torch.ne, "!="),
+}
+
+PRIMITIVES: dict[str, Primitive] = {
+    **{name: _function(name, *row) for name, row in FUNCTIONS.items()},
+    **{name: _comparison(*row) for name, row in COMPARISONS.items()},
+    "add": Primitive(torch.add, "({0} + {1})", lambda y, g, a, b: (g, g)),
+    "sub": Primitive(torch.sub, "({0} - {1})", lambda y, g, a, b: (g, -g)),
+    "mul": Primitive(torch.mul, "({0} * {1})", lambda y, g, a, b: (g * b, g * a)),
+    "div": Primitive(torch.div, "({0} / {1})", lambda y, g, a, b: (g / b, -(g / b * y))),
+    "neg": Primitive(torch.neg, "(-{0})", lambda y, g, a: (-g,)),
+    "power": Primitive(  # the exponent b is a number
+        torch.pow, "f_power({0}, {1})", lambda y, g, a, b: (g * (b * node("power", a, number(b.attribute - 1))), None)
+    ),
+    "sign": Primitive(torch.sign, "f_sign({0})", _no_derivative),
+    "maximum": _extreme("maximum", torch.maximum, "gt"),
+    "minimum": _extreme("minimum", torch.minimum, "lt"),
+    "where": Primitive(
+        lambda condition, a, b: torch.where(condition != 0, a, b),
+        "({0} != real(0) ? {1} : {2})",
+        lambda y, g, condition, *_: (
+            None,
+            node("where", condition, g, number(0)),
+            node("where", condition, number(0), g),
+        ),
+    ),
+    "detach": Primitive(Tensor.detach, "{0}", _no_derivative),
+}
+
+
+def evaluate(
+    roots: Sequence[Node], values: dict[Node, Tensor], constants: Sequence[Tensor], like: Tensor
+) -> list[Tensor]:
+    """Return the values of expressions; differentiable.
+
+    Args:
+        roots: the expressions.
+        values: the inputs, states and noise ``(rows, width)``, and memories; computed values are added.
+        constants: what vectors and matrices refer to.
+        like: ``(rows, ...)``; numbers take its type, device and rows.
+    """
+    for value in walk(roots):
+        if value.op == "attend":
+            contexts, weights = attend([values[arg] for arg in value.args], value.attribute)
+            values[value], values[node("attended", value)] = contexts, weights
+        elif value not in values:
+            values[value] = _evaluate(value, [values[arg] for arg in value.args], constants, like)
+    return [values[root] for root in roots]
+
+
+def columns(matrix: Matrix, constants: Sequence[Tensor]) -> Tensor:
+    """Return the values of a part of a constant matrix ``(rows, columns)``."""
+    return constants[matrix.constant][:, matrix.start : matrix.stop]
+
+
+def _evaluate(value: Node, args: list[Tensor], constants: Sequence[Tensor], like: Tensor) -> Tensor:
+    if value.op == "number":
+        return like.new_full((value.width,), value.attribute)
+    if value.op == "vector":
+        return constants[int(value.attribute)].reshape(-1)
+    if value.op == "slice":
+        return args[0][..., value.attribute : value.attribute + value.width]
+    if value.op == "cat":
+        return torch.cat([arg.expand(like.shape[0], -1) for arg in args], dim=-1)
+    if value.op == "sum":
+        return args[0].sum(-1, keepdim=True)
+    if value.op == "amax":
+        return args[0].amax(-1, keepdim=True)
+    if value.op == "product":
+        return args[0] @ columns(value.attribute, constants)
+    return PRIMITIVES[value.op].compute(*args)
+
 
 Dimensions = int | Sequence[int] | None
 Operator: TypeAlias = Callable[..., Any]  # returns an expression, or a tuple or list of them
+
+
+# ---- PyTorch's operators
 
 
 class NotCompiledError(Exception):
@@ -89,40 +227,28 @@ def _power(x: Value, exponent: Value) -> Node:
     return node("sqrt", base) if exponent == 0.5 else node("power", base, number(exponent))
 
 
-def _over_features(x: Node, dim: Dimensions) -> None:
-    dims = [dim] if isinstance(dim, int) else dim
-    if not dims or any(d not in (1, -1) for d in dims):
-        raise NotCompiledError("works along something other than the features of a row")
-
-
-def _sum(x: Node, dim: Dimensions = None, keepdim: bool = False, dtype: object = None) -> Node:
-    _over_features(x, dim)
-    return total(x)
-
-
-def _amax(x: Node, dim: Dimensions = None, keepdim: bool = False) -> Node:
-    _over_features(x, dim)
-    return node("amax", x, width=1)
-
-
 def total(x: Node) -> Node:
     """Return the sum over the features of a row."""
     return node("sum", x, width=1)
 
 
-def _mean(x: Node, dim: Dimensions = None, keepdim: bool = False, dtype: object = None) -> Node:
-    return _sum(x, dim) / x.width
+def _mean(x: Node) -> Node:
+    return total(x) / x.width
+
+
+def _largest(x: Node) -> Node:
+    return node("amax", x, width=1)
 
 
 def _variance(x: Node, dim: Dimensions = None, correction: float | None = None, keepdim: bool = False) -> Node:
-    deviation = x - _mean(x, dim)
+    deviation = x - _mean(x)
     return total(deviation * deviation) / (x.width - (1 if correction is None else correction))
 
 
 def _norm(x: Node, ord: float = 2, dim: Dimensions = None, keepdim: bool = False, dtype: object = None) -> Node:  # noqa: A002
     if ord != 2:
         raise NotCompiledError(f"computes a norm of order {ord}; only order 2 is compiled")
-    square = _sum(x * x, dim)
+    square = total(x * x)
     is_zero = node("eq", square, number(0))  # where the gradient of the root is infinite; PyTorch's norm has 0 there
     return node("where", is_zero, number(0), node("sqrt", node("where", is_zero, number(1), square)))
 
@@ -130,7 +256,7 @@ def _norm(x: Node, ord: float = 2, dim: Dimensions = None, keepdim: bool = False
 def _layer_norm(
     x: Node, shape: Sequence[int], gain: Node | None, shift: Node | None, epsilon: float
 ) -> tuple[Node, None, None]:
-    deviation, variance = x - _mean(x, 1), _variance(x, 1, 0)
+    deviation, variance = x - _mean(x), _variance(x, correction=0)
     return _affine(deviation / node("sqrt", variance + epsilon), gain, shift), None, None
 
 
@@ -145,37 +271,17 @@ def _affine(x: Node, gain: Node | None, shift: Node | None) -> Node:
 
 
 def _softmax(x: Node, dim: int, half: bool) -> Node:
-    exponential = node("exp", x - node("detach", _amax(x, dim)))
+    exponential = node("exp", x - node("detach", _largest(x)))
     return exponential / total(exponential)
 
 
 def _log_softmax(x: Node, dim: int, half: bool) -> Node:
-    return x - _log_sum_exp(x, dim)
+    return x - _log_sum_exp(x)
 
 
-def _log_sum_exp(x: Node, dim: Dimensions, keepdim: bool = False) -> Node:
-    largest = node("detach", _amax(x, dim))
+def _log_sum_exp(x: Node, dim: Dimensions = None, keepdim: bool = False) -> Node:
+    largest = node("detach", _largest(x))
     return largest + node("log", total(node("exp", x - largest)))
-
-
-def _slice(x: Node, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Node:
-    if dim not in (1, -1) or step != 1:
-        raise NotCompiledError("takes something other than neighbouring features of every row")
-    low, high, _ = slice(start, end).indices(x.width)
-    return cut(x, low, high - low)
-
-
-def _split(x: Node, size: int | Sequence[int], dim: int = 0) -> list[Node]:
-    if dim not in (1, -1):
-        raise NotCompiledError("splits something other than the features of a row")
-    ends = range(size, x.width + size, size) if isinstance(size, int) else itertools.accumulate(size)
-    bounds = itertools.pairwise([0, *(min(end, x.width) for end in ends)])
-    return [cut(x, low, high - low) for low, high in bounds]
-
-
-def _glu(x: Node, dim: int = -1) -> Node:
-    content, gate = _split(x, x.width // 2, dim)
-    return gated(content, gate)
 
 
 def gated(content: Node, gate: Node) -> Node:
@@ -183,43 +289,18 @@ def gated(content: Node, gate: Node) -> Node:
     return content * node("sigmoid", gate)
 
 
-def _slice_scatter(
-    x: Value, part: Value, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
-) -> Node:
-    whole = as_node(x)
-    if dim not in (1, -1) or step != 1:
-        raise NotCompiledError("assigns to something other than neighbouring features of every row")
-    low, high, _ = slice(start, end).indices(whole.width)
-    parts = (cut(whole, 0, low), as_node(part), cut(whole, high, whole.width - high))
-    return cat([piece for piece in parts if piece.width])
-
-
 def _copy(x: Value, source: Value, non_blocking: bool = False) -> Node:
     return widened(as_node(source), as_node(x).width)
-
-
-def _expand(x: Value, shape: Sequence[int], *args: object, **options: object) -> Node:
-    row, width = as_node(x), math.prod(shape[1:])
-    return widened(row, width) if row.width == 1 else row
-
-
-def _cat(parts: Sequence[Value], dim: int = 0) -> Node:
-    if dim not in (1, -1):
-        raise NotCompiledError("joins something other than the features of a row")
-    return cat([as_node(part) for part in parts])
 
 
 def _filled(x: Value, fill: float, **options: object) -> Node:
     return number(fill, as_node(x).width)
 
 
-IDENTITIES = ("alias", "clone", "contiguous", "lift_fresh_copy", "lift_fresh", "positive", "view", "_unsafe_view")
-RESHAPES = ("reshape", "unsqueeze", "squeeze", "flatten", "_to_copy")
-
 OVER_FEATURES: dict[str, Operator] = {
-    "sum": _sum,
-    "mean": _mean,
-    "amax": _amax,
+    "sum": lambda x, *_, **__: total(x),
+    "mean": lambda x, *_, **__: _mean(x),
+    "amax": lambda x, *_, **__: _largest(x),
     "var": _variance,
     "linalg_vector_norm": _norm,
     "native_layer_norm": _layer_norm,
@@ -227,16 +308,10 @@ OVER_FEATURES: dict[str, Operator] = {
     "_softmax": _softmax,
     "_log_softmax": _log_softmax,
     "logsumexp": _log_sum_exp,
-    "slice": _slice,
-    "slice_scatter": _slice_scatter,
-    **dict.fromkeys(("split", "unsafe_split", "split_with_sizes"), _split),
-    "cat": _cat,
-    "glu": _glu,
 }
 """Operators along the features of a row, which must be one dimension."""
 OPERATORS: dict[str, Operator] = {
     **{name: _primitive(name) for name in PRIMITIVES if name != "power"},
-    **dict.fromkeys((*IDENTITIES, *RESHAPES), lambda x, *_, **__: as_node(x)),
     "sgn": _primitive("sign"),
     "add": lambda a, b, alpha=1: a + alpha * as_node(b),
     "sub": lambda a, b, alpha=1: a - alpha * as_node(b),
@@ -268,7 +343,6 @@ OPERATORS: dict[str, Operator] = {
     **dict.fromkeys(("logical_and", "bitwise_and"), lambda a, b: a * b),
     **dict.fromkeys(("logical_or", "bitwise_or"), _primitive("maximum")),
     **OVER_FEATURES,
-    "expand": _expand,
     "copy": _copy,
     **dict.fromkeys(("zeros_like", "empty_like"), functools.partial(_filled, fill=0.0)),
     "ones_like": functools.partial(_filled, fill=1.0),
@@ -279,7 +353,7 @@ OPERATORS: dict[str, Operator] = {
 def operator_name(func: OpOverload) -> str:
     """Return the name of an operator; of two that differ in whether they work in place, the other one."""
     name: str = func.overloadpacket.__name__
-    return name if name in OPERATORS else name.rstrip("_")
+    return name.rstrip("_")
 
 
 def check_type(args: Sequence[Any], options: Mapping[str, Any]) -> None:

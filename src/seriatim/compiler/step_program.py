@@ -1,254 +1,338 @@
-"""Turns the expressions of a step into the instructions of `cpp/step_machine.h`, and assigns memories to values."""
+"""Plans a single step as instructions of `cpp/step_machine.h`, and where its values are stored.
+
+A loop is compiled as C++ of its own, which takes seconds for a new step and pays off over thousands of steps. A single
+step is interpreted: the machine is compiled once for all models, so that the first token of any model comes at once.
+Its instructions work on whole rows, so that reading them costs little (`benchmarks/decoding.py`).
+"""
 
 import itertools
 import math
 from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
-from .expressions import LEAVES, Node, node, walk
-from .instructions import DIMENSIONS, LONG, Instruction, Memory, Operand, Share, StepProgram
+from ..core.step_operators import OPERATORS as STEP_OPERATORS
+from .buffers import Allocator, BufferKind, Slot, slot
+from .expressions import LEAVES, Node, View, contiguous, merged, node, walk
+from .fallback_reasons import UnsupportedError
+from .operators import PRIMITIVES
 from .recorder import Traced
-from .step_layout import View, common, contiguous, merged, outermost, refined
 
+DIMENSIONS = 4
+LONG = 8192
+"""Elements from which all threads share an instruction on few rows."""
+OTHER_KINDS = {
+    "where": "CHOOSE",
+    "sum": "SUM",
+    "amax": "AMAX",
+    "gather": "GATHER",
+    "count": "COUNT_ON",
+    "rotate": "ROTATE",
+    "sinusoids": "SINUSOIDS",
+    "append_and_attend": "APPEND_AND_ATTEND",
+    "attend_to_memory": "ATTEND_TO_MEMORY",
+    "attend_to_rows": "ATTEND_TO_ROWS",
+    "product": "PRODUCT",
+}
+"""The kinds of instructions other than functions of one or two elements, and their names in C++."""
+KINDS = [*(name for name in PRIMITIVES if name != "where"), *OTHER_KINDS]
+"""The kinds of instructions, in the order of their numbers in C++."""
+Share = Literal["first", "outer"]
+"""Which threads compute an instruction on few rows: the first one, or all, which divide the outermost dimension."""
 SINGLE = (1,) * DIMENSIONS
+RANDOM = "draws random numbers, which is not compiled in a single step"
+"""A loop draws those of all steps before it; a single step has no such time."""
+
+
+class Operand(NamedTuple):
+    """Elements of a buffer: the slot of the first one, and the distances along the dimensions."""
+
+    slot: Slot
+    strides: tuple[int, ...] = (0,) * DIMENSIONS
+
+
+NUMBERS = slot(BufferKind.NUMBERS, "all", 0)
+NOTHING = Operand(NUMBERS)
+"""An operand that an instruction does not have."""
+
+
+@dataclass
+class Instruction:
+    """One instruction; see `cpp/step_machine.h`."""
+
+    kind: str
+    to: Operand
+    sources: list[Operand]
+    sizes: tuple[int, ...]
+    number: float
+    extra: tuple[int, ...]
+    share: Share
+    stage: int  # instructions of one stage need no results of each other, except that of an odd one in order
+    wait: bool = False
+
+
+class CacheEntries(NamedTuple):
+    """Entries to attend to that a part of the state holds: before the step, or those that the step writes."""
+
+    part: int
+    is_after: bool = False
+
+
+class Frequencies(NamedTuple):
+    """The frequencies of positions: base^(−2 i / size) for i < number."""
+
+    base: float
+    number: int
+    size: int
+
+
+@dataclass
+class StepProgram:
+    """The instructions of a step, and what it reads and writes."""
+
+    instructions: list[Instruction]
+    slots: list[Slot]  # all features of every buffer
+    numbers: list[float]
+    frequencies: list[Frequencies]
+    caches: list[CacheEntries]
+    unchanged: list[int]  # parts of the state that the step returns as they are
+
+
+def preamble(double: bool) -> str:
+    """Return the C++ text of all step programs."""
+    maps = [
+        f"  MAP{1 + ('{1}' in PRIMITIVES[name].code)}({i}, {PRIMITIVES[name].code.format('a', 'b')}) \\"
+        for i, name in enumerate(KINDS)
+        if name not in OTHER_KINDS
+    ]
+    kinds = ", ".join(f"{name} = {KINDS.index(kind)}" for kind, name in OTHER_KINDS.items())
+    lines = [
+        f"typedef {'double' if double else 'float'} real;",
+        '#include "kernel.h"',
+        f"enum Kind {{ {kinds} }};",
+        "#define STEP_MAPS \\",
+        *maps,
+        "",
+        '#include "step_machine.h"',
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def plan_step(traced: Traced) -> StepProgram:
-    """Return the program of a step."""
-    return _Planner(traced).program()
+    """Return the program of a step, or raise UnsupportedError."""
+    draws = [traced.call_sites[value].reason(RANDOM) for value in traced.noise]
+    if draws:
+        raise UnsupportedError(draws)
+    return _StepPlanner(traced).program()
 
 
-def rewritten(part: int) -> int:
-    """Return the number that stands for a part of the state after the step, or the part again for this number."""
-    return -1 - part
-
-
-class _Planner:
+class _StepPlanner:
     def __init__(self, traced: Traced) -> None:
         self.traced = traced
-        self.roots = [traced.outputs, *traced.states]
         self.instructions: list[Instruction] = []
         self.numbers: dict[float, int] = {}
-        self.caches: dict[int, int] = {}
-        self.places: dict[Node, Memory] = {}
+        self.frequencies: dict[Frequencies, int] = {}
+        self.caches: dict[CacheEntries, int] = {}
+        self.slots: dict[Node, Slot] = {}
         self.phases: dict[Node, int] = {}
         self.copies: dict[Node, Node] = {}
-        self.scratch = itertools.count()
+        self.allocate = Allocator()
 
     def program(self) -> StepProgram:
-        unchanged = {}
-        targets: dict[Node, Memory] = {}
-        copied: list[tuple[Node, Memory]] = []
-        for i, value in enumerate(self.roots):
-            memory = Memory("outputs", 0, value.width) if i == 0 else Memory("new_state", i - 1, value.width)
-            if i and value.op == "state" and value.note == i - 1:
-                unchanged[i - 1] = i - 1
-            elif value.op in LEAVES or value.op == "view" or value in targets:
-                copied.append((value, memory))
+        """Return the instructions in the order in which they run."""
+        # results are stored where they are needed, and copied if they are leaves, views or needed twice
+        unchanged, copied = [], []
+        results = [(self.traced.outputs, slot(BufferKind.OUTPUTS, "now", self.traced.outputs.width))]
+        for part, value in enumerate(self.traced.states):
+            if value is self.traced.leaves[1 + part]:
+                unchanged.append(part)
             else:
-                targets[value] = memory
-        for value in walk(self.roots):
-            self.place(value, targets)
-            if value.op not in LEAVES and value.op != "view":
-                self.emit(value)
-        for value, memory in copied:
-            self.map("detach", Operand(memory), [value], value.width, self.phase(value))
+                results.append((value, slot(BufferKind.STATES, "after", value.width, part)))
+        targets: dict[Node, Slot] = {}
+        for value, target in results:
+            if value.op in LEAVES or value.op == "view" or value in targets:
+                copied.append((value, target))
+            else:
+                targets[value] = target
+
+        for value in walk([self.traced.outputs, *self.traced.states]):
+            self.phases[value] = max((self.phases[arg] for arg in value.args), default=0)
+            if value.op in LEAVES:
+                self.slots |= self.leaf(value)
+            elif value.op != "view":
+                self.slots[value] = targets.get(value) or self.allocate(BufferKind.SCRATCH, "now", value.width)
+                self.emit(value, self.phases[value], Operand(self.slots[value]))
+        for value, target in copied:
+            self.map("detach", Operand(target), [value], value.width, self.phases[value])
+
         self.order()
         self.reuse()
-        memories = {Memory("numbers"): None}
+        slots = {NUMBERS: None}
         for instruction in self.instructions:
-            memories.update(dict.fromkeys(operand.memory for operand in (instruction.to, *instruction.sources)))
-        return StepProgram(self.instructions, list(memories), list(self.numbers), list(self.caches), unchanged)
+            slots.update(dict.fromkeys(operand.slot.whole for operand in (instruction.to, *instruction.sources)))
+        numbers, frequencies, caches = list(self.numbers), list(self.frequencies), list(self.caches)
+        return StepProgram(self.instructions, list(slots), numbers, frequencies, caches, unchanged)
 
-    def place(self, value: Node, targets: dict[Node, Memory]) -> None:
-        """Decide where a value is stored."""
+    def leaf(self, value: Node) -> dict[Node, Slot]:
+        """Return where a leaf is stored; numbers are stored where they are used."""
         if value.op == "inputs":
-            memory = Memory("inputs", 0, value.width)
-        elif value.op == "state":
-            memory = Memory("state", value.note, value.width)
-        elif value.op == "vector":
-            memory = Memory("constant", value.note, 0)
-        elif value.op in ("number", "view"):
-            return
-        else:
-            memory = targets.get(value) or Memory("scratch", next(self.scratch), value.width)
-        self.places[value] = memory
+            return {value: slot(BufferKind.INPUTS, "now", value.width)}
+        if value.op == "state":
+            return {value: slot(BufferKind.STATES, "before", value.width, value.attribute)}
+        return {value: slot(BufferKind.VECTOR, "all", 0, value.attribute)} if value.op == "vector" else {}
 
-    def phase(self, value: Node) -> int:
-        if value.op in LEAVES:
-            return 0
-        if value.op == "view":
-            return self.phase(value.args[0])
-        return self.phases[value]
+    # ---- one instruction for each operation
 
-    def emit(self, value: Node) -> None:
+    def emit(self, value: Node, phase: int, to: Operand) -> None:
         """Add the instructions that compute a value."""
-        phase = max((self.phase(arg) for arg in value.args), default=0)
-        to = Operand(self.places[value])
         if value.op == "product":
-            self.product(value, phase, to)
-            return
-        self.phases[value] = phase
-        if value.op == "join":
-            for part, view in zip(value.args, value.note, strict=True):
+            matrix = value.attribute
+            assert (matrix.start, matrix.stop, matrix.transposed) == (0, value.width, False)
+            self.phases[value] = phase + 1
+            rows = self.flat(value.args[0], phase)
+            packed = Operand(slot(BufferKind.PACKED, "all", 0, matrix.constant))
+            extra = (value.args[0].width, value.width, 0)
+            self.add("product", to, [rows, packed], SINGLE, phase + 1, extra=extra, stage=2 * phase + 2)
+        elif value.op == "join":
+            for part, view in zip(value.args, value.attribute, strict=True):
                 self.map("detach", to, [part], part.width, phase, target=view)
         elif value.op in ("sum", "amax"):
-            view = value.note or View((value.args[0].width,), (0,))
+            view = value.attribute or View((value.args[0].width,), (0,))
             self.map(value.op, to, [value.args[0]], value.args[0].width, phase, target=view)
         elif value.op == "gather":
-            table = Operand(Memory("constant", value.note, 0))
-            index = self.operand(value.args[0], SINGLE, phase)
-            self.add("gather", to, [table, index], (1, 1, 1, value.width), phase, extra=(-1,))
+            table = Operand(slot(BufferKind.VECTOR, "all", 0, value.attribute))
+            index = self.operand(value.args[0], SINGLE)
+            self.add("gather", to, [table, index], (1, 1, 1, value.width), phase)
         elif value.op == "count":
-            source = self.operand(value.args[0], SINGLE, phase)
-            self.add("count", to, [source], SINGLE, phase, number=value.note)
-        elif value.op in ("rotate", "sinusoids", "append_and_attend", "attend_to_memory", "attend_to_rows"):
+            self.add("count", to, [self.operand(value.args[0], SINGLE)], SINGLE, phase, number=value.attribute)
+        elif value.op in STEP_OPERATORS:
             getattr(self, value.op)(value, phase, to)
         else:
             self.map(value.op, to, list(value.args), value.width, phase)
 
-    def product(self, value: Node, phase: int, to: Operand) -> None:
-        matrix = value.note
-        assert (matrix.start, matrix.stop, matrix.transposed) == (0, value.width, False)
-        self.phases[value] = phase + 1
-        rows = self.flat(value.args[0], phase)
-        packed = Operand(Memory("packed", matrix.constant, 0))
-        extra = (value.args[0].width, value.width, 0)
-        self.add("product", to, [rows, packed], SINGLE, phase + 1, extra=extra, slot=2 * phase + 2)
-
     def rotate(self, value: Node, phase: int, to: Operand) -> None:
         vectors, positions = value.args
-        shape, _, base, num_heads = value.note
+        shape, _, base, num_heads = value.attribute
         size = shape[-1]
-        scratch = Operand(Memory("scratch", next(self.scratch), 2 * max(size // 2, 1)))
-        sources = [
-            self.flat(vectors, phase),
-            self.operand(positions, SINGLE, phase),
-            Operand(self.frequencies(base, size // 2, 2 * max(size // 2, 1))),
-            scratch,
-        ]
+        even = 2 * max(size // 2, 1)
+        scratch = Operand(self.allocate(BufferKind.SCRATCH, "now", even))
+        frequencies = self.positions(Frequencies(base, size // 2, even))
+        sources = [self.flat(vectors, phase), self.operand(positions, SINGLE), frequencies, scratch]
         self.add("rotate", to, sources, SINGLE, phase, extra=(math.prod(shape[:-1]), num_heads, size))
 
     def sinusoids(self, value: Node, phase: int, to: Operand) -> None:
-        size, base = value.width, value.note[2]
+        size, base = value.width, value.attribute[2]
         sources = [
-            self.operand(value.args[0], SINGLE, phase),
-            Operand(self.frequencies(base, (size + 1) // 2, size)),
+            self.operand(value.args[0], SINGLE),
+            self.positions(Frequencies(base, (size + 1) // 2, size)),
         ]
         self.add("sinusoids", to, sources, (1, 1, 1, size), phase)
 
-    def frequencies(self, base: float, count: int, size: int) -> Memory:
-        return Memory("frequencies", (base, count, size))
-
     def append_and_attend(self, value: Node, phase: int, to: Operand) -> None:
         queries, entry, cache, seen, *slopes = value.args
-        shape, entry_shape, _, _, _, scale, window = value.note
-        number = self.cache(cache.note)
-        heads, size = shape[0], shape[-1]
+        shape, entry_shape, _, _, _, scale, window = value.attribute
+        number = self.cache(CacheEntries(cache.attribute))
         keys = (entry_shape[0] + 1) // 2
         sources = [
             self.flat(queries, phase),
             self.flat(entry, phase),
-            self.operand(seen, SINGLE, phase),
-            Operand(self.places[slopes[0]] if slopes else Memory("numbers")),
+            self.operand(seen, SINGLE),
+            Operand(self.slots[slopes[0]]) if slopes else NOTHING,
         ]
-        extra = (number, heads, keys, size, window, bool(slopes))
+        extra = (number, shape[0], keys, shape[-1], window, int(bool(slopes)))
         sizes = (keys, entry_shape[0], 1, 1)
         self.add("append_and_attend", to, sources, sizes, phase, number=scale, extra=extra, share="outer")
 
     def attend_to_memory(self, value: Node, phase: int, to: Operand) -> None:
         queries, memory, lengths = value.args
-        (heads, size), _, _, scale = value.note
-        number = self.cache(memory.note)
-        sources = [self.flat(queries, phase), self.operand(lengths, SINGLE, phase)]
-        extra, sizes = (number, heads, size), (heads, 1, 1, 1)
+        (heads, size), _, _, scale = value.attribute
+        sources = [self.flat(queries, phase), self.operand(lengths, SINGLE)]
+        extra, sizes = (self.cache(CacheEntries(memory.attribute)), heads, size), (heads, 1, 1, 1)
         self.add("attend_to_memory", to, sources, sizes, phase, number=scale, extra=extra, share="outer")
 
     def attend_to_rows(self, value: Node, phase: int, to: Operand) -> None:
         queries, values, keys, lengths, *others = value.args  # perhaps a vector; perhaps weights and a filter
-        (key_size,), (_, size), _, _, _, scale, *_ = value.note
-        numbers = [self.cache(part.note) for part in (values, keys)]
-        additive, located = (Operand(Memory("numbers")) for _ in range(2))
-        if len(others) % 2:
-            additive = self.flat(others[0], phase)
-        extra = (*numbers, key_size, size, len(others) % 2, 0, 0, 0)
+        (key_size,), (_, size), _, _, _, scale, *_ = value.attribute
+        numbers = [self.cache(CacheEntries(part.attribute)) for part in (values, keys)]
+        additive = self.flat(others[0], phase) if len(others) % 2 else NOTHING
+        located = NOTHING
+        weights: tuple[int, ...] = (0, 0, 0)
         if len(others) >= 2:
-            weights, width = others[-2].note, others[-1].width
-            located = self.flat(others[-1], phase)
-            extra = (*extra[:5], self.cache(weights), self.cache(rewritten(weights)), width)
-        sources = [self.flat(queries, phase), self.operand(lengths, SINGLE, phase), additive, located]
+            before, taps = others[-2:]
+            located = self.flat(taps, phase)
+            parts = (CacheEntries(before.attribute, is_after) for is_after in (False, True))
+            weights = (*map(self.cache, parts), taps.width)
+        sources = [self.flat(queries, phase), self.operand(lengths, SINGLE), additive, located]
+        extra = (*numbers, key_size, size, len(others) % 2, *weights)
         self.add("attend_to_rows", to, sources, SINGLE, phase, number=scale, extra=extra)
 
-    def cache(self, part: int) -> int:
-        """Return the number of a cache, given the part of the state, or the result of `rewritten` for it."""
-        return self.caches.setdefault(part, len(self.caches))
+    def positions(self, frequencies: Frequencies) -> Operand:
+        """Return where some frequencies are stored."""
+        number = self.frequencies.setdefault(frequencies, len(self.frequencies))
+        return Operand(slot(BufferKind.FREQUENCIES, "all", 0, number))
+
+    def cache(self, entries: CacheEntries) -> int:
+        """Return the number of a cache."""
+        return self.caches.setdefault(entries, len(self.caches))
+
+    # ---- operands
+
+    def operand(self, value: Node, sizes: tuple[int, ...]) -> Operand:
+        """Return where the elements of a value are, for an instruction of some sizes."""
+        if value.op == "number":
+            return Operand(NUMBERS.shifted(self.numbers.setdefault(value.attribute, len(self.numbers))))
+        if value.op == "view":
+            return Operand(self.slots[value.args[0]].shifted(value.attribute.offset), _refined(value.attribute, sizes))
+        return Operand(self.slots[value]) if value.width == 1 else Operand(self.slots[value], contiguous(sizes))
 
     def flat(self, value: Node, phase: int) -> Operand:
         """Return a value as neighbouring features, copied if they are not."""
         if value.op == "view":
-            sizes, strides = merged(value.note.sizes, value.note.strides)
+            sizes, strides = merged(value.attribute.sizes, value.attribute.strides)
             if len(sizes) == 1 and strides[0] == 1:
-                return Operand(self.places[value.args[0]], value.note.offset)
+                return Operand(self.slots[value.args[0]].shifted(value.attribute.offset))
+        if value.op in ("view", "number"):
             value = self.copy(value, phase)
-        elif value.op == "number":
-            value = self.copy(value, phase)
-        return Operand(self.places[value])
+        return Operand(self.slots[value])
 
     def copy(self, value: Node, phase: int) -> Node:
         """Return a value with memory of its own that holds the same features."""
         if value not in self.copies:
             copy = self.copies[value] = node("detach", value, width=value.width)
-            self.places[copy] = Memory("scratch", next(self.scratch), value.width)
-            self.phases[copy] = self.phase(value)
-            self.map("detach", Operand(self.places[copy]), [value], value.width, self.phase(value))
+            self.slots[copy] = self.allocate(BufferKind.SCRATCH, "now", value.width)
+            self.phases[copy] = self.phases[value]
+            self.map("detach", Operand(self.slots[copy]), [value], value.width, self.phases[value])
         return self.copies[value]
 
     def map(
-        self,
-        kind: str,
-        to: Operand,
-        args: list[Node],
-        width: int,
-        phase: int,
-        *,
-        target: View | None = None,
+        self, kind: str, to: Operand, args: list[Node], width: int, phase: int, *, target: View | None = None
     ) -> None:
         """Add an instruction on elements; ``target`` says where they are stored or summed."""
         if width == 0:
             return
-        views = [arg.note for arg in args if arg.op == "view"]
-        shapes = [(view.sizes, view.strides) for view in views] + ([(target.sizes, target.strides)] if target else [])
-        sizes = common([merged(*shape)[0] for shape in shapes] or [(width,)])
+        # all operands must be walked along the same dimensions; views that do not fit together are copied
+        views = [arg.attribute for arg in args if arg.op == "view"] + ([target] if target else [])
+        sizes = _common([merged(view.sizes, view.strides)[0] for view in views] or [(width,)])
         if sizes is None or len(sizes) > DIMENSIONS:
             copied = [self.copy(arg, phase) if arg.op == "view" else arg for arg in args]
             assert copied != args, "a target has too many dimensions"
             self.map(kind, to, copied, width, phase, target=target)
             return
         sizes = (1,) * (DIMENSIONS - len(sizes)) + sizes
-        offset, strides = (target.offset, refined(target, sizes)) if target else (0, contiguous(sizes))
-        if target is None and width == 1:
-            strides = (0,) * DIMENSIONS
-        operands = [self.operand(arg, sizes, phase) for arg in args]
-        if (
-            kind in ("add", "mul", "maximum", "minimum")
-            and operands[0].strides[-1] == 0
-            and operands[1].strides[-1] == 1
-        ):
+
+        strides = _refined(target, sizes) if target else contiguous(sizes) if width > 1 else to.strides
+        to = Operand(to.slot.shifted(target.offset if target else 0), strides)
+        operands = [self.operand(arg, sizes) for arg in args]
+        # the machine is fast where the first operand moves and the second one stays, not the other way round
+        is_symmetric = kind in ("add", "mul", "maximum", "minimum")
+        if is_symmetric and (operands[0].strides[-1], operands[1].strides[-1]) == (0, 1):
             operands.reverse()
-        to = Operand(to.memory, offset, strides)
         is_long = math.prod(sizes) >= LONG
         if is_long:
-            sizes, to, operands = outermost(sizes, to, operands)
+            sizes, to, operands = _outermost(sizes, to, operands)
         share: Share = "outer" if is_long and sizes[0] > 1 and to.strides[0] else "first"
         self.add(kind, to, operands, sizes, phase, share=share)
-
-    def operand(self, value: Node, sizes: tuple[int, ...], phase: int) -> Operand:
-        if value.op == "number":
-            return Operand(Memory("numbers"), self.numbers.setdefault(value.note, len(self.numbers)))
-        if value.op == "view":
-            return Operand(self.places[value.args[0]], value.note.offset, refined(value.note, sizes))
-        if value.width == 1:
-            return Operand(self.places[value])
-        return Operand(self.places[value], 0, contiguous(sizes))
 
     def add(
         self,
@@ -261,50 +345,106 @@ class _Planner:
         number: float = 0.0,
         extra: tuple[int, ...] = (),
         share: Share = "first",
-        slot: int | None = None,
+        stage: int | None = None,
     ) -> None:
-        slot = 2 * phase + 1 if slot is None else slot
-        self.instructions.append(Instruction(kind, to, sources, sizes, number, extra, share, slot))
+        stage = 2 * phase + 1 if stage is None else stage
+        self.instructions.append(Instruction(kind, to, sources, sizes, number, extra, share, stage))
+
+    # ---- the order of the instructions, and which of their values share memory
 
     def order(self) -> None:
-        """Sort instructions into slots; threads wait for one another between slots and around shared instructions."""
-        self.instructions.sort(key=lambda instruction: instruction.slot)
-        before = None
-        for instruction in self.instructions:
-            shared = "outer" in (instruction.share, before.share if before else "first")
-            instruction.wait = before is not None and (before.slot != instruction.slot or shared)
-            before = instruction
+        """Sort instructions into stages; threads wait for one another between them and around shared instructions."""
+        self.instructions.sort(key=lambda instruction: instruction.stage)
+        for before, instruction in itertools.pairwise(self.instructions):
+            is_shared = "outer" in (instruction.share, before.share)
+            instruction.wait = before.stage != instruction.stage or is_shared
 
     def reuse(self) -> None:
         """Let values that are not needed at the same time share memory."""
-        last: dict[Memory, tuple[int, int]] = {}
-        for i, instruction in enumerate(self.instructions):
-            for operand in (instruction.to, *instruction.sources):
-                last[operand.memory] = (instruction.slot, i)
-        free: dict[int, list[tuple[int, int, Memory]]] = defaultdict(list)
-        names: dict[Memory, Memory] = {}
-        released: set[Memory] = set()
-        for i, instruction in enumerate(self.instructions):
-            for operand in (instruction.to, *instruction.sources):
-                memory = operand.memory
-                if memory.kind != "scratch" or memory in names:
-                    continue
-                choices = free[memory.width]
-                usable = [c for c in choices if c[0] < instruction.slot or (instruction.slot % 2 and c[1] < i)]
-                if usable:
-                    choices.remove(usable[0])
-                    names[memory] = usable[0][2]
-                else:
-                    names[memory] = memory
-            for memory, (slot, end) in [
-                (m, last[m]) for m in {o.memory for o in (instruction.to, *instruction.sources)}
-            ]:
-                if memory.kind == "scratch" and end == i and memory not in released:
-                    released.add(memory)
-                    free[memory.width].append((slot, i, names[memory]))
-        for instruction in self.instructions:
-            instruction.to = self.renamed(instruction.to, names)
-            instruction.sources = [self.renamed(source, names) for source in instruction.sources]
+        accessed = [
+            dict.fromkeys(
+                operand.slot.whole
+                for operand in (instruction.to, *instruction.sources)
+                if operand.slot.buffer.kind is BufferKind.SCRATCH
+            )
+            for instruction in self.instructions
+        ]
+        last = {value: i for i, values in enumerate(accessed) for value in values}
+        free: dict[int, list[tuple[int, Slot]]] = defaultdict(list)  # by width, with the stage of their last use
+        shared: dict[Slot, Slot] = {}
+        for i, (instruction, values) in enumerate(zip(self.instructions, accessed, strict=True)):
+            for value in values:
+                if value not in shared:
+                    # products of one stage run at the same time, so one must not overwrite what another reads
+                    is_ordered = instruction.stage % 2
+                    choices = (choice for choice in free[value.width] if is_ordered or choice[0] < instruction.stage)
+                    choice = next(choices, None)
+                    shared[value] = value if choice is None else choice[1]
+                    if choice is not None:
+                        free[value.width].remove(choice)
+            for value in values:
+                if last[value] == i:
+                    free[value.width].append((instruction.stage, shared[value]))
 
-    def renamed(self, operand: Operand, names: dict[Memory, Memory]) -> Operand:
-        return operand._replace(memory=names.get(operand.memory, operand.memory))
+        def renamed(operand: Operand) -> Operand:
+            whole = shared.get(operand.slot.whole, operand.slot)
+            return operand._replace(slot=operand.slot._replace(buffer=whole.buffer))
+
+        for instruction in self.instructions:
+            instruction.to = renamed(instruction.to)
+            instruction.sources = list(map(renamed, instruction.sources))
+
+
+# ---- dimensions that fit several views
+
+
+def _common(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
+    """Return dimensions from which each shape follows by joining neighbours, or None."""
+    cuts = sorted({math.prod(shape[i:]) for shape in shapes for i in range(len(shape))})
+    if any(b % a for a, b in itertools.pairwise(cuts)):
+        return None
+    sizes = [cuts[0], *(b // a for a, b in itertools.pairwise(cuts))]
+    return tuple(reversed([size for size in sizes if size > 1] or [1]))
+
+
+def _refined(view: View, sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the distances of a view along dimensions that divide its own."""
+    own, distances = (list(part) for part in merged(view.sizes, view.strides))
+    strides: list[int] = []
+    rest, distance = own.pop(), distances.pop()
+    for size in reversed(sizes):
+        if size == 1:
+            strides.append(0)
+            continue
+        if rest == 1:
+            rest, distance = own.pop(), distances.pop()
+        assert rest % size == 0
+        strides.append(distance)
+        rest, distance = rest // size, distance * size
+    return tuple(reversed(strides))
+
+
+def _outermost(
+    sizes: tuple[int, ...], to: Operand, operands: list[Operand]
+) -> tuple[tuple[int, ...], Operand, list[Operand]]:
+    """Move a dimension of more than one element to the front, for threads to share; split the last one if need be."""
+    outer = next((i for i in range(DIMENSIONS - 1) if sizes[i] > 1 and to.strides[i]), None)
+    if outer is None:
+        size = sizes[-1]
+        parts = next((n for n in (16, 8, 4, 2) if size % n == 0 and to.strides[-1]), None)
+        if parts is None or sizes[0] > 1:
+            return sizes, to, operands
+        sizes = (parts, *sizes[1:-1], size // parts)
+
+        def moved(operand: Operand) -> Operand:
+            strides = operand.strides
+            return operand._replace(strides=(strides[-1] * (size // parts), *strides[1:]))
+
+    else:
+        order = [outer, *(i for i in range(DIMENSIONS) if i != outer)]
+        sizes = tuple(sizes[i] for i in order)
+
+        def moved(operand: Operand) -> Operand:
+            return operand._replace(strides=tuple(operand.strides[i] for i in order))
+
+    return sizes, moved(to), [moved(operand) for operand in operands]

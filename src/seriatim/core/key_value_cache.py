@@ -21,7 +21,7 @@ MIN_CAPACITY = 64
 _claiming = Lock()
 
 
-class Buffer:
+class EntryBuffer:
     """Memory for entries ``(batch, heads, capacity, size)``, of which the first ``filled`` places are taken."""
 
     def __init__(self, entries: Tensor, needed: int) -> None:
@@ -48,11 +48,11 @@ class _Leaves(NamedTuple):
 class KeyValueCache(_Leaves):
     """The state of attention, of which each layer has a type of its own; shorter rows are zero in front."""
 
-    buffer: Buffer | None = None  # that `kept` is a part of
+    buffer: EntryBuffer | None = None  # that `kept` is a part of
     end: int = 0  # of `kept` in the buffer
 
     @classmethod
-    def of(cls, kept: Tensor, seen: Tensor, buffer: Buffer | None, end: int) -> Self:
+    def of(cls, kept: Tensor, seen: Tensor, buffer: EntryBuffer | None, end: int) -> Self:
         """Return the state whose entries are a part of a buffer."""
         state = cls(kept, seen)
         state.buffer, state.end = buffer, end
@@ -102,17 +102,17 @@ def append(past: KeyValueCache, new: Tensor, seen: Tensor) -> KeyValueCache:
     return extended(past, seen, buffer, end, time)
 
 
-def reserve(past: KeyValueCache, values: Tensor, time: int) -> tuple[Buffer, int]:
+def reserve(past: KeyValueCache, values: Tensor, time: int) -> tuple[EntryBuffer, int]:
     """Return a buffer that holds the past entries ``values``, and where ``time`` new ones belong in it."""
     buffer, end = past.buffer, past.end
     if buffer is None or not buffer.claim(end, time):
         end = values.shape[2]
-        buffer = Buffer(values, end + time)
+        buffer = EntryBuffer(values, end + time)
         buffer.claim(end, time)
     return buffer, end
 
 
-def extended(past: KeyValueCache, seen: Tensor, buffer: Buffer, end: int, time: int) -> KeyValueCache:
+def extended(past: KeyValueCache, seen: Tensor, buffer: EntryBuffer, end: int, time: int) -> KeyValueCache:
     """Return the cache with ``time`` new entries, which have been written to a buffer from ``end`` on."""
     first = end - past.kept.shape[2]
     return past.of(buffer.memory[:, :, first : end + time], seen, buffer, end + time)

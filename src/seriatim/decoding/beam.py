@@ -25,7 +25,7 @@ from ..core.errors import InputError, shown
 from ..core.state import State, map_state, state_leaves
 from ..data.arguments import check_integer, check_number
 from ..models.probabilities import NotFiniteError, gives_log_probabilities, log_softmax
-from ..recurrence.obstacles import uncompiled
+from ..recurrence import uncompiled
 from .sampling import NextToken
 
 BLOCK = 64

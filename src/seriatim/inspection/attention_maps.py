@@ -23,7 +23,7 @@ from torch.nn import functional as F
 from ..core.contract import MemoryLayer
 from ..core.errors import InputError
 from ..evaluation.token_scores import visible
-from ..recurrence.obstacles import uncompiled
+from ..recurrence import uncompiled
 from ..report.heat_map_data import name_cells
 from ..report.page import Folded, Part, Plot, Plots, Prose
 from ..report.palette import HEAT

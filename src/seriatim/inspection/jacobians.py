@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from ..core.contract import RecurrentCell
 from ..core.state import map_state, state_leaves
-from ..recurrence.obstacles import uncompiled
+from ..recurrence import uncompiled
 from ..tasks.view import View
 from ..tasks.view_types import Example
 from .leaves import leaves

@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 from ..core.contract import SequenceLayer
 from ..core.lengths import run_by_length
 from ..core.state import State, map_state
-from ..recurrence.obstacles import uncompiled
+from ..recurrence import uncompiled
 from .leaves import Leaf, has_memory, leaves
 
 Record = TypeVar("Record")

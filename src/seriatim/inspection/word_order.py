@@ -19,7 +19,7 @@ from torch import Tensor
 from ..core.errors import InputError
 from ..evaluation.intervals import interval, mean
 from ..layers.positions import learned_positions
-from ..recurrence.obstacles import uncompiled
+from ..recurrence import uncompiled
 from ..report.page import Cell, Part, Prose, Samples, Table
 from ..runs.run import Run
 from ..tasks.view_types import Example

@@ -23,7 +23,7 @@ from ..data.tokenizers import END, END_TEXT, Tokenizer
 from ..layers.positions import learned_positions
 from ..models.base_models import TokenPredictor, input_embedding
 from ..models.exported_forms import ExportedForm, ExportedModel
-from ..recurrence.obstacles import uncompiled
+from ..recurrence import uncompiled
 from ..runs.run import Run
 from ..storage.atomic_files import write_whole
 from .checkpoint_import import token_rows

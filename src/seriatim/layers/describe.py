@@ -6,7 +6,7 @@ import torch
 
 from ..core.contract import SequenceLayer
 from ..core.state import state_bytes
-from ..recurrence.obstacles import uncompiled
+from ..recurrence import uncompiled
 from .declared_options import options_of
 from .factory import layer
 from .registry import RENAMED, find

@@ -11,7 +11,7 @@ from ..core.contract import MemoryLayer, SequenceLayer, begin_state, joined_type
 from ..core.errors import InputError, shown
 from ..core.lengths import padding_cleared, zero_padding
 from ..core.state import OutputsAndState, State, with_parts
-from ..recurrence.compiled_step import stepped
+from ..recurrence.fast_step import run_step
 from .path_lengths import direct_paths, joined_paths
 from .pointwise import make_dropout
 
@@ -74,7 +74,7 @@ class Stack(SequenceLayer):
     def step(self, inputs: Tensor, state: State) -> OutputsAndState:
         """Compute one step of every layer, in one call of compiled code where possible."""
         self.check_input(inputs)
-        result = stepped(self, inputs, state)
+        result = run_step(self, inputs, state)
         if result is not None:
             return result
         self.check_state(state, inputs)

@@ -26,9 +26,9 @@ from ..core.lengths import run_by_length, valid_mask, zero_padding
 from ..core.state import State, select_state
 from ..core.step_operators import tracing_step
 from ..layers.scoring import Additive, Bilinear, Dot, scoring
-from ..recurrence.compiled_step import stepped
 from ..recurrence.deferred_gradients import ProductsAfter
-from ..recurrence.fast_path import as_step, sequence
+from ..recurrence.fast_path import functional_step, run_sequence
+from ..recurrence.fast_step import run_step
 from .recurrent_decoder import RecurrentDecoder, linear
 
 READOUTS = ("tanh", "direct")
@@ -181,7 +181,7 @@ class AttentionDecoder(RecurrentDecoder):
         """Decode ``(batch, time, input_size)``; see `SequenceLayer.forward`."""
         inputs, state, lengths = self.begin(inputs, state, lengths)
         step = self.loop_step
-        result = None if step is None else sequence(self, *as_step(step), inputs, state, lengths)
+        result = None if step is None else run_sequence(self, *functional_step(step), inputs, state, lengths)
         if result is None:
             outputs, _, state = self.decode(inputs, state, lengths)
             return outputs, state
@@ -215,7 +215,7 @@ class AttentionDecoder(RecurrentDecoder):
 
     def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         """Run one step of the recurrence and of attention."""
-        result = stepped(self, inputs, state)
+        result = run_step(self, inputs, state)
         if result is not None:
             return result
         outputs, _, state = self.attending_step(inputs, state)
@@ -224,7 +224,7 @@ class AttentionDecoder(RecurrentDecoder):
     def attending_step(self, inputs: Tensor, state: State) -> tuple[Tensor, Tensor, State]:
         """Return the outputs of a step, its attention weights ``(batch, memory_time)`` and the state after it."""
         self.check_step(inputs, state)
-        result = None if self.attend.location is None else stepped(self, inputs, state)
+        result = None if self.attend.location is None else run_step(self, inputs, state)
         if result is not None:  # the state has the weights
             outputs, after = result[0], cast(AttentionState, result[1])
             return outputs, cast(Tensor, after.weights), after

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch.overrides import TorchFunctionMode
 
-from ..compiler.constants import Tree
+from ..compiler.recorder import Tree
 from ..core.errors import InputError
 
 CONSTRUCTORS = {torch.empty, torch.zeros, torch.ones, torch.full, torch.rand, torch.randn, torch.arange}

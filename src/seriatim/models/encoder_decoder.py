@@ -15,7 +15,7 @@ from ..core.errors import InputError
 from ..core.lengths import check_lengths
 from ..core.state import State
 from ..layers.pointwise import make_dropout
-from ..recurrence.compiled_step import stepped
+from ..recurrence.fast_step import run_step
 from .attention_decoder import AttentionDecoder
 from .base_models import NeuralModel, on_positions, valid_positions
 from .copying import Copying, CopyState
@@ -129,7 +129,7 @@ class EncoderDecoder(NeuralModel):
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         """Read one token per row: ids ``(batch,)`` to logits ``(batch, target_vocabulary)``."""
-        result = stepped(self, tokens, state) if self.copying is None else None
+        result = run_step(self, tokens, state) if self.copying is None else None
         if result is not None:
             return result
         embedded, inner = self.dropout(self.target_embedding(tokens)), decoder_state(state)

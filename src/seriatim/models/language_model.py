@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ..core.errors import InputError
 from ..core.lengths import check_lengths
 from ..core.state import State
-from ..recurrence.compiled_step import stepped
+from ..recurrence.fast_step import run_step
 from .activation_penalties import Regularization
 from .base_models import TextModel, TokenPredictor, on_positions, valid_positions
 from .cross_entropy import summed_loss, token_losses
@@ -65,7 +65,7 @@ class LanguageModel(TextModel, TokenPredictor):
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         """Read one token per row: ids ``(batch,)`` to logits ``(batch, vocabulary)``."""
-        result = stepped(self, tokens, state)
+        result = run_step(self, tokens, state)
         if result is not None:
             return result
         hidden, state = self.layer.step(self.dropout(self.embedding(tokens)), state)

@@ -2,7 +2,7 @@
 
 from ..compiler.cpp.toolchain import UncompiledWarning
 from .explain import explain
-from .obstacles import uncompiled
+from .fast_path import uncompiled
 from .recurrent import Recurrent, unroll
 from .zoneout import Zoneout
 

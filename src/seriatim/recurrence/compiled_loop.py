@@ -1,72 +1,229 @@
-"""The compiled loop as a function with a gradient."""
+"""A loop over time in compiled code: what is computed before it, its memory, the call, and its gradient.
 
-from collections.abc import Sequence
+What depends on the inputs alone is computed before the loop by PyTorch, for all steps at once. The gradient of a matrix
+is one product over all steps after the backward loop. Weights of attention are stored for all steps, so that the
+gradients of the entries of a memory are products after the loop, too; only that of additive keys is summed in it.
+"""
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
-from ..compiler.expressions import merge_neighbours
-from ..compiler.program import MatrixGradient
-from ..compiler.schedule import Memory, Role
+from ..compiler.buffers import Buffer, BufferKind, Slot
+from ..compiler.cpp.emit import Numbers, Stride, Time, emit, packed_size
+from ..compiler.cpp.toolchain import library
+from ..compiler.expressions import Node, merge_neighbours
+from ..compiler.lower import Hoisted, lower
+from ..compiler.memory_attention import Operands
+from ..compiler.operators import columns, evaluate
+from ..compiler.program import Group, Kernel, MatrixGradient, plan_loop
+from ..compiler.recorder import Traced
 from ..core.state import state_leaves
-from .attention_memory import attended, gradient_memories, load, memory_cotangents, weight_memories
-from .deferred_gradients import Context
-from .packing import Packing
-from .program_runner import Memories, Runner
+from .packing import SequencePacking
+
+WORTH_SHARING = 400_000
+"""Floating-point operations per step below which one thread is faster than several that must synchronize."""
+ARGUMENTS = [*[ctypes.c_void_p] * 4, ctypes.c_int64, ctypes.c_int64, ctypes.c_int]
+"""Of every function: buffers, sizes, rows and first row of each step; steps, batch, threads."""
+
+Storage = dict[Buffer, Tensor]
+"""The memory of each buffer."""
+Context: TypeAlias = Any
+"""The context of a `torch.autograd.Function`."""
 
 
-def run(
-    runner: Runner, weights: Sequence[Tensor], inputs: Tensor, states: Sequence[Tensor], packing: Packing
-) -> tuple[Tensor, list[Tensor]]:
-    """Run a compiled step over sequences that are joined as ``packing`` says.
+class UncompiledError(Exception):
+    """There is no C++ compiler, or it failed; a warning was issued."""
 
-    Args:
-        runner: the compiled step.
-        weights: the weights that it was traced with, or others of the same shapes.
-        inputs: ``(rows, input_size)``.
-        states: the parts of the state ``(batch, ...)``, and memories; returned as they are at the end of each sequence,
-            after the outputs.
-        packing: the order of the rows.
+
+class CompiledLoop:
+    """A step that is traced, planned and compiled for one type of numbers; raises UncompiledError without compiler."""
+
+    def __init__(self, traced: Traced, numbers: Numbers) -> None:
+        self.traced, self.numbers, self.dtype = traced, numbers, numbers.dtype
+        self.program = plan_loop(lower(traced))
+        kernels = {"forward": self.program.forward, "backward": self.program.backward}
+        self.widths = {slot.buffer: slot.width for kernel in kernels.values() for slot in kernel.accessed()}
+        forward, self.read_backward = self.compile(kernels)
+        used = sorted({*forward, *self.read_backward})
+        self.vectors = [buffer.number for buffer in used if buffer.kind is BufferKind.VECTOR]
+        self.matrices = [buffer.number for buffer in used if buffer.kind is BufferKind.MATRIX]
+        self.memories = [buffer for buffer in used if buffer.kind in (BufferKind.MEMORY, BufferKind.LENGTHS)]
+        self.located = [i for i, value in enumerate(self.program.attentions) if value.attribute.is_located]
+        """The attentions that depend on the weights of the step before."""
+        self.arguments = [
+            *(Buffer(BufferKind.HOISTED, i) for i in range(len(self.program.groups))),
+            *(Buffer(BufferKind.STATES, i) for i in range(len(self.program.state_widths))),
+            *(Buffer(BufferKind.WEIGHTS, i) for i in self.located),
+            *(Buffer(BufferKind.VECTOR, i) for i in self.vectors),
+            *(Buffer(BufferKind.MATRIX, i) for i in self.matrices),
+            *self.memories,
+        ]
+        """The tensors that are given to the loop."""
+
+    def compile(self, kernels: Mapping[str, Kernel]) -> tuple[list[Buffer], list[Buffer]]:
+        """Compile both directions, and return the buffers that each accesses."""
+        source, self.functions = emit(kernels, self.numbers)
+        functions = library(source)
+        if functions is None:
+            raise UncompiledError
+        self.calls = [getattr(functions, name) for name in kernels]
+        for call in self.calls:
+            call.argtypes = ARGUMENTS
+        forward, backward = self.functions
+        return forward.buffers, backward.buffers
+
+    def fits(self, leaves: Sequence[Tensor]) -> bool:
+        """Return whether values, keys and weights in the parts of a state have the same number of entries."""
+        parts = dict(zip(self.traced.leaves[1:], leaves, strict=True))
+        for value in self.program.attentions:
+            operands = Operands.of(value.args, value.attribute)
+            entries = (operands.values, operands.keys, operands.before)
+            if len({parts[part].shape[1] for part in entries if part is not None}) > 1:
+                return False
+        return True
+
+    def run(
+        self, weights: Sequence[Tensor], inputs: Tensor, states: Sequence[Tensor], packing: SequencePacking
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Run the loop over sequences that are joined as ``packing`` says.
+
+        Args:
+            weights: the weights that it was traced with, or others of the same shapes.
+            inputs: ``(rows, input_size)``.
+            states: the parts of the state ``(batch, ...)``, and memories; returned as they are at the end of each
+                sequence, after the outputs.
+            packing: the order of the rows.
+        """
+        # a step also replaces weights of attention that the next step reads, although they are parts of a memory
+        named = dict(zip(self.traced.leaves[1:], states, strict=True))
+        attentions = (self.program.attentions[i] for i in self.located)
+        weights_before = [Operands.of(value.args, value.attribute).before for value in attentions]
+        parts = [value for value in named if value.op == "state"]
+        parts += [value for value in weights_before if value is not None]
+
+        constants = [value.to(self.dtype) for value in self.traced.constants(weights)]
+        starts = packing.sort(tuple(named[part].reshape(packing.batch, -1) for part in parts))
+        entries = {value.attribute: leaf for value, leaf in named.items() if value.op == "memory"}
+        outputs, *ends = _LoopFunction.apply(  # type: ignore[no-untyped-call]
+            self,
+            packing,
+            *self.hoisted(constants, inputs, packing),
+            *starts,
+            *(constants[i].reshape(-1).contiguous() for i in self.vectors),
+            *(constants[i] for i in self.matrices),
+            *(entries[buffer.number].contiguous() for buffer in self.memories),
+        )
+        named.update(zip(parts, state_leaves(packing.unsort(tuple(ends))), strict=True))
+        return outputs, [named[value].view_as(state) for value, state in zip(named, states, strict=True)]
+
+    def hoisted(self, constants: Sequence[Tensor], inputs: Tensor, packing: SequencePacking) -> list[Tensor]:
+        """Return what is computed before the loop, group by group: ``(rows, width)``."""
+        cache = {self.traced.leaves[0]: inputs, **packing.noise(self.traced.noise, inputs)}
+        groups = [_compute_group(group, constants, inputs, cache).to(self.dtype) for group in self.program.groups]
+        for group, computed in zip(self.program.groups, groups, strict=True):
+            assert computed.shape == (packing.rows, group.width), "compiled code reads a row for each row"
+        return groups
+
+    def call(self, packing: SequencePacking, storage: Storage, like: Tensor, *, backward: bool) -> None:
+        """Run one direction; memory that it writes is added to ``storage`` where missing, of the type of ``like``."""
+        function = self.functions[backward]
+        work = 2 * packing.batch * sum(part.depth * part.width for part in function.packed)
+        threads = torch.get_num_threads() if work >= WORTH_SHARING else 1
+        tensors = []
+        for buffer in function.buffers:
+            if buffer.kind is BufferKind.PACKED:  # weights may change between two calls: each packs them anew
+                part = function.packed[buffer.number]
+                tensors.append(torch.empty(packed_size(part.depth, part.width), dtype=self.numbers.packed_dtype))
+                continue
+            if buffer not in storage:
+                storage[buffer] = self.allocate(buffer, packing, threads, like)
+            tensors.append(storage[buffer])
+
+        def size(entry: int | Stride | Time) -> int:
+            if isinstance(entry, Stride):
+                return storage[Buffer(BufferKind.MATRIX, entry.matrix)].stride(entry.dimension)
+            return storage[Buffer(BufferKind.MEMORY, entry.memory)].shape[1] if isinstance(entry, Time) else entry
+
+        self.calls[backward](
+            (ctypes.c_void_p * len(tensors))(*(tensor.data_ptr() for tensor in tensors)),
+            (ctypes.c_int64 * len(function.sizes))(*map(size, function.sizes)),
+            packing.counts.data_ptr(),
+            packing.starts.data_ptr(),
+            len(packing.counts),
+            packing.batch,
+            threads,
+        )
+
+    def allocate(self, buffer: Buffer, packing: SequencePacking, threads: int, like: Tensor) -> Tensor:
+        """Allocate a buffer: a row for every row of the packing, or for every thread, or two that are swapped."""
+        width = self.widths[buffer]
+        if buffer.kind is BufferKind.VECTOR_SUM:
+            return like.new_zeros(threads, width)
+        if buffer.kind is BufferKind.SCRATCH:
+            return like.new_empty(2, packing.batch, width)
+        return like.new_empty(packing.rows, width)
+
+
+def _compute_group(group: Group, constants: Sequence[Tensor], inputs: Tensor, cache: dict[Node, Tensor]) -> Tensor:
+    """Compute all leaves of a group for all steps with PyTorch, side by side ``(rows, width)``, in memory of their own.
+
+    The cache holds inputs and random numbers ``(rows, width)``, and shared values.
     """
-    named = dict(zip(runner.traced.leaves[1:], states, strict=True))
-    parts = [value for value in named if value.op == "state"] + attended(runner)
-    constants = runner.constants(weights)
-    groups = runner.before(constants, inputs, packing)
-    starts = packing.sort(tuple(named[part].reshape(packing.batch, -1) for part in parts))
-    vectors = [constants[i].reshape(-1).contiguous() for i in runner.vectors]
-    entries = {value.note: leaf for value, leaf in named.items() if value.op == "memory"}
-    memories = [entries[memory.number].contiguous() for memory in runner.memories]
-    tensors = [*groups, *starts, *vectors, *(constants[i] for i in runner.matrices), *memories]
-    outputs, *ends = _Loop.apply(runner, packing, *tensors)  # type: ignore[no-untyped-call]
-    named.update(zip(parts, state_leaves(packing.unsort(tuple(ends))), strict=True))
-    return outputs, [named[value].view_as(state) for value, state in zip(named, states, strict=True)]
+
+    def value(root: Node) -> Tensor:
+        result = evaluate([root], cache, constants, inputs)[0]
+        return result.expand(inputs.shape[0], root.width)  # a constant has a single row
+
+    contents: list[Hoisted] = [member.attribute for member in group.leaves]
+    if contents[0].plain is not None:
+        return value(contents[0].plain).contiguous()
+    parts = [columns(matrix, constants) for matrix in group.matrices]
+    result = value(contents[0].products[0][0]) @ (torch.cat(parts, dim=1) if len(parts) > 1 else parts[0])
+    if all(len(content.products) == 1 for content in contents):
+        return result
+    leaves = list(torch.split(result, [member.width for member in group.leaves], dim=1))
+    for i, content in enumerate(contents):
+        leaves[i] = leaves[i] + sum(value(rows) @ columns(matrix, constants) for rows, matrix in content.products[1:])
+    return torch.cat(leaves, dim=1)
 
 
-class _Loop(torch.autograd.Function):
+class _LoopFunction(torch.autograd.Function):
     """Both directions of the loop.
 
     The memory of the products before the loop is overwritten: first by the products in the loop, then by cotangents.
     """
 
     @staticmethod
-    def forward(ctx: Context, runner: Runner, packing: Packing, *tensors: Tensor) -> tuple[Tensor, ...]:
-        plan, like = runner.program, tensors[0]
-        memories = dict(zip(runner.arguments, tensors, strict=True))
-        states = [memory for memory in runner.arguments if memory.role in (Role.STATES, Role.WEIGHTS)]
-        for memory in states:  # the initial state, then the state after every row
-            initial = memories[memory]
-            memories[memory] = initial.new_empty(packing.batch + packing.rows, initial.shape[1])
-            memories[memory][: packing.batch] = initial
-        memories |= weight_memories(runner, packing, memories)
-        runner.call(packing, memories, like, backward=False)
-        ends = [packing.ends(memories[memory]) for memory in states]
-        ctx.runner, ctx.packing, ctx.like = runner, packing, like.new_empty(0)
+    def forward(ctx: Context, loop: CompiledLoop, packing: SequencePacking, *tensors: Tensor) -> tuple[Tensor, ...]:
+        plan, like = loop.program, tensors[0]
+        storage = dict(zip(loop.arguments, tensors, strict=True))
+
+        # a state needs a row for the initial state of each sequence, then one for the state after every row
+        states = [buffer for buffer in loop.arguments if buffer.kind in (BufferKind.STATES, BufferKind.WEIGHTS)]
+        for buffer in states:
+            initial = storage[buffer]
+            storage[buffer] = initial.new_empty(packing.batch + packing.rows, initial.shape[1])
+            storage[buffer][: packing.batch] = initial
+        for i, value in enumerate(plan.attentions):
+            entries = storage[_entries(value)]
+            storage[Buffer(BufferKind.ORDER)] = packing.order()
+            if i not in loop.located:
+                weights = entries.new_empty(packing.batch + packing.rows, entries.shape[1])
+                storage[Buffer(BufferKind.WEIGHTS, i)] = weights
+
+        loop.call(packing, storage, like, backward=False)
+        ends = [packing.ends(storage[buffer]) for buffer in states]
+        ctx.loop, ctx.packing, ctx.like = loop, packing, like.new_empty(0)
         if any(ctx.needs_input_grad):
-            rows = {place.buffer.memory for place, _, _ in plan.cotangents.matrices}
-            ctx.memories = sorted({*runner.backward_memories, *rows} & set(memories))
-            ctx.save_for_backward(*(memories[memory] for memory in ctx.memories))
-        outputs = memories[plan.output.buffer.memory]
-        return (outputs[packing.batch :] if plan.output.buffer.rows == "after" else outputs), *ends
+            rows = {slot.buffer for slot, _, _ in plan.cotangents.matrices}
+            ctx.buffers = sorted({*loop.read_backward, *rows} & set(storage))
+            ctx.save_for_backward(*(storage[buffer] for buffer in ctx.buffers))
+        outputs = storage[plan.output.buffer]
+        return (outputs[packing.batch :] if plan.output.rows == "after" else outputs), *ends
 
     @staticmethod
     def backward(ctx: Context, *cotangents: Tensor) -> tuple[Tensor | None, ...]:
@@ -75,43 +232,61 @@ class _Loop(torch.autograd.Function):
                 "compiled recurrences can be differentiated once, not twice; for gradients of gradients run them "
                 "within seriatim.recurrence.uncompiled()"
             )
-        runner: Runner = ctx.runner
-        packing: Packing = ctx.packing
-        plan = runner.program
-        memories = dict(zip(ctx.memories, ctx.saved_tensors, strict=True))
-        groups = [None if place is None else place.buffer.memory for place in plan.cotangents.groups]
-        if torch._C._autograd._get_current_graph_task_keep_graph():  # another backward pass may need the saved tensors
-            memories.update({memory: memories[memory].clone() for memory in groups if memory in memories})
-        memories[Memory(Role.OUTPUT_COTANGENT)] = cotangents[0].contiguous()
-        carries = [Memory(Role.CARRY, i) for i in range(len(plan.state_widths))]
-        carries += [Memory(Role.WEIGHT_CARRY, i) for i in runner.located]
+        loop: CompiledLoop = ctx.loop
+        packing: SequencePacking = ctx.packing
+        plan = loop.program
+        storage = dict(zip(ctx.buffers, ctx.saved_tensors, strict=True))
+
+        # cotangents are written over saved tensors, unless another backward pass may need these
+        groups = [None if slot is None else slot.buffer for slot in plan.cotangents.groups]
+        if torch._C._autograd._get_current_graph_task_keep_graph():
+            storage.update({buffer: storage[buffer].clone() for buffer in groups if buffer in storage})
+        storage[Buffer(BufferKind.OUTPUT_COTANGENT)] = cotangents[0].contiguous()
+        carries = [Buffer(BufferKind.CARRY, i) for i in range(len(plan.state_widths))]
+        carries += [Buffer(BufferKind.WEIGHT_CARRY, i) for i in loop.located]
         for carry, cotangent in zip(carries, cotangents[1:], strict=True):
-            memories[carry] = cotangent.new_empty(2, *cotangent.shape)
-            memories[carry].copy_(cotangent)
-        memories |= gradient_memories(runner, packing, memories)
-        runner.call(packing, memories, ctx.like, backward=True)
+            storage[carry] = cotangent.new_empty(2, *cotangent.shape)
+            storage[carry].copy_(cotangent)
+        for value, i, *_ in plan.cotangents.attentions:
+            entries = storage[_entries(value)]
+            storage[Buffer(BufferKind.ORDER)] = packing.order()
+            storage[Buffer(BufferKind.SCORE_COTANGENT, i)] = entries.new_empty(packing.rows, entries.shape[1])
+            if value.attribute.is_additive:
+                size = Operands.of(value.args, value.attribute).query.width
+                storage[Buffer(BufferKind.KEY_COTANGENT, i)] = entries.new_zeros(*entries.shape[:2], size)
+
+        loop.call(packing, storage, ctx.like, backward=True)
         last = len(packing.counts) % 2
-        vectors = {leaf.note: memories[buffer.memory].sum(0) for leaf, buffer in plan.cotangents.vectors.items()}
-        matrices = _matrix_cotangents(runner, packing, memories)
-        of_memories = ctx.needs_input_grad[len(ctx.needs_input_grad) - len(runner.memories) :]
+        vectors = {leaf.attribute: storage[slot.buffer].sum(0) for leaf, slot in plan.cotangents.vectors.items()}
+        matrices = _matrix_cotangents(loop, packing, storage)
+        of_memories = ctx.needs_input_grad[len(ctx.needs_input_grad) - len(loop.memories) :]
+        memories = _memory_cotangents(loop, packing, storage) if any(of_memories) else {}
         return (
             None,
             None,
-            *(None if memory is None else memories[memory] for memory in groups),
-            *(memories[carry][last] for carry in carries),
-            *(vectors.get(i) for i in runner.vectors),
-            *(matrices.get(i) for i in runner.matrices),
-            *memory_cotangents(runner, packing, memories, are_needed=any(of_memories)),
+            *(None if buffer is None else storage[buffer] for buffer in groups),
+            *(storage[carry][last] for carry in carries),
+            *(vectors.get(i) for i in loop.vectors),
+            *(matrices.get(i) for i in loop.matrices),
+            *(memories.get(buffer.number) if buffer.kind is BufferKind.MEMORY else None for buffer in loop.memories),
         )
 
 
-def _matrix_cotangents(runner: Runner, packing: Packing, memories: Memories) -> dict[int, Tensor]:
+def _matrix_cotangents(loop: CompiledLoop, packing: SequencePacking, storage: Storage) -> dict[int, Tensor]:
     """Compute the gradient of each matrix, with one product over all steps for each of its parts."""
+
+    def merge(left: MatrixGradient, right: MatrixGradient) -> MatrixGradient | None:
+        rows, matrix, slot = left
+        both = matrix.joined(right[1])
+        is_adjacent = (rows, slot.shifted(matrix.stop - matrix.start)) == (right[0], right[2])
+        return (rows, both, slot) if both and is_adjacent else None
+
     gradients: dict[int, Tensor] = {}
-    for source, matrix, place in _merge_adjacent(runner.program.cotangents.matrices):
-        whole, width = memories[Memory(Role.MATRIX, matrix.constant)], matrix.stop - matrix.start
-        rows, cotangent = (load(*part, packing, memories) for part in ((source, whole.shape[0]), (place, width)))
-        if runner.numbers.reduced:
+    for source, matrix, slot in merge_neighbours(sorted(loop.program.cotangents.matrices), merge):
+        whole, width = storage[Buffer(BufferKind.MATRIX, matrix.constant)], matrix.stop - matrix.start
+        rows = _load(source, whole.shape[0], packing, storage)
+        cotangent = _load(slot, width, packing, storage)
+        if loop.numbers.reduced:
             rows, cotangent = rows.bfloat16(), cotangent.bfloat16()
         # a linear layer stores its weight transposed, and its gradient should have the same layout
         result = (cotangent.t() @ rows).t() if whole.stride(0) == 1 else rows.t() @ cotangent
@@ -124,13 +299,35 @@ def _matrix_cotangents(runner: Runner, packing: Packing, memories: Memories) -> 
     return gradients
 
 
-def _merge_adjacent(parts: Sequence[MatrixGradient]) -> list[MatrixGradient]:
-    """Join adjacent parts of one matrix with the same rows and adjacent cotangents."""
+def _memory_cotangents(loop: CompiledLoop, packing: SequencePacking, storage: Storage) -> dict[int, Tensor]:
+    """Return the gradient of values and keys ``(batch, time, size)``, by their part of the state."""
+    gradients: dict[int, Tensor] = {}
 
-    def merge(left: MatrixGradient, right: MatrixGradient) -> MatrixGradient | None:
-        rows, matrix, place = left
-        both = matrix.joined(right[1])
-        is_adjacent = (rows, place.shifted(matrix.stop - matrix.start)) == (right[0], right[2])
-        return (rows, both, place) if both and is_adjacent else None
+    def add(part: Node, gradient: Tensor) -> None:
+        gradients[part.attribute] = gradients[part.attribute] + gradient if part.attribute in gradients else gradient
 
-    return merge_neighbours(sorted(parts), merge)
+    for value, i, query, cotangent in loop.program.cotangents.attentions:
+        operands = Operands.of(value.args, value.attribute)
+        weights = storage[Buffer(BufferKind.WEIGHTS, i)][packing.batch :]
+        contexts = _load(cotangent, value.width, packing, storage)
+        add(operands.values, packing.split(weights).mT @ packing.split(contexts))
+        if value.attribute.is_additive:
+            add(operands.keys, storage[Buffer(BufferKind.KEY_COTANGENT, i)])
+        else:
+            scores = value.attribute.scale * storage[Buffer(BufferKind.SCORE_COTANGENT, i)]
+            queries = _load(query, operands.query.width, packing, storage)
+            add(operands.keys, packing.split(scores).mT @ packing.split(queries))
+    return gradients
+
+
+def _load(slot: Slot, width: int, packing: SequencePacking, storage: Storage) -> Tensor:
+    """Return what a slot holds for every row of the packing ``(rows, width)``."""
+    value = storage[slot.buffer][:, slot.start : slot.start + width]
+    if slot.rows == "before":
+        return packing.before(value)
+    return value[packing.batch :] if slot.rows == "after" else value
+
+
+def _entries(value: Node) -> Buffer:
+    """Return the values that an ``attend`` reads."""
+    return Buffer(BufferKind.MEMORY, Operands.of(value.args, value.attribute).values.attribute)

@@ -1,164 +1,345 @@
-"""Runs one step at a time in compiled code: a whole model in one call, with weights that are packed once.
+"""One step in compiled code: its packed weights, its memory, and the call.
 
-Packing the weights takes longer than a step. So only modules in evaluation mode and without gradients use it.
+A step has a table of pointers, one for each buffer of its program. Those of weights and of intermediate values stay the
+same; those of inputs, of the state before and of the results are set at each call.
 """
 
-from collections.abc import Hashable
+import ctypes
+import functools
+import threading
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, TypeAlias
 
 import torch
-from torch import Tensor, nn
-from torch.autograd import forward_ad
+from torch import Tensor
 
-from ..compiler.instructions import KINDS
-from ..compiler.module_cache import ModuleCache
-from ..compiler.reasons import Reason, UnsupportedError
+from ..compiler.buffers import BufferKind, Slot
+from ..compiler.cpp.emit import Numbers, packed_size
+from ..compiler.cpp.toolchain import library
+from ..compiler.fallback_reasons import Reason, UnsupportedError
 from ..compiler.recorder import Traced
-from ..compiler.step_trace import StepRecorder
-from ..core.contract import MemoryLayer
-from ..core.state import State, kind_of, state_leaves, with_leaves
-from .fast_path import as_step, traced_step
-from .obstacles import compiling, numbers_of, obstacles, on_gpu, uncompiled, without_autocast
-from .program_runner import UncompiledError
-from .stepper import Stepper, leaves_and_caches, time_dimension
+from ..compiler.step_program import DIMENSIONS, KINDS, NOTHING, Instruction, Operand, plan_step, preamble
+from ..compiler.weight_formats import packable
+from ..core.key_value_cache import EntryBuffer, KeyValueCache, KeyValueMemory, MemoryRows, extended, newest, reserve
+from ..core.state import State, with_parts
+from .compiled_loop import WORTH_SHARING, UncompiledError
 
-STEPPERS = ModuleCache["Stepper | tuple[Reason, ...]"](max_entries=16, depends_on_values=True)
-"""The compiled steps of every module, for the types they were used with; or why there is none."""
-TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-7}
-"""The largest difference from the step as it is written, relative to the largest value."""
-REDUCED_TOLERANCE = 0.1
-"""The same for weights in bfloat16."""
-VERIFIED_ENTRIES = 3
-"""Entries in the caches with which a step is verified."""
+SECOND_CACHE = 1_500_000
+"""Bytes of packed matrices, for each thread, from which they are prefetched into the second-level cache."""
+SCORES = 1024
+"""The number of scores of attention that a thread has memory for at first."""
 
 
-def stepped(layer: nn.Module, inputs: Tensor, state: State) -> tuple[Tensor, State] | None:
-    """Run one step of a layer or a model, or return None if it must run as it is written in its method ``step``.
-
-    Args:
-        layer: a module with the method ``step(inputs, state)``.
-        inputs: ``(batch, input_size)``, or token ids ``(batch,)``.
-        state: the state before the step.
-    """
-    if not compiling() or layer.training or torch.is_grad_enabled() or type(inputs) is not Tensor or on_gpu(inputs):
-        return None
-    if torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0:
-        return None
-    inputs = without_autocast(inputs)
-    steppers = STEPPERS.of(layer)
-    if steppers.has_hooks:
-        return None
-    key: Hashable = (inputs.dtype, kind_of(state), torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu"))
-    stepper = steppers.get(key)
-    if stepper is None:
-        if inputs.shape[0] == 0 or any(leaf.shape[:1] != inputs.shape[:1] for leaf in state_leaves(state)):
-            return None
-        stepper = steppers.store(key, _compile(layer, inputs, state))
-    return stepper(inputs, state) if isinstance(stepper, Stepper) else None
+class _Operand(ctypes.Structure):
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("memory", "offset", "row")),
+        ("step", ctypes.c_int64 * DIMENSIONS),
+    )
 
 
-def compile_step(layer: nn.Module, batch_size: int = 1) -> "Stepper | tuple[Reason, ...]":
-    """Return the compiled step of a layer or a language model, or the reasons why there is none."""
-    return _compile(layer, *example(layer, batch_size))
+class _Instruction(ctypes.Structure):
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("kind", "outer", "wait")),
+        ("size", ctypes.c_int64 * DIMENSIONS),
+        ("to", _Operand),
+        ("sources", _Operand * 4),
+        ("number", ctypes.c_double * 2),
+        ("extra", ctypes.c_int64 * 8),
+    )
 
 
-def trace_step(layer: nn.Module) -> tuple[Traced, list[Tensor]]:
-    """Return the step of a layer or a language model as expressions, and the weights that it depends on.
+class _Cache(ctypes.Structure):
+    _fields_ = (("entries", ctypes.c_void_p), *((name, ctypes.c_int64) for name in ("row", "head", "count")))
+
+
+Cache: TypeAlias = KeyValueCache | KeyValueMemory | MemoryRows
+
+
+class CachePart(NamedTuple):
+    """A part of the state that holds the entries of a cache or a memory."""
+
+    part: int
+    window: int  # how many entries an input sees, its own included; 0 for all
+    shape: torch.Size
+    dtype: torch.dtype
+    is_after: bool  # whether this is the part after the step, which the step writes
+
+
+class Appended(NamedTuple):
+    """A buffer with one more entry, at ``end``."""
+
+    buffer: EntryBuffer
+    end: int
+    window: int
+
+
+class CompiledStep:
+    """A compiled step for any number of rows.
 
     Raises:
-        UnsupportedError: it cannot be traced; the error holds the reasons.
+        UnsupportedError: the state holds entries that grow, but not in a `KeyValueCache`.
+        UncompiledError: there is no C++ compiler.
     """
-    return _traced(layer, *example(layer, 1))
+
+    def __init__(
+        self, traced: Traced, weights: Sequence[Tensor], inputs: Tensor, state: State, numbers: Numbers
+    ) -> None:
+        self.dtype, self.reduced = numbers.dtype, numbers.reduced
+        self.inputs_shape, self.inputs_type = inputs.shape[1:], inputs.dtype
+        self.output_width = traced.outputs.width
+        self.functions = _step_library(numbers.double)
+        self.program = program = plan_step(traced)
+        self.constants = [value.detach().to(self.dtype) for value in traced.constants(weights)]
+
+        leaves, caches = leaves_and_caches(state)
+        self.shapes = [(leaf.shape[1:], leaf.dtype) for leaf in leaves]
+        self.caches = [self.cache_part(number, leaves, caches) for number in range(len(program.caches))]
+        attends = [i.extra for i in program.instructions if i.kind == "attend_to_rows"]
+        self.attended = [extra[:2] + (extra[5:7] if extra[7] else ()) for extra in attends]
+        """The caches of values, keys and weights of each attention, which need the same number of entries."""
+
+        # weights keep their addresses; what a call brings along, and its scratch memory, is set later
+        self.packed_bytes = 0
+        self.formats: dict[Slot, tuple[int, int]] = {}  # of packed matrices, and their bytes without factors
+        self.fixed = {slot: tensor for slot in program.slots if (tensor := self.fixed_memory(slot)) is not None}
+        self.pointers = (ctypes.c_void_p * len(program.slots))()
+        self.index = {slot: i for i, slot in enumerate(program.slots)}
+        for slot, tensor in self.fixed.items():
+            self.pointers[self.index[slot]] = tensor.data_ptr()
+        cached = {cache.part for cache in self.caches}
+        self.inputs_index = self.indices(BufferKind.INPUTS, "now")
+        self.outputs_index = self.indices(BufferKind.OUTPUTS, "now")
+        self.before = [(part, i) for part, i in self.indices(BufferKind.STATES, "before") if part not in cached]
+        self.after = self.indices(BufferKind.STATES, "after")
+        self.scratch = [(i, slot.width) for slot, i in self.index.items() if slot.buffer.kind is BufferKind.SCRATCH]
+
+        self.instructions = (_Instruction * len(program.instructions))(*map(self.encoded, program.instructions))
+        self.cache_table = (_Cache * max(1, len(self.caches)))()
+        products = [i.extra for i in program.instructions if i.kind == "product"]
+        self.packed_numbers = sum(depth * width for depth, width, _ in products)
+        self.rows = 0  # for which there is memory for intermediate values
+        self.scores = torch.empty(0, dtype=self.dtype)
+        self.lock = threading.Lock()
+
+    # ---- what is the same for all calls
+
+    def indices(self, kind: BufferKind, rows: str) -> list[tuple[int, int]]:
+        """Return the numbers of all buffers of a kind, each with its index in the table of pointers."""
+        return [
+            (slot.buffer.number, i) for slot, i in self.index.items() if slot.buffer.kind is kind and slot.rows == rows
+        ]
+
+    def cache_part(self, number: int, leaves: list[Tensor], caches: list[Cache | None]) -> CachePart:
+        """Return where a cache is in the state, and what an input sees of it."""
+        part, is_after = self.program.caches[number]
+        if caches[part] is None:
+            raise UnsupportedError(
+                [Reason("attention reads entries that are not those of a KeyValueCache or KeyValueMemory")]
+            )
+        attends = (i for i in self.program.instructions if i.kind == "append_and_attend")
+        window = next((i.extra[4] for i in attends if i.extra[0] == number), 0)
+        return CachePart(part, window, leaves[part].shape, leaves[part].dtype, is_after)
+
+    def fixed_memory(self, slot: Slot) -> Tensor | None:
+        """Return the tensor of a buffer that is the same for all calls; None for others."""
+        kind, number = slot.buffer
+        if kind is BufferKind.NUMBERS:
+            return torch.tensor([*self.program.numbers, 0.0], dtype=self.dtype)
+        if kind is BufferKind.VECTOR:
+            return self.constants[number].contiguous()
+        if kind is BufferKind.PACKED:
+            return self.packed(slot, self.constants[number])
+        if kind is BufferKind.FREQUENCIES:
+            base, count, size = self.program.frequencies[number]
+            return torch.pow(base, -2 * torch.arange(count, dtype=torch.float64) / size)
+        return None
+
+    def packed(self, slot: Slot, matrix: Tensor) -> Tensor:
+        """Return a matrix ``(depth, width)`` in the order in which products read it, in as few bytes as hold it.
+
+        The factors of a matrix of bytes follow it.
+        """
+        depth, width = matrix.shape
+        number, values, factors = packable(matrix, reduced=self.reduced)
+        size = packed_size(depth, width) * (self.dtype.itemsize, 2, 1)[number]
+        packed = torch.empty(size + (0 if factors is None else factors.nbytes), dtype=torch.uint8)
+        pointer, threads = packed.data_ptr(), torch.get_num_threads()
+        self.functions.pack_matrix(values.data_ptr(), *values.stride(), depth, width, number, threads, pointer)
+        if factors is not None:
+            packed[size:] = factors.view(torch.uint8)
+        self.formats[slot] = number, size
+        self.packed_bytes += size
+        return packed
+
+    def encoded(self, instruction: Instruction) -> _Instruction:
+        """Return an instruction as C++ reads it."""
+
+        def operand(value: Operand) -> _Operand:
+            return _Operand(self.index[value.slot.whole], value.slot.start, value.slot.width, value.strides)
+
+        extra = instruction.extra
+        if instruction.kind == "gather":
+            extra = (len(self.constants[instruction.sources[0].slot.buffer.number]),)
+        elif instruction.kind == "product":
+            extra = (*extra[:2], *self.formats[instruction.sources[1].slot])
+        sources = [*instruction.sources, *[NOTHING] * (4 - len(instruction.sources))]
+        return _Instruction(
+            KINDS.index(instruction.kind),
+            int(instruction.share == "outer"),
+            int(instruction.wait),
+            instruction.sizes,
+            operand(instruction.to),
+            tuple(map(operand, sources)),
+            (instruction.number, 0.0),
+            (*extra, *[0] * (8 - len(extra))),
+        )
+
+    # ---- a call
+
+    def __call__(self, inputs: Tensor, state: State) -> tuple[Tensor, State] | None:
+        """Run the step, or return None if the state does not fit or an index lies outside a table."""
+        leaves, caches = leaves_and_caches(state)
+        batch = len(inputs)
+        if (inputs.shape[1:], inputs.dtype) != (self.inputs_shape, self.inputs_type):
+            return None
+        if not self.fits(batch, leaves, caches):
+            return None
+
+        # entries are written behind those of a cache, which stay as they are for whoever holds the state before
+        entries, new, appended = self.append(leaves, caches)
+        longest = max((entry.count + 1 for entry in entries), default=0)
+        outputs = torch.empty(batch, self.output_width, dtype=self.dtype)
+        new |= {part: torch.empty(batch, *self.shapes[part][0], dtype=self.shapes[part][1]) for part, _ in self.after}
+        tensors = [(i, leaves[part].contiguous()) for part, i in self.before]
+        tensors += [(i, new[part]) for part, i in self.after]
+        tensors += [(i, outputs) for _, i in self.outputs_index]
+        tensors += [(i, inputs.contiguous()) for _, i in self.inputs_index]
+
+        with self.lock:  # one call at a time uses the table of pointers and the memory for intermediate values
+            threads = torch.get_num_threads() if 2 * batch * self.packed_numbers >= WORTH_SHARING else 1
+            self.make_room(batch, threads * max(longest, SCORES))
+            for i, tensor in tensors:
+                self.pointers[i] = tensor.data_ptr()
+            self.cache_table[: len(entries)] = entries
+            failed = self.functions.run_step(
+                self.instructions,
+                len(self.instructions),
+                self.pointers,
+                self.cache_table,
+                batch,
+                threads,
+                int(self.packed_bytes > SECOND_CACHE * threads),
+                self.scores.data_ptr(),
+                len(self.scores) // threads,
+            )
+        if failed:
+            return None
+        new = {part: leaves[part] for part in self.program.unchanged} | new
+        return outputs, _rebuilt(state, iter(range(len(leaves))), new, appended)
+
+    def make_room(self, rows: int, scores: int) -> None:
+        """Allocate memory for the intermediate values of some rows, and for scores of attention, if there is less."""
+        if scores > len(self.scores):
+            self.scores = torch.empty(2 * scores, dtype=self.dtype)
+        if rows > self.rows:
+            self.rows = rows
+            self.values = torch.empty(rows * sum(width for _, width in self.scratch), dtype=self.dtype)
+            address = self.values.data_ptr()
+            for i, width in self.scratch:
+                self.pointers[i] = address
+                address += rows * width * self.dtype.itemsize
+
+    def fits(self, batch: int, leaves: list[Tensor], caches: list[Cache | None]) -> bool:
+        """Return whether a state has the shapes and types of the one that the step was compiled for."""
+        expected = list(self.shapes)
+        if len(leaves) != len(expected):
+            return False
+        for cache in self.caches:
+            leaf, kind = leaves[cache.part], caches[cache.part]
+            if kind is None or leaf.dim() != len(cache.shape) or _sides(leaf.shape) != _sides(cache.shape):
+                return False
+            if isinstance(kind, KeyValueMemory) and not leaf.is_contiguous():
+                return False
+            if isinstance(kind, MemoryRows) and leaf.stride(-1) != 1 and leaf.shape[-1] > 1:
+                return False
+            expected[cache.part] = leaf.shape[1:], cache.dtype
+        for numbers in self.attended:
+            if len({leaves[self.caches[number].part].shape[1] for number in numbers}) > 1:
+                return False
+        if any(len(leaf) != batch or leaf.device.type != "cpu" for leaf in leaves):
+            return False
+        return [(leaf.shape[1:], leaf.dtype) for leaf in leaves] == expected
+
+    def append(
+        self, leaves: list[Tensor], caches: list[Cache | None]
+    ) -> tuple[list[_Cache], dict[int, Tensor], dict[int, Appended]]:
+        """Reserve memory for one more entry in every cache, and allocate the parts of memories that the step writes."""
+        entries, written, appended = [], {}, {}
+        for part, window, _, _, is_after in self.caches:
+            leaf, cache = leaves[part], caches[part]
+            if is_after:
+                leaf = written[part] = torch.empty(leaf.shape, dtype=leaf.dtype)
+            count = leaf.shape[time_dimension(leaf)]
+            if not isinstance(cache, KeyValueCache):
+                entries.append(_Cache(leaf.data_ptr(), *leaf.stride()[:2], count))
+                continue
+            buffer, end = reserve(cache, leaf, 1)
+            row, head, size, _ = buffer.memory.stride()
+            start = buffer.memory.data_ptr() + (end - count) * size * self.dtype.itemsize
+            entries.append(_Cache(start, row, head, count))
+            appended[part] = Appended(buffer, end, window)
+        return entries, written, appended
 
 
-def example(layer: nn.Module, batch_size: int) -> tuple[Tensor, State]:
-    """Return inputs and a state for a step; those of a memory have one entry."""
-    state = layer.example_state(batch_size, 1) if isinstance(layer, MemoryLayer) else None
-    if state is None:
-        state = layer.initial_state(batch_size)  # type: ignore[operator]
-    like = next(
-        (leaf for leaf in [*layer.parameters(), *state_leaves(state)] if leaf.is_floating_point()), torch.zeros(())
-    )
-    size = getattr(layer, "input_size", None)
-    return torch.zeros(batch_size, dtype=torch.long) if size is None else like.new_zeros(batch_size, size), state
+def leaves_and_caches(state: State) -> tuple[list[Tensor], list[Cache | None]]:
+    """Return the leaves of a state, and for each the cache or memory whose entries it holds, if any."""
+    if isinstance(state, Tensor):
+        return [state], [None]
+    if isinstance(state, KeyValueCache | KeyValueMemory):
+        return list(state), [state, None]
+    leaves: list[Tensor] = []
+    caches: list[Cache | None] = []
+    memory_fields: Sequence[str] = getattr(state, "memory_fields", ())
+    for name, part in zip(getattr(state, "_fields", range(len(state))), state, strict=True):
+        if name in memory_fields and isinstance(part, Tensor):
+            inner_leaves, inner_caches = [part], list[Cache | None]([MemoryRows(part)])
+        else:
+            inner_leaves, inner_caches = leaves_and_caches(part)
+        leaves += inner_leaves
+        caches += inner_caches
+    return leaves, caches
 
 
-class _WrittenStep(nn.Module):
-    """The step of a module as it is written, as a module."""
-
-    def __init__(self, layer: nn.Module) -> None:
-        super().__init__()
-        self.layer = layer
-
-    def forward(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
-        output: tuple[Tensor, State] = self.layer.step(inputs, state)  # type: ignore[operator]
-        return output
+def time_dimension(entries: Tensor) -> int:
+    """Return which dimension of a cache (batch, heads, time, size) or a memory (batch, time, ...) is time."""
+    return 2 if entries.dim() == 4 else 1
 
 
-def _compile(layer: nn.Module, inputs: Tensor, state: State) -> "Stepper | tuple[Reason, ...]":
-    _, weights = as_step(_WrittenStep(layer))
-    floats = [value for value in (inputs, *state_leaves(state), *weights) if value.is_floating_point()]
-    if not floats:
-        return (Reason("it has no weights"),)
-    for value, cache in zip([inputs, *state_leaves(state)], [None, *leaves_and_caches(state)[1]], strict=True):
-        is_count = value.dtype == torch.int64 and value.dim() == 1
-        is_row = value.dtype == floats[0].dtype and value.dim() > 1 and 0 not in value.shape[1:]
-        if not is_count and not is_row and cache is None:
-            return (Reason(f"its inputs or a part of its state are {tuple(value.shape)} {value.dtype}"),)
-    obstacle = next(obstacles(layer, floats, [weight for weight in weights if weight.is_floating_point()]), None)
-    if obstacle is not None:
-        return (Reason(obstacle, about_step=False),)
-    try:
-        traced, weights = _traced(layer, inputs, state)
-        with torch.inference_mode(False), torch.no_grad():
-            stepper = Stepper(traced, weights, inputs, state, numbers_of(floats[0]))
-            _verify(stepper, layer, inputs, state)
-            return stepper
-    except UnsupportedError as error:
-        return error.reasons
-    except UncompiledError:
-        return (Reason("there is no working C++ compiler", about_step=False),)
-    except RecursionError:
-        return (Reason("its expressions are too deep"),)
+def _sides(shape: torch.Size) -> tuple[int, ...]:
+    """Return the sizes of a cache or a memory other than the batch and time."""
+    return shape[1:2] + shape[3:] if len(shape) == 4 else shape[2:]
 
 
-def _traced(layer: nn.Module, inputs: Tensor, state: State) -> tuple[Traced, list[Tensor]]:
-    step, weights = as_step(_WrittenStep(layer))
-    leaves, caches = leaves_and_caches(state)
-    kept = [
-        leaf if cache is None else leaf.narrow(time_dimension(leaf), 0, 0)
-        for leaf, cache in zip(leaves, caches, strict=True)
-    ]
-    return traced_step(step, weights, inputs, with_leaves(state, kept), StepRecorder), weights
+def _rebuilt(state: State, numbers: Iterator[int], new: dict[int, Tensor], appended: dict[int, Appended]) -> State:
+    """Return a state of the same structure with new leaves."""
+    if isinstance(state, Tensor):
+        return new[next(numbers)]
+    if isinstance(state, KeyValueCache):
+        part, seen = next(numbers), new[next(numbers)]
+        if part not in appended:
+            return type(state)(new[part], seen)
+        buffer, end, window = appended[part]
+        cache = extended(state, seen, buffer, end, 1)
+        return newest(cache, window - 1) if window else cache
+    return with_parts(state, [_rebuilt(part, numbers, new, appended) for part in state])
 
 
-def _verify(step: Stepper, layer: nn.Module, inputs: Tensor, state: State) -> None:
-    """Raise UnsupportedError if results differ from those of the step as it is written, on random numbers."""
-    generator = torch.Generator().manual_seed(0)
-
-    def random(leaf: Tensor, count: int | None) -> Tensor:
-        shape = list(leaf.shape)
-        if count is not None:
-            shape[time_dimension(leaf)] = count
-        if leaf.is_floating_point():
-            return torch.randn(shape, dtype=leaf.dtype, generator=generator)
-        return 1 + torch.arange(len(leaf)) % VERIFIED_ENTRIES
-
-    leaves, _ = leaves_and_caches(state)
-    counts: list[int | None] = [None] * len(leaves)
-    for cache in step.caches:
-        counts[cache.part] = min(VERIFIED_ENTRIES, cache.window - 1) if cache.window else VERIFIED_ENTRIES
-    start = with_leaves(state, map(random, leaves, counts))
-    smallest = min((i.extra[0] for i in step.instructions if i.kind == KINDS.index("gather")), default=1)
-    inputs = random(inputs, None) if inputs.is_floating_point() else (torch.arange(len(inputs)) + 1) % smallest
-    result = step(inputs, start)
-    with uncompiled(), torch.autocast("cpu", enabled=False), torch.random.fork_rng(devices=[]):
-        expected = layer.step(inputs, start)  # type: ignore[operator]
-    if result is None:
-        raise UnsupportedError([Reason("its step fails in compiled code")])
-    for value, other in zip(
-        [result[0], *state_leaves(result[1])], [expected[0], *state_leaves(expected[1])], strict=True
-    ):
-        largest = other.abs().nan_to_num().max().item() if other.numel() else 0.0
-        tolerance = REDUCED_TOLERANCE if step.reduced else TOLERANCE[step.dtype]
-        if not torch.allclose(value, other, rtol=tolerance, atol=tolerance * (largest + 1e-2), equal_nan=True):
-            raise UnsupportedError([Reason("its values differ from those of its operations")])
+@functools.cache
+def _step_library(double: bool) -> ctypes.CDLL:
+    functions = library(preamble(double))
+    if functions is None:
+        raise UncompiledError
+    pointer, count, number = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
+    functions.run_step.argtypes = [pointer, count, pointer, pointer, count, number, number, pointer, count]
+    functions.pack_matrix.argtypes = [pointer, count, count, count, count, number, number, pointer]
+    return functions

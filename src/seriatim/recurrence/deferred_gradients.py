@@ -5,20 +5,18 @@ every step. One product is enough if the rows are stored until the loop's backwa
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from ..compiler.constants import Tree
-from .obstacles import compiling
+from ..compiler.recorder import Tree
+from .compiled_loop import Context
+from .fast_path import compiling
 
 Pairs = dict[int, list[tuple[Tensor, Tensor]]]
 """Rows and their cotangents, for every backward pass that is running."""
-Context: TypeAlias = Any
-"""The context of a `torch.autograd.Function`."""
 
 
 class ProductsAfter(TorchFunctionMode):

@@ -8,16 +8,15 @@ import torch
 from torch import Tensor, nn
 
 from ..compiler.cpp.emit import merge_products
-from ..compiler.reasons import Location, Reason
+from ..compiler.fallback_reasons import FallbackReasons, Location, Reason
 from ..core.contract import MemoryLayer, RecurrentCell, SequenceLayer
 from ..core.errors import InputError, shown
 from ..core.key_value_cache import memories_of
 from ..core.state import State, state_leaves
-from .compiled_step import compile_step, example
-from .fast_path import as_step, runner
-from .obstacles import obstacles
-from .program_runner import Runner
-from .stepper import Stepper
+from .compiled_loop import CompiledLoop
+from .compiled_step import CompiledStep
+from .fast_path import circumstances, compiled_loop, functional_step
+from .fast_step import compile_step, example
 from .zoneout import Zoneout
 
 
@@ -46,7 +45,7 @@ def explain(module: nn.Module) -> str:
 def explain_step(module: nn.Module) -> str:
     """Say whether one step of a layer or a model without gradients is one call of compiled code, and if not, why."""
     step = compile_step(module)
-    if isinstance(step, Stepper):
+    if isinstance(step, CompiledStep):
         counts = Counter(instruction.kind for instruction in step.program.instructions)
         return f"one call of compiled code with {counts.total()} instructions; matrix products: {counts['product']}"
     reasons = [_describe_reason(reason, module) for reason in step]
@@ -71,7 +70,7 @@ def _explain_part(layer: SequenceLayer) -> list[str]:
 def _explain_cell(cell: RecurrentCell) -> str:
     written = cell.cell if isinstance(cell, Zoneout) else cell
     has_kernel = cell.vendor_kernel() is not None
-    like = next((value for value in as_step(cell)[1] if value.is_floating_point()), torch.zeros(()))
+    like = next((value for value in functional_step(cell)[1] if value.is_floating_point()), torch.zeros(()))
     if has_kernel and like.device.type != "cpu":
         name = type(written).__name__
         return f"{name} runs in PyTorch's own kernel: on {like.device.type}, cuDNN's is as fast as compiled code"
@@ -82,13 +81,14 @@ def _explain_cell(cell: RecurrentCell) -> str:
 
 def _explain_loop(module: nn.Module, written: nn.Module, inputs: Tensor, state: State, *, otherwise: str) -> str:
     """Say how a step runs over time, which is written in the code of another module, given an example."""
-    name, (step, weights), memories = type(written).__name__, as_step(module), memories_of(state)
+    name, (step, weights), memories = type(written).__name__, functional_step(module), memories_of(state)
     floats = [leaf for i, leaf in enumerate(state_leaves(state)) if i not in memories or leaf.is_floating_point()]
     owner = module if isinstance(module, RecurrentCell) else written
-    result = tuple(obstacles(owner, [inputs, *floats], weights)) or runner(owner, step, weights, inputs, state)
-    if isinstance(result, Runner):
+    result: CompiledLoop | FallbackReasons = tuple(circumstances(owner, [inputs, *floats], weights))
+    result = result or compiled_loop(owner, step, weights, inputs, state)
+    if isinstance(result, CompiledLoop):
         return f"{name} runs in compiled code\n" + "\n".join(f"  {line}" for line in _describe_plan(result))
-    lines = [reason if isinstance(reason, str) else _describe_reason(reason, written) for reason in result]
+    lines = [_describe_reason(reason, written) for reason in result]
     reasons = lines[0] if len(lines) == 1 else "\n  ".join([f"{len(lines)} reasons", *lines])
     return f"{name} runs {otherwise}: {reasons}"
 
@@ -111,12 +111,12 @@ def _inner_layers(module: nn.Module) -> Iterator[SequenceLayer]:
             yield from _inner_layers(part)
 
 
-def _describe_plan(compiled: Runner) -> list[str]:
+def _describe_plan(compiled: CompiledLoop) -> list[str]:
     plan = compiled.program
     lines = []
     for group in plan.groups:
-        if group.leaves[0].note.plain is None:
-            rows = group.leaves[0].note.products[0][0]
+        if group.leaves[0].attribute.plain is None:
+            rows = group.leaves[0].attribute.products[0][0]
             lines.append(f"before the loop: one product for all steps, {rows.width} x {group.width}")
         else:
             lines.append(f"before the loop: {group.width} features per step, computed by PyTorch")
@@ -130,8 +130,8 @@ def _describe_plan(compiled: Runner) -> list[str]:
     counted = "1 product" if parts == 1 else f"{parts} products"
     memory = ", and those of each sequence for its memory" if plan.attentions else ""
     lines.append(f"after the loop: {counted} for the weight gradients, each over all steps at once{memory}")
-    stored = {buffer.memory: buffer.width for buffer in plan.forward.buffers() if buffer.rows != "all"}
-    numbers = sum(width for memory, width in stored.items() if memory in compiled.backward_memories)
+    stored = {slot.buffer: slot.width for slot in plan.forward.accessed() if slot.rows != "all"}
+    numbers = sum(width for buffer, width in stored.items() if buffer in compiled.read_backward)
     weights = ", and the attention weights" if plan.attentions else ""
     lines.append(f"stored for the gradient: {numbers} numbers per row and step{weights}")
     return lines

@@ -24,7 +24,7 @@ class Ragged(NamedTuple):
     ends: Tensor  # the index of each sorted sequence's last state
 
 
-class Packing(NamedTuple):
+class SequencePacking(NamedTuple):
     """How ``batch`` sequences of up to ``time`` steps are joined."""
 
     batch: int
@@ -34,7 +34,7 @@ class Packing(NamedTuple):
     rows: int  # rows of all steps together
     ragged: Ragged | None = None  # None if all sequences are full
 
-    def to(self, device: torch.device) -> "Packing":
+    def to(self, device: torch.device) -> "SequencePacking":
         """Move the indices to another device; counts and starts stay on the CPU."""
         if self.ragged is None:
             return self
@@ -67,13 +67,13 @@ class Packing(NamedTuple):
 
     def noise(self, leaves: Sequence[Node], like: Tensor) -> dict[Node, Tensor]:
         """Draw random numbers ``(rows, width)`` for each ``noise`` leaf."""
-        uniform = [leaf for leaf in leaves if leaf.note.probability is None]
-        others = [leaf for leaf in leaves if leaf.note.probability is not None]
+        uniform = [leaf for leaf in leaves if leaf.attribute.probability is None]
+        others = [leaf for leaf in leaves if leaf.attribute.probability is not None]
         if uniform and like.device.type == "cpu":
             noise = self.uniform(uniform, like.dtype)
         else:
-            noise = {leaf: leaf.note.draw(self.rows, leaf.width, like) for leaf in uniform}
-        return noise | {leaf: leaf.note.draw(self.rows, leaf.width, like) for leaf in others}
+            noise = {leaf: leaf.attribute.draw(self.rows, leaf.width, like) for leaf in uniform}
+        return noise | {leaf: leaf.attribute.draw(self.rows, leaf.width, like) for leaf in others}
 
     def uniform(self, leaves: Sequence[Node], dtype: torch.dtype) -> dict[Node, Tensor]:
         """Draw the uniform numbers ``(rows, width)`` that the plain loop draws step by step on a CPU."""
@@ -96,7 +96,7 @@ class Packing(NamedTuple):
         return states[-self.batch :].clone() if self.ragged is None else states[self.ragged.ends]
 
 
-def pack(batch: int, time: int, lengths: Tensor | None) -> Packing:
+def pack(batch: int, time: int, lengths: Tensor | None) -> SequencePacking:
     """Plan how sequences ``(batch, time)`` are joined; ``lengths`` is None if all are full."""
     if lengths is None:
         return _full(batch, time)
@@ -104,7 +104,7 @@ def pack(batch: int, time: int, lengths: Tensor | None) -> Packing:
 
 
 @functools.lru_cache(maxsize=8)
-def _ragged(time: int, lengths: tuple[int, ...]) -> Packing:
+def _ragged(time: int, lengths: tuple[int, ...]) -> SequencePacking:
     """Return the packing of sequences that differ in length; both directions of a layer use the same one."""
     with torch.inference_mode(False):
         batch = len(lengths)
@@ -117,11 +117,13 @@ def _ragged(time: int, lengths: tuple[int, ...]) -> Packing:
         ends = torch.arange(batch)
         is_nonempty = ordered > 0
         ends[is_nonempty] += batch + starts[ordered[is_nonempty] - 1]
-        return Packing(batch, time, counts, starts, len(row), Ragged(order, order[row] * time + step, before, ends))
+        return SequencePacking(
+            batch, time, counts, starts, len(row), Ragged(order, order[row] * time + step, before, ends)
+        )
 
 
 @functools.lru_cache(maxsize=64)
-def _full(batch: int, time: int) -> Packing:
+def _full(batch: int, time: int) -> SequencePacking:
     """Return the packing of full sequences, which is the same for every batch of this shape."""
     with torch.inference_mode(False):
-        return Packing(batch, time, torch.full((time,), batch), torch.arange(time) * batch, batch * time)
+        return SequencePacking(batch, time, torch.full((time,), batch), torch.arange(time) * batch, batch * time)

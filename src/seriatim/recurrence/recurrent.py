@@ -11,8 +11,8 @@ from ..core.errors import InputError, shown
 from ..core.lengths import run_by_length
 from ..core.random_masks import dropout_mask
 from ..core.state import OutputsAndState, State
-from .compiled_step import stepped
-from .fast_path import as_step, sequence, tracing
+from .fast_path import functional_step, run_sequence, tracing
+from .fast_step import run_step
 from .reference import check_initial, check_outputs, check_returned, loop
 from .zoneout import Rate, Zoneout, check_rate
 
@@ -42,10 +42,10 @@ def unroll(
             that are not ``(batch, output_size)``.
     """
     kernel = cell.vendor_kernel()
-    step, values = as_step(cell, weights)
+    step, values = functional_step(cell, weights)
     name = cell_name(cell)
     if kernel is None or inputs.device.type == "cpu":
-        result = sequence(cell, step, values, inputs, state, lengths)
+        result = run_sequence(cell, step, values, inputs, state, lengths)
         if result is not None:
             check_outputs(result[0][:, 0], name, len(inputs), cell.output_size)
             return result
@@ -119,7 +119,7 @@ class Recurrent(SequenceLayer):
     def step(self, inputs: Tensor, state: State) -> OutputsAndState:
         """Run one step of the cell; in evaluation mode and without gradients in compiled code if possible."""
         self.check_input(inputs)
-        result, name = stepped(self, inputs, state), cell_name(self.cell)
+        result, name = run_step(self, inputs, state), cell_name(self.cell)
         if result is not None:
             check_outputs(result[0], name, len(inputs), self.output_size)
             return result

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from ..compiler.expressions import walk
 from ..compiler.weight_formats import WeightFormat, check_format, rounded
-from .compiled_step import trace_step
+from .fast_step import trace_step
 
 
 class Rounding(NamedTuple):
@@ -45,5 +45,5 @@ def matrices_of_step(model: nn.Module) -> tuple[list[Tensor], list[Tensor]]:
     parameters = {weight.untyped_storage().data_ptr() for weight in weights}
     constants = traced.constants(weights)
     nodes = walk([traced.outputs, *traced.states])
-    matrices = [constants[i] for i in dict.fromkeys(node.note.constant for node in nodes if node.op == "product")]
+    matrices = [constants[i] for i in dict.fromkeys(node.attribute.constant for node in nodes if node.op == "product")]
     return matrices, [matrix for matrix in matrices if matrix.untyped_storage().data_ptr() in parameters]

@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
-from ..compiler.reasons import UnsupportedError
+from ..compiler.fallback_reasons import UnsupportedError
 from ..compiler.weight_formats import WeightFormat
 from ..core.errors import InputError
 from ..core.state import State

@@ -10,13 +10,16 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from ..expressions import Node, merge_neighbours, pieces
-from ..memory_attention import Operands
-from ..primitives import PRIMITIVES
-from ..schedule import Attending, Buffer, Kernel, Memory, Phase, Place, Product, Role, Rows, Store
+import torch
 
-TYPES = {Role.PACKED: "packed_t", Role.LENGTHS: "const count_t", Role.ORDER: "const count_t"}
-"""The types of numbers in a memory, where they are not `real`."""
+from ..buffers import Buffer, BufferKind, Rows, Slot, slot
+from ..expressions import Node, merge_neighbours, segments
+from ..memory_attention import Operands
+from ..operators import PRIMITIVES
+from ..program import AttentionCall, Kernel, Phase, Product, Write
+
+TYPES = {BufferKind.PACKED: "packed_t", BufferKind.LENGTHS: "const count_t", BufferKind.ORDER: "const count_t"}
+"""The types of numbers in a buffer, where they are not `real`."""
 LANES = 16
 """Columns of packed matrices are padded to a multiple of this number, the widest vector of floats on any machine."""
 
@@ -39,9 +42,9 @@ class Function(NamedTuple):
 
     name: str
     code: str
-    memories: list[Memory]  # the memories in the table of pointers, in order
+    buffers: list[Buffer]  # the buffers in the table of pointers, in order
     sizes: list[int | Stride | Time]  # the numbers in the table of sizes, in order
-    packed: list[Product]  # the products whose matrices are packed, by the number of their memory
+    packed: list[Product]  # the products whose matrices are packed, by the number of their buffer
 
 
 class Numbers(NamedTuple):
@@ -49,6 +52,21 @@ class Numbers(NamedTuple):
 
     double: bool = False  # float64 instead of float32
     reduced: bool = False  # matrices are rounded to bfloat16; the other factor, sums and states are not
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of states and sums."""
+        return torch.float64 if self.double else torch.float32
+
+    @property
+    def packed_dtype(self) -> torch.dtype:
+        """The type of the matrices of products."""
+        return torch.bfloat16 if self.reduced else self.dtype
+
+
+def packed_size(depth: int, width: int) -> int:
+    """Return how many numbers a packed matrix has, whose columns are padded to whole vectors."""
+    return depth * -(-width // LANES) * LANES
 
 
 def emit(kernels: Mapping[str, Kernel], numbers: Numbers) -> tuple[str, list[Function]]:
@@ -62,42 +80,44 @@ def emit(kernels: Mapping[str, Kernel], numbers: Numbers) -> tuple[str, list[Fun
 
 
 def merge_products(products: Sequence[Product]) -> list[Product]:
-    """Join products into the same place whose rows are adjacent in memory and whose matrices are adjacent parts."""
+    """Join products into the same slot whose rows are adjacent in memory and whose matrices are adjacent parts."""
 
     def merge(left: Product, right: Product) -> Product | None:
         matrix = left.matrix.joined(right.matrix)
         if matrix is None or not matrix.transposed:
             return None
-        if (left.place, left.rows.shifted(left.depth)) != (right.place, right.rows):
+        if (left.slot, left.rows.shifted(left.depth)) != (right.slot, right.rows):
             return None
         return left._replace(matrix=matrix, depth=left.depth + right.depth, add=left.add and right.add)
 
-    ordered = sorted(products, key=lambda p: (p.place, p.matrix.constant, p.matrix.start, not p.add))
-    return sorted(merge_neighbours(ordered, merge), key=lambda p: (p.place, p.add))
+    ordered = sorted(products, key=lambda p: (p.slot, p.matrix.constant, p.matrix.start, not p.add))
+    return sorted(merge_neighbours(ordered, merge), key=lambda p: (p.slot, p.add))
 
 
 class _Emitter:
     def __init__(self, kernel: Kernel, name: str) -> None:
         self.kernel, self.name = kernel, name
-        self.pointers: dict[tuple[Memory, Rows], str] = {}
-        self.memories: dict[Memory, None] = {}
+        self.pointers: dict[tuple[Buffer, Rows], str] = {}
+        self.buffers: dict[Buffer, None] = {}
         self.sizes: dict[int | Stride | Time, int] = {}
-        self.widths: dict[Memory, int] = {}
+        self.widths: dict[Buffer, int] = {}
         self.packed: list[Product] = []
         self.packing: list[str] = []
         self.width = kernel.width
 
     def function(self) -> Function:
+        """Return one direction of the loop as a function."""
+        # the body comes first, because writing it finds out which buffers, sizes and packed matrices there are
         body = "\n".join([self.phase(depth, phase) for depth, phase in enumerate(self.kernel.phases)])
         if self.width is None:
             body += "\n      barrier.wait(share.count);"
-        kinds = {memory: TYPES.get(memory.role, "real") for memory in self.memories}
+        kinds = {buffer: TYPES.get(buffer.kind, "real") for buffer in self.buffers}
         packed_size = " + ".join(f"{self.size(part.depth)} * {self.size(part.width)}" for part in self.packed) or "0"
         lines = [
             f'extern "C" void {self.name}(void** p, const count_t* d, const count_t* row_counts, '
-            "const count_t* row_starts, count_t steps, count_t batch, int threads, int fresh) {",
+            "const count_t* row_starts, count_t steps, count_t batch, int threads) {",
             *(f"  const count_t n{i} = d[{i}]; (void)n{i};" for i in range(len(self.sizes))),
-            *(f"  {kind}* const {memory.name} = ({kind}*)p[{i}];" for i, (memory, kind) in enumerate(kinds.items())),
+            *(f"  {kind}* const {buffer.name} = ({kind}*)p[{i}];" for i, (buffer, kind) in enumerate(kinds.items())),
             "  Barrier barrier;",
             "  #pragma omp parallel num_threads(threads)",
             "  {",
@@ -109,37 +129,32 @@ class _Emitter:
             "      const count_t now = row_starts[t], after = batch + now, before = t ? batch + row_starts[t - 1] : 0;",
             "      const count_t in = (step & 1) * batch, out = batch - in;",
             "      (void)now; (void)after; (void)before; (void)in; (void)out;",
-            *(self.pointer(memory, rows) for memory, rows in self.pointers),
+            *(self.pointer(buffer, rows) for buffer, rows in self.pointers),
             body,
             "    }",
             "  }",
             "}",
         ]
-        return Function(self.name, "\n".join(lines) + "\n", list(self.memories), list(self.sizes), self.packed)
+        return Function(self.name, "\n".join(lines) + "\n", list(self.buffers), list(self.sizes), self.packed)
 
-    def pointer(self, memory: Memory, rows: Rows) -> str:
-        """Declare the pointer to the rows of a memory that a step accesses."""
-        row = ("share.id" if memory.role is Role.VECTOR_SUM else "") if rows == "all" else rows
-        start = f" + {row} * {self.size(self.widths[memory])}" if row else ""
-        return f"      real* const {self.pointers[memory, rows]} = {memory.name}{start};"
+    def pointer(self, buffer: Buffer, rows: Rows) -> str:
+        """Declare the pointer to the rows of a buffer that a step accesses."""
+        row = ("share.id" if buffer.kind is BufferKind.VECTOR_SUM else "") if rows == "all" else rows
+        start = f" + {row} * {self.size(self.widths[buffer])}" if row else ""
+        return f"      real* const {self.pointers[buffer, rows]} = {buffer.name}{start};"
 
     def size(self, value: int | Stride | Time) -> str:
         """Return the name of a number that depends on the widths."""
         return f"n{self.sizes.setdefault(value, len(self.sizes))}"
 
-    def buffer(self, buffer: Buffer) -> str:
-        """Return the name of the pointer to a buffer."""
-        self.widths[buffer.memory] = buffer.width
-        self.size(buffer.width)
-        self.memories[buffer.memory] = None
-        return self.pointers.setdefault((buffer.memory, buffer.rows), f"{buffer.memory.name}_{buffer.rows}")
-
-    def at(self, place: Place, row: str) -> str:
-        """Return the address of the first feature of a place in a row."""
-        start = f" + {self.size(place.start)}" if place.start else ""
-        if place.buffer.rows == "all":
-            return f"{self.buffer(place.buffer)}{start}"
-        return f"{self.buffer(place.buffer)} + {row} * {self.size(place.buffer.width)}{start}"
+    def at(self, slot: Slot, row: str) -> str:
+        """Return the address of the first feature of a slot in a row."""
+        buffer, rows, width, first = slot
+        start = f" + {self.size(first)}" if first else ""
+        self.widths[buffer], self.buffers[buffer] = width, None
+        size = self.size(width)
+        pointer = self.pointers.setdefault((buffer, rows), f"{buffer.name}_{rows}")
+        return f"{pointer}{start}" if rows == "all" else f"{pointer} + {row} * {size}{start}"
 
     def phase(self, depth: int, phase: Phase) -> str:
         parts = []
@@ -151,75 +166,78 @@ class _Emitter:
         if phase.attentions:
             head = "      for (count_t b = share.first_row(rows), end = share.last_row(rows); b < end; ++b) {"
             parts += [head, *map(self.attention, phase.attentions), "      }"]
-        if phase.stores:
+        if phase.writes:
             parts.append(_Body(self, depth, phase).text())
         return "\n".join(parts)
 
     def product(self, product: Product) -> str:
         """Emit a thread's columns of one product."""
-        packed = Memory(Role.PACKED, len(self.packed))
-        matrix = Memory(Role.MATRIX, product.matrix.constant)
+        packed = Buffer(BufferKind.PACKED, len(self.packed))
+        matrix = Buffer(BufferKind.MATRIX, product.matrix.constant)
         self.packed.append(product)
         depth, width = self.size(product.depth), self.size(product.width)
-        self.memories |= dict.fromkeys((packed, matrix))
+        self.buffers |= dict.fromkeys((packed, matrix))
         row, column = (self.size(Stride(product.matrix.constant, dimension)) for dimension in range(2))
         first, last = f"share.first({width})", f"share.last({width})"
         skip = f"{self.size(product.matrix.start)} * {column}"
         strides = f"{column}, {row}" if product.matrix.transposed else f"{row}, {column}"
         self.packing.append(
-            f"    if (fresh) pack({matrix.name} + {skip}, {strides}, {depth}, {first}, {last}, "
-            f"{packed.name} + {first} * {depth});"
+            f"    pack({matrix.name} + {skip}, {strides}, {depth}, {first}, {last}, {packed.name} + {first} * {depth});"
         )
-        rows, place = self.at(product.rows, "0"), self.at(product.place, "0")
+        rows, target = self.at(product.rows, "0"), self.at(product.slot, "0")
         return (
             f"      product<{'true' if product.add else 'false'}>(rows, {rows}, "
-            f"{self.size(product.rows.buffer.width)}, {packed.name} + {first} * {depth}, {place} + {first}, "
-            f"{self.size(product.place.buffer.width)}, {depth}, {last} - {first}, far);"
+            f"{self.size(product.rows.width)}, {packed.name} + {first} * {depth}, {target} + {first}, "
+            f"{self.size(product.slot.width)}, {depth}, {last} - {first}, far);"
         )
 
-    def attention(self, attention: Attending) -> str:
+    def attention(self, attention: AttentionCall) -> str:
         """Emit attention of row b to its memory, or the vector-Jacobian product."""
-        value, number, query, place, cotangent, parameters = attention
-        note, operands = value.note, Operands.of(value.args, value.note)
+        value, number, query, slot, cotangent, parameters = attention
+        operands = Operands.of(value.args, value.attribute)
         time, key_size, size = (
-            self.size(length) for length in (Time(operands.values.note), operands.query.width, value.width)
+            self.size(length) for length in (Time(operands.values.attribute), operands.query.width, value.width)
         )
 
-        def row(role: Role, index: int, row: str, width: str = time) -> str:
-            memory = Memory(role, index)
-            self.memories[memory] = None
-            return f"{memory.name} + ({row}) * {width}"
+        def row(kind: BufferKind, index: int, row: str, width: str = time) -> str:
+            buffer = Buffer(kind, index)
+            self.buffers[buffer] = None
+            return f"{buffer.name} + ({row}) * {width}"
 
+        # what the scores depend on beside query and key; a filter also reads the weights of the step before
         addresses = iter([self.at(parameter, "0") for parameter in parameters])
         vector, filters, taps, before = "nullptr", "nullptr", 0, "nullptr"
         if operands.vector:
             vector = next(addresses)
         if operands.filter:
-            filters, taps, before = next(addresses), operands.filter.width, row(Role.WEIGHTS, number, "before + b")
+            filters, taps = next(addresses), operands.filter.width
+            before = row(BufferKind.WEIGHTS, number, "before + b")
+
+        # rows of the loop are sorted by length, those of the memory are not: m is the row of the memory
         entries = [
-            row(Role.MEMORY, operands.keys.note, "m", f"{time} * {key_size}"),
-            row(Role.MEMORY, operands.values.note, "m", f"{time} * {size}"),
+            row(BufferKind.MEMORY, operands.keys.attribute, "m", f"{time} * {key_size}"),
+            row(BufferKind.MEMORY, operands.values.attribute, "m", f"{time} * {size}"),
             *(key_size, size, f"clamped(length, {time})", time, key_size, size),
         ]
-        weights = row(Role.WEIGHTS, number, "after + b")
+        weights = row(BufferKind.WEIGHTS, number, "after + b")
         lines = [
-            f"const count_t m = *({row(Role.ORDER, 0, 'b', '1')});",
-            f"const count_t length = *({row(Role.LENGTHS, operands.lengths.note, 'm', '1')});",
+            f"const count_t m = *({row(BufferKind.ORDER, 0, 'b', '1')});",
+            f"const count_t length = *({row(BufferKind.LENGTHS, operands.lengths.attribute, 'm', '1')});",
             f"const Entries entries{{{', '.join(entries)}}};",
-            f"const Scoring scoring{{{_literal(note.scale)}, {vector}, {filters}, {taps}}};",
+            f"const Scoring scoring{{{_literal(value.attribute.scale)}, {vector}, {filters}, {taps}}};",
         ]
-        arguments, result = f"entries, scoring, {self.at(query, 'b')}, {before}, {weights}", self.at(place, "b")
+        arguments, result = f"entries, scoring, {self.at(query, 'b')}, {before}, {weights}", self.at(slot, "b")
         if cotangent is None:
             lines.append(f"attend_entries({arguments}, {result});")
-        else:
+        else:  # each thread adds up gradients of parameters of its own; in a step a row of the memory has one thread
             keys, carry, out = "nullptr", "nullptr", "nullptr"
             if operands.vector:
-                keys = row(Role.KEY_COTANGENT, number, "m", f"{time} * {key_size}")
+                keys = row(BufferKind.KEY_COTANGENT, number, "m", f"{time} * {key_size}")
                 vector = self.vector_sum(operands.vector)
             if operands.filter:
-                carry, out = (row(Role.WEIGHT_CARRY, number, f"{rows} + b") for rows in ("in", "out"))
+                carry, out = (row(BufferKind.WEIGHT_CARRY, number, f"{rows} + b") for rows in ("in", "out"))
                 filters = self.vector_sum(operands.filter)
-            scores = row(Role.SCORE_COTANGENT, number, "now + b")
+            scores = row(BufferKind.SCORE_COTANGENT, number, "now + b")
             gradients = ", ".join([scores, result, keys, vector, out, filters])
             lines.append(
                 f"attend_gradient({arguments}, {self.at(cotangent, 'b')}, {carry}, AttentionGradients{{{gradients}}});"
@@ -228,11 +246,11 @@ class _Emitter:
 
     def vector_sum(self, vector: Node) -> str:
         """Return the address of a thread's part of the cotangent of a constant row."""
-        return self.at(Place(Buffer(Memory(Role.VECTOR_SUM, vector.note), "all", vector.width)), "0")
+        return self.at(slot(BufferKind.VECTOR_SUM, "all", vector.width, vector.attribute), "0")
 
 
 class _Body:
-    """The code of a phase for one row: reductions, then one loop over columns for each width that it stores."""
+    """The code of a phase for one row: reductions, then one loop over columns for each width that it writes."""
 
     def __init__(self, emitter: _Emitter, depth: int, phase: Phase) -> None:
         self.emitter, self.depth, self.phase = emitter, depth, phase
@@ -241,23 +259,23 @@ class _Body:
         self.lines: list[str] = []
 
     def text(self) -> str:
-        by_width: dict[int, list[Store]] = defaultdict(list)
-        for store in self.phase.stores:
-            by_width[store.value.width].append(store)
-        loops = [self.loop(width, stores) for width, stores in by_width.items()]
+        by_width: dict[int, list[Write]] = defaultdict(list)
+        for write in self.phase.writes:
+            by_width[write.value.width].append(write)
+        loops = [self.loop(width, writes) for width, writes in by_width.items()]
         shares_rows = self.emitter.width is None
         first, last = ("share.first_row(rows)", "share.last_row(rows)") if shares_rows else ("0", "rows")
         head = f"      for (count_t b = {first}, end = {last}; b < end; ++b) {{"
         return "\n".join([head, *self.lines, *loops, "      }"])
 
-    def loop(self, width: int, stores: list[Store]) -> str:
-        """Emit the loop over columns for all stores of one width."""
+    def loop(self, width: int, writes: list[Write]) -> str:
+        """Emit the loop over columns for all writes of one width."""
         columns = _Columns(self)
         ends = []
-        for store in stores:
-            value = columns.value(store.value)
-            operator = "+=" if store.place.is_sum else "="
-            ends.append(f"          {columns.pointer(self.emitter.at(store.place, 'b'))}[j] {operator} {value};")
+        for write in writes:
+            value = columns.value(write.value)
+            operator = "+=" if write.slot.is_sum else "="
+            ends.append(f"          {columns.pointer(self.emitter.at(write.slot, 'b'))}[j] {operator} {value};")
         size = self.emitter.size(width)
         low, high = ("0", size) if self.emitter.width is None else (f"share.first({size})", f"share.last({size})")
         bounds = f"        const count_t first = {low}, last = {high};"
@@ -269,10 +287,10 @@ class _Body:
         name = self.names[value] = f"s{next(self.numbers)}"
         join, neutral = ("f_add", "real(0)") if value.op == "sum" else ("f_maximum", "-real(INFINITY)")
         loops = []
-        for _, piece in pieces(value.args[0]):
+        for _, segment in segments(value.args[0]):
             columns = _Columns(self)
-            ends = [f"          return {columns.value(piece)};"]
-            size = self.emitter.size(piece.width)
+            ends = [f"          return {columns.value(segment)};"]
+            size = self.emitter.size(segment.width)
             head = f"        {name} = {join}({name}, reduce({size}, {neutral}, {join}, [&](count_t j) INLINED {{"
             loops.append(columns.text([head], ends, "        }));"))
         self.lines.append(f"        real {name} = {neutral};")
@@ -299,13 +317,13 @@ class _Columns:
     def value(self, value: Node) -> str:
         """Return the name of a value: in column j, or of the row if its width is 1."""
         if value.op == "number":
-            return _literal(value.note)
+            return _literal(value.attribute)
         body, is_scalar = self.body, value.width == 1
         names, lines = (body.names, body.lines) if is_scalar else (self.names, self.lines)
         if value in names:
             return names[value]
-        if (place := body.emitter.kernel.loaded(value, body.depth)) is not None:
-            address = body.emitter.at(place, "b")
+        if (slot := body.emitter.kernel.loaded(value, body.depth)) is not None:
+            address = body.emitter.at(slot, "b")
             code = f"({address})[0]" if is_scalar else f"{self.pointer(address)}[j]"
         elif value.op in ("sum", "amax"):
             return body.reduction(value)

@@ -1,6 +1,6 @@
-"""Emits a program as Triton: one kernel for everything that a phase stores. PyTorch computes the products.
+"""Emits a program as Triton: one kernel for everything that a phase writes. PyTorch computes the products.
 
-An instance computes one row and a block of columns, and loads everything before it stores anything. The block is the
+An instance computes one row and a block of columns, and loads everything before it writes anything. The block is the
 whole row if a reduction needs it, or if one feature is stored where another one is loaded.
 """
 
@@ -9,10 +9,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from ..buffers import Buffer, BufferKind, Rows, Slot
 from ..cpp.emit import merge_products
-from ..expressions import Node, merge_neighbours, pieces
-from ..primitives import COMPARISONS, PRIMITIVES
-from ..schedule import Kernel, Memory, Phase, Place, Product, Role, Rows
+from ..expressions import Node, merge_neighbours, segments
+from ..operators import COMPARISONS, PRIMITIVES
+from ..program import Kernel, Phase, Product
 
 ROWS: dict[Rows, str] = {"now": "now", "before": "before", "after": "after", "in": "given", "out": "taken"}
 """The arguments of a kernel for the first row of each kind (``in`` is a keyword)."""
@@ -33,7 +34,7 @@ class Fused(NamedTuple):
 
     name: str
     code: str
-    memories: list[Memory]  # the tensors it takes; the first rows follow, in the order of ROWS
+    buffers: list[Buffer]  # the tensors it takes; the first rows follow, in the order of ROWS
     blocks: int  # instances that share the columns of a row
     warps: int  # warps of an instance
 
@@ -49,7 +50,7 @@ class Direction(NamedTuple):
     """One direction of the loop."""
 
     stages: list[Stage]
-    memories: list[Memory]
+    buffers: list[Buffer]
     backward: bool
 
 
@@ -65,49 +66,49 @@ def emit(kernels: Mapping[str, Kernel], *, double: bool) -> tuple[str, list[Dire
 def _direction(kernel: Kernel, name: str, real: str) -> Direction:
     stages = []
     for depth, phase in enumerate(kernel.phases):
-        fused = _Body(kernel, depth, phase).fused(f"{name}{depth}", real) if phase.stores else None
+        fused = _KernelBody(kernel, depth, phase).fused(f"{name}{depth}", real) if phase.writes else None
         stages.append(Stage(_merge_columns(phase.products), fused))
     products = [product for stage in stages for product in stage.products]
-    memories = {memory for stage in stages if stage.fused for memory in stage.fused.memories}
-    memories |= {place.buffer.memory for product in products for place in (product.rows, product.place)}
-    memories |= {Memory(Role.MATRIX, product.matrix.constant) for product in products}
-    return Direction(stages, sorted(memories), kernel.backward)
+    buffers = {buffer for stage in stages if stage.fused for buffer in stage.fused.buffers}
+    buffers |= {slot.buffer for product in products for slot in (product.rows, product.slot)}
+    buffers |= {Buffer(BufferKind.MATRIX, product.matrix.constant) for product in products}
+    return Direction(stages, sorted(buffers), kernel.backward)
 
 
 def _merge_columns(products: Sequence[Product]) -> list[Product]:
-    """Join products as `merge_products` does, and those of the same rows with adjacent columns and places."""
+    """Join products as `merge_products` does, and those of the same rows with adjacent columns and slots."""
 
     def merge(left: Product, right: Product) -> Product | None:
-        matrix, place = left.matrix.joined(right.matrix), left.place.shifted(left.width)
+        matrix, slot = left.matrix.joined(right.matrix), left.slot.shifted(left.width)
         if matrix is None or matrix.transposed:
             return None
-        if right != left._replace(place=place, matrix=right.matrix, width=right.width):
+        if right != left._replace(slot=slot, matrix=right.matrix, width=right.width):
             return None
         return left._replace(matrix=matrix, width=left.width + right.width)
 
-    ordered = sorted(merge_products(products), key=lambda p: (p.add, p.rows, p.matrix, p.place))
+    ordered = sorted(merge_products(products), key=lambda p: (p.add, p.rows, p.matrix, p.slot))
     return merge_neighbours(ordered, merge)
 
 
-class _Body:
+class _KernelBody:
     """The code of a phase for one row. Values of width 1 are scalars, the same for all columns."""
 
     def __init__(self, kernel: Kernel, depth: int, phase: Phase) -> None:
         self.kernel, self.depth, self.phase = kernel, depth, phase
-        self.memories: dict[Memory, None] = {}
+        self.buffers: dict[Buffer, None] = {}
         self.widths: set[int] = set()
-        self.loads: list[tuple[Place, int]] = []
+        self.loads: list[tuple[Slot, int]] = []
         self.names: dict[Node, str] = {}
         self.lines: list[str] = []
         self.reduces = False
 
     def fused(self, name: str, real: str) -> Fused:
         ends = []
-        for store in self.phase.stores:
-            place, value, mask = f"{self.at(store.place)} + j", self.value(store.value), self.mask(store.value)
+        for write in self.phase.writes:
+            slot, value, mask = f"{self.at(write.slot)} + j", self.value(write.value), self.mask(write.value)
             # every row adds up its own steps
-            before = f"tl.load({place}, mask={mask}) + " if store.place.is_sum else ""
-            ends.append(f"tl.store({place}, {before}{value}, mask={mask})")
+            before = f"tl.load({slot}, mask={mask}) + " if write.slot.is_sum else ""
+            ends.append(f"tl.store({slot}, {before}{value}, mask={mask})")
         overlap, crosses_columns = self.overlaps()
         widest = max(self.widths)
         columns = widest if crosses_columns or self.reduces else min(widest, COLUMNS)
@@ -122,34 +123,34 @@ class _Body:
             *ends,
         ]
         rows = list(ROWS.values())
-        arguments = ", ".join([*(memory.name for memory in self.memories), *rows])
+        arguments = ", ".join([*(buffer.name for buffer in self.buffers), *rows])
         code = f"@triton.jit(do_not_specialize={rows})\ndef {name}({arguments}):\n"
         code += "".join(f"    {line}\n" for line in lines)
-        return Fused(name, code, list(self.memories), -(-widest // columns), max(1, min(16, columns // 128)))
+        return Fused(name, code, list(self.buffers), -(-widest // columns), max(1, min(16, columns // 128)))
 
     def overlaps(self) -> tuple[bool, bool]:
-        """Return whether a place is both loaded and stored, and whether other columns may load it."""
+        """Return whether a slot is both loaded and stored, and whether other columns may load it."""
         overlap = crosses_columns = False
-        for place, width in self.loads:
-            for value, stored in self.phase.stores:
-                is_apart = stored.start + value.width <= place.start or place.start + width <= stored.start
-                if place.buffer == stored.buffer and not is_apart:
+        for slot, width in self.loads:
+            for value, stored in self.phase.writes:
+                is_apart = stored.start + value.width <= slot.start or slot.start + width <= stored.start
+                if slot.whole == stored.whole and not is_apart:
                     overlap = True
-                    crosses_columns |= (place, width) != (stored, value.width) or width == 1
+                    crosses_columns |= (slot, width) != (stored, value.width) or width == 1
         return overlap, crosses_columns
 
     def mask(self, value: Node) -> str:
         self.widths.add(value.width)
         return f"m{value.width}"
 
-    def at(self, place: Place) -> str:
-        """Return the address of the first feature of a place in the row."""
-        memory, rows, width = place.buffer
-        self.memories[memory] = None
+    def at(self, slot: Slot) -> str:
+        """Return the address of the first feature of a slot in the row."""
+        buffer, rows, width, start = slot
+        self.buffers[buffer] = None
         if rows != "all":
-            return f"{memory.name} + ({ROWS[rows]} + row) * {width} + {place.start}"
-        row = f" + row * {width}" if memory.role is Role.VECTOR_SUM else ""
-        return f"{memory.name}{row} + {place.start}"
+            return f"{buffer.name} + ({ROWS[rows]} + row) * {width} + {start}"
+        row = f" + row * {width}" if slot.is_sum else ""
+        return f"{buffer.name}{row} + {start}"
 
     def value(self, value: Node) -> str:
         """Return the name of a value, and write its line if it is new."""
@@ -161,11 +162,11 @@ class _Body:
 
     def code(self, value: Node) -> str:
         if value.op == "number":  # times one, which gives it a type
-            return f"one * {_literal(value.note)}"
-        place = self.kernel.loaded(value, self.depth)
-        if place is not None:
-            self.loads.append((place, value.width))
-            return f"tl.load({self.at(place)}" + (")" if value.width == 1 else f" + j, mask={self.mask(value)})")
+            return f"one * {_literal(value.attribute)}"
+        slot = self.kernel.loaded(value, self.depth)
+        if slot is not None:
+            self.loads.append((slot, value.width))
+            return f"tl.load({self.at(slot)}" + (")" if value.width == 1 else f" + j, mask={self.mask(value)})")
         if value.op in ("sum", "amax"):
             return self.reduction(value)
         return CODE[value.op].format(*map(self.value, value.args))
@@ -175,8 +176,8 @@ class _Body:
         self.reduces = True
         neutral, join = ("zero", "{} + {}") if value.op == "sum" else ("-float('inf')", "f_maximum({}, {})")
         parts = [
-            f"row_{value.op}(tl.where({self.mask(piece)}, {self.value(piece)}, {neutral}))"
-            for _, piece in pieces(value.args[0])
+            f"row_{value.op}(tl.where({self.mask(segment)}, {self.value(segment)}, {neutral}))"
+            for _, segment in segments(value.args[0])
         ]
         return functools.reduce(join.format, parts)
 

@@ -13,8 +13,6 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from .constants import Tree
-
 PACKAGE = Path(__file__).parents[1]
 INTERNAL = tuple(f"{folder}/" for folder in (Path(torch.__file__).parent, PACKAGE / "compiler", PACKAGE / "recurrence"))
 """Files in these folders are not the user's code."""
@@ -58,6 +56,21 @@ class Reason(NamedTuple):
         return self.problem if self.location is None else f"{self.location}: {self.problem}"
 
 
+class CallSite(NamedTuple):
+    """What the step called to compute a value: the function, and the line of code if it is known."""
+
+    function: str
+    location: Location | None
+
+    def reason(self, problem: str) -> Reason:
+        """Return a problem with this call as a reason."""
+        return Reason(f"{self.function} {problem}", self.location)
+
+
+FallbackReasons = tuple[Reason, ...]
+"""The reasons why there is no compiled code."""
+
+
 class UnsupportedError(Exception):
     """A step cannot be compiled, for one or more reasons."""
 
@@ -90,7 +103,11 @@ class CallsInStep(TorchFunctionMode):
         self.untraced: list[Reason] = []
 
     def __torch_function__(
-        self, func: Callable[..., object], types: Iterable[type], args: Tree = (), kwargs: Tree = None
+        self,
+        func: Callable[..., object],
+        types: Iterable[type],
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
     ) -> object:
         self.function, self.location = _function_name(func), _line_of_user(traceback.walk_stack(sys._getframe()))
         name = str(getattr(func, "__name__", ""))

@@ -1,0 +1,167 @@
+"""Runs one step at a time in compiled code: a whole model in one call, with weights that are packed once.
+
+Packing the weights takes longer than a step. So only modules in evaluation mode and without gradients use it.
+"""
+
+from collections.abc import Hashable
+
+import torch
+from torch import Tensor, nn
+from torch.autograd import forward_ad
+
+from ..compiler.fallback_reasons import FallbackReasons, Reason, UnsupportedError
+from ..compiler.module_cache import ModuleCache
+from ..compiler.recorder import Traced
+from ..compiler.step_program import KINDS
+from ..compiler.trace import are_close
+from ..core.contract import MemoryLayer
+from ..core.state import State, kind_of, state_leaves, with_leaves
+from .compiled_step import CompiledStep, leaves_and_caches, time_dimension
+from .fast_path import (
+    circumstances,
+    compiling,
+    functional_step,
+    numbers_of,
+    on_gpu,
+    traced_step,
+    uncompiled,
+    unless_unsupported,
+    without_autocast,
+)
+
+STEPS = ModuleCache[CompiledStep | FallbackReasons](max_entries=16, depends_on_values=True)
+"""The compiled steps of every module, for the types they were used with; or why there is none."""
+TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-7}
+"""The largest difference from the step as it is written, relative to the largest value."""
+REDUCED_TOLERANCE = 0.1
+"""The same for weights in bfloat16."""
+VERIFIED_ENTRIES = 3
+"""Entries in the caches with which a step is verified."""
+
+
+def run_step(layer: nn.Module, inputs: Tensor, state: State) -> tuple[Tensor, State] | None:
+    """Run one step of a layer or a model, or return None if it must run as it is written in its method ``step``.
+
+    Args:
+        layer: a module with the method ``step(inputs, state)``.
+        inputs: ``(batch, input_size)``, or token ids ``(batch,)``.
+        state: the state before the step.
+    """
+    if not compiling() or layer.training or torch.is_grad_enabled() or type(inputs) is not Tensor or on_gpu(inputs):
+        return None
+    if torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0:
+        return None
+    inputs = without_autocast(inputs)
+    steps = STEPS.of(layer)
+    if steps.has_hooks:
+        return None
+    key: Hashable = (inputs.dtype, kind_of(state), torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu"))
+    step = steps.get(key)
+    if step is None:
+        if inputs.shape[0] == 0 or any(leaf.shape[:1] != inputs.shape[:1] for leaf in state_leaves(state)):
+            return None
+        step = steps.store(key, _compile(layer, inputs, state))
+    return step(inputs, state) if isinstance(step, CompiledStep) else None
+
+
+def compile_step(layer: nn.Module, batch_size: int = 1) -> CompiledStep | FallbackReasons:
+    """Return the compiled step of a layer or a language model, or the reasons why there is none."""
+    return _compile(layer, *example(layer, batch_size))
+
+
+def trace_step(layer: nn.Module) -> tuple[Traced, list[Tensor]]:
+    """Return the step of a layer or a language model as expressions, and the weights that it depends on.
+
+    Raises:
+        UnsupportedError: it cannot be traced; the error holds the reasons.
+    """
+    return _traced(layer, *example(layer, 1))
+
+
+def example(layer: nn.Module, batch_size: int) -> tuple[Tensor, State]:
+    """Return inputs and a state for a step; those of a memory have one entry."""
+    state = layer.example_state(batch_size, 1) if isinstance(layer, MemoryLayer) else None
+    if state is None:
+        state = layer.initial_state(batch_size)  # type: ignore[operator]
+    like = next(
+        (leaf for leaf in [*layer.parameters(), *state_leaves(state)] if leaf.is_floating_point()), torch.zeros(())
+    )
+    size = getattr(layer, "input_size", None)
+    return torch.zeros(batch_size, dtype=torch.long) if size is None else like.new_zeros(batch_size, size), state
+
+
+class _WrittenStep(nn.Module):
+    """The step of a module as it is written, as a module."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
+        output: tuple[Tensor, State] = self.layer.step(inputs, state)  # type: ignore[operator]
+        return output
+
+
+def _compile(layer: nn.Module, inputs: Tensor, state: State) -> CompiledStep | FallbackReasons:
+    _, weights = functional_step(_WrittenStep(layer))
+    floats = [value for value in (inputs, *state_leaves(state), *weights) if value.is_floating_point()]
+    if not floats:
+        return (Reason("it has no weights"),)
+    for value, cache in zip([inputs, *state_leaves(state)], [None, *leaves_and_caches(state)[1]], strict=True):
+        is_count = value.dtype == torch.int64 and value.dim() == 1
+        is_row = value.dtype == floats[0].dtype and value.dim() > 1 and 0 not in value.shape[1:]
+        if not is_count and not is_row and cache is None:
+            return (Reason(f"its inputs or a part of its state are {tuple(value.shape)} {value.dtype}"),)
+    circumstance = next(circumstances(layer, floats, [value for value in weights if value.is_floating_point()]), None)
+    if circumstance is not None:
+        return (circumstance,)
+
+    def compiled() -> CompiledStep:
+        traced, weights = _traced(layer, inputs, state)
+        with torch.inference_mode(False), torch.no_grad():
+            step = CompiledStep(traced, weights, inputs, state, numbers_of(floats[0]))
+            _verify(step, layer, inputs, state)
+            return step
+
+    return unless_unsupported(compiled)
+
+
+def _traced(layer: nn.Module, inputs: Tensor, state: State) -> tuple[Traced, list[Tensor]]:
+    step, weights = functional_step(_WrittenStep(layer))
+    leaves, caches = leaves_and_caches(state)
+    kept = [
+        leaf if cache is None else leaf.narrow(time_dimension(leaf), 0, 0)
+        for leaf, cache in zip(leaves, caches, strict=True)
+    ]
+    return traced_step(step, weights, inputs, with_leaves(state, kept)), weights
+
+
+def _verify(step: CompiledStep, layer: nn.Module, inputs: Tensor, state: State) -> None:
+    """Raise UnsupportedError if results differ from those of the step as it is written, on random numbers."""
+    generator = torch.Generator().manual_seed(0)
+
+    def random(leaf: Tensor, count: int | None) -> Tensor:
+        shape = list(leaf.shape)
+        if count is not None:
+            shape[time_dimension(leaf)] = count
+        if leaf.is_floating_point():
+            return torch.randn(shape, dtype=leaf.dtype, generator=generator)
+        return 1 + torch.arange(len(leaf)) % VERIFIED_ENTRIES
+
+    # caches hold a few entries, fewer than a window, and token ids lie within the smallest table
+    leaves, _ = leaves_and_caches(state)
+    counts: list[int | None] = [None] * len(leaves)
+    for cache in step.caches:
+        counts[cache.part] = min(VERIFIED_ENTRIES, cache.window - 1) if cache.window else VERIFIED_ENTRIES
+    start = with_leaves(state, map(random, leaves, counts))
+    smallest = min((i.extra[0] for i in step.instructions if i.kind == KINDS.index("gather")), default=1)
+    inputs = random(inputs, None) if inputs.is_floating_point() else (torch.arange(len(inputs)) + 1) % smallest
+
+    result = step(inputs, start)
+    with uncompiled(), torch.autocast("cpu", enabled=False), torch.random.fork_rng(devices=[]):
+        expected = layer.step(inputs, start)  # type: ignore[operator]
+    if result is None:
+        raise UnsupportedError([Reason("its step fails in compiled code")])
+    tolerance = REDUCED_TOLERANCE if step.reduced else TOLERANCE[step.dtype]
+    if not are_close([result[0], *state_leaves(result[1])], [expected[0], *state_leaves(expected[1])], tolerance):
+        raise UnsupportedError([Reason("its values differ from those of its operations")])
