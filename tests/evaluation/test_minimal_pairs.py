@@ -7,7 +7,7 @@ import math
 import pytest
 
 from seriatim.cli.main import main
-from seriatim.evaluation.minimal_pairs import Pair, score_pairs
+from seriatim.evaluation.minimal_pairs import MinimalPair, score_pairs
 
 PAIRS = [
     ("the cat likes a dog .", "the cat likes dog a .", "order", "determiner"),
@@ -51,7 +51,7 @@ def test_accuracy_is_the_share_of_pairs_whose_good_sentence_is_more_probable(run
 
 
 def test_two_impossible_sentences_are_equally_probable() -> None:
-    pairs = [Pair("a", "b", "", "")] * 4
+    pairs = [MinimalPair("a", "b", "", "")] * 4
     probable = {"a": -math.inf, "b": -math.inf}
     scores = score_pairs(pairs, lambda sentences: [probable[sentence] for sentence in sentences])
     assert (scores.metrics()["ties"], scores.metrics()["accuracy"]) == (4, 0.0)

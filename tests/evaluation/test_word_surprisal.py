@@ -15,7 +15,7 @@ from seriatim.cli.main import main
 from seriatim.core.errors import InputError
 from seriatim.data.tokenizers import Tokenizer
 from seriatim.evaluation.surprisal_reader import SurprisalReader
-from seriatim.evaluation.word_surprisal import Line, word_starts
+from seriatim.evaluation.word_surprisal import ReadLine, word_starts
 from seriatim.models.base_models import TextModel
 
 LINES = ["the cat sat .", "a dog likes  the cat", "", "she", "  the dog "]
@@ -64,7 +64,7 @@ class Bigrams(TextModel):
 def words(model: TextModel, text: str, tokenizer: Tokenizer, *, is_first: bool = True) -> list:
     ids = tokenizer.encode(text)
     (scores,) = SurprisalReader(model, word_starts(tokenizer)).read([ids])
-    return list(Line(text, ids, scores, is_first).units("word", tokenizer))
+    return list(ReadLine(text, ids, scores, is_first).units("word", tokenizer))
 
 
 def test_the_probabilities_of_all_words_sum_to_one() -> None:
@@ -198,7 +198,7 @@ def test_nothing_is_said_of_a_place_where_every_token_is_impossible() -> None:
     ]
     ids = tokenizer.encode("aa")
     (scores,) = SurprisalReader(model, word_starts(tokenizer)).read([ids])
-    first, second = Line("aa", ids, scores, is_first=True).units("token", tokenizer)
+    first, second = ReadLine("aa", ids, scores, is_first=True).units("token", tokenizer)
     assert first.bits < math.inf == second.bits
     assert (second.entropy, second.rank) == (None, None)
 

@@ -14,7 +14,7 @@ from seriatim.interchange.arpa import write_arpa
 from seriatim.interchange.arpa_mixture import mix
 from seriatim.interchange.arpa_reader import read_arpa
 from seriatim.interchange.runs import import_run
-from seriatim.models.ngrams.table import Table
+from seriatim.models.ngrams.table import NgramTable
 
 from ..conftest import sentences
 from .test_arpa import made
@@ -37,7 +37,7 @@ def test_every_context_sums_to_one_and_listed_ngrams_are_the_mixture(files: list
     models = [read_arpa(path) for path in files]
     mixed = mix(models, [0.3, 0.7])
     assert set(mixed.words) == {word for model in models for word in model.words}
-    table = Table(mixed.orders)
+    table = NgramTable(mixed.orders)
     size = 2 + len(mixed.words)
     contexts = [np.array(pair) for pair in itertools.product(range(0, size, 3), repeat=2)]
     sums = [table.distributions(context[None, :]).sum() for context in contexts]
@@ -50,7 +50,7 @@ def test_every_context_sums_to_one_and_listed_ngrams_are_the_mixture(files: list
             own = {word: i for i, word in enumerate(model.words, start=2)}
             if sentence[-1] in own:
                 row = np.array([[0, *(own.get(word, -1) for word in sentence)]])
-                expected += weight * np.exp(Table(model.orders).log_probabilities(row[:, :-1], row[:, -1:]))[0, 0]
+                expected += weight * np.exp(NgramTable(model.orders).log_probabilities(row[:, :-1], row[:, -1:]))[0, 0]
         index = table.ending(tokens, len(mixed.orders))
         if index[min(len(sentence), 2)][0, -1] >= 0:  # it is listed with its whole context
             found = np.exp(table.log_probabilities(tokens[:, :-1], tokens[:, -1:]))[0, 0]

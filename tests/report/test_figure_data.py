@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from seriatim.report.charts import Line, line_chart
+from seriatim.report.charts import ChartLine, line_chart
 from seriatim.report.drawing import drawing
 from seriatim.report.figure_data import show
 from seriatim.report.heat_map_data import MAX_CELLS, name_cells
@@ -29,7 +29,7 @@ def data_of(figure: Figure) -> dict:
 
 
 def chart(names: tuple[str, ...] = ("gru", "lstm")) -> Figure:
-    lines = [Line(name, POINTS, [(10.0, 2.0 - i, 2.9)]) for i, name in enumerate(names)]
+    lines = [ChartLine(name, POINTS, [(10.0, 2.0 - i, 2.9)]) for i, name in enumerate(names)]
     figure = line_chart(lines, x="$tokens", y="size", x_format=in_bytes)
     assert figure is not None
     return figure

@@ -6,7 +6,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from seriatim.layers.registry import BUILT_IN, REGISTRY
-from seriatim.report.charts import Line, line_chart
+from seriatim.report.charts import ChartLine, line_chart
 from seriatim.report.layer_styles import layer_style
 from seriatim.report.palette import COLOURS, LIGHT
 from seriatim.tasks import FITTED
@@ -38,7 +38,7 @@ def test_colours_are_shared_only_where_there_are_too_few() -> None:
 @pytest.mark.parametrize("name", ["lstm", "ngram", *OUTSIDE[:2], "lstm@32", "mamba+transformer"])
 def test_a_style_does_not_depend_on_the_other_lines(name: str) -> None:
     def drawn(names: list[str]) -> tuple[str, str, str]:
-        figure = line_chart([Line(each, [(1.0, 2.0), (10.0, 3.0)]) for each in names], x="x", y="y")
+        figure = line_chart([ChartLine(each, [(1.0, 2.0), (10.0, 3.0)]) for each in names], x="x", y="y")
         assert isinstance(figure, Figure)
         line = figure.axes[0].lines[names.index(name)]
         return str(line.get_color()), str(line.get_linestyle()), str(line.get_marker())

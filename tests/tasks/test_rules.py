@@ -16,7 +16,7 @@ from seriatim.core.errors import InputError
 from seriatim.data.repairs import DataWarning
 from seriatim.inspection.subject import view_of
 from seriatim.models.lexicon import Lexicon, link
-from seriatim.models.rewriting import Example, Features, Rewriter, align, margins_of
+from seriatim.models.rewriting import Features, Rewriter, RewritingExample, align, margins_of
 from seriatim.models.rule_translator import KINDS, RuleTranslator
 from seriatim.tasks import open_task
 from seriatim.tasks.pair_metrics import pair_losses, pair_measures, pair_metrics
@@ -50,7 +50,7 @@ def test_rules_of_unseen_words_depend_on_their_features() -> None:
 
 def test_the_longest_end_and_then_the_most_frequent_change_win() -> None:
     pairs = [("cat", "cats"), ("dog", "dogs"), ("box", "boxes"), ("fox", "foxes"), ("ox", "oxen")]
-    rewriter = Rewriter.fit(Example(tuple(source), (), tuple(target)) for source, target in pairs)
+    rewriter = Rewriter.fit(RewritingExample(tuple(source), (), tuple(target)) for source, target in pairs)
     expected = {"hat": "hats", "mix": "mixes", "wox": "woxes"}
     assert {word: "".join(rewriter.rewrite(tuple(word), ())) for word in expected} == expected
 
@@ -63,7 +63,7 @@ def test_prefixing_data_is_read_from_the_right() -> None:
 
 
 def test_unknown_features_take_the_rules_with_most_in_common() -> None:
-    examples = [Example(("a",), ("+A", "+X"), ("a", "x")), Example(("a",), ("+B", "+Y"), ("a", "y"))]
+    examples = [RewritingExample(("a",), ("+A", "+X"), ("a", "x")), RewritingExample(("a",), ("+B", "+Y"), ("a", "y"))]
     rewriter = Rewriter.fit(examples)
     assert rewriter.rewrite(("b",), ("+B", "+Z")) == ("b", "y")
     assert Rewriter.fit([]).rewrite(("b",), ()) == ("b",)

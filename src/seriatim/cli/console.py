@@ -18,7 +18,7 @@ from ..training.reporting import LineReporter, Record
 from .streams import Messages
 
 if TYPE_CHECKING:
-    from ..runs.weight_rounding import Cost
+    from ..runs.weight_rounding import RoundingCost
 
 PLAIN_SECONDS = 10.0
 """The time between two lines of progress where there is no terminal."""
@@ -135,7 +135,7 @@ def print_differences(first: Metrics, second: Metrics, differences: Mapping[str,
     show(table)
 
 
-def print_cost_of_rounding(metrics: Metrics, cost: "Cost", task: Task) -> None:
+def print_cost_of_rounding(metrics: Metrics, cost: "RoundingCost", task: Task) -> None:
     """Print the metrics of a run with rounded weights beside those without, their differences, and both speeds."""
     print(f"\nweights rounded to {cost.weights} (first), and as they are (second):")
     print_differences(metrics, cost.metrics, cost.differences, task)

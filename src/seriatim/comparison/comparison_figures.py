@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ..evaluation.displayed_metrics import Metric
-from ..report.charts import Format, Line, Point, line_chart, logarithmic, tall_figure
+from ..report.charts import ChartLine, Format, Point, line_chart, logarithmic, tall_figure
 from ..report.figure_data import show
 from ..report.layer_styles import layer_style
 from ..report.number_formats import in_bytes, in_short
@@ -73,7 +73,7 @@ def learning_curves(results: Results, against: str) -> Figure | None:
 
 def held_out_curves(results: Results, against: str, *, key: str, name: str) -> Figure | None:
     """Draw a figure that was measured on held-out data during training, against a key of `AGAINST`."""
-    lines = [Line(row.layer, _held_out(row, against, key)) for row in results.rows]
+    lines = [ChartLine(row.layer, _held_out(row, against, key)) for row in results.rows]
     if not any(len(line.points) > 1 for line in lines):
         return None
     values = [value for line in lines for _, value in line.points]
@@ -129,7 +129,7 @@ def growth(results: Results, field: str, *, x: str, y: str, written: Format = in
     and ``written`` writes the numbers of the vertical one.
     """
     lines = [
-        Line(row.layer, sorted((float(at), cost) for at, cost in getattr(row, field).items() if cost))
+        ChartLine(row.layer, sorted((float(at), cost) for at, cost in getattr(row, field).items() if cost))
         for row in results.rows
     ]
     return line_chart(lines, x=x, y=y, y_format=written)
@@ -142,7 +142,7 @@ def distance_plot(results: Results) -> Figure | None:
     for row in results.rows:
         bounds = [(float(far), low, high) for far, (low, high) in row.at_distance.bounds.items()]
         known = [(far, low, high) for far, low, high in bounds if low is not None and high is not None]
-        lines.append(Line(row.layer, row.at_distance.points, known))
+        lines.append(ChartLine(row.layer, row.at_distance.points, known))
     is_context = distance.kind == "context"
     wide = is_context and distance.of == "perplexity"
     x = "last tokens seen" if is_context else distance.unit
@@ -159,7 +159,7 @@ def state_size_plot(results: Results) -> Figure | None:
     for layer, rows in results.by_width().items():
         points = [(float(row.state), results.of(row)) for row in rows]
         bars = [(float(row.state), *ends) for row in rows if (ends := row.interval(results.metric.key))]
-        lines.append(Line(layer, points, bars))
+        lines.append(ChartLine(layer, points, bars))
     return line_chart(lines, x="state of one text", y=results.metric.name, x_format=in_bytes)
 
 

@@ -17,7 +17,7 @@ UNKNOWN_NAME = "unknown"
 MIN_BLOCKS = 10  # lines or blocks with a token of a bucket that is shown
 
 
-class Buckets(NamedTuple):
+class LossBuckets(NamedTuple):
     """Tokens in buckets: a key, what they are sorted by, the names of the buckets, and the bucket of each token."""
 
     key: str
@@ -26,12 +26,16 @@ class Buckets(NamedTuple):
     bucket: np.ndarray
 
 
-def buckets_of(losses: TokenLosses) -> list[Buckets]:
+def buckets_of(losses: TokenLosses) -> list[LossBuckets]:
     """Return the tokens of a text sorted by place in the line, and by frequency in the training text."""
     named = [UNKNOWN_NAME, "never", "1", *_spans(FREQUENCIES[2:])]
     return [
-        Buckets("position", "place in the line", ["1", *_spans(POSITIONS)], _sorted_into(losses.positions, POSITIONS)),
-        Buckets("frequency", "occurrences in the training text", named, _sorted_into(losses.frequencies, FREQUENCIES)),
+        LossBuckets(
+            "position", "place in the line", ["1", *_spans(POSITIONS)], _sorted_into(losses.positions, POSITIONS)
+        ),
+        LossBuckets(
+            "frequency", "occurrences in the training text", named, _sorted_into(losses.frequencies, FREQUENCIES)
+        ),
     ]
 
 
@@ -66,7 +70,7 @@ def compare_buckets(losses: Mapping[str, TokenLosses]) -> list[Metrics]:
     return results
 
 
-def block_sums(losses: TokenLosses, buckets: Buckets) -> np.ndarray:
+def block_sums(losses: TokenLosses, buckets: LossBuckets) -> np.ndarray:
     """Return the summed loss and the number of tokens of each block and bucket ``(blocks, buckets, 2)``."""
     blocks, size = losses.piece_blocks[losses.piece_of], len(buckets.names)
     cells, shape = blocks * size + buckets.bucket, (int(losses.piece_blocks.max()) + 1, size)

@@ -15,11 +15,11 @@ Leaves; ``attribute`` tells leaves of one kind apart:
 
 Inner values are the operations of `seriatim.compiler.operators`, and
     ``product``   a row times the `Matrix` in ``attribute``
-    ``sum``, ``amax``  over the features of a row; in a single step perhaps over some dimensions, with a `View`
+    ``sum``, ``amax``  over the features of a row; in a single step perhaps over some dimensions, with a `StridedView`
 
 only in a traced step, before `seriatim.compiler.lower`, and in single steps:
-    ``view``      elements of another value, at the places that the `View` in ``attribute`` gives
-    ``join``      several values, each stored at the places that its `View` in ``attribute`` gives, one after another
+    ``view``      elements of another value, at the places that the `StridedView` in ``attribute`` gives
+    ``join``      several values, one after another, each stored at the places of its `StridedView` in ``attribute``
     ``gather``    a row of the table ``attribute``, at the index in its argument
     ``count``     a count plus the number in ``attribute``
     an operator of `seriatim.core.step_operators`, with its settings and the shapes of its arguments in ``attribute``
@@ -269,7 +269,7 @@ def rebuild(value: Node, args: Sequence[Node]) -> Node:
     return node(value.op, *args, width=value.width, attribute=value.attribute)
 
 
-class View(NamedTuple):
+class StridedView(NamedTuple):
     """Elements of a row: their number and distance along each dimension, and the place of the first one."""
 
     sizes: tuple[int, ...]

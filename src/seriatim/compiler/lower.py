@@ -16,7 +16,21 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ..core.step_operators import OPERATORS as STEP_OPERATORS
-from .expressions import Matrix, Node, View, cat, depends, merged, node, number, placed, rebuild, sliced, walk, widened
+from .expressions import (
+    Matrix,
+    Node,
+    StridedView,
+    cat,
+    depends,
+    merged,
+    node,
+    number,
+    placed,
+    rebuild,
+    sliced,
+    walk,
+    widened,
+)
 from .fallback_reasons import CallSite, Reason, UnsupportedError
 from .memory_attention import AttentionKind, Operands
 from .operators import PRIMITIVES, NotCompiledError
@@ -86,7 +100,7 @@ class _Rewriting:
             return _joined(args, value.attribute, value.width)
         if value.op == "product":
             return self.product(args[0], value.attribute)
-        if value.op in ("sum", "amax") and isinstance(value.attribute, View):
+        if value.op in ("sum", "amax") and isinstance(value.attribute, StridedView):
             if value.width > 1:
                 raise NotCompiledError(SHAPES)
             return node(value.op, args[0], width=1)
@@ -113,7 +127,7 @@ class _Rewriting:
         return self.rows_of_matrices[key]
 
 
-def _features(source: Node, view: View) -> Node:
+def _features(source: Node, view: StridedView) -> Node:
     """Return neighbouring features of a value, or one feature for all columns."""
     sizes, strides = merged(view.sizes, view.strides)
     if len(sizes) > 1 or strides[0] not in (0, 1):
@@ -123,7 +137,7 @@ def _features(source: Node, view: View) -> Node:
     return widened(sliced(source, view.offset, 1), sizes[0])
 
 
-def _joined(parts: Sequence[Node], views: Sequence[View], width: int) -> Node:
+def _joined(parts: Sequence[Node], views: Sequence[StridedView], width: int) -> Node:
     """Return values side by side; a later one lies over the earlier ones."""
     segments: list[tuple[int, Node]] = []  # in order, each with its first feature
     for part, view in zip(parts, views, strict=True):

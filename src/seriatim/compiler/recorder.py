@@ -3,8 +3,8 @@
 Tensors may have any number of dimensions. The first one is the batch; the features of a row are all others, in the
 order of memory. Indices and counts ``(batch,)`` are recorded, too, such as token ids and numbers of inputs read.
 
-An operator that only moves elements, such as ``transpose``, becomes one `View`: it is applied to a tensor without
-memory, whose strides then say where each element of the result lies. So the recorder need not know these operators.
+An operator that only moves elements, such as ``transpose``, becomes one `StridedView`: it is applied to a tensor
+without memory, whose strides then say where each element of the result lies. So the recorder need not know these operators.
 """
 
 import itertools
@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
 from ..core.random_masks import dropout_mask
 from ..core.step_operators import OPERATORS as STEP_OPERATORS
-from .expressions import Matrix, Node, View, contiguous, node, number, widened
+from .expressions import Matrix, Node, StridedView, contiguous, node, number, widened
 from .fallback_reasons import CallsInStep, CallSite, Reason
 from .operators import OPERATORS, OVER_FEATURES, NotCompiledError, check_type, gated, operator_name, total
 
@@ -404,7 +404,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         sizes = tuple(tensor.shape[1:])
         kept = [1 if i in reduced else size for i, size in enumerate(sizes)]
         strides = tuple(0 if i in reduced else s for i, s in enumerate(contiguous(kept)))
-        value = node(REDUCTIONS[name], self.argument(tensor), width=math.prod(kept), attribute=View(sizes, strides))
+        value = node(
+            REDUCTIONS[name], self.argument(tensor), width=math.prod(kept), attribute=StridedView(sizes, strides)
+        )
         return value / math.prod(sizes[i] for i in reduced) if name == "mean" else value
 
     # ---- operators that move elements
@@ -414,7 +416,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if value.op == "view" and value.attribute.sizes == tuple(shape):
             view, width = value.attribute, value.args[0].width
         else:
-            view, width = View(tuple(shape), contiguous(shape)), value.width
+            view, width = StridedView(tuple(shape), contiguous(shape)), value.width
         whole = torch.empty(self.batch * width, device="meta")
         return whole.as_strided((self.batch, *view.sizes), (width, *view.strides), view.offset)
 
@@ -568,6 +570,6 @@ def _without_batch(tensor: Tensor, count: int) -> tuple[int, ...]:
     return (*[1] * (count - len(shape)), *shape)
 
 
-def view_of(tensor: Tensor) -> View:
+def view_of(tensor: Tensor) -> StridedView:
     """Return where the elements of a tensor ``(batch, ...)`` lie in the row."""
-    return View(tuple(tensor.shape[1:]), tuple(tensor.stride()[1:]), int(tensor.storage_offset()))
+    return StridedView(tuple(tensor.shape[1:]), tuple(tensor.stride()[1:]), int(tensor.storage_offset()))

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 
 from ..core.step_operators import OPERATORS as STEP_OPERATORS
 from .buffers import Allocator, BufferKind, Slot, slot
-from .expressions import LEAVES, Node, View, contiguous, merged, node, walk
+from .expressions import LEAVES, Node, StridedView, contiguous, merged, node, walk
 from .fallback_reasons import UnsupportedError
 from .operators import PRIMITIVES
 from .recorder import Traced
@@ -198,7 +198,7 @@ class _StepPlanner:
             for part, view in zip(value.args, value.attribute, strict=True):
                 self.map("detach", to, [part], part.width, phase, target=view)
         elif value.op in ("sum", "amax"):
-            view = value.attribute or View((value.args[0].width,), (0,))
+            view = value.attribute or StridedView((value.args[0].width,), (0,))
             self.map(value.op, to, [value.args[0]], value.args[0].width, phase, target=view)
         elif value.op == "gather":
             table = Operand(slot(BufferKind.VECTOR, "all", 0, value.attribute))
@@ -306,7 +306,7 @@ class _StepPlanner:
         return self.copies[value]
 
     def map(
-        self, kind: str, to: Operand, args: list[Node], width: int, phase: int, *, target: View | None = None
+        self, kind: str, to: Operand, args: list[Node], width: int, phase: int, *, target: StridedView | None = None
     ) -> None:
         """Add an instruction on elements; ``target`` says where they are stored or summed."""
         if width == 0:
@@ -407,7 +407,7 @@ def _common(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
     return tuple(reversed([size for size in sizes if size > 1] or [1]))
 
 
-def _refined(view: View, sizes: tuple[int, ...]) -> tuple[int, ...]:
+def _refined(view: StridedView, sizes: tuple[int, ...]) -> tuple[int, ...]:
     """Return the distances of a view along dimensions that divide its own."""
     own, distances = (list(part) for part in merged(view.sizes, view.strides))
     strides: list[int] = []

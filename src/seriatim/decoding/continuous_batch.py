@@ -17,7 +17,7 @@ from ..core.key_value_cache import without_unused
 from ..core.state import State, join_states, map_state, select_state, state_bytes
 from ..layers.positions import learned_positions
 from ..models.base_models import TextModel
-from .next_token_scores import TokenScore, score_tokens
+from .next_token_scores import CandidateScore, score_tokens
 from .penalties import Penalties
 from .prefix_cache import MAX_BYTES, PrefixCache
 from .prompt_reading import PromptReader, TextState, prompt_window
@@ -68,7 +68,7 @@ class PromptRead(NamedTuple):
     """The prompt of a text has been read."""
 
     request: TextRequest
-    scores: Sequence[TokenScore]  # of its tokens, if they were wanted
+    scores: Sequence[CandidateScore]  # of its tokens, if they were wanted
     num_cached: int  # tokens whose state was known
 
 
@@ -77,7 +77,7 @@ class TokenDrawn(NamedTuple):
 
     request: TextRequest
     token: int
-    score: TokenScore | None
+    score: CandidateScore | None
 
 
 class TextEnded(NamedTuple):
@@ -88,7 +88,7 @@ class TextEnded(NamedTuple):
 
     request: TextRequest
     state: TextState | None
-    score: TokenScore | None = None
+    score: CandidateScore | None = None
 
 
 TextEvent: TypeAlias = PromptRead | TokenDrawn | TextEnded
@@ -294,7 +294,7 @@ class ContinuousBatch:
             logits = [*([] if was_empty else [self._logits]), *(reader.logits for reader in entering)]
             self._logits = torch.cat([part for part in logits if part is not None])
 
-    def _draw(self) -> tuple[list[int], list[bool], dict[int, TokenScore]]:
+    def _draw(self) -> tuple[list[int], list[bool], dict[int, CandidateScore]]:
         """Draw a token of every row; rows with equal settings are drawn together.
 
         Returns:
@@ -321,13 +321,13 @@ class ContinuousBatch:
         drawn_tokens = tokens.tolist()
         return drawn_tokens, stuck.tolist(), self._scores(drawn_tokens)
 
-    def _scores(self, tokens: Sequence[int]) -> dict[int, TokenScore]:
+    def _scores(self, tokens: Sequence[int]) -> dict[int, CandidateScore]:
         """Return the scores of the tokens of those rows whose requests want them, by row."""
         by_number: dict[int, list[int]] = defaultdict(list)
         for i, row in enumerate(self.rows):
             if row.request.num_alternatives is not None and not row.has_ended:
                 by_number[row.request.num_alternatives].append(i)
-        scores: dict[int, TokenScore] = {}
+        scores: dict[int, CandidateScore] = {}
         for number, members in by_number.items():
             rows = torch.tensor(members, device=self.model.device)
             if self._logits is not None:

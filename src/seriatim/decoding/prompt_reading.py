@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..core.state import State, state_bytes
 from ..models.base_models import TextModel
-from .next_token_scores import TokenScore, score_tokens
+from .next_token_scores import CandidateScore, score_tokens
 from .prefix_cache import Beginning, PrefixCache
 
 FEW_PARAMETERS = 20_000_000
@@ -70,7 +70,7 @@ class PromptReader:
         self.model, self.cache, self.scored = model, cache, scored
         unread = () if start is None else start.unread
         self.ids = np.array([*unread, *tokens], dtype=np.int64)
-        self.scores: list[TokenScore] = []
+        self.scores: list[CandidateScore] = []
         self.position = self.cached = 0
         self._uses_cache = start is None and scored is None
         self.logits: Tensor | None = None if start is None else start.logits

@@ -94,7 +94,7 @@ def answer_losses(sizes: Sequence[int], probabilities: Sequence[float] | np.ndar
     return ContextUse({key: ContextScore(float(loss)) for key, loss in zip(keys, losses, strict=True)}, tokens)
 
 
-class Predictions(NamedTuple):
+class ContextPredictions(NamedTuple):
     """Some tokens of a text, predicted with several lengths of context; None is the full context.
 
     ``places`` are the places of the tokens in the text ``(places,)``. Of each length of context, ``losses`` are −log P
@@ -113,7 +113,7 @@ def predict_with_contexts(
     *,
     positions: Sequence[int] | np.ndarray | None = None,
     ends: np.ndarray | None = None,
-) -> Predictions:
+) -> ContextPredictions:
     """Predict the same tokens when only the last k tokens before them are seen, and after the full context.
 
     Args:
@@ -138,7 +138,7 @@ def predict_with_contexts(
     starts = np.zeros(len(places), dtype=np.int64)
     if ends is not None:
         starts = np.concatenate([[0], ends])[np.searchsorted(ends, places, side="right")]
-    result = Predictions(places, {}, {})
+    result = ContextPredictions(places, {}, {})
 
     def record(size: int | None, predictions: Iterator[tuple[np.ndarray, Tensor]]) -> None:
         result.losses[size], result.hits[size] = _judge(model, predictions, ids, places)

@@ -20,7 +20,7 @@ GROUPS = ("linguistics_term", "UID")
 """The fields that name the phenomenon of a pair and, within it, the paradigm; both may be missing."""
 
 
-class Pair(NamedTuple):
+class MinimalPair(NamedTuple):
     """Two sentences, the phenomenon and the paradigm in which they differ (empty if unknown), and file and line."""
 
     good: str
@@ -34,7 +34,7 @@ class PairScores(NamedTuple):
     """For each pair, log P(good) − log P(bad) in nats ``(pairs,)``, and the pairs."""
 
     differences: np.ndarray
-    pairs: list[Pair]
+    pairs: list[MinimalPair]
 
     def measures(self) -> dict[str, Measure]:
         """Return the accuracy of all pairs, and of each phenomenon, as statistics that can be paired."""
@@ -63,7 +63,7 @@ class PairScores(NamedTuple):
         return {**accuracy, "pairs": len(hits), "ties": int((self.differences[chosen] == 0).sum())}
 
 
-def read_pairs(sources: Iterable[Source], repairs: Repairs) -> list[Pair]:
+def read_pairs(sources: Iterable[Source], repairs: Repairs) -> list[MinimalPair]:
     """Read the pairs of JSONL files; ``repairs`` records repairs.
 
     Raises:
@@ -77,13 +77,13 @@ def read_pairs(sources: Iterable[Source], repairs: Repairs) -> list[Pair]:
             phenomenon, paradigm = (string_field(record, name, where) if name in record else "" for name in GROUPS)
             if "\n" in good + bad:
                 raise InputError(f"{where}: a sentence contains a line end; remove it")
-            pairs.append(Pair(good, bad, phenomenon, paradigm, where))
+            pairs.append(MinimalPair(good, bad, phenomenon, paradigm, where))
     if not pairs:
         raise InputError(f"--minimal-pairs: no pairs; give JSONL with the fields {GOOD} and {BAD}")
     return pairs
 
 
-def score_pairs(pairs: list[Pair], log_probabilities: Callable[[list[str]], Sequence[float]]) -> PairScores:
+def score_pairs(pairs: list[MinimalPair], log_probabilities: Callable[[list[str]], Sequence[float]]) -> PairScores:
     """Compare the probabilities of the sentences of each pair, given what computes them for many sentences."""
     scores = np.array(log_probabilities([sentence for pair in pairs for sentence in pair[:2]]))
     good, bad = scores[::2], scores[1::2]

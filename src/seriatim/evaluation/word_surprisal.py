@@ -57,7 +57,7 @@ def _begins_with_space(tokenizer: Tokenizer, token: int) -> bool:
     return token != tokenizer.unknown_id and text[:1].isspace()
 
 
-class Span(NamedTuple):
+class TextSpan(NamedTuple):
     """A word, token or character: its text, its tokens from ``first`` up to ``last``, of which ``lead`` begins it."""
 
     text: str
@@ -66,7 +66,7 @@ class Span(NamedTuple):
     last: int
 
 
-class Line(NamedTuple):
+class ReadLine(NamedTuple):
     """A line of text, its tokens and their surprisals."""
 
     text: str
@@ -79,7 +79,7 @@ class Line(NamedTuple):
         for span in spans_of(self.text, self.ids, by, tokenizer):
             yield self._unit(span, tokenizer.unknown_id, is_word=by == "word")
 
-    def _unit(self, span: Span, unknown: int | None, *, is_word: bool) -> UnitSurprisal:
+    def _unit(self, span: TextSpan, unknown: int | None, *, is_word: bool) -> UnitSurprisal:
         name, first, lead, last = span
         bits, entropy, rank, boundary = self.scores
         parts = [float(bits[first:last].sum())]
@@ -93,7 +93,7 @@ class Line(NamedTuple):
         return UnitSurprisal(name, total, uncertainty, place, last - first, count)
 
 
-def spans_of(text: str, ids: np.ndarray, by: By, tokenizer: Tokenizer) -> Iterator[Span]:
+def spans_of(text: str, ids: np.ndarray, by: By, tokenizer: Tokenizer) -> Iterator[TextSpan]:
     """Yield the words, tokens or characters of a line of text with token ids ``(tokens,)``, in order.
 
     Tokens that are white space between words belong to the word after them; those after the last word belong to none.
@@ -108,7 +108,7 @@ def spans_of(text: str, ids: np.ndarray, by: By, tokenizer: Tokenizer) -> Iterat
         for i, (start, end) in enumerate(zip(starts, ends.tolist(), strict=False)):
             name = name_of_bytes(raw[start:end])
             name = (name.strip() or name) if tokenizer.ends_lines else name
-            yield Span(name, i, i, i + 1)
+            yield TextSpan(name, i, i, i + 1)
         return
     pattern = WORD if by == "word" else CHARACTER
     spans = _byte_spans(read, pattern)
@@ -125,7 +125,7 @@ def spans_of(text: str, ids: np.ndarray, by: By, tokenizer: Tokenizer) -> Iterat
             raise InputError(
                 f"--by {by}: the token {shown(token)} is a part of two {by}s of {shown(text)}; use --by token"
             )
-        yield Span(name, first, lead, last)
+        yield TextSpan(name, first, lead, last)
 
 
 def _byte_spans(text: str, pattern: re.Pattern[str]) -> list[tuple[int, int]]:

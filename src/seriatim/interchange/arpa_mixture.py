@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..core.errors import InputError
-from ..models.ngrams.table import Order, Table
+from ..models.ngrams.table import NgramTable, Order
 from .arpa_reader import Arpa
 
 SPECIAL = 2
@@ -27,7 +27,7 @@ def mix(models: Sequence[Arpa], weights: Sequence[float]) -> Arpa:
     words = list(dict.fromkeys(word for model in models for word in model.words))
     ids = {word: SPECIAL + i for i, word in enumerate(words)}
     to_mixed = [np.array([0, 1, *(ids[word] for word in model.words)]) for model in models]
-    tables = [Table(model.orders) for model in models]
+    tables = [NgramTable(model.orders) for model in models]
     from_mixed = [_inverse(ids_of, SPECIAL + len(words)) for ids_of in to_mixed]
     size, orders = SPECIAL + len(words), list[Order]()
     grams = np.arange(size)[:, None]
@@ -79,7 +79,7 @@ def _grams(orders: Sequence[Order], n: int) -> np.ndarray:
     return np.stack([index, *reversed(columns)], axis=1)
 
 
-def _probabilities(table: Table, grams: np.ndarray, *, is_known: np.ndarray) -> np.ndarray:
+def _probabilities(table: NgramTable, grams: np.ndarray, *, is_known: np.ndarray) -> np.ndarray:
     """Return p of the last word of each n-gram ``(n-grams,)`` after the others; 0 if the model does not have it."""
     result = np.zeros(len(grams))
     some = grams[is_known]
@@ -93,7 +93,7 @@ def _probabilities(table: Table, grams: np.ndarray, *, is_known: np.ndarray) -> 
 
 def _contexts(orders: Sequence[Order], grams: np.ndarray) -> np.ndarray:
     """Return the indices of n-grams among those of their order."""
-    table, index = Table(orders), grams[:, 0].astype(np.int64)
+    table, index = NgramTable(orders), grams[:, 0].astype(np.int64)
     for n in range(2, grams.shape[1] + 1):
         index = table.find(n, index, grams[:, n - 1])
     assert (index >= 0).all()  # the first words of an n-gram are an n-gram, too
@@ -102,7 +102,7 @@ def _contexts(orders: Sequence[Order], grams: np.ndarray) -> np.ndarray:
 
 def _backoffs(orders: Sequence[Order], grams: np.ndarray, contexts: np.ndarray, probability: np.ndarray) -> np.ndarray:
     """Return γ of every n-gram of the last of ``orders``, given the n-grams that are one word longer."""
-    lower = _probabilities(Table(orders), grams[:, 1:], is_known=np.ones(len(grams), dtype=bool))
+    lower = _probabilities(NgramTable(orders), grams[:, 1:], is_known=np.ones(len(grams), dtype=bool))
     count = len(orders[-1].key)
     left, left_below = (1 - np.bincount(contexts, values, minlength=count) for values in (probability, lower))
     follows = np.bincount(contexts, minlength=count) > 0

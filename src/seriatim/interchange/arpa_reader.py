@@ -24,7 +24,7 @@ from ..data.readers import UNREADABLE
 from ..data.repairs import DataWarning, Repairs
 from ..data.text_bytes import TextFile
 from ..data.tokenizers import END
-from ..models.ngrams.table import Order, Table
+from ..models.ngrams.table import NgramTable, Order
 from .arpa import BEGIN, ESCAPED, FINISH, NOTHING, OTHER_UNKNOWN, UNKNOWN
 
 MAX_LOGARITHM = 300.0  # of a weight that a float can hold
@@ -289,7 +289,7 @@ class _Reader:
             p.append(probability)
             backoff.append(weight)
             numbers.append(self.number)
-        table, columns, lines = Table(orders), np.array(tokens).reshape(-1, n).T, np.array(numbers)
+        table, columns, lines = NgramTable(orders), np.array(tokens).reshape(-1, n).T, np.array(numbers)
         context = columns[0]
         for shorter in range(2, n):
             context = table.find(shorter, context, columns[shorter - 1])

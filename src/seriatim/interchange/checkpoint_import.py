@@ -15,7 +15,7 @@ from ..runs.run import Run
 from ..tasks import new_task
 from ..training.run_files import check_out
 from .checkpoint_reader import CheckpointTensors, located, read_fields, read_tokenizer
-from .families.checkpoint_family import Family, Rule, TokenRows
+from .families.checkpoint_family import ConversionRule, Family, TokenRows
 from .families.known_families import family_of
 from .imported_run import parameter_shapes, write_run
 
@@ -72,13 +72,13 @@ def check_tied(family: Family, tensors: CheckpointTensors) -> None:
         family.fields = {**family.fields, "tie_word_embeddings": False}
 
 
-def with_names(family: Family, rules: list[Rule], tensors: CheckpointTensors) -> list[Rule]:
+def with_names(family: Family, rules: list[ConversionRule], tensors: CheckpointTensors) -> list[ConversionRule]:
     """Return the rules for the names of a checkpoint, which differ from those of others in some ways."""
     names = tensors.names()
     return [rule._replace(theirs=tuple(family.name_in(names, name) for name in rule.theirs)) for rule in rules]
 
 
-def check_names(family: Family, rules: list[Rule], tensors: CheckpointTensors) -> None:
+def check_names(family: Family, rules: list[ConversionRule], tensors: CheckpointTensors) -> None:
     """Raise InputError for the first tensor that is missing, or that no rule reads."""
     expected = {name for rule in rules for name in rule.theirs}
     if missing := sorted(expected - tensors.names()):
@@ -96,7 +96,7 @@ def check_names(family: Family, rules: list[Rule], tensors: CheckpointTensors) -
 
 
 def check_shapes(
-    rules: list[Rule], tensors: CheckpointTensors, parameters: dict[str, tuple[int, ...]], tokens: TokenRows
+    rules: list[ConversionRule], tensors: CheckpointTensors, parameters: dict[str, tuple[int, ...]], tokens: TokenRows
 ) -> None:
     """Raise InputError for the first tensor of another shape than the configuration says."""
     for rule in rules:
@@ -113,7 +113,7 @@ def check_shapes(
 
 
 def converted(
-    rules: list[Rule], tensors: CheckpointTensors, tokenizer: PretrainedTokenizer
+    rules: list[ConversionRule], tensors: CheckpointTensors, tokenizer: PretrainedTokenizer
 ) -> Iterator[tuple[str, np.ndarray]]:
     """Yield every parameter, one at a time."""
     for rule in rules:

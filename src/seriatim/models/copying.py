@@ -36,7 +36,7 @@ class CopyState(NamedTuple):
     keys: State  # the keys of the memory (batch, source_time, size), or ()
 
 
-class Mixture(NamedTuple):
+class CopyMixture(NamedTuple):
     """The parts of P for some steps, apart from P_v."""
 
     copied: Tensor  # k (batch, time, source_time)
@@ -91,7 +91,7 @@ class Copying(nn.Module):
             return CopyState(decoder, tokens, (), ())
         return CopyState(decoder, tokens, memory, self.attend.keys(memory))
 
-    def mix(self, hidden: Tensor, weights: Tensor | None, state: State) -> Mixture:
+    def mix(self, hidden: Tensor, weights: Tensor | None, state: State) -> CopyMixture:
         """Return the parts of the mixture for steps of the decoder.
 
         Args:
@@ -111,7 +111,7 @@ class Copying(nn.Module):
         score, weights = score.to(wide), weights.to(wide) * is_copied
         elsewhere = (1 - weights.sum(2, keepdim=True)).clamp(min=0)
         generated = torch.sigmoid(score) + torch.sigmoid(-score) * elsewhere
-        return Mixture(torch.sigmoid(-score) * weights, generated.squeeze(2), state.tokens)
+        return CopyMixture(torch.sigmoid(-score) * weights, generated.squeeze(2), state.tokens)
 
 
 def copied_tokens(source: Tokenizer, target: Tokenizer) -> Tensor:

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from ..core.lengths import zero_padding
 from ..core.state import State
 from .ngrams.levels import BOUNDARY
-from .ngrams.next_token import NextToken
+from .ngrams.next_token import NgramNextToken
 from .ngrams.resources import run_for_all
-from .ngrams.table import Order, Table, check_order, orders_from
+from .ngrams.table import NgramTable, Order, check_order, orders_from
 from .ngrams.unseen import TENSOR_NAMES, Lookups, Seen, count_unseen
 from .unigram_cache import NO_TOKEN, RecentTokens
 
@@ -39,8 +39,8 @@ class NGram(RecentTokens):
                 [order.key for order in orders[1:]],
             )
         )
-        self.table = Table(orders)
-        self.next_token = NextToken(self.table)
+        self.table = NgramTable(orders)
+        self.next_token = NgramNextToken(self.table)
         self.vocabulary_size = self.table.vocabulary_size
         self.order, self.size = len(orders), len(orders) - 1
 

@@ -27,7 +27,7 @@ Rules: TypeAlias = dict[Tokens, Counter[Tokens]]
 """How often some tokens were rewritten as others."""
 
 
-class Example(NamedTuple):
+class RewritingExample(NamedTuple):
     """A source without its features, its features in alphabetical order, and its target."""
 
     source: Tokens
@@ -80,7 +80,7 @@ class Rewriter:
         self.beginnings, self.ends, self.backwards = beginnings, ends, backwards
 
     @classmethod
-    def fit(cls, examples: Iterable[Example]) -> "Rewriter":
+    def fit(cls, examples: Iterable[RewritingExample]) -> "Rewriter":
         """Count the rules of some examples."""
         aligned = [(example.features, align(example.source, example.target)) for example in examples]
         margins = [margins_of(columns) for _, columns in aligned]

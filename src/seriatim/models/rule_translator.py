@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from .lexicon import Lexicon
-from .rewriting import Example, Features, Rewriter, Tokens
+from .rewriting import Features, Rewriter, RewritingExample, Tokens
 
 Kind: TypeAlias = Literal["rewriting", "lexicon"]
 KINDS: tuple[Kind, ...] = ("rewriting", "lexicon")
@@ -22,7 +22,7 @@ SEPARATOR = "\n"
 """Joins tokens in a file; no token of a line contains it."""
 
 
-class Rule(NamedTuple):
+class TranslationRule(NamedTuple):
     """A rule: where it applies, to sources with which features, and what becomes of which tokens."""
 
     place: str  # beginning, end, or token (of a lexicon)
@@ -39,7 +39,7 @@ class RuleTranslator(nn.Module):
 
     def __init__(
         self,
-        rules: Mapping[Rule, int],
+        rules: Mapping[TranslationRule, int],
         features: Features,
         *,
         kind: Kind,
@@ -62,10 +62,13 @@ class RuleTranslator(nn.Module):
         """Learn from sources and their targets."""
         if kind == "lexicon":
             lexicon = Lexicon.fit(pairs)
-            rules = {Rule("token", (), (old,), new): lexicon.counts[old] for old, new in lexicon.translations.items()}
+            rules = {
+                TranslationRule("token", (), (old,), new): lexicon.counts[old]
+                for old, new in lexicon.translations.items()
+            }
             return cls(rules, Features(), kind=kind, tokens=tokens)
         features = Features.find(pairs)
-        rewriter = Rewriter.fit(Example(*features.split(source), target) for source, target in pairs)
+        rewriter = Rewriter.fit(RewritingExample(*features.split(source), target) for source, target in pairs)
         return cls(dict(rules_of(rewriter)), features, kind=kind, backwards=rewriter.backwards, tokens=tokens)
 
     def answer(self, text: str) -> str:
@@ -99,7 +102,7 @@ class RuleTranslator(nn.Module):
             raise ValueError("not the rules of a translator")
         try:
             fields = json.loads(tensors["rules"].numpy().tobytes())
-            rules = [Rule(_text(place), *map(_split, parts)) for place, *parts in fields["rules"]]
+            rules = [TranslationRule(_text(place), *map(_split, parts)) for place, *parts in fields["rules"]]
             counts = dict(zip(rules, tensors["counts"].tolist(), strict=True))
             features = Features(*(frozenset(map(_text, side)) for side in fields["features"]))
             kind: Kind = KINDS[KINDS.index(fields["kind"])]
@@ -109,16 +112,16 @@ class RuleTranslator(nn.Module):
             raise ValueError(f"damaged rules ({error})") from None
 
 
-def rules_of(rewriter: Rewriter) -> Iterator[tuple[Rule, int]]:
+def rules_of(rewriter: Rewriter) -> Iterator[tuple[TranslationRule, int]]:
     """Yield the rules of a rewriter with their counts."""
     for place, sets in (("beginning", rewriter.beginnings), ("end", rewriter.ends)):
         for features, rules in sets.items():
             for old, choices in rules.items():
                 for new, count in choices.items():
-                    yield Rule(place, features, old, new), count
+                    yield TranslationRule(place, features, old, new), count
 
 
-def rewriter_of(rules: Mapping[Rule, int], *, backwards: bool) -> Rewriter:
+def rewriter_of(rules: Mapping[TranslationRule, int], *, backwards: bool) -> Rewriter:
     """Return the rewriter of some rules with their counts; raise KeyError for a place that is not of a rewriter."""
     rewriter = Rewriter({}, {}, backwards=backwards)
     places = {"beginning": rewriter.beginnings, "end": rewriter.ends}

@@ -20,7 +20,7 @@ Point = tuple[float, float]
 Format = Callable[[float], str]  # writes a number at an axis
 
 
-class Line(NamedTuple):
+class ChartLine(NamedTuple):
     """A line of a chart: the name of its layer, its points, and intervals as ``(x, low, high)``."""
 
     name: str
@@ -35,7 +35,7 @@ def tall_figure(names: int) -> tuple[Figure, Axes]:
 
 
 def line_chart(
-    lines: Iterable[Line], *, x: str, y: str, x_format: Format = in_short, y_format: Format | None = None
+    lines: Iterable[ChartLine], *, x: str, y: str, x_format: Format = in_short, y_format: Format | None = None
 ) -> Figure | None:
     """Draw lines over a logarithmic axis, with their names at their ends; None without points.
 

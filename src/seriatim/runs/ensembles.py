@@ -13,7 +13,7 @@ from ..evaluation.perplexity import each_loss
 from ..models.mixture import Mixture, fit_weights
 from ..models.probabilities import naming
 from .run import Run, load
-from .weight_rounding import Cost, measure_speeds
+from .weight_rounding import RoundingCost, measure_speeds
 
 
 def ensemble(runs: Sequence[Run]) -> Run:
@@ -107,7 +107,7 @@ def compare(
 
 def cost_of_rounding(
     run: Run, metrics: Metrics, data: str, *, file_format: str | None = None, **settings: object
-) -> Cost:
+) -> RoundingCost:
     """Measure what the rounded weights of a run cost and gain on some data, of which ``metrics`` are the run's.
 
     The other arguments are those of `compare`.
@@ -126,7 +126,7 @@ def cost_of_rounding(
         loss = differences["loss"]
         low, high = (None if value is None else value * bits for value in (loss.low, loss.high))
         differences["bits_per_byte"] = Paired(loss.difference * bits, low, high, loss.p_value)
-    return Cost(run.weights, before, differences, measure_speeds(run.answering, full.answering))
+    return RoundingCost(run.weights, before, differences, measure_speeds(run.answering, full.answering))
 
 
 def _places(runs: Sequence[Run]) -> str:

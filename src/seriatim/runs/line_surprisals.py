@@ -11,7 +11,7 @@ from ..data.pipes import chunks
 from ..data.tokenizers import Tokenizer
 from ..evaluation.pseudo_likelihood import pseudo_surprisals
 from ..evaluation.surprisal_reader import SurprisalReader, Surprisals
-from ..evaluation.word_surprisal import UNITS, By, Line, UnitSurprisal, spans_of, word_starts
+from ..evaluation.word_surprisal import UNITS, By, ReadLine, UnitSurprisal, spans_of, word_starts
 from ..layers.positions import check_lengths, learned_positions
 from ..models import MaskedLanguageModel
 from ..models.base_models import TextModel
@@ -55,7 +55,7 @@ def line_surprisals(
         places = [f"surprisal: item {i}" for i in range(first, number)]
         check_lengths(limit, [len(tokens) + around for tokens in ids], places.__getitem__)
         for i, (part, tokens, scores) in enumerate(zip(parts, ids, read(parts, ids), strict=True), start=first):
-            line = Line(part, tokens, scores, is_first=not carry_context or i == 0)
+            line = ReadLine(part, tokens, scores, is_first=not carry_context or i == 0)
             yield list(line.units(by, tokenizer))
 
 

@@ -10,7 +10,7 @@ from ..evaluation.intervals import Metrics
 from ..storage.safe_files import read_json
 from ..tasks.task import Task
 
-MAX_SUMMARY_BYTES = 1 << 20
+MAX_SUMMARY_BYTES = 1 << 26  # ten thousand classes have figures of their own
 REMEDY = "remove the file to use the run without its summary"
 METRICS = ("valid", "baseline", "network")
 """Fields that contain the metrics of a task."""

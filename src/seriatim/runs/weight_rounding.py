@@ -64,7 +64,7 @@ class Speeds(NamedTuple):
     ratio_high: float
 
 
-class Cost(NamedTuple):
+class RoundingCost(NamedTuple):
     """What rounded weights cost and gain, beside the same run with its weights as they are."""
 
     weights: str

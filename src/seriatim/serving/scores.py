@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from ..data.tokenizers import END, Spelling, Tokenizer, name_of_bytes
 from ..decoding.continuous_batch import TextRequest
-from ..decoding.next_token_scores import TokenScore
+from ..decoding.next_token_scores import CandidateScore
 from .completions import TextGeneration, usage
 from .http_errors import BODY_ERRORS, HttpError, described_errors
 from .json_bodies import JsonResponse, new_router
@@ -103,7 +103,7 @@ def check_count(inputs: Sequence[object], most: int) -> None:
         raise HttpError(400, f"input: {problem}; send several requests", param="input")
 
 
-def scored(tokenizer: Tokenizer, text: str, ids: Sequence[int], scores: Sequence[TokenScore]) -> dict[str, object]:
+def scored(tokenizer: Tokenizer, text: str, ids: Sequence[int], scores: Sequence[CandidateScore]) -> dict[str, object]:
     """Return what the endpoint says about a text; its bits include the spelling of unknown words or characters."""
     tokens = [
         {**token, "logprob": score.log_probability, "top": _alternatives(tokenizer, score)}
@@ -150,5 +150,5 @@ def spans(tokenizer: Tokenizer, text: str, ids: Sequence[int]) -> list[dict[str,
     return found
 
 
-def _alternatives(tokenizer: Tokenizer, score: TokenScore) -> list[dict[str, object]]:
+def _alternatives(tokenizer: Tokenizer, score: CandidateScore) -> list[dict[str, object]]:
     return [{"id": token, "text": tokenizer.describe(token), "logprob": value} for token, value in score.alternatives]

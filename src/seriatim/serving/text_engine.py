@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from ..data.tokenizers import END, Decoder, Tokenizer
 from ..decoding.continuous_batch import ContinuousBatch, PromptRead, TextRequest, TokenDrawn
-from ..decoding.next_token_scores import TokenScore
+from ..decoding.next_token_scores import CandidateScore
 from ..decoding.prompt_reading import TextState
 from ..decoding.stop_strings import StopStrings
 from ..layers.positions import learned_positions
@@ -86,7 +86,7 @@ class GenerationStream:
         self.num_cached = self.num_generated = 0
         self.arrived, self.is_read, self.is_done = time.monotonic(), False, False
         self.first_token: float | None = None
-        self.prompt_scores: Sequence[TokenScore] = ()
+        self.prompt_scores: Sequence[CandidateScore] = ()
         self.state: TextState | None = None
         self.generated: list[int] = []
         self.error: Exception | None = None
@@ -155,7 +155,7 @@ class GenerationStream:
         self._release(self._stops.feed(text))
         return self._stops.has_ended
 
-    def end(self, state: TextState | None, score: TokenScore | None = None, *, is_cancelled: bool = False) -> None:
+    def end(self, state: TextState | None, score: CandidateScore | None = None, *, is_cancelled: bool = False) -> None:
         """Note the end of the text, the state after it, and the score of the token that ended it."""
         is_full = not self.has_more and not self._stops.has_ended
         if not self._stops.has_ended:
@@ -182,7 +182,7 @@ class GenerationStream:
         if text or tokens:
             self._unread.append((text, tokens))
 
-    def _scored(self, token: int, score: TokenScore) -> ScoredToken:
+    def _scored(self, token: int, score: CandidateScore) -> ScoredToken:
         names: dict[str, int] = {}  # by which the reply tells tokens apart
         for other in (*(other for other, _ in score.alternatives), token):
             name = self.tokenizer.describe(other)
@@ -322,7 +322,7 @@ class TextEngine(ModelThread):
         self,
         text: GenerationStream,
         state: TextState | None,
-        score: TokenScore | None = None,
+        score: CandidateScore | None = None,
         *,
         is_cancelled: bool = False,
     ) -> None:

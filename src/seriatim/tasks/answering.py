@@ -39,7 +39,7 @@ SEARCHING = ("beam", "length_penalty", "min_length")
 """Settings that have no meaning for sampled answers."""
 
 
-class AnswerSettings(Section):
+class TranslationSettings(Section):
     """How answers are computed: by beam search (`Beam`), or by sampling (`Sampling`) if one of `SAMPLING` is given.
 
     Values are checked where they are used; the ranges that are declared here are those that a server allows.
@@ -66,7 +66,7 @@ class AnswerSettings(Section):
     seed: SkipValidation[Annotated[int | None, Field(ge=0, lt=1 << 63)]] = None
     """The samples of an input depend on it and on the seed only; without a seed they differ."""
 
-    def with_search(self, options: Options) -> "AnswerSettings":
+    def with_search(self, options: Options) -> "TranslationSettings":
         """Return the settings with the beam and the length penalty of a run where none is given."""
         n_best = check_integer("n_best", self.n_best)
         usual = {"beam": max(options.beam or 1, n_best), "length_penalty": options.length_penalty}
@@ -117,7 +117,7 @@ def answer_all(
     model: Translator,
     vocabulary: Vocabulary,
     side: Side,
-    settings: AnswerSettings,
+    settings: TranslationSettings,
     *,
     longest: int,
     with_alignments: bool,
@@ -142,7 +142,7 @@ def answer_all(
     return answers
 
 
-def search_stepwise(model: EncoderDecoder, sources: Sources, settings: AnswerSettings) -> list[list[Hypothesis]]:
+def search_stepwise(model: EncoderDecoder, sources: Sources, settings: TranslationSettings) -> list[list[Hypothesis]]:
     """Find the best answers to each source by beam search. ``model`` may also be an ensemble of encoder-decoders."""
     assert settings.beam is not None
     beam = Beam(
@@ -156,7 +156,7 @@ def search_stepwise(model: EncoderDecoder, sources: Sources, settings: AnswerSet
     return beam_search(model, model.encode(sources.ids, sources.lengths), beam, max_length=sources.max_lengths)
 
 
-def sample_stepwise(model: EncoderDecoder, sources: Sources, settings: AnswerSettings) -> list[list[Hypothesis]]:
+def sample_stepwise(model: EncoderDecoder, sources: Sources, settings: TranslationSettings) -> list[list[Hypothesis]]:
     """Sample ``n_best`` answers to each source from the distribution of the model.
 
     An answer that reaches its largest length ends there; its probability includes that end.
@@ -192,7 +192,7 @@ def sample_stepwise(model: EncoderDecoder, sources: Sources, settings: AnswerSet
     return [hypotheses[i : i + count] for i in range(0, len(hypotheses), count)]
 
 
-def search_at_once(model: CTCTranslator, sources: Sources, settings: AnswerSettings) -> list[list[Hypothesis]]:
+def search_at_once(model: CTCTranslator, sources: Sources, settings: TranslationSettings) -> list[list[Hypothesis]]:
     """Find the answer of the best alignment of each source, or the best answers if the beam is wider than 1."""
     if settings.length_penalty or settings.min_length:
         raise InputError("length_penalty, min_length: not supported for a model that writes whole answers at once")

@@ -50,7 +50,7 @@ class Options(Regularization, ScheduledSampling):
         return value
 
 
-class EvaluationSettings(Section):
+class PerplexitySettings(Section):
     """How a language model is evaluated. ``window`` is the number of tokens read at once."""
 
     window: SkipValidation[int] = WINDOW  # checked where the text is read
@@ -181,7 +181,7 @@ class TextObjective(Objective[Corpus, Batch, LanguageModel]):
 class TextEvaluator(Evaluator[Corpus]):
     """Perplexities of texts under any language model."""
 
-    settings = EvaluationSettings
+    settings = PerplexitySettings
     per_token = ("loss", "perplexity")
     baseline_name = "a unigram"
     counts = ("tokens", "words", "lines", "bytes", "unknown_tokens")
@@ -207,7 +207,7 @@ class TextEvaluator(Evaluator[Corpus]):
         self, model: TextModel, data: Corpus, **settings: object
     ) -> tuple[Metrics, dict[str, Measure]]:
         """Compute the metrics and the contributions in one pass."""
-        losses, sizes = block_losses(model, data, read_settings(EvaluationSettings, settings).window)
+        losses, sizes = block_losses(model, data, read_settings(PerplexitySettings, settings).window)
         return text_metrics(losses, sizes, data.statistics) | data.repairs.facts(), block_measures(losses, sizes)
 
     def trivial_baseline(self, train: Corpus, valid: Corpus, vocabulary: Vocabulary) -> Metrics:

@@ -68,7 +68,7 @@ class WindowBatch:
         return int(self.lengths.sum())
 
 
-class EvaluationSettings(Section):
+class PseudoLikelihoodSettings(Section):
     """How a masked language model is evaluated. ``exact`` masks each token alone."""
 
     exact: bool = False
@@ -130,7 +130,7 @@ class PseudoLikelihoodEvaluator(Evaluator[Windows]):
     ``every`` is the distance between two tokens that are masked in the same pass: as many are masked as in training.
     """
 
-    settings = EvaluationSettings
+    settings = PseudoLikelihoodSettings
     per_token = ("loss", "perplexity", "accuracy")
     baseline_name = "a unigram"
     counts = ("tokens", "words", "lines", "bytes", "unknown_tokens")
@@ -160,7 +160,7 @@ class PseudoLikelihoodEvaluator(Evaluator[Windows]):
 
     def spacing(self, settings: Mapping[str, object]) -> int | None:
         """Return the distance between two tokens that are masked in the same pass; None if each is masked alone."""
-        return None if read_settings(EvaluationSettings, settings).exact else self.every
+        return None if read_settings(PseudoLikelihoodSettings, settings).exact else self.every
 
     def trivial_baseline(self, train: Windows, valid: Windows, vocabulary: Vocabulary) -> Metrics:
         """Compute the metrics of a unigram model."""

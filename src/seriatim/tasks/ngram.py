@@ -31,7 +31,7 @@ from ..processes.cluster import is_address
 from ..storage.weights import load_tensors, stream_tensors
 from .counting_jobs import Workers, counted, require_cluster
 from .defaults import describe_fitted, fitted_defaults, read_options
-from .lm import EvaluationSettings, TextEvaluator, block_measures, mixture_of
+from .lm import PerplexitySettings, TextEvaluator, block_measures, mixture_of
 from .ngram_view import NgramView
 from .task import Fitted, Fitter, ModelBuilder, Task, TaskKind
 from .text import CorpusReader
@@ -184,7 +184,7 @@ class NgramEvaluator(TextEvaluator):
         if counts is None:  # a mixture with a model that was trained
             return super().evaluate_with_statistics(model, data, **settings)
         lookups = counts.look_up(data.ids)
-        window = read_settings(EvaluationSettings, settings).window
+        window = read_settings(PerplexitySettings, settings).window
         each = lookups.losses if counts is model else each_loss(model, data, window=window)
         losses, sizes = sum_blocks(data, [(np.arange(len(each)), each)])
         impossible = int(np.count_nonzero(np.isinf(each)))

@@ -24,7 +24,7 @@ from ..evaluation.translation import edit_distance, translation_measures, transl
 from ..models.rewriting import Tokens
 from ..models.rule_translator import KINDS, Kind, RuleTranslator
 from ..storage.weights import load_tensors, save_tensors
-from .answering import AnswerSettings
+from .answering import TranslationSettings
 from .defaults import describe_fitted, fitted_defaults, read_options
 from .pair_choices import choose, choose_for_pairs, split
 from .pair_metrics import answer_metrics
@@ -138,7 +138,7 @@ class RulesEvaluator(Evaluator[Pairs]):
     """Answers of rules compared with the targets; rules have no probabilities."""
 
     selects = "exact_match"
-    settings = AnswerSettings
+    settings = TranslationSettings
     per_token = TranslationEvaluator.per_token
     baseline_name = TranslationEvaluator.baseline_name
     counts = TranslationEvaluator.counts
@@ -164,7 +164,7 @@ class RulesEvaluator(Evaluator[Pairs]):
 class RulesPredictor(Predictor[RuleTranslator]):
     """Answers each source with the text that the rules give."""
 
-    settings = AnswerSettings
+    settings = TranslationSettings
     endpoint = TranslationPredictor.endpoint
     max_compared = TranslationPredictor.max_compared
     timed_work = TranslationPredictor.timed_work
@@ -182,7 +182,7 @@ class RulesPredictor(Predictor[RuleTranslator]):
 
 def answer_all(model: RuleTranslator, sources: Sequence[str], settings: Mapping[str, object]) -> list[str]:
     """Return the answer to each source; a beam is accepted, because rules give the same answer with any."""
-    chosen = read_settings(AnswerSettings, settings)
+    chosen = read_settings(TranslationSettings, settings)
     for name in sorted(chosen.model_fields_set - {"beam", "alignments"}):
         raise InputError(f"{name}: has no meaning for rules, which give one answer to each source; leave it out")
     return [model.answer(source) for source in sources]

@@ -25,7 +25,7 @@ from ..models.ctc_translator import CTCTranslator
 from ..models.encoder_decoder import EncoderDecoder
 from ..models.translator import Options, settled, translator
 from . import SUMMARIES
-from .answering import AnswerSettings, answer_all
+from .answering import TranslationSettings, answer_all
 from .data_warnings import read_lengths, warn_of_long
 from .defaults import default_rate, has_budget, seeing_everything, split_options, with_kind, with_model, with_options
 from .pair_choices import choose_for_pairs, default_model, recipe
@@ -153,7 +153,7 @@ class TranslationObjective(Objective[Pairs, PairBatch, Translator]):
 class TranslationEvaluator(Evaluator[Pairs]):
     """Likelihood of targets, and answers compared with them."""
 
-    settings = AnswerSettings
+    settings = TranslationSettings
     per_token = ("loss", "perplexity")
     baseline_name = "the source itself"
     counts = ("pairs", "source_tokens", "tokens", "unknown_tokens")
@@ -202,7 +202,7 @@ class TranslationEvaluator(Evaluator[Pairs]):
 class TranslationPredictor(Predictor[Translator]):
     """Writes a text for each source."""
 
-    settings = AnswerSettings
+    settings = TranslationSettings
     endpoint = "translate"
     max_compared = 500  # an answer is a search
     timed_work = "writing an answer"
@@ -217,11 +217,11 @@ class TranslationPredictor(Predictor[Translator]):
     def answer(
         self, model: Translator, vocabulary: Vocabulary, items: Sequence[str], **settings: object
     ) -> list[Metrics]:
-        """Find the best answers to each source; ``settings`` are fields of `AnswerSettings`.
+        """Find the best answers to each source; ``settings`` are fields of `TranslationSettings`.
 
         With learned positions, a source is read up to their number, and an answer is no longer than it.
         """
-        chosen = read_settings(AnswerSettings, settings)
+        chosen = read_settings(TranslationSettings, settings)
         if not chosen.sampled:
             chosen = chosen.with_search(self.options)
         side, places = encode_side(items, vocabulary.tokenizer), learned_positions(model)

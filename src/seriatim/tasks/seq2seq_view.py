@@ -23,7 +23,7 @@ from ..models.ctc_translator import CTCTranslator
 from ..models.encoder_decoder import EncoderDecoder
 from ..models.exported_forms import ExportedModel, aligned_forms, translation_forms
 from ..models.probabilities import log_softmax, softmax
-from .answering import AnswerSettings, Sources, answer_limits, excluded_tokens, search_stepwise
+from .answering import Sources, TranslationSettings, answer_limits, excluded_tokens, search_stepwise
 from .view import ModelT, NotOfferedError, View, no_state, no_words
 from .view_types import Example, SearchResult, StateReader
 
@@ -172,7 +172,7 @@ class EncoderDecoderView(TranslatorView[EncoderDecoder]):
         excluded = excluded_tokens(self.vocabulary.target)
         with torch.no_grad():
             sources = Sources(source.to(self.device), lengths, answer_limits(lengths, limit), excluded)
-            (best,) = search_stepwise(self.model, sources, AnswerSettings(beam=1))
+            (best,) = search_stepwise(self.model, sources, TranslationSettings(beam=1))
         return Translation(source, lengths, best[0].tokens)
 
     def translation(self, item: object) -> Translation:

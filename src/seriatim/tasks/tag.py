@@ -186,7 +186,7 @@ def _measures(losses: np.ndarray, predicted: list[list[str]], data: TaggedCorpus
     return {"loss": Measure(losses, mean), **tagging_measures(data.truth(), predicted)}
 
 
-class AnswerSettings(Section):
+class TaggingSettings(Section):
     """What answers contain."""
 
     probabilities: bool = True
@@ -196,7 +196,7 @@ class AnswerSettings(Section):
 class TagPredictor(Predictor[TagModel]):
     """Tags the words of sentences."""
 
-    settings = AnswerSettings
+    settings = TaggingSettings
     endpoint = "tag"
     batch_size = 1024
     label_unit = "words"
@@ -233,7 +233,7 @@ class TagPredictor(Predictor[TagModel]):
         parts = [part for sentence in sentences for part in parts_of(sentence.words, limit)]
         corpus = TaggedCorpus(map(untagged, parts), vocabulary, labelled=False)
         warn_of_long(corpus.lengths, self.config, name="predict", items="sentences")
-        wanted = read_settings(AnswerSettings, settings).probabilities
+        wanted = read_settings(TaggingSettings, settings).probabilities
         tags, shares = list[list[str]]([[]] * len(parts)), list[list[float]]([[]] * len(parts))
         with evaluating(model):
             for row, best, shares[row] in tag_corpus(model, corpus, probabilities=wanted):

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from ...config import Fields
 from ...core.errors import InputError, shown
-from .checkpoint_family import Family, ModelFacts, Rule
+from .checkpoint_family import ConversionRule, Family, ModelFacts
 from .gpt2_family import ACTIVATIONS
 
 HEAD = "cls.predictions."
@@ -126,12 +126,15 @@ class BertFamily(Family):
         former = name.removesuffix(end) + NORMS.get(end, "")
         return former if name not in names and former in names else name
 
-    def rules(self) -> list[Rule]:
+    def rules(self) -> list[ConversionRule]:
         """Return the rules; see `Family.rules`."""
         there, transform, count = "bert.embeddings", f"{HEAD}transform", self.number("num_hidden_layers")
         rules = self.tables(f"{there}.word_embeddings.weight", "")
         tables = (f"{there}.position_embeddings.weight", f"{there}.token_type_embeddings.weight")
-        rules += [Rule("layer.layers.0.table", tables, "positions"), Rule("bias", (f"{HEAD}bias",), "outputs")]
+        rules += [
+            ConversionRule("layer.layers.0.table", tables, "positions"),
+            ConversionRule("bias", (f"{HEAD}bias",), "outputs"),
+        ]
         parts = [
             ("layer.layers.1.module", f"{there}.LayerNorm"),
             ("transform.0", f"{transform}.dense"),
@@ -148,8 +151,10 @@ class BertFamily(Family):
             ]
             for end in ("weight", "bias"):
                 names = tuple(f"{theirs}.attention.self.{part}.{end}" for part in ("query", "key", "value"))
-                rules.append(Rule(f"{block}.0.layer.qkv_proj.{end}", names, "joined"))
-        return rules + [Rule(f"{ours}.{end}", (f"{name}.{end}",)) for ours, name in parts for end in ("weight", "bias")]
+                rules.append(ConversionRule(f"{block}.0.layer.qkv_proj.{end}", names, "joined"))
+        return rules + [
+            ConversionRule(f"{ours}.{end}", (f"{name}.{end}",)) for ours, name in parts for end in ("weight", "bias")
+        ]
 
     def rows(self, count: int) -> list[int]:
         """Return the rows of queries, keys and values."""

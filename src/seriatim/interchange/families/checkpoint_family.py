@@ -46,7 +46,7 @@ class TokenRows(NamedTuple):
         return theirs
 
 
-class Rule(NamedTuple):
+class ConversionRule(NamedTuple):
     """One parameter here, and the tensors there that it consists of."""
 
     ours: str
@@ -150,7 +150,7 @@ class Family:
         """Return the section ``training`` of the configuration."""
         return {}
 
-    def rules(self) -> list[Rule]:
+    def rules(self) -> list[ConversionRule]:
         """Return the rule for each parameter of the model."""
         raise NotImplementedError
 
@@ -221,7 +221,7 @@ class Family:
             raise InputError(f"{self.where}: {name} {shown(value)} is not supported; known are {', '.join(choices)}")
         return choices[value]
 
-    def tables(self, embedding: str, head: str) -> list[Rule]:
+    def tables(self, embedding: str, head: str) -> list[ConversionRule]:
         """Return the rules of the embedding and of the output layer."""
-        first = [Rule("embedding.weight", (embedding,), "table")]
-        return first if self.is_tied else [*first, Rule("output.weight", (head,), "outputs")]
+        first = [ConversionRule("embedding.weight", (embedding,), "table")]
+        return first if self.is_tied else [*first, ConversionRule("output.weight", (head,), "outputs")]

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from ...config import Fields
 from ...core.errors import InputError
-from .checkpoint_family import Family, ModelFacts, Rule
+from .checkpoint_family import ConversionRule, Family, ModelFacts
 
 ACTIVATIONS = {
     "gelu_new": "gelu-tanh",
@@ -68,21 +68,24 @@ class GPT2Family(Family):
             "layer_norm_epsilon": facts.options["norm_epsilon"],
         }
 
-    def rules(self) -> list[Rule]:
+    def rules(self) -> list[ConversionRule]:
         """Return the rules; see `Family.rules`."""
         rules = self.tables("transformer.wte.weight", "lm_head.weight")
-        rules.append(Rule("layer.layers.0.table", ("transformer.wpe.weight",)))
+        rules.append(ConversionRule("layer.layers.0.table", ("transformer.wpe.weight",)))
         blocks = "layer.layers.1"
         for i in range(self.number("n_layer")):
             ours, theirs = f"{blocks}.layers.{i}.layers", f"transformer.h.{i}"
             for part, name in ((f"{ours}.0.norm", "ln_1"), (f"{ours}.1.norm", "ln_2")):
-                rules += [Rule(f"{part}.{end}", (f"{theirs}.{name}.{end}",)) for end in ("weight", "bias")]
+                rules += [ConversionRule(f"{part}.{end}", (f"{theirs}.{name}.{end}",)) for end in ("weight", "bias")]
             for part, name in (
                 (f"{ours}.0.layer.qkv_proj", "attn.c_attn"),
                 (f"{ours}.0.layer.o_proj", "attn.c_proj"),
                 (f"{ours}.1.layer.module.up_proj", "mlp.c_fc"),
                 (f"{ours}.1.layer.module.down_proj", "mlp.c_proj"),
             ):
-                rules.append(Rule(f"{part}.weight", (f"{theirs}.{name}.weight",), "transposed"))
-                rules.append(Rule(f"{part}.bias", (f"{theirs}.{name}.bias",)))
-        return [*rules, *(Rule(f"{blocks}.norm.{end}", (f"transformer.ln_f.{end}",)) for end in ("weight", "bias"))]
+                rules.append(ConversionRule(f"{part}.weight", (f"{theirs}.{name}.weight",), "transposed"))
+                rules.append(ConversionRule(f"{part}.bias", (f"{theirs}.{name}.bias",)))
+        return [
+            *rules,
+            *(ConversionRule(f"{blocks}.norm.{end}", (f"transformer.ln_f.{end}",)) for end in ("weight", "bias")),
+        ]

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from ...config import Fields
 from ...core.errors import InputError, shown
-from .checkpoint_family import Family, ModelFacts, Rule
+from .checkpoint_family import ConversionRule, Family, ModelFacts
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 DEFAULTS: dict[str, Fields] = {
@@ -152,38 +152,39 @@ class LlamaFamily(Family):
             raise InputError(f"{self.where}: the window of attention differs from layer to layer")
         return None if FULL in kinds or size is None else self.number("sliding_window")
 
-    def rules(self) -> list[Rule]:
+    def rules(self) -> list[ConversionRule]:
         """Return the rules; see `Family.rules`."""
         options = self.model()["options"]
         rules = self.tables("model.embed_tokens.weight", "lm_head.weight")
         for i in range(self.number("num_hidden_layers")):
             ours, theirs = f"layer.layers.{i}.layers", f"model.layers.{i}"
             attention, network = f"{ours}.0.layer", f"{ours}.1.layer.module"
-            rules.append(Rule(f"{ours}.0.norm.weight", (f"{theirs}.input_layernorm.weight",)))
-            rules.append(Rule(f"{ours}.1.norm.weight", (f"{theirs}.post_attention_layernorm.weight",)))
+            rules.append(ConversionRule(f"{ours}.0.norm.weight", (f"{theirs}.input_layernorm.weight",)))
+            rules.append(ConversionRule(f"{ours}.1.norm.weight", (f"{theirs}.post_attention_layernorm.weight",)))
             for end in ("weight", "bias") if options.get("qkv_bias") else ("weight",):
                 names = tuple(f"{theirs}.self_attn.{part}_proj.{end}" for part in "qkv")
-                rules.append(Rule(f"{attention}.qkv_proj.{end}", names, "joined"))
-            rules.append(Rule(f"{attention}.o_proj.weight", (f"{theirs}.self_attn.o_proj.weight",)))
+                rules.append(ConversionRule(f"{attention}.qkv_proj.{end}", names, "joined"))
+            rules.append(ConversionRule(f"{attention}.o_proj.weight", (f"{theirs}.self_attn.o_proj.weight",)))
             if options.get("qk_norm"):
                 rules += [
-                    Rule(f"{attention}.{part}_norm", (f"{theirs}.self_attn.{part}_norm.weight",)) for part in "qk"
+                    ConversionRule(f"{attention}.{part}_norm", (f"{theirs}.self_attn.{part}_norm.weight",))
+                    for part in "qk"
                 ]
             rules += (
                 self.experts(network, theirs)
                 if self.has_experts
                 else [
-                    Rule(f"{network}.{part}.weight", (f"{theirs}.mlp.{part}.weight",))
+                    ConversionRule(f"{network}.{part}.weight", (f"{theirs}.mlp.{part}.weight",))
                     for part in ("up_proj", "gate_proj", "down_proj")
                 ]
             )
-        return [*rules, Rule("layer.norm.weight", ("model.norm.weight",))]
+        return [*rules, ConversionRule("layer.norm.weight", ("model.norm.weight",))]
 
-    def experts(self, network: str, theirs: str) -> list[Rule]:
+    def experts(self, network: str, theirs: str) -> list[ConversionRule]:
         """Return the rules of a mixture."""
-        rules = [Rule(f"{network}.router.weight", (f"{theirs}.block_sparse_moe.gate.weight",))]
+        rules = [ConversionRule(f"{network}.router.weight", (f"{theirs}.block_sparse_moe.gate.weight",))]
         for e in range(self.number("num_local_experts", 8)):
             for part, name in (("up_proj", "w3"), ("gate_proj", "w1"), ("down_proj", "w2")):
                 source = f"{theirs}.block_sparse_moe.experts.{e}.{name}.weight"
-                rules.append(Rule(f"{network}.experts.{e}.{part}.weight", (source,)))
+                rules.append(ConversionRule(f"{network}.experts.{e}.{part}.weight", (source,)))
         return rules

@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 from ...config import Fields
-from .checkpoint_family import Family, ModelFacts, Rule
+from .checkpoint_family import ConversionRule, Family, ModelFacts
 
 MIXER = ("A_log", "D", "x_proj.weight", "dt_proj.weight", "dt_proj.bias", "in_proj.weight", "out_proj.weight")
 
@@ -58,14 +58,14 @@ class MambaFamily(Family):
         """Whether the short convolution has a bias."""
         return bool(self.fields.get("use_conv_bias", True))
 
-    def rules(self) -> list[Rule]:
+    def rules(self) -> list[ConversionRule]:
         """Return the rules; see `Family.rules`."""
         rules = self.tables("backbone.embeddings.weight", "lm_head.weight")
         for i in range(self.number("num_hidden_layers")):
             ours, theirs = f"layer.layers.{i}", f"backbone.layers.{i}"
-            rules.append(Rule(f"{ours}.norm.weight", (f"{theirs}.norm.weight",)))
-            rules += [Rule(f"{ours}.layer.{part}", (f"{theirs}.mixer.{part}",)) for part in MIXER]
-            rules.append(Rule(f"{ours}.layer.conv_weight", (f"{theirs}.mixer.conv1d.weight",), "kernel"))
+            rules.append(ConversionRule(f"{ours}.norm.weight", (f"{theirs}.norm.weight",)))
+            rules += [ConversionRule(f"{ours}.layer.{part}", (f"{theirs}.mixer.{part}",)) for part in MIXER]
+            rules.append(ConversionRule(f"{ours}.layer.conv_weight", (f"{theirs}.mixer.conv1d.weight",), "kernel"))
             if self.has_kernel_bias:
-                rules.append(Rule(f"{ours}.layer.conv_bias", (f"{theirs}.mixer.conv1d.bias",)))
-        return [*rules, Rule("layer.norm.weight", ("backbone.norm_f.weight",))]
+                rules.append(ConversionRule(f"{ours}.layer.conv_bias", (f"{theirs}.mixer.conv1d.bias",)))
+        return [*rules, ConversionRule("layer.norm.weight", ("backbone.norm_f.weight",))]

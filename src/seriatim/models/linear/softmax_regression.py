@@ -19,7 +19,7 @@ VARIANCE = 0.05
 """P (1 − P) of a label on average, which scales the diagonal of the Hessian; it only changes the speed."""
 
 
-class Fitted(NamedTuple):
+class FittedSoftmax(NamedTuple):
     """Weights ``(features, labels)``, biases ``(labels,)``, and why the search ended."""
 
     weights: Tensor
@@ -35,7 +35,7 @@ def fit_softmax(
     strength: float,
     weights: Tensor | None = None,
     seconds: float | None = None,
-) -> Fitted:
+) -> FittedSoftmax:
     """Fit the weights of all labels.
 
     Args:
@@ -47,7 +47,7 @@ def fit_softmax(
         seconds: limit of the time; None for none.
     """
     found = minimize(_Softmax(features, labels, num_labels, weights, strength), tolerance=TOLERANCE, seconds=seconds)
-    return Fitted(found.point[:-1], found.point[-1], found.ended)
+    return FittedSoftmax(found.point[:-1], found.point[-1], found.ended)
 
 
 class _Softmax:

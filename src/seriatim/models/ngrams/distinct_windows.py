@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .sorted_windows import Windows
+from .sorted_windows import SortedWindows
 
 
 class Columns(NamedTuple):
@@ -72,7 +72,7 @@ def no_windows() -> DistinctWindows:
 
 
 def distinct(
-    text: np.ndarray, windows: Windows, sizes: np.ndarray, counts: np.ndarray | None = None
+    text: np.ndarray, windows: SortedWindows, sizes: np.ndarray, counts: np.ndarray | None = None
 ) -> DistinctWindows:
     """Return the different windows among sorted ones, with the sums of their counts.
 

@@ -16,17 +16,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .table import Continuations, Table
+from .table import Continuations, NgramTable
 
 NO_DRAW = -1
 NEGLIGIBLE = 1e-12
 """A smaller share of the unigrams is due to rounding."""
 
 
-class NextToken:
+class NgramNextToken:
     """What an n-gram model computes of the next token, from its tables."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: NgramTable) -> None:
         self.table, self._log_unigrams = table, dict[torch.dtype, Tensor]()
 
     def log_probabilities(self, tokens: np.ndarray, dtype: torch.dtype) -> Tensor:

@@ -23,7 +23,7 @@ from .distinct_windows import DistinctWindows, distinct, no_windows
 from .resources import map_in_order
 from .shard_files import BLOCK_WINDOWS, Bound, EncodedBlock, Shard, encoded, write_shard
 from .shard_sequences import ShardSequence, open_shards
-from .sorted_windows import Windows, WindowSorter
+from .sorted_windows import SortedWindows, WindowSorter
 
 RANGE_BLOCKS = 32
 """Blocks that begin in a range, if there are fewer shards, so that a range is worth a call."""
@@ -70,7 +70,7 @@ class ShardMerge:
         text, starts = rows.ravel(), np.arange(0, rows.size, self.order, dtype=np.int32)
         sorter = WindowSorter(text, self.order, self.vocabulary_size + 1, in_runs=True)
         sorted_parts = [sorter.sort(*part) for part in sorter.split(starts, 0)]
-        windows = Windows(*map(np.concatenate, zip(*sorted_parts, strict=True)))
+        windows = SortedWindows(*map(np.concatenate, zip(*sorted_parts, strict=True)))
         numbers = windows.starts // self.order
         return distinct(text, windows, sizes[numbers], counts[numbers])
 

@@ -19,7 +19,7 @@ PART_SIZE = 1 << 19
 """Default number of windows that are sorted at once, at most."""
 
 
-class Windows(NamedTuple):
+class SortedWindows(NamedTuple):
     """Windows in the order of their words."""
 
     starts: np.ndarray  # the token at which each window begins (windows,)
@@ -41,7 +41,7 @@ class WindowSorter:
         self.bits = max(1, (num_words - 1).bit_length())
         self.part_size = min(part_size, 1 << (INTEGER_BITS - self.bits) // 2)
 
-    def sorted(self) -> Iterator[Windows]:
+    def sorted(self) -> Iterator[SortedWindows]:
         """Yield all windows in parts; the first window of a part is compared with the last of the part before."""
         return map_in_order(lambda part: self.sort(*part), self.split(None, 0))
 
@@ -85,7 +85,7 @@ class WindowSorter:
             yield np.concatenate(parts)
             parts.clear()
 
-    def sort(self, starts: np.ndarray, known: int, shared: int) -> Windows:
+    def sort(self, starts: np.ndarray, known: int, shared: int) -> SortedWindows:
         """Sort windows that share their first ``known`` words, given in order, in place.
 
         ``shared`` is the number of words that the first window shares with the window before it.
@@ -119,7 +119,7 @@ class WindowSorter:
             unsorted = unsorted[is_tied]
             key = np.cumsum(~equal[:-1][is_tied], dtype=np.int64)
         all_shared[:1] = shared
-        return Windows(starts, all_shared)
+        return SortedWindows(starts, all_shared)
 
 
 def count_numbers(numbers: np.ndarray, size: int) -> np.ndarray:

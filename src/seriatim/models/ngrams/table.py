@@ -95,7 +95,7 @@ def _within(values: np.ndarray, largest: float) -> bool:
     return not len(values) or bool(values.min() >= 0 and values.max() <= largest)
 
 
-class Table:
+class NgramTable:
     """The tables of an n-gram model: its orders, shortest first. The unigrams are all tokens of the vocabulary."""
 
     def __init__(self, orders: Sequence[Order]) -> None:
