@@ -18,7 +18,7 @@ from seriatim.inspection.mistakes import mistakes_section
 from seriatim.inspection.subject import prepare
 from seriatim.runs.ensembles import interpolate
 from seriatim.storage.disk_cache import cached
-from seriatim.tasks.view import NotOfferedError
+from seriatim.tasks.explainer import NotOfferedError
 
 from ..conftest import FULL_DISK, needs_full_disk, small_config
 

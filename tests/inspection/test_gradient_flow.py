@@ -16,7 +16,7 @@ from seriatim.inspection.flow_windows import equal_windows
 from seriatim.inspection.gradient_flow import gradient_flow, gradient_flow_figure, norms_by_lag
 from seriatim.inspection.gradient_trend import MIN_LAGS, reach, trend
 from seriatim.inspection.jacobians import JacobianProduct, jacobian_products, spectral_radii
-from seriatim.inspection.subject import prepare, view_of
+from seriatim.inspection.subject import explainer_of, prepare
 from seriatim.recurrence.obstacles import uncompiled
 
 from ..conftest import randn, small_config
@@ -254,7 +254,7 @@ def test_windows_have_one_length(inspected, name: str) -> None:
     run = inspected[name]
     subject = prepare(run, TEXTS.get(name, SENTENCE), beam=1, data=None, file_format=None)
     items = subject.held_out_items(40, 20)
-    found = equal_windows(subject.view, items, length=20, count=8)
+    found = equal_windows(subject.inputs, items, length=20, count=8)
     assert 1 < len(found.examples) <= 8
     assert {len(example.inputs) for example in found.examples} == {found.length}
     if found.examples[0].decoded:
@@ -267,11 +267,11 @@ def test_windows_have_one_length(inspected, name: str) -> None:
 
 
 def test_windows_of_a_running_text_do_not_overlap(inspected) -> None:
-    view = view_of(inspected["lm"])
+    explainer = explainer_of(inspected["lm"])
     text = SENTENCE * 9
-    found = equal_windows(view, [text], length=30, count=4)
+    found = equal_windows(explainer.inputs, [text], length=30, count=4)
     assert found.length == 30
-    (whole,) = view.examples(text)
+    (whole,) = explainer.examples(text)
     starts = [
         next(i for i in range(0, len(whole.inputs), 30) if whole.inputs[i : i + 30] == each.inputs)
         for each in found.examples
@@ -292,18 +292,12 @@ def test_the_product_of_jacobians_is_that_of_the_last_state(name: str) -> None:
     )
 
 
-class View:
-    """A view of a layer alone, which reads the given inputs."""
-
-    def __init__(self, layer: SequenceLayer) -> None:
-        self.model = layer
-
-    def forward(self, examples: list[Tensor]) -> None:
-        self.model(torch.stack(examples))
+def all_products(layer: SequenceLayer, inputs: Tensor) -> dict[str, JacobianProduct]:
+    return jacobian_products(layer, lambda rows: layer(torch.stack(rows))[0], list(inputs))
 
 
 def products(layer: SequenceLayer, inputs: Tensor) -> JacobianProduct:
-    (product,) = jacobian_products(View(layer), list(inputs)).values()
+    (product,) = all_products(layer, inputs).values()
     return product
 
 
@@ -335,11 +329,11 @@ def test_no_gradient_of_the_state_is_larger_than_the_product_allows() -> None:
 
 
 def test_states_that_grow_and_products_that_take_too_long_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    inputs = list(randn(2, TIME, 5))
-    assert jacobian_products(View(build("attention")), inputs) == {}
+    inputs = randn(2, TIME, 5)
+    assert all_products(build("attention"), inputs) == {}
     assert spectral_radii(build("gru")) == {}
     monkeypatch.setattr(jacobians, "MAX_OPERATIONS", 1)
-    assert jacobian_products(View(build("gru")), inputs) == {}
+    assert all_products(build("gru"), inputs) == {}
 
 
 def test_a_product_beyond_the_range_of_numbers_is_infinite() -> None:

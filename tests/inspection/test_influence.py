@@ -11,7 +11,7 @@ import torch
 import seriatim
 from seriatim.inspection.influence import influence, influence_shares
 from seriatim.inspection.influence_section import influence_section
-from seriatim.inspection.subject import prepare, view_of
+from seriatim.inspection.subject import explainer_of, prepare
 from seriatim.recurrence.obstacles import uncompiled
 from seriatim.report.number_formats import percent
 from seriatim.report.page import Section, TokenLinks, render
@@ -49,11 +49,11 @@ def test_a_row_equals_the_gradients_of_a_language_model(inspected, name: str) ->
 def test_shares_equal_finite_differences(inspected) -> None:
     """In float64, moving the vector of one token along each axis changes log P by the gradient."""
     run, step = inspected["lm"], 1e-6
-    view = view_of(run)
-    example = view.examples(SENTENCE)[0].beginning(5)
+    explainer = explainer_of(run)
+    example = explainer.examples(SENTENCE)[0].beginning(5)
     model = run.model.double()
     try:
-        shares, _ = influence_shares(view, example, 5)
+        shares, _ = influence_shares(explainer, example, 5)
         inputs, target = torch.tensor(example.inputs), example.targets[4]
         embedded = model.embedding(inputs).detach()
 
@@ -172,5 +172,5 @@ def test_the_influence_on_a_tag_is_that_on_its_marginal(tmp_path: Path) -> None:
     with torch.no_grad():
         run.model.crf.transitions.normal_()
     text = "the UN in New York"
-    scores = view_of(run).token_scores(text).scores
+    scores = explainer_of(run).token_scores(text).scores
     assert influence(run, text).probabilities.tolist() == pytest.approx([2**-score.bits for score in scores], abs=1e-5)

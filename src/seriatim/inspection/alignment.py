@@ -16,9 +16,10 @@ from ..core.errors import InputError
 from ..report.page import Part, Plot, Plots, Prose, Samples
 from ..report.plot_labels import SPACED, name_tokens
 from ..runs.run import Run
+from ..tasks.explainer import Refusal, SearchResult
 from .attention_maps import MAX_MAP, attention_maps, token_map
 from .gold_answers import gold_answer
-from .subject import Content, Subject, view_of
+from .subject import Content, Subject, explainer_of
 
 BEAM = 5
 GREEDY_IS_LIKELIER = (
@@ -54,8 +55,13 @@ def align(run: Run, text: str, *, beam: int = BEAM) -> list[Aligned]:
     return [_aligned(run, text, width) for width in sorted({1, beam})]
 
 
+def _search(run: Run, text: str, beam: int) -> SearchResult:
+    explainer = explainer_of(run)
+    return explainer.require(explainer.search or Refusal("no translations"))(text, beam)
+
+
 def _aligned(run: Run, text: str, beam: int) -> Aligned:
-    answer = Aligned("greedy" if beam == 1 else f"beam of {beam}", *view_of(run).search(text, beam))
+    answer = Aligned("greedy" if beam == 1 else f"beam of {beam}", *_search(run, text, beam))
     if len(answer.weights) or not text.strip():
         return answer
     result = attention_maps(run, (text, answer.text), max_tokens=MAX_MAP)
@@ -109,7 +115,7 @@ def alignment_section(subject: Subject) -> Content:
     if first.text == last.text and len(answers) > 1:
         answers = [last._replace(search=f"{first.search} and {last.search}")]
     plots = [_plot(each) for each in answers if each.weights]
-    parts.append(Plots(plots) if plots else Prose(f"No alignment is shown: {subject.view.no_alignment}."))
+    parts.append(Plots(plots) if plots else Prose(f"No alignment is shown: {subject.explainer.wording.no_alignment}."))
     return Content(parts, lines)
 
 

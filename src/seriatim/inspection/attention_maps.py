@@ -30,10 +30,10 @@ from ..report.palette import HEAT
 from ..report.plot_labels import SPACED, WIDE, name_tokens, width_for
 from ..report.theme import new_figure, plain
 from ..runs.run import Run
-from ..tasks.view_types import Example
+from ..tasks.explainer import Example
 from .leaves import Leaf, inside, leaves, roots, run_once
 from .recording import Arguments, CallRecorder, Keywords
-from .subject import Content, Subject, view_of
+from .subject import Content, Subject, explainer_of
 
 MAX_TOKENS = 128
 """Tokens of a map; its size grows with their square."""
@@ -87,18 +87,18 @@ class AttentionMaps:
 def attention_maps(run: Run, text: object, *, max_tokens: int = MAX_TOKENS) -> AttentionMaps:
     """Read the beginning of a text and record the weights of every attention layer, if the model has any.
 
-    ``text`` is a text, or another item that `View.examples` reads; only its first sequence is used.
+    ``text`` is a text, or another item that `Explainer.examples` reads; only its first sequence is used.
 
     Raises:
         InputError: there is nothing to read in the text, or ``max_tokens`` is above `MAX_MAP`.
     """
     if not 1 <= max_tokens <= MAX_MAP:
         raise InputError(f"max_tokens must be from 1 to {MAX_MAP} for a map of attention, got {max_tokens}")
-    view = view_of(run)
-    whole = view.examples(text)[0]
+    explainer = explainer_of(run)
+    whole = explainer.examples(text)[0]
     example = whole.beginning(max_tokens)
     with torch.no_grad(), recorded_attention(run.model) as recorded:
-        run_once(view, example)
+        run_once(explainer, example)
     maps = [_map(leaf, weights, example) for leaf, weights in recorded.items()]
     return AttentionMaps(maps, example.length, whole.length)
 

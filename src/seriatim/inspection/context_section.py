@@ -21,7 +21,7 @@ from ..report.number_formats import percent, percent_and_interval
 from ..report.page import Part, Plot, Plots, Prose, Table
 from ..report.palette import SOFT
 from ..report.theme import new_figure, style
-from ..tasks.view_types import StateReader
+from ..tasks.explainer import StateReader
 from .leaves import DECODER, leaves
 from .subject import Content, Subject
 
@@ -52,7 +52,8 @@ class Cost(NamedTuple):
 
 def memory_section(subject: Subject) -> Content:
     """Write the section on the use of context and the size of the state."""
-    found = subject.from_held_out(subject.view.context_excess)
+    explainer = subject.explainer
+    found = subject.from_held_out(lambda *data: explainer.require(explainer.context_excess)(*data))
     sentence = needed_sentence(found.by_size) if found else ""
     parts: list[Part] = []
     if found and sentence:
@@ -63,13 +64,13 @@ def memory_section(subject: Subject) -> Content:
         if found and found.by_size:
             parts += _excess_parts(found, subject.layer)
         else:
-            result = subject.view.context_use(subject.item)
+            result = explainer.require(explainer.context_use)(subject.item)
             draw = _answer_parts if result.scores[None].accuracy is None else _text_parts
             parts += draw(subject, result)
     except InputError as error:
         missing.append(f"The loss with short contexts is not shown: {str(error).rstrip('.')}.")
     try:
-        reader = subject.view.state_reader()
+        reader = explainer.state_reader()
         costs = state_costs(reader, positions=learned_positions(subject.run.model))
         parts += _cost_parts(named_parts(costs, subject.run.model), reader)
     except InputError as error:
@@ -167,10 +168,8 @@ def _text_parts(subject: Subject, result: ContextUse) -> list[Part]:
 
 def _answer_parts(subject: Subject, result: ContextUse) -> list[Part]:
     """Return the curve of one answer, which says nothing about others."""
-    caption = (
-        f"−log P of the model's own answer ({subject.view.context_name}) when only the last k tokens of the text are "
-        "seen."
-    )
+    answer = subject.explainer.wording.answer
+    caption = f"−log P of the model's own answer ({answer}) when only the last k tokens of the text are seen."
     figure = loss_figure(result.scores, name="−log P (nats)", layer=subject.layer)
     plot = Plot(figure, "The answer with only the last k tokens", caption, "−log P of the answer against k.")
     return [Plots([plot])]

@@ -21,7 +21,7 @@ from ..report.palette import COLOURS, INK, PAPER
 from ..report.theme import new_figure, plain
 from ..report.wording import isolated, quoted
 from ..runs.run import Run
-from .subject import Content, Subject, view_of
+from .subject import Content, Subject, explainer_of
 
 NEIGHBOURS = 5
 """Neighbours of each token."""
@@ -83,7 +83,7 @@ def embeddings(run: Run, text: str, *, neighbours: int = NEIGHBOURS, tokens: int
     Raises:
         InputError: the model has no embeddings (n-grams), or no token of the text is in the vocabulary.
     """
-    tokenizer, weight = run.tokenizer, view_of(run).embeddings().detach()
+    tokenizer, weight = run.tokenizer, explainer_of(run).embedding_table().detach()
     table = weight[: tokenizer.vocabulary_size].double().cpu().numpy()  # (vocabulary, size)
     special = {END, tokenizer.unknown_id}
     chosen = [token for token in dict.fromkeys(tokenizer.encode(text).tolist()) if token not in special][:tokens]

@@ -53,9 +53,10 @@ def flow_section(subject: Subject) -> Content:
     if not result.layers:
         if name != GIVEN:
             raise InputError(f"all texts of {name} are too short")
+        tokens = subject.explainer.chosen_excerpts().token_count(subject.text)
         raise InputError(
-            f"the text has {subject.view.token_count(subject.text):,} tokens, too few to measure how far back "
-            "gradients reach, and the run has no held-out data; give a longer text with --text-file, or some --data"
+            f"the text has {tokens:,} tokens, too few to measure how far back gradients reach, and the run has no "
+            "held-out data; give a longer text with --text-file, or some --data"
         )
     rows = []
     for layer in result.layers:
@@ -86,7 +87,7 @@ def _meaning(subject: Subject, result: GradientFlow) -> str:
     """Return what a curve is, for each kind of layer that was measured."""
     measured = {layer.name for layer in result.layers}
     causal = {leaf.layer.causal for leaf in leaves(subject.run.model) if leaf.name in measured}
-    steps = WHOLE if subject.view.target_place == "apart" else STEPS
+    steps = WHOLE if subject.inputs.predicts == "sequence" else STEPS
     return (steps if True in causal else "") + (INPUTS if False in causal else "")
 
 
@@ -199,7 +200,7 @@ def _summary(layer: LayerFlow) -> list[str]:
 
 def _measured(subject: Subject) -> tuple[list[object], str]:
     """Return the items to measure and their name: held-out data if the run has some, or else the given text."""
-    items = subject.held_out_items(WINDOWS if subject.view.running_text else CANDIDATES, LAGS + 1)
+    items = subject.held_out_items(WINDOWS if subject.inputs.running_text else CANDIDATES, LAGS + 1)
     if not items:
         return [subject.item], GIVEN
     return items, f"the held-out data ({subject.held_out_name})"

@@ -25,11 +25,11 @@ from ..report.page import Folded, Part, Plot, Plots, Prose, Table, Token, Tokens
 from ..report.plot_labels import name_tokens, width_for
 from ..report.theme import new_figure, plain, style
 from ..runs.run import Run
-from ..tasks.view_types import Example
+from ..tasks.explainer import Example
 from .attention_maps import MARGINS, token_map
 from .leaves import Leaf, leaves, run_once
 from .recording import Arguments, CallRecorder, Keywords, Steps, recorded_results, unrolled
-from .subject import Content, Subject, view_of
+from .subject import Content, Subject, explainer_of
 
 MAX_TOKENS = 128
 """Tokens that are read."""
@@ -106,18 +106,18 @@ class GateValues(NamedTuple):
 def gates(run: Run, text: object, *, max_tokens: int = MAX_TOKENS) -> Gates:
     """Read the beginning of a text, and record every gate, step size and choice of experts, if the model has any.
 
-    ``text`` is a text, or another item that `View.examples` reads; only its first sequence is used.
+    ``text`` is a text, or another item that `Explainer.examples` reads; only its first sequence is used.
 
     Raises:
         InputError: there is nothing to read in the text.
     """
-    view = view_of(run)
-    whole = view.examples(text)[0]
+    explainer = explainer_of(run)
+    whole = explainer.examples(text)[0]
     example = whole.beginning(max_tokens)
     parts = [(leaf, part) for leaf in leaves(run.model) for part in leaf.layer.modules()]
     routers = {part.router: leaf for leaf, part in parts if isinstance(part, Experts)}
     with recorded_results(routers, Routing._make) as routed:
-        recorded = recorded_gates(run.model, lambda: run_once(view, example))
+        recorded = recorded_gates(run.model, lambda: run_once(explainer, example))
     values = [gate for steps in recorded for gate in _gates_of(steps, example)]
     choices = [_choices_of(leaf, routed[router], example) for router, leaf in routers.items() if routed[router]]
     return Gates(values, choices, example.length, whole.length)

@@ -1,6 +1,5 @@
 """The answer of the run beside others: the gold answer, if the held-out data contain the text, and the network's."""
 
-import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -17,7 +16,7 @@ class Gold(NamedTuple):
 
 def gold_answer(subject: Subject) -> Gold | None:
     """Return the gold answer of the inspected text, or None if there is none or the data cannot be read."""
-    answers = subject.from_held_out(functools.partial(subject.view.gold, subject.text))
+    answers = subject.from_held_out(lambda *data: subject.labelled.reference_answer(subject.text, *data))
     return None if answers is None else Gold(answers, subject.held_out_name)
 
 
@@ -44,7 +43,8 @@ def network_parts(subject: Subject, answers: Sequence[str]) -> list[Part]:
     """Return the words of the text that the network alone tags otherwise than the run, which has these ``answers``."""
     if not subject.is_blended:
         return []
-    alone = subject.view.target_names(subject.view.examples(subject.item)[0])
+    explainer = subject.explainer
+    alone = explainer.require(explainer.answers).target_names(explainer.examples(subject.item)[0])
     rows = [
         [word, answer, other]
         for word, answer, other in zip(subject.text.split(), answers, alone, strict=False)

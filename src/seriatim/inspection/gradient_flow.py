@@ -32,14 +32,13 @@ from ..report.layer_styles import layer_style
 from ..report.palette import COLOURS, INK, SOFT
 from ..report.theme import new_figure, plain
 from ..runs.run import Run
-from ..tasks.view import View
-from ..tasks.view_types import Example
+from ..tasks.explainer import Example, Explainer
 from .flow_windows import equal_windows
 from .gradient_trend import SHARE, Trend, band, lag_below, reach, trend
 from .jacobians import JacobianProduct, jacobian_products, spectral_radii
 from .leaves import leaves
 from .recording import Steps, unrolled
-from .subject import view_of
+from .subject import explainer_of
 
 LAGS, WINDOWS = 255, 16
 """Largest lag, and largest number of windows over which the norms are averaged."""
@@ -97,24 +96,27 @@ def gradient_flow(run: Run, texts: object, *, lags: int = LAGS, max_windows: int
 
     The loss is that of the last token or word, or of the label for a classifier. Without known targets, the target is
     the trained model's prediction, also for the fresh model. ``texts`` is a text, or a list of items that
-    `View.read` reads, of which at most ``max_windows`` windows of one length are used; see `equal_windows`.
+    `Examples.read` reads, of which at most ``max_windows`` windows of one length are used; see `equal_windows`.
 
     Raises:
         InputError: there is nothing to read in the texts.
     """
     if not leaves(run.model):
         return GradientFlow([], 0, 0)
-    view = view_of(run)
+    explainer = explainer_of(run)
+    inputs = explainer.require(explainer.inputs)
     items = texts if isinstance(texts, list) else [texts]
-    found = equal_windows(view, items, length=lags + 1, count=max_windows)
+    found = equal_windows(inputs, items, length=lags + 1, count=max_windows)
     if not found.examples:
-        if not any(view.read(item) for item in items):
+        if not any(inputs.read(item) for item in items):
             raise InputError("text: nothing in it to read; give a few words")
         return GradientFlow([], 0, 0)
-    before = fresh_view(run)
-    trained, fresh = (_norms(each, found.examples, lags) for each in (view, before))
-    products, fresh_products = (jacobian_products(each, found.examples) for each in (view, before))
-    radii, fresh_radii = (spectral_radii(each.model) for each in (view, before))
+    before = fresh_explainer(run)
+    trained, fresh = (_norms(each, found.examples, lags) for each in (explainer, before))
+    products, fresh_products = (
+        jacobian_products(each.model, each.require(each.losses).forward, found.examples) for each in (explainer, before)
+    )
+    radii, fresh_radii = (spectral_radii(each.model) for each in (explainer, before))
     layers = [
         LayerFlow(
             name,
@@ -136,22 +138,23 @@ def gradient_flow(run: Run, texts: object, *, lags: int = LAGS, max_windows: int
     return GradientFlow(layers, len(found.examples), most, found.length, found.cut)
 
 
-def fresh_view(run: Run) -> View[nn.Module]:
-    """Return the view of the run's model as it was before training (without `training.init`), in evaluation mode."""
+def fresh_explainer(run: Run) -> Explainer:
+    """Return what can be shown of the run's model before training (without `training.init`), in evaluation mode."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(run.config.training.seed)  # does not seed other devices
         model = run.task.builder.build(run.vocabulary).to(run.device).eval()
-    return run.task.view(model, run.vocabulary)
+    return run.task.explainer(model, run.vocabulary)
 
 
-def _norms(view: View[nn.Module], examples: Sequence[Example], lags: int) -> dict[str, list[Tensor]]:
+def _norms(explainer: Explainer, examples: Sequence[Example], lags: int) -> dict[str, list[Tensor]]:
     """Return the norms ``(lags,)`` of every window that has any, for each layer."""
-    backwards = {leaf.name for leaf in leaves(view.model) if leaf.backwards}
+    losses, inputs = explainer.require(explainer.losses), explainer.require(explainer.inputs)
+    backwards = {leaf.name for leaf in leaves(explainer.model) if leaf.backwards}
     rows: dict[str, list[Tensor]] = defaultdict(list)
-    for batch in _batches(examples, GROWING_BATCH if _grows(view.model) else BATCH):
-        norms = norms_by_lag(view.model, functools.partial(view.end_losses, batch))
-        if view.two_ends and backwards:
-            at_start = norms_by_lag(view.model, functools.partial(view.end_losses, batch, at_start=True))
+    for batch in _batches(examples, GROWING_BATCH if _grows(explainer.model) else BATCH):
+        norms = norms_by_lag(explainer.model, functools.partial(losses.end_losses, batch))
+        if inputs.has_loss_at_start and backwards:
+            at_start = norms_by_lag(explainer.model, functools.partial(losses.end_losses, batch, at_start=True))
             norms |= {name: at_start[name] for name in backwards & at_start.keys()}
         for name, values in norms.items():
             rows[name] += [row for row in values[:, :lags] if len(row)]

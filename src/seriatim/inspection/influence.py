@@ -5,7 +5,7 @@
 e_i is the vector that the model reads for token i. A. Madsen, "Visualizing memorization in RNNs", Distill, 2019, calls
 this norm connectivity; for language models see also J. Li, X. Chen, E. Hovy and D. Jurafsky, "Visualizing and
 understanding neural models in NLP", NAACL 2016. It is measured by differentiating `forward`, for any layer. Answers are
-the next tokens, tags, masked tokens or the label; see `View.place_losses`.
+the next tokens, tags, masked tokens or the label; see `AnswerLosses.place_losses`.
 
 A gradient is local: a token without which the answer would be another may have none, for example because the answer is
 almost certain or a unit is saturated. Its norm does not say whether the token makes the answer more or less probable.
@@ -22,10 +22,9 @@ from torch import Tensor, nn
 from ..core.errors import InputError
 from ..models.probabilities import checked_losses
 from ..runs.run import Run
-from ..tasks.view import View
-from ..tasks.view_types import Example
+from ..tasks.explainer import Example, Explainer
 from .leaves import roots
-from .subject import view_of
+from .subject import explainer_of
 
 MAX_TOKENS = 200
 """Tokens of a text that are shown."""
@@ -57,50 +56,51 @@ class Influence:
 def influence(run: Run, text: object, *, max_tokens: int = MAX_TOKENS) -> Influence:
     """Measure the influence of each of the first tokens of a text on each answer.
 
-    ``text`` is a text, or another item that `View.examples` reads; only its first sequence is used.
+    ``text`` is a text, or another item that `Explainer.examples` reads; only its first sequence is used.
 
     Raises:
         InputError: there is nothing to read in the text, or the model has no layers and therefore no gradient.
     """
-    view = view_of(run)
-    if not any(True for _ in roots(view.model)):
+    explainer = explainer_of(run)
+    if not any(True for _ in roots(explainer.model)):
         raise InputError("this model has no layers, so that there is no gradient")
-    whole = view.examples(text)[0]
+    whole = explainer.examples(text)[0]
     example = whole.beginning(max_tokens)
-    if view.target_place == "apart":  # no decoder reads the target
+    if explainer.require(explainer.inputs).predicts == "sequence":  # no decoder reads the target
         example = replace(example, decoded=())
-    answers = view.target_names(example)
-    shares, probabilities = influence_shares(view, example, len(answers))
+    answers = explainer.require(explainer.answers).target_names(example)
+    shares, probabilities = influence_shares(explainer, example, len(answers))
     return Influence(example, answers, shares, probabilities, whole.length)
 
 
-def influence_shares(view: View[nn.Module], example: Example, answers: int) -> tuple[Tensor, Tensor]:
+def influence_shares(explainer: Explainer, example: Example, answers: int) -> tuple[Tensor, Tensor]:
     """Return the shares ``(answers, inputs)`` and probabilities ``(answers,)`` of `Influence`, in float64."""
     size = len(example.inputs) + len(example.decoded)
     norms, losses = torch.zeros(answers, size, dtype=torch.float64), torch.zeros(answers, dtype=torch.float64)
     together = max(1, TOGETHER // max(1, size))
     for start in range(0, answers, together):
         places = list(range(start, min(answers, start + together)))
-        found, loss = _norms(view, example, places)
+        found, loss = _norms(explainer, example, places)
         norms[places, : found.shape[1]], losses[places] = found, loss
-    unread = ~_readable(view, example, answers)
+    unread = ~_readable(explainer, example, answers)
     sums = norms.masked_fill(unread, 0.0).sum(1, keepdim=True)  # NaN or infinite if any norm is
     shares = (norms / sums).masked_fill(unread | (sums <= 0) | ~sums.isfinite(), torch.nan)
     return shares, (-checked_losses(losses)).exp()
 
 
-def _norms(view: View[nn.Module], example: Example, places: Sequence[int]) -> tuple[Tensor, Tensor]:
+def _norms(explainer: Explainer, example: Example, places: Sequence[int]) -> tuple[Tensor, Tensor]:
     """Return the norms ``(places, inputs)`` of the gradients of the losses ``(places,)``, and these losses.
 
     One copy of the example is read for each place, since one backward pass gives one gradient for each copy.
     """
-    if view.target_place == "after" and not example.decoded:  # what follows the last place cannot change it
+    inputs = explainer.require(explainer.inputs)
+    if inputs.predicts == "next token" and not example.decoded:  # what follows the last place cannot change it
         example = example.beginning(places[-1] + 1)
     copies = [example] * len(places)
     # cuDNN differentiates recurrences in training mode only
-    with torch.enable_grad(), torch.backends.cudnn.flags(enabled=False), separate_inputs(view.model) as inputs:
-        losses = view.place_losses(copies, places)
-        gradients = torch.autograd.grad(losses.sum(), inputs, allow_unused=True, materialize_grads=True)
+    with torch.enable_grad(), torch.backends.cudnn.flags(enabled=False), separate_inputs(explainer.model) as vectors:
+        losses = explainer.require(explainer.answers).place_losses(copies, places)
+        gradients = torch.autograd.grad(losses.sum(), vectors, allow_unused=True, materialize_grads=True)
     norms = [
         _by_token(gradient, len(names)).double().norm(dim=2).cpu()
         for gradient, names in zip(gradients, (example.inputs, example.decoded), strict=False)
@@ -145,15 +145,16 @@ def separate_inputs(model: nn.Module) -> Iterator[list[Tensor]]:
         yield inputs
 
 
-def _readable(view: View[nn.Module], example: Example, answers: int) -> Tensor:
+def _readable(explainer: Explainer, example: Example, answers: int) -> Tensor:
     """Return which inputs each answer may depend on ``(answers, inputs)``."""
+    inputs = explainer.require(explainer.inputs)
     read, written = len(example.inputs), len(example.decoded)
-    if view.target_place == "apart":
+    if inputs.predicts == "sequence":
         return torch.ones(answers, read, dtype=torch.bool)
     if written:
         return torch.cat([torch.ones(answers, read), torch.ones(answers, written).tril()], dim=1).bool()
-    if view.target_place == "after":
+    if inputs.predicts == "next token":
         return torch.ones(answers, read).tril().bool()
-    causal = all(layer.causal for _, layer in roots(view.model))
+    causal = all(layer.causal for _, layer in roots(explainer.model))
     seen = torch.ones(answers, read).tril() if causal else torch.ones(answers, read)
-    return (seen - torch.eye(answers, read) if view.masks else seen).bool()
+    return (seen - torch.eye(answers, read) if inputs.masks_targets else seen).bool()

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..core.errors import InputError
 from ..data.tokenizers import Tokenizer
@@ -15,8 +15,7 @@ from ..evaluation.token_scores import is_symbol, spaced
 from ..report.number_formats import percent_and_interval
 from ..report.page import Part, Prose
 from ..report.token_links import DIGITS, LinkedToken, LinkView, TokenLinks
-from ..tasks.view import View
-from ..tasks.view_types import Example
+from ..tasks.explainer import Example, Examples
 from .attention_maps import MAX_LAYERS, AttentionMap, attention_maps
 from .influence import MAX_TOKENS, Influence, influence
 from .leaves import roots
@@ -36,15 +35,15 @@ MEANING = (
     "token, divided by the sum of these norms. It does not say whether a token makes the answer more or less probable."
 )
 WORDS = {
-    "after": (
+    "next token": (
         "the probability of the selected token depends on each token before it",
         "Influence on the probability of the selected token, divided between the tokens before it.",
     ),
-    "at": (
+    "each token": (
         "the probability of the selected word's tag depends on each word",
         "Influence on the probability of the selected word's tag, divided between the words.",
     ),
-    "apart": (
+    "sequence": (
         "the probability of the answer depends on each token",
         "Influence on the probability of the answer, divided between the tokens of the text.",
     ),
@@ -58,7 +57,7 @@ WORDS = {
         "before it.",
     ),
 }
-"""What influence is, and the sentence above the shares, by what the model predicts; see `View.target_place`."""
+"""What influence is, and the sentence above the shares, by what the model predicts; see `Examples.predicts`."""
 
 
 class Layout(NamedTuple):
@@ -72,34 +71,33 @@ class Layout(NamedTuple):
 
 def influence_section(subject: Subject) -> Content:
     """Write the section on attention and influence, drawn on the words themselves."""
-    view = subject.view
-    if not any(True for _ in roots(view.model)):
+    if not any(True for _ in roots(subject.run.model)):
         raise InputError("this model has no layers, so that it has neither attention nor gradients")
-    item = subject.item
+    item, inputs = subject.item, subject.inputs
     tokens = _tokens_to_show(attention_maps(subject.run, item, max_tokens=1).maps)
     result = influence(subject.run, item, max_tokens=tokens)
     maps = attention_maps(subject.run, item, max_tokens=tokens).maps[:MAX_LAYERS]
-    place = layout(view, result.example, result.answers)
-    views = [influence_view(view, result, place), *(each for one in maps for each in attention_views(one, place))]
+    place = layout(inputs, result.example, result.answers)
+    views = [influence_view(inputs, result, place), *(each for one in maps for each in attention_views(one, place))]
     limits = [] if len(views) == 1 else [_choice(len(maps))]
     if result.example.length < result.total:
         left = result.total - result.example.length
         limits.append(f"The last {left:,} of {result.total:,} tokens are left out here.")
-    parts: list[Part] = [Prose(" ".join([_intro(view, result.example), *limits]))]
+    parts: list[Part] = [Prose(" ".join([_intro(inputs, result.example), *limits]))]
     parts.append(TokenLinks(place.texts, views, CAPTION))
-    sentence = nearest_sentence(view, result)
+    sentence = nearest_sentence(inputs, result)
     if sentence:
         parts.append(Prose(sentence))
     return Content(parts, [f"influence: {sentence[0].lower()}{sentence[1:-1]}"] if sentence else [])
 
 
-def _kind(view: View[nn.Module], example: Example) -> str:
+def _kind(inputs: Examples, example: Example) -> str:
     """Return the key of `WORDS` for what the model predicts."""
-    return "decoded" if example.decoded else "masked" if view.masks else view.target_place
+    return "decoded" if example.decoded else "masked" if inputs.masks_targets else inputs.predicts
 
 
-def _intro(view: View[nn.Module], example: Example) -> str:
-    what, _ = WORDS[_kind(view, example)]
+def _intro(inputs: Examples, example: Example) -> str:
+    what, _ = WORDS[_kind(inputs, example)]
     return f"Influence is how strongly {what} (the connectivity of Madsen 2019). {MEANING}"
 
 
@@ -119,16 +117,16 @@ def _view_count(attention: AttentionMap) -> int:
     return heads + (heads > 1)
 
 
-def layout(view: View[nn.Module], example: Example, answers: Sequence[str]) -> Layout:
+def layout(inputs: Examples, example: Example, answers: Sequence[str]) -> Layout:
     """Place the inputs of an example, and the answers that are no inputs, on the page."""
-    read = linked(example.tokens[:: example.copies], view.tokenizer)
+    read = linked(example.tokens[:: example.copies], inputs.tokenizer)
     if example.decoded:
-        target = view.target_tokenizer
+        target = inputs.target_tokenizer
         written = linked([*example.decoded, *answers[-1:]], target)
         return Layout([("Source", read), ("Answer", written)], len(read) + 1, len(read))
-    if view.target_place == "after":
-        return Layout([("", [*read, *linked(answers[-1:], view.tokenizer)])], 1, 0)
-    if view.target_place == "at":
+    if inputs.predicts == "next token":
+        return Layout([("", [*read, *linked(answers[-1:], inputs.tokenizer)])], 1, 0)
+    if inputs.predicts == "each token":
         return Layout([("", read)], 0, 0)
     return Layout([("Text", read), ("Answer", [LinkedToken(answer) for answer in answers])], len(read), len(read))
 
@@ -141,9 +139,9 @@ def linked(names: Sequence[str], tokenizer: Tokenizer) -> list[LinkedToken]:
     ]
 
 
-def influence_view(view: View[nn.Module], result: Influence, place: Layout) -> LinkView:
+def influence_view(inputs: Examples, result: Influence, place: Layout) -> LinkView:
     """Return the shares of influence on each answer."""
-    _, sentence = WORDS[_kind(view, result.example)]
+    _, sentence = WORDS[_kind(inputs, result.example)]
     rows = [_trimmed(row) for row in result.shares]
     return LinkView("Influence", "influence on the selected token", sentence, rows, place.first_answer)
 
@@ -176,9 +174,9 @@ def _trimmed(row: Tensor) -> list[float]:
     return row[: int(known[-1]) + 1].tolist() if len(known) else []
 
 
-def nearest_sentence(view: View[nn.Module], result: Influence) -> str:
+def nearest_sentence(inputs: Examples, result: Influence) -> str:
     """Return the mean share of the token before each answer, with its interval; empty for few answers."""
-    if view.target_place != "after" or result.example.decoded:
+    if inputs.predicts != "next token" or result.example.decoded:
         return ""
     rows = [(i, row) for i, row in enumerate(result.shares) if i and not row.isnan().all()]
     if len(rows) < MIN_ANSWERS:

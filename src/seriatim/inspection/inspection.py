@@ -17,7 +17,7 @@ from ..report.notebook_display import framed
 from ..report.page import Code, Link, Part, Prose, Section, Table, render, write_page
 from ..report.wording import isolated, without_isolates
 from ..runs.run import Run
-from ..tasks.view import NotOfferedError
+from ..tasks.explainer import Explainer, NotOfferedError
 from ..training import run_files
 from .alignment import alignment_section
 from .attention_maps import attention_section
@@ -45,14 +45,9 @@ class Probe(NamedTuple):
     of_network: bool = False  # of a run that answers with its simple baseline, too, the network alone
 
 
-TASK_PROBES = {
-    "surprisal": Probe("surprisal", "Surprisal", surprisal_section),
-    "certainty": Probe("surprisal", "Certainty of each tag", surprisal_section),
-    "label-effect": Probe("surprisal", "Effect of each word on the label", label_effect_section),
-    "alignment": Probe("alignment", "Alignment with the source", alignment_section),
-    "ngrams": Probe("sparsity", "How sparse its counts are", ngrams_section),
-}
-"""Sections that only some tasks have, by the names in `View.first_section` and `View.sections`."""
+LABEL_EFFECT_PROBE = Probe("surprisal", "Effect of each word on the label", label_effect_section)
+ALIGNMENT_PROBE = Probe("alignment", "Alignment with the source", alignment_section)
+NGRAMS_PROBE = Probe("sparsity", "How sparse its counts are", ngrams_section)
 ORDER_PROBE = Probe("word-order", "Does word order matter?", order_section, of_network=True)
 PROBES = (
     Probe("influence", "What each prediction depends on", influence_section, of_network=True),
@@ -131,7 +126,6 @@ def inspect(
 
 
 def _sections(subject: Subject, given: Mapping[str, object]) -> tuple[list[Section], list[str]]:
-    view = subject.view
     sections, lines, missing = list[Section](), list[str](), list[list[str]]()
 
     def leave_out(title: str, error: InputError) -> Content:
@@ -142,9 +136,8 @@ def _sections(subject: Subject, given: Mapping[str, object]) -> tuple[list[Secti
         mistakes = mistakes_section(subject)  # first, so that unreadable data is reported before any other work
     except NotOfferedError as error:
         mistakes = leave_out("Errors", error)
-    task_probes = [TASK_PROBES[name] for name in (view.first_section, *view.sections)]
     order = [ORDER_PROBE] if subject.permutations else []
-    for probe in (*task_probes, *order, *PROBES):
+    for probe in (*_task_probes(subject.explainer), *order, *PROBES):
         try:
             content = probe.content(subject)
         except NotFiniteError:  # nothing can be said about such a model
@@ -157,6 +150,14 @@ def _sections(subject: Subject, given: Mapping[str, object]) -> tuple[list[Secti
         lines += [_of_network(line) for line in content.summary] if of_network else content.summary
     errors = Section("errors", "Errors", mistakes.parts)
     return [*sections, errors, about_section(subject, missing, given)], [*lines, *mistakes.summary]
+
+
+def _task_probes(explainer: Explainer) -> list[Probe]:
+    """Return the sections that only some models have: the first one of a page, and what follows from it."""
+    scores = Probe("surprisal", explainer.wording.scores, surprisal_section)
+    found = [scores if explainer.label_effect is None else LABEL_EFFECT_PROBE]
+    found += [] if explainer.search is None else [ALIGNMENT_PROBE]
+    return found + ([] if explainer.ngram_counts is None else [NGRAMS_PROBE])
 
 
 def _of_network(line: str) -> str:
@@ -204,7 +205,7 @@ def _command(subject: Subject, given: Mapping[str, object]) -> str:
     options = {
         "data": subject.data,
         "format": subject.file_format,
-        "beam": subject.view.beam_search and subject.beam,
+        "beam": subject.explainer.searches and subject.beam,
         "permute": subject.permutations,
         **given,
     }
@@ -221,7 +222,7 @@ def _lead(subject: Subject) -> str:
     start = textwrap.shorten(subject.text, 80, placeholder="…") if " " in subject.text[:80] else subject.text[:80]
     more = "…" if len(subject.text) > 80 and not start.endswith("…") else ""
     size = f", {parameters:,} parameters" if parameters else ""
-    return f"A {subject.view.title} ({model.layer}{size}) reads “{isolated(start + more)}”."
+    return f"A {subject.explainer.wording.title} ({model.layer}{size}) reads “{isolated(start + more)}”."
 
 
 def read_whole(spec: str, *, strict: bool) -> str:

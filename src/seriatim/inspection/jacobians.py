@@ -9,9 +9,9 @@ with ρ(U) above 1 it explodes (R. Pascanu, T. Mikolov and Y. Bengio, "On the di
 networks", ICML 2013). It leaves out the derivative of the activation, which is on the diagonal of every J_i.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -20,11 +20,10 @@ from torch import Tensor, nn
 from ..core.contract import RecurrentCell
 from ..core.state import map_state, state_leaves
 from ..recurrence.obstacles import uncompiled
-from ..tasks.view import View
-from ..tasks.view_types import Example
 from .leaves import leaves
 from .recording import Steps, unrolled
 
+Item = TypeVar("Item")
 MAX_WINDOWS = 4
 """Windows along which the products are computed."""
 MAX_OPERATIONS = 2e11
@@ -41,13 +40,15 @@ class JacobianProduct(NamedTuple):
     windows: int
 
 
-def jacobian_products(view: View[nn.Module], examples: Sequence[Example]) -> dict[str, JacobianProduct]:
-    """Return the products along windows of one length, by the name of the layer.
+def jacobian_products(
+    model: nn.Module, forward: Callable[[Sequence[Item]], Tensor], examples: Sequence[Item]
+) -> dict[str, JacobianProduct]:
+    """Return the products along windows of one length, which ``forward`` runs the model over, by the name of the layer.
 
     Layers with a state that grows, and those whose products would take too long, are left out.
     """
-    with torch.no_grad(), unrolled(view.model, watch=nullcontext[None]) as recorded:
-        view.forward(list(examples[:MAX_WINDOWS]))
+    with torch.no_grad(), unrolled(model, watch=nullcontext[None]) as recorded:
+        forward(list(examples[:MAX_WINDOWS]))
     found = {}
     for steps in recorded:
         windows = _affordable_windows(steps)

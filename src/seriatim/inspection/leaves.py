@@ -13,8 +13,7 @@ from torch import nn
 from ..core.contract import MemoryLayer, SequenceLayer
 from ..core.state import state_leaves
 from ..layers.registry import REGISTRY
-from ..tasks.view import View
-from ..tasks.view_types import Example
+from ..tasks.explainer import Example, Explainer
 
 BACKWARDS = "backwards"
 """Name of the direction from the last input to the first, in the path of a module and in its name."""
@@ -84,10 +83,10 @@ def has_memory(layer: SequenceLayer) -> bool:
     return any(leaf.is_floating_point() for leaf in state_leaves(layer.initial_state(1)))
 
 
-def run_once(view: View[nn.Module], example: Example) -> None:
+def run_once(explainer: Explainer, example: Example) -> None:
     """Run a model over one example if it has layers that can be observed; an n-gram model has none."""
-    if any(True for _ in roots(view.model)):
-        view.forward([example])
+    if any(True for _ in roots(explainer.model)):
+        explainer.require(explainer.losses).forward([example])
 
 
 def _number(path: str, layer: SequenceLayer, numbers: dict[str, int]) -> int:

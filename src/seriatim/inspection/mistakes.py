@@ -17,7 +17,7 @@ from ..report.page import Cell, Part, Plot, Plots, Prose, Table
 from ..report.palette import HEAT, ON_DARK, ON_LIGHT, SOFT
 from ..report.plot_labels import shortened
 from ..report.theme import new_figure
-from ..tasks.view import NotOfferedError
+from ..tasks.explainer import NotOfferedError
 from .subject import Content, Subject
 
 MAX_LABELS = 20
@@ -39,19 +39,19 @@ def mistakes_section(subject: Subject) -> Content:
         InputError: data that the user named cannot be read.
         NotOfferedError: there are no data, or the run's own cannot be read, or the task lists no mistakes.
     """
-    spec, view = subject.held_out(), subject.view
+    spec, explainer = subject.held_out(), subject.explainer
     if spec is None:
         raise NotOfferedError("the run names no test or held-out data; give some with --data")
     try:
         subject.check_held_out(spec)
-        mistakes = view.mistakes(spec, subject.file_format)
+        mistakes = explainer.require(explainer.labelled).mistakes(spec, subject.file_format)
     except InputError as error:
         if subject.data or isinstance(error, NotOfferedError):
             raise
         raise NotOfferedError(f"the run's own data cannot be read; give some with --data: {error}") from error
     name = subject.held_out_name
     share = mistakes.correct / max(1, mistakes.total)
-    result = f"{mistakes.correct:,} of {mistakes.total:,} {view.correct_name} ({percent(share)})"
+    result = f"{mistakes.correct:,} of {mistakes.total:,} {explainer.wording.correct} ({percent(share)})"
     result += "" if mistakes.chrf is None else f", chrF {mistakes.chrf:.1f}"
     caveat = ""
     if spec == subject.run.config.data.valid and subject.run.task.objective is not None:

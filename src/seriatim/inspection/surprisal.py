@@ -18,7 +18,7 @@ from ..report.palette import SOFT
 from ..report.plot_labels import name_tokens, width_for
 from ..report.theme import new_figure, plain, style
 from ..report.wording import quoted
-from ..tasks.view_types import LabelEffect
+from ..tasks.explainer import LabelEffect, Refusal
 from .gold_answers import gold_parts, network_parts
 from .subject import ALONE, Content, Subject
 
@@ -38,7 +38,8 @@ MIN_FULL = 1.0
 
 def surprisal_section(subject: Subject) -> Content:
     """Write the section on surprisal, or on the certainty of tags."""
-    result = subject.view.token_scores(subject.item)
+    explainer = subject.explainer
+    result = explainer.require(explainer.token_scores)(subject.item)
     count, max_bits = len(result.scores), math.log2(result.outcomes)
     cut = f" Only the first {MAX_TOKENS:,} of {count:,} are shown." if count > MAX_TOKENS else ""
     full = f" Full shade is {max_bits:.1f} bits, the cost if all were equally likely."
@@ -107,7 +108,8 @@ def _mean_with_interval(bits: Sequence[float]) -> str:
 
 def label_effect_section(subject: Subject) -> Content:
     """Write the section on the answer, and on the effect of each token on the label that the network predicts."""
-    effect = subject.view.label_effect(subject.text)
+    explainer = subject.explainer
+    effect = explainer.require(explainer.label_effect or Refusal("no labels of whole texts"))(subject.text)
     answer, label = effect.labels[int(effect.answer.argmax())], effect.labels[effect.predicted]
     prose = f"Predicted label: {_listed(effect, effect.answer)}."
     if subject.is_blended:

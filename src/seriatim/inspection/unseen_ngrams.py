@@ -10,6 +10,7 @@ from ..evaluation.intervals import Metrics
 from ..report.number_formats import percent
 from ..report.page import Part, Plot, Plots, Prose, Table
 from ..report.theme import new_figure, plain, style
+from ..tasks.explainer import Refusal
 from .subject import Content, Subject
 
 Rows = Sequence[Metrics]
@@ -19,7 +20,9 @@ UNKNOWN = "not known"
 
 def ngrams_section(subject: Subject) -> Content:
     """Write the section on an n-gram model's counts."""
-    texts = {"this text": subject.view.ngram_counts(subject.text)}
+    explainer = subject.explainer
+    counts = explainer.require(explainer.ngram_counts or Refusal("no counts of n-grams"))
+    texts = {"this text": counts(subject.text)}
     held_out = subject.run.summary.get("valid") or {}
     if held_out.get("ngrams"):
         texts = {"the held-out text": held_out, **texts}

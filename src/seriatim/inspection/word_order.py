@@ -22,11 +22,11 @@ from ..layers.positions import learned_positions
 from ..recurrence.obstacles import uncompiled
 from ..report.page import Cell, Part, Prose, Samples, Table
 from ..runs.run import Run
-from ..tasks.view_types import Example
+from ..tasks.explainer import Example
 from .attention_maps import recorded_attention
 from .leaves import BACKWARDS, DECODER, Leaf, leaves, roots
 from .recording import recorded_results
-from .subject import Content, Subject, view_of
+from .subject import Content, Subject, explainer_of
 
 PERMUTATIONS, MAX_PERMUTATIONS = 20, 1000
 """Default and largest number of orders."""
@@ -108,7 +108,7 @@ def mean_of(values: np.ndarray) -> Mean:
 def order_effect(
     run: Run, text: object, *, permutations: int = PERMUTATIONS, seed: int = 0, max_tokens: int = MAX_TOKENS
 ) -> OrderEffect:
-    """Shuffle the tokens of a text, all but the last, and measure what changes in `View.predictions`.
+    """Shuffle the tokens of a text, all but the last, and measure what changes in `Explainer.predictions`.
 
     ``text`` is a text, or a source with its answer, which stays the same for all orders of the source. The beginning of
     the text, or of its first line, is read in ``permutations`` other orders, or in all of fewer.
@@ -119,20 +119,23 @@ def order_effect(
     """
     if permutations < 1:
         raise InputError(f"--permute must be at least 1, got {permutations}")
-    example, total = view_of(run).shortened(text, min(max_tokens, learned_positions(run.model) or max_tokens))
+    explainer = explainer_of(run)
+    most = min(max_tokens, learned_positions(run.model) or max_tokens)
+    example, total = explainer.require(explainer.inputs).shortened(text, most)
     orders = _orders(example, permutations, seed)
     size = len(example.inputs)
     rows, together = [example, *(example.part(order.tolist()) for order in orders)], max(1, MAX_BATCH_TOKENS // size)
     batches = [rows[start : start + together] for start in range(0, len(rows), together)]
     model = copy.deepcopy(run.model).double() if leaves(run.model) else run.model
-    view = run.task.view(model, run.vocabulary)
+    explainer = run.task.explainer(model, run.vocabulary)
+    predictions = explainer.require(explainer.predictions)
     readers = {leaf.layer: leaf for leaf in leaves(model) if not leaf.decodes}
     with torch.no_grad(), uncompiled():
         with recorded_results(readers, lambda result: result[0].detach().cpu()) as recorded:
-            shares = torch.cat([view.predictions(batch).double().cpu() for batch in batches])
-        alone = view.predictions([example.part([size - 1])]).double().cpu()[0]
+            shares = torch.cat([predictions(batch).double().cpu() for batch in batches])
+        alone = predictions([example.part([size - 1])]).double().cpu()[0]
         with recorded_attention(model) as attention:
-            view.predictions([example])
+            predictions([example])
     first, others, layers = shares[0], shares[1:], list[LayerChange]()
     for layer, parts in recorded.items():
         leaf, outputs = readers[layer], torch.cat(parts)
@@ -209,7 +212,7 @@ def _divergence(first: Tensor, others: Tensor) -> Tensor:
 def order_section(subject: Subject) -> Content:
     """Write the section on what changes when the same words come in another order."""
     effect = order_effect(subject.run, subject.item, permutations=subject.permutations)
-    prediction, count = subject.view.prediction_name, len(effect.changes)
+    prediction, count = subject.explainer.wording.prediction, len(effect.changes)
     separator = " " if subject.run.tokenizer.ends_lines else ""
     orders = {"As given": effect.tokens, "In another order": effect.shuffled}
     samples = [(heading, separator.join(tokens)[:MAX_CHARACTERS]) for heading, tokens in orders.items()]
@@ -218,7 +221,7 @@ def order_section(subject: Subject) -> Content:
     intro = (
         f"The model reads the tokens of the text in {count} other orders. The last token stays in its place, so that "
         f"only the order of the tokens before it changes. Compared is {prediction}."
-        f"{answer if subject.view.beam_search else ''}{cut if effect.total > len(effect.tokens) else ''}"
+        f"{answer if subject.explainer.searches else ''}{cut if effect.total > len(effect.tokens) else ''}"
     )
     sentence = _sentence(effect, prediction)
     parts: list[Part] = [Prose(intro), Samples(samples), Prose(sentence), _measures_table(effect)]

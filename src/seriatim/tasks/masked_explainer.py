@@ -1,60 +1,79 @@
-"""What inspection shows of masked language models."""
+"""What can be shown of masked language models."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..core.errors import InputError
 from ..data.batching import cut
 from ..data.corpus import Corpus
 from ..data.tokenizers import END
-from ..evaluation.context_use import ContextUse
 from ..models import MaskedLanguageModel
 from ..models.exported_forms import ExportedModel, masked_forms
 from ..models.probabilities import log_softmax, softmax
+from .explainer import MAX_LINE, Example, ExplainedModel, Explainer, Refusal, Wording
 from .filling import find_gaps, gap_includes_space, writable
-from .text_view import TextView
-from .view_types import Example
+from .text_explainer import InspectedText, ReadCorpus, TextExamples, TextScores
 
 COPIES_TOGETHER = 32
 """Copies of a window, each with other masked tokens, that are read at once."""
 
 
-@dataclass(frozen=True)
-class MaskedLanguageModelView(TextView[MaskedLanguageModel]):
-    """View of a masked language model; in evaluation, tokens at the distance ``every`` are masked together."""
+def explain_masked_model(
+    explained: ExplainedModel[MaskedLanguageModel], read_corpus: ReadCorpus, every: int
+) -> Explainer:
+    """Compose what can be shown of a masked language model.
 
-    every: int
+    In evaluation, tokens at the distance ``every`` are masked together.
+    """
+    config, examples = explained.config, MaskedExamples(explained)
+    text = InspectedText(explained.vocabulary.tokenizer, config.data.unit == "stream", MAX_LINE)
+    scores = MaskedScores(text, read_corpus, explained, every)
+    return Explainer(
+        explained,
+        Wording(
+            title="masked language model",
+            prediction="the distribution of the last token, masked",
+            correct="masked tokens predicted correctly by the top guess",
+        ),
+        text,
+        inputs=examples,
+        losses=examples,
+        answers=examples,
+        predictions=examples.predictions,
+        token_scores=scores.token_scores,
+        token_losses=scores.token_losses,
+        context_use=Refusal(
+            sentence="a masked model reads from both sides, so that there are no last k tokens before a gap"
+        ),
+        export=lambda: export(explained),
+        labelled=scores,
+    )
 
-    title = "masked language model"
-    prediction_name = "the distribution of the last token, masked"
-    correct_name = "masked tokens predicted correctly by the top guess"
-    two_ends = True
-    target_place = "at"
-    masks = True
 
-    def exported(self) -> ExportedModel:
-        """Return the whole model, the tokens around a text, and those that may fill a gap."""
-        frame = () if self.model.frame is None else (self.model.frame.begin,)
-        after = find_gaps("", self.tokenizer, self.model.mask, self.config.data.unit).ids.tolist()
-        allowed, with_space = (ids.tolist() for ids in writable(self.tokenizer))
-        tokens = {"mask": [self.model.mask], "before": frame, "after": [END] if frame else after, "allowed": allowed}
-        spaced = with_space if gap_includes_space(self.tokenizer) else []
-        return replace(masked_forms(self.model), tokens={**tokens, "with_space": spaced})
+def export(explained: ExplainedModel[MaskedLanguageModel]) -> ExportedModel:
+    """Return the whole model, the tokens around a text, and those that may fill a gap."""
+    model, tokenizer = explained.model, explained.vocabulary.tokenizer
+    frame = () if model.frame is None else (model.frame.begin,)
+    after = find_gaps("", tokenizer, model.mask, explained.config.data.unit).ids.tolist()
+    allowed, with_space = (ids.tolist() for ids in writable(tokenizer))
+    tokens = {"mask": [model.mask], "before": frame, "after": [END] if frame else after, "allowed": allowed}
+    spaced = with_space if gap_includes_space(tokenizer) else []
+    return replace(masked_forms(model), tokens={**tokens, "with_space": spaced})
 
-    @property
-    def length(self) -> int:
-        """Largest number of tokens that are read at once."""
-        return self.config.training.sequence_length
 
-    @property
-    def spacing(self) -> int | None:
-        """Distance of the tokens that are masked together when mistakes are counted, as in evaluation."""
-        return self.every
+class MaskedScores(TextScores):
+    """Scores the tokens of a text, each masked by itself, or several at once to be fast."""
+
+    def __init__(
+        self, text: InspectedText, read_corpus: ReadCorpus, explained: ExplainedModel[MaskedLanguageModel], every: int
+    ) -> None:
+        super().__init__(text, read_corpus)
+        self.model, self.device, self.spacing = explained.model, explained.device, every
+        self.length = explained.config.training.sequence_length  # of a window
 
     def context(self, tokens: int) -> str:
         """Return in words which tokens each of so many tokens is predicted from."""
@@ -73,24 +92,32 @@ class MaskedLanguageModelView(TextView[MaskedLanguageModel]):
                     logits = self.model(ids.masked_fill(gaps, self.model.mask), gaps.flatten().nonzero().squeeze(1))
                 yield start + gaps.nonzero()[:, 1].cpu().numpy(), log_softmax(logits)
 
+
+class MaskedExamples(TextExamples[MaskedLanguageModel]):
+    """Lines of a text in windows, whose targets are the tokens themselves, masked."""
+
+    predicts = "each token"
+    masks_targets = True
+    has_loss_at_start = True
+
     def read(self, item: object) -> list[Example]:
         """Return the lines of a text, cut into windows of the length of training.
 
         A ``[MASK]`` in the text is a masked token; its target is unknown.
         """
-        examples = []
+        config, examples = self.explained.config, []
         for line in str(item).split("\n"):
             if line.strip():
-                ids = find_gaps(line, self.tokenizer, self.model.mask, self.config.data.unit).ids.tolist()
+                ids = find_gaps(line, self.tokenizer, self.model.mask, config.data.unit).ids.tolist()
                 names = list(self.token_names(ids))
-                words = {} if self.model.mask in ids else self.unknown_words(line, ids)
-                for place, word in words.items():
-                    names[place] = f"[{word}]"
-                parts = [slice(start, start + self.length) for start in range(0, len(ids), self.length)]
-                examples += [self.example(ids[part], names[part]) for part in parts]
+                if self.model.mask not in ids:
+                    names = self.named_unknown(names, line, ids)
+                length = config.training.sequence_length
+                parts = [slice(start, start + length) for start in range(0, len(ids), length)]
+                examples += [self.framed(ids[part], names[part]) for part in parts]
         return examples
 
-    def example(self, ids: Sequence[int], names: Sequence[str]) -> Example:
+    def framed(self, ids: Sequence[int], names: Sequence[str]) -> Example:
         """Return what the model reads for some tokens: with the frame, if it has one."""
         if self.model.frame is not None:
             begin, end = self.model.frame
@@ -108,12 +135,8 @@ class MaskedLanguageModelView(TextView[MaskedLanguageModel]):
         inputs, _ = self.tensors(batch)
         inputs[range(len(batch)), places] = self.model.mask
         rows = torch.arange(len(batch)) * inputs.shape[1] + torch.tensor(places)
-        logits: Tensor = self.model(inputs, rows.to(self.device), framed=True)
+        logits: Tensor = self.model(inputs, rows.to(self.explained.device), framed=True)
         return logits.double()
-
-    def target_names(self, example: Example) -> tuple[str, ...]:
-        """Return the names of the tokens."""
-        return example.tokens
 
     def end_losses(self, batch: Sequence[Example], *, at_start: bool = False) -> Tensor:
         """Return −log P of the last token, or of the first one, when it is masked."""
@@ -129,6 +152,10 @@ class MaskedLanguageModelView(TextView[MaskedLanguageModel]):
         targets = truth.where(truth < self.model.mask, logits.argmax(1))
         return F.cross_entropy(logits, targets, reduction="none")
 
+    def target_names(self, example: Example) -> tuple[str, ...]:
+        """Return the names of the tokens."""
+        return example.tokens
+
     def predictions(self, batch: Sequence[Example]) -> Tensor:
         """Return P(token) for the last token of each example, masked."""
         places = [self.end_place(example) for example in batch]
@@ -138,7 +165,3 @@ class MaskedLanguageModelView(TextView[MaskedLanguageModel]):
         """Return the place of the last token of the text, or of the first one, inside the frame."""
         edge = 0 if self.model.frame is None or len(example.inputs) < 3 else 1
         return edge if at_start else len(example.inputs) - 1 - edge
-
-    def context_use(self, item: object) -> ContextUse:
-        """Raise an error, since no tokens are the last ones before a token."""
-        raise InputError("a masked model reads from both sides, so that there are no last k tokens before a gap")
