@@ -17,10 +17,9 @@ from hypothesis import HealthCheck, settings
 from torch import Tensor
 
 import seriatim
-from seriatim.comparison import distances, local_workers, row
+from seriatim.comparison import cost, distances, local_workers, row
 from seriatim.comparison.worker import WorkerJob, work
 from seriatim.core.contract import SequenceLayer
-from seriatim.inspection import cost
 from seriatim.layers import to_torch
 from seriatim.recurrence.obstacles import uncompiled
 from seriatim.training import pace

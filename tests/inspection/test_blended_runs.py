@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import seriatim
-from seriatim.inspection.subject import explainer_of, prepare
+from seriatim.inspection.inspected_run import explainer_of, prepare
 from seriatim.inspection.surprisal import label_effect_section, surprisal_section
 from seriatim.recurrence.obstacles import uncompiled
 from seriatim.report.page import Table
@@ -50,7 +50,7 @@ def test_the_label_is_that_of_the_run(blended: dict[str, seriatim.Run], tmp_path
     explainer = explainer_of(run)
 
     def alone(text: str) -> str:
-        return explainer.answers.target_names(explainer.examples(text)[0])[0]
+        return explainer.inputs.target_names(explainer.examples(text)[0])[0]
 
     label, text = next(row for row in rows if alone(row[1]) != row[0] == next(run.predict([row[1]])))
     (answer,) = run.predict([text], details=True)
@@ -79,7 +79,7 @@ def test_tags_are_those_of_the_run(blended: dict[str, seriatim.Run]) -> None:
     assert list(scores.answers) == answer["tags"] == [TAGS.get(word, "X") for word in SENTENCE.split()]
     assert [2**-score.bits for score in scores.scores] == pytest.approx(answer["probabilities"], abs=1e-5)
     tables = [part for part in surprisal_section(subject).parts if isinstance(part, Table)]
-    alone = subject.explainer.answers.target_names(subject.explainer.examples(SENTENCE)[0])
+    alone = subject.explainer.inputs.target_names(subject.explainer.examples(SENTENCE)[0])
     differing = [list(row) for row in zip(SENTENCE.split(), answer["tags"], alone, strict=True) if row[1] != row[2]]
     assert differing
     assert [table.rows for table in tables if "network alone" in table.caption] == [differing]

@@ -11,7 +11,7 @@ import torch
 import seriatim
 from seriatim.evaluation.context_use import ContextExcess, Excess, excess_losses
 from seriatim.inspection.context_section import memory_section, needed_sentence
-from seriatim.inspection.subject import Subject, explainer_of, prepare
+from seriatim.inspection.inspected_run import InspectedRun, explainer_of, prepare
 from seriatim.models.base_models import TextModel
 from seriatim.recurrence.obstacles import uncompiled
 from seriatim.report.page import Part, Plot, Plots, Prose, Table
@@ -102,7 +102,7 @@ def test_the_excess_of_a_model_that_looks_ten_tokens_back() -> None:
     assert excess_losses(Repeating(10), ids[:8]).by_size == {}, "too few blocks"
 
 
-def with_excess(subject: Subject, excess: ContextExcess) -> Subject:
+def with_excess(subject: InspectedRun, excess: ContextExcess) -> InspectedRun:
     vars(subject)["explainer"] = dataclasses.replace(subject.explainer, context_excess=lambda *_: excess)
     return subject
 

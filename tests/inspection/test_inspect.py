@@ -20,12 +20,12 @@ from seriatim.inspection.alignment import (
     alignment_section,
     mass,
 )
+from seriatim.inspection.inspected_run import prepare
 from seriatim.inspection.mistakes import mistakes_section
-from seriatim.inspection.subject import prepare
 from seriatim.recurrence.obstacles import uncompiled
 from seriatim.report.drawing import Drawing
 from seriatim.report.page import Prose
-from seriatim.tasks import explainer, text_explainer
+from seriatim.tasks import capabilities, text_explainer
 from seriatim.tasks.explainer import NotOfferedError
 
 from ..exhaustive import parameters
@@ -93,7 +93,7 @@ def test_sections_without_meaning_are_replaced_by_a_sentence(inspected, tmp_path
 
 def test_limits_of_long_texts_are_stated(inspected, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text_explainer, "MAX_TEXT", 30)
-    monkeypatch.setattr(explainer, "MAX_LINE", 3)
+    monkeypatch.setattr(capabilities, "MAX_LINE", 3)
     given = {"beam": 1, "data": None, "file_format": None}
     text = f"{SENTENCE}\n" * 3
     for name in ("lm", "lm-lines", "lm-words"):

@@ -9,8 +9,8 @@ import pytest
 import seriatim
 from seriatim.core.errors import InputError
 from seriatim.evaluation.error_analysis import Mistakes
+from seriatim.inspection.inspected_run import explainer_of, prepare
 from seriatim.inspection.mistakes import calibration_figure, confusion_figure, mistakes_section, most_confused
-from seriatim.inspection.subject import explainer_of, prepare
 from seriatim.recurrence.obstacles import uncompiled
 from seriatim.runs.run import Run
 

@@ -6,19 +6,16 @@ import torch
 from matplotlib.colors import PowerNorm
 
 from seriatim.inspection.attention_maps import AttentionMap, attention_figure, blank_future
-from seriatim.inspection.flow_section import _summary
 from seriatim.inspection.gates import gates_section
-from seriatim.inspection.gold_answers import gold_parts
-from seriatim.inspection.gradient_flow import LayerFlow
+from seriatim.inspection.gradient_flow import LayerFlow, _summary
 from seriatim.inspection.gradient_trend import Trend
-from seriatim.inspection.influence import Influence
-from seriatim.inspection.influence_section import MIN_ANSWERS, influence_section, nearest_sentence
+from seriatim.inspection.influence import MIN_ANSWERS, Influence, influence_section, nearest_sentence
+from seriatim.inspection.inspected_run import InspectedRun, explainer_of, prepare
 from seriatim.inspection.mistakes import mistakes_section
-from seriatim.inspection.subject import Subject, explainer_of, prepare
-from seriatim.inspection.surprisal import MIN_FULL, label_effect_section, surprisal_section
+from seriatim.inspection.surprisal import MIN_FULL, label_effect_section, reference_parts, surprisal_section
 from seriatim.recurrence.obstacles import uncompiled
 from seriatim.report.page import Prose, TokenLinks, Tokens
-from seriatim.tasks.explainer import Example, LabelEffect, SearchResult
+from seriatim.tasks.capabilities import Example, LabelEffect, SearchResult
 from seriatim.tasks.label_explainer import ClassifierExamples
 from seriatim.tasks.translation_explainer import TranslatedData
 
@@ -133,6 +130,6 @@ def test_the_number_of_units_is_known(inspected) -> None:
 
 
 def test_the_gold_answer_of_one_word_is_no_label(inspected, monkeypatch) -> None:
-    monkeypatch.setattr(Subject, "from_held_out", lambda *_: ["DET"])
-    (prose,) = gold_parts(prepare(inspected["tag"], "the", **GIVEN), ["X"])
+    monkeypatch.setattr(InspectedRun, "from_held_out", lambda *_: ["DET"])
+    (prose,) = reference_parts(prepare(inspected["tag"], "the", **GIVEN), ["X"])
     assert "where its gold answer is DET; the prediction is wrong." in prose.text

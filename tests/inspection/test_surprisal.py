@@ -9,7 +9,7 @@ import torch
 
 from seriatim.core.errors import InputError
 from seriatim.evaluation.token_scores import token_name
-from seriatim.inspection.subject import explainer_of
+from seriatim.inspection.inspected_run import explainer_of
 from seriatim.inspection.surprisal import label_figure, surprisal_figure
 from seriatim.recurrence.obstacles import uncompiled
 

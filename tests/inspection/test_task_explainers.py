@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 import seriatim
-from seriatim.tasks.explainer import Example, Examples, ExplainedModel, Explainer, Wording
+from seriatim.tasks.capabilities import Example, Examples, ExplainedModel
+from seriatim.tasks.explainer import Explainer, Wording
 
 from ..tasks.outside_task import Rater
 
@@ -27,7 +28,7 @@ class RaterExamples(Examples[Rater]):
         inputs, _ = self.tensors(batch)
         return self.model(inputs, torch.full((len(batch),), inputs.shape[1]))
 
-    def end_losses(self, batch: Sequence[Example], *, at_start: bool = False) -> Tensor:
+    def place_losses(self, batch: Sequence[Example], places: Sequence[int]) -> Tensor:
         return -torch.nn.functional.logsigmoid(self.forward(batch).double())
 
 
@@ -68,4 +69,5 @@ def test_an_explainer_adds_sections(run: seriatim.Run, tmp_path: Path, monkeypat
     assert "Gradient flow of layer 1" in page
     assert "Map of the embeddings" in page
     assert "Means of the gates" in page
+    assert "the probability of the answer depends on each token" in page
     assert "the task rate offers no probabilities of single tokens" in page

@@ -14,7 +14,7 @@ from seriatim.comparison.item_answers import answer_items
 from seriatim.config import resolve
 from seriatim.core.errors import InputError
 from seriatim.data.repairs import DataWarning
-from seriatim.inspection.subject import explainer_of
+from seriatim.inspection.inspected_run import explainer_of
 from seriatim.models.lexicon import Lexicon, link
 from seriatim.models.rewriting import Example, Features, Rewriter, align, margins_of
 from seriatim.models.rule_translator import KINDS, RuleTranslator

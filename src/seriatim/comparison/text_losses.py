@@ -4,7 +4,7 @@ import numpy as np
 
 from ..evaluation.intervals import Metrics
 from ..evaluation.token_losses import TokenLosses
-from ..inspection.subject import explainer_of
+from ..inspection.inspected_run import explainer_of
 from ..runs.run import Run
 from ..tasks.explainer import NotOfferedError
 from ..tasks.task import TaskData

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from ..core.contract import RecurrentCell
 from ..core.state import map_state, state_leaves
 from ..recurrence.obstacles import uncompiled
-from .leaves import leaves
+from .primitive_layers import primitive_layers
 from .recording import Steps, unrolled
 
 Item = TypeVar("Item")
@@ -55,18 +55,18 @@ def jacobian_products(
         if windows:
             lags = sorted({round(lag) for lag in np.geomspace(1, len(steps.states) - 1, MAX_LAGS)})
             rows = torch.tensor([_largest_singular_values(steps, row, lags) for row in range(windows)])
-            found[steps.leaf.name] = JacobianProduct(lags, rows.mean(0).tolist(), windows)
+            found[steps.primitive.name] = JacobianProduct(lags, rows.mean(0).tolist(), windows)
     return found
 
 
 def spectral_radii(model: nn.Module) -> dict[str, float]:
     """Return the largest absolute eigenvalue of each `RecurrentCell.recurrent_matrix`, by the name of the layer."""
     radii = {}
-    for leaf in leaves(model):
-        cell = getattr(leaf.layer, "cell", None)
+    for primitive in primitive_layers(model):
+        cell = getattr(primitive.layer, "cell", None)
         matrix = cell.recurrent_matrix() if isinstance(cell, RecurrentCell) else None
         if matrix is not None and matrix.isfinite().all():
-            radii[leaf.name] = float(torch.linalg.eigvals(matrix.detach().double().cpu()).abs().max())
+            radii[primitive.name] = float(torch.linalg.eigvals(matrix.detach().double().cpu()).abs().max())
     return radii
 
 
@@ -78,7 +78,7 @@ def _affordable_windows(steps: Steps[None]) -> int:
     if shapes[0] != shapes[1]:  # the state grows, or rows have ended
         return 0
     size = sum(leaf[0].numel() for leaf in state_leaves(steps.before) if leaf.is_floating_point())
-    parameters = sum(parameter.numel() for parameter in steps.leaf.layer.parameters())
+    parameters = sum(parameter.numel() for parameter in steps.primitive.layer.parameters())
     operations = 6 * size * max(parameters, size) * len(steps.states)  # forward and backward for each row of P
     return min(len(steps.fed[0]), int(MAX_OPERATIONS // operations))
 
@@ -109,7 +109,7 @@ def _times_jacobian(product: Tensor, steps: Steps[None], t: int, row: int, sizes
         steps.states[t - 1],
     )
     with torch.enable_grad(), uncompiled():
-        _, after = steps.leaf.layer.step(steps.fed[t][row : row + 1].expand(copies, -1), given)
+        _, after = steps.primitive.layer.step(steps.fed[t][row : row + 1].expand(copies, -1), given)
     outputs = [leaf for leaf in state_leaves(after) if leaf.is_floating_point()]
     inputs = [leaf for leaf in state_leaves(given) if leaf.is_floating_point()]
     ways = [

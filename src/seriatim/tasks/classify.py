@@ -32,6 +32,7 @@ from ..models.bag import Bag, BlendedClassifier
 from ..models.base_models import drop_words
 from ..models.cross_entropy import SMALLEST
 from ..models.word_reader import WordOptions, build_reader, refuse_contradictions
+from .capabilities import ExplainedModel
 from .data_files import Subset
 from .data_warnings import listed, name_unseen, read_lengths, warn_of_long, warn_of_unseen
 from .defaults import (
@@ -45,7 +46,7 @@ from .defaults import (
     with_model,
 )
 from .documents import AnyClassifier, DocumentBatch, Documents, batch_of, encode, label_probabilities, predictions
-from .explainer import ExplainedModel, Explainer
+from .explainer import Explainer
 from .label_explainer import explain_classifier
 from .labelled import LabelledReader
 from .task import Evaluator, ModelBuilder, Objective, Predictor, Task, TaskKind

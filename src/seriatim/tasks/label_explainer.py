@@ -9,6 +9,7 @@ adds in its place, not its meaning by itself.
 import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -21,25 +22,14 @@ from ..data.tokenizers import Tokenizer
 from ..data.word_forms import Spellings, WordForms
 from ..evaluation.context_use import ContextUse, answer_losses, shorter_contexts
 from ..evaluation.error_analysis import MAX_ITEMS, MAX_WORST, Mistakes, WrongExample, compare_labels, part_of
-from ..evaluation.label_metrics import Predictions
 from ..evaluation.token_scores import token_text
 from ..layers.positions import learned_positions
 from ..models import Classifier
 from ..models.bag import Bag
 from ..models.exported_forms import label_forms
-from .documents import Documents, predictions, probabilities
-from .explainer import (
-    MAX_LINE,
-    Example,
-    Examples,
-    ExplainedModel,
-    Explainer,
-    FirstLine,
-    LabelEffect,
-    LabelledData,
-    Wording,
-    no_words,
-)
+from .capabilities import MAX_LINE, Example, Examples, ExplainedModel, FirstLine, LabelEffect, LabelledData, no_words
+from .documents import AnyClassifier, Documents, predictions, probabilities
+from .explainer import Explainer, Wording
 
 ReadDocuments = Callable[..., Documents]
 """The reading of labelled texts, given a source and ``file_format``."""
@@ -61,7 +51,6 @@ def explain_classifier(
         FirstLine(examples.tokenizer),
         inputs=examples,
         losses=examples,
-        answers=examples,
         predictions=examples.predictions,
         label_effect=examples.label_effect,
         context_use=examples.context_use,
@@ -121,13 +110,9 @@ class ClassifierExamples(Examples[Classifier]):
         logits: Tensor = self.model(*self.batch(batch))
         return logits
 
-    def end_losses(self, batch: Sequence[Example], *, at_start: bool = False) -> Tensor:
-        """Return −log P(label) of each text."""
-        return F.cross_entropy(self.forward(batch).double(), self.tensors(batch)[1][:, 0], reduction="none")
-
     def place_losses(self, batch: Sequence[Example], places: Sequence[int]) -> Tensor:
         """Return −log P of the only answer, the label."""
-        return self.end_losses(batch)
+        return F.cross_entropy(self.forward(batch).double(), self.tensors(batch)[1][:, 0], reduction="none")
 
     def target_names(self, example: Example) -> tuple[str, ...]:
         """Return the name of the label."""
@@ -167,25 +152,19 @@ class ClassifierExamples(Examples[Classifier]):
         return answer_losses(sizes, shares[:, int(shares[-1].argmax())], tokens)
 
 
+@dataclass(frozen=True)
 class LabelledTexts(LabelledData):
     """Reads labelled texts, and answers them as the run does."""
 
-    def __init__(
-        self,
-        explained: ExplainedModel[Classifier],
-        read_rows: Callable[..., Iterator[Labelled]],
-        read_documents: ReadDocuments,
-    ) -> None:
-        self.explained, self.read_rows, self.read_documents = explained, read_rows, read_documents
+    explained: ExplainedModel[Classifier]
+    read_rows: Callable[..., Iterator[Labelled]]
+    read_documents: ReadDocuments
 
     def mistakes(self, source: str, file_format: str | None) -> Mistakes:
         """Return the mistakes; the worst examples are those with the highest confidence in the wrong label."""
+        rows = itertools.islice(self.read_rows(source, file_format=file_format), MAX_ITEMS)
         whole = self.read_documents(source, file_format=file_format)
-        labels, (ids, starts, lengths) = whole.label_names, whole.texts
-        part = Side(ids, starts[:MAX_ITEMS], lengths[:MAX_ITEMS])
-        data = whole._replace(texts=part, labels=whole.labels[:MAX_ITEMS])
-        texts = [row.text for row in itertools.islice(self.read_rows(source, file_format=file_format), MAX_ITEMS)]
-        return mistakes_of(texts, len(whole.labels), data, labels, predictions(self.explained.answering, data))
+        return mistakes_of(self.explained.answering, whole, [row.text for row in rows])
 
     def reference_answer(self, text: str, source: str, file_format: str | None) -> Sequence[str] | None:
         """Return the label of a text."""
@@ -220,30 +199,31 @@ def bag_effect(explained: ExplainedModel[Bag], text: str) -> LabelEffect:
     return LabelEffect(names, list(explained.vocabulary.labels), shares[0], None, shares[1:])
 
 
+@dataclass(frozen=True)
 class BagData(LabelledData):
     """Reads labelled texts, and answers them by a bag of n-grams."""
 
-    def __init__(self, model: Bag, read_documents: ReadDocuments) -> None:
-        self.model, self.read_documents = model, read_documents
+    model: Bag
+    read_documents: ReadDocuments
 
     def mistakes(self, source: str, file_format: str | None) -> Mistakes:
         """Return the mistakes; the worst examples are those with the highest confidence in the wrong label."""
         whole = self.read_documents(source, file_format=file_format)
-        texts = list(whole.strings or ())[:MAX_ITEMS]
-        data = whole._replace(labels=whole.labels[:MAX_ITEMS], strings=texts)
-        return mistakes_of(texts, len(whole.labels), data, whole.label_names, predictions(self.model, data))
+        return mistakes_of(self.model, whole, (whole.strings or ())[:MAX_ITEMS])
 
 
-def mistakes_of(
-    texts: Sequence[str], total: int, data: Documents, labels: Sequence[str], found: Predictions
-) -> Mistakes:
-    """Return the mistakes on ``data``, the first of ``total`` texts; the worst mistakes are the most confident ones."""
-    _, predicted, confidence, _ = found
+def mistakes_of(answering: AnyClassifier, whole: Documents, texts: Sequence[str]) -> Mistakes:
+    """Return the mistakes on the first documents, which are these ``texts``; the worst are the most confident ones."""
+    labels, (ids, starts, lengths), strings = whole.label_names, whole.texts, whole.strings
+    part = Side(ids, starts[:MAX_ITEMS], lengths[:MAX_ITEMS])
+    data = whole._replace(texts=part, labels=whole.labels[:MAX_ITEMS], strings=strings and strings[:MAX_ITEMS])
+    _, predicted, confidence, _ = predictions(answering, data)
+
     wrong = np.flatnonzero(predicted != data.labels)
     truth, guesses = ([labels[label] for label in indices.tolist()] for indices in (data.labels, predicted))
     worst = [
         WrongExample(float(confidence[i]), texts[i], truth[i], guesses[i])
         for i in wrong[np.argsort(-confidence[wrong], kind="stable")][:MAX_WORST].tolist()
     ]
-    part, name = part_of(len(texts), total, "texts"), "confidence in the wrong label"
-    return compare_labels(truth, guesses, confidence, evaluated=part, worst=worst, score_name=name)
+    evaluated, name = part_of(len(texts), len(whole.labels), "texts"), "confidence in the wrong label"
+    return compare_labels(truth, guesses, confidence, evaluated=evaluated, worst=worst, score_name=name)

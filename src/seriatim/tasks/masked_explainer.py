@@ -14,9 +14,10 @@ from ..data.tokenizers import END
 from ..models import MaskedLanguageModel
 from ..models.exported_forms import ExportedModel, masked_forms
 from ..models.probabilities import log_softmax, softmax
-from .explainer import MAX_LINE, Example, ExplainedModel, Explainer, Refusal, Wording
+from .capabilities import MAX_LINE, Example, Examples, ExplainedModel
+from .explainer import Explainer, Refusal, Wording
 from .filling import find_gaps, gap_includes_space, writable
-from .text_explainer import InspectedText, ReadCorpus, TextExamples, TextScores
+from .text_explainer import InspectedText, ReadCorpus, TextScores, named_unknown
 
 COPIES_TOGETHER = 32
 """Copies of a window, each with other masked tokens, that are read at once."""
@@ -31,7 +32,7 @@ def explain_masked_model(
     """
     config, examples = explained.config, MaskedExamples(explained)
     text = InspectedText(explained.vocabulary.tokenizer, config.data.unit == "stream", MAX_LINE)
-    scores = MaskedScores(text, read_corpus, explained, every)
+    scores = MaskedScores(explained, text, read_corpus, every)
     return Explainer(
         explained,
         Wording(
@@ -42,7 +43,6 @@ def explain_masked_model(
         text,
         inputs=examples,
         losses=examples,
-        answers=examples,
         predictions=examples.predictions,
         token_scores=scores.token_scores,
         token_losses=scores.token_losses,
@@ -65,40 +65,35 @@ def export(explained: ExplainedModel[MaskedLanguageModel]) -> ExportedModel:
     return replace(masked_forms(model), tokens={**tokens, "with_space": spaced})
 
 
-class MaskedScores(TextScores):
+class MaskedScores(TextScores[MaskedLanguageModel]):
     """Scores the tokens of a text, each masked by itself, or several at once to be fast."""
-
-    def __init__(
-        self, text: InspectedText, read_corpus: ReadCorpus, explained: ExplainedModel[MaskedLanguageModel], every: int
-    ) -> None:
-        super().__init__(text, read_corpus)
-        self.model, self.device, self.spacing = explained.model, explained.device, every
-        self.length = explained.config.training.sequence_length  # of a window
 
     def context(self, tokens: int) -> str:
         """Return in words which tokens each of so many tokens is predicted from."""
-        window = f" in its window of {self.length:,} tokens" if tokens > self.length else ""
+        length = self.explained.config.training.sequence_length
+        window = f" in its window of {length:,} tokens" if tokens > length else ""
         return f"all other tokens{window}; each token is masked by itself"
 
     def log_probabilities(self, corpus: Corpus, *, every: int | None = None) -> Iterator[tuple[np.ndarray, Tensor]]:
         """Yield the predictions of masked tokens, with one pass over a window for each distance below ``every``."""
-        windows = cut(corpus, self.length)
+        model, device = self.explained.model, self.explained.device
+        windows = cut(corpus, self.explained.config.training.sequence_length)
         for start, size in zip(windows.starts.tolist(), windows.lengths.tolist(), strict=True):
-            ids = torch.from_numpy(np.asarray(corpus.ids[start : start + size], dtype=np.int64)).to(self.device)
+            ids = torch.from_numpy(np.asarray(corpus.ids[start : start + size], dtype=np.int64)).to(device)
             passes = min(every or size, size)
-            for offsets in torch.split(torch.arange(passes, device=self.device), COPIES_TOGETHER):
-                gaps = torch.arange(size, device=self.device) % passes == offsets.unsqueeze(1)  # (copies, T)
+            for offsets in torch.split(torch.arange(passes, device=device), COPIES_TOGETHER):
+                gaps = torch.arange(size, device=device) % passes == offsets.unsqueeze(1)  # (copies, T)
                 with torch.no_grad():
-                    logits = self.model(ids.masked_fill(gaps, self.model.mask), gaps.flatten().nonzero().squeeze(1))
+                    logits = model(ids.masked_fill(gaps, model.mask), gaps.flatten().nonzero().squeeze(1))
                 yield start + gaps.nonzero()[:, 1].cpu().numpy(), log_softmax(logits)
 
 
-class MaskedExamples(TextExamples[MaskedLanguageModel]):
+class MaskedExamples(Examples[MaskedLanguageModel]):
     """Lines of a text in windows, whose targets are the tokens themselves, masked."""
 
     predicts = "each token"
+    is_divisible = True
     masks_targets = True
-    has_loss_at_start = True
 
     def read(self, item: object) -> list[Example]:
         """Return the lines of a text, cut into windows of the length of training.
@@ -111,7 +106,7 @@ class MaskedExamples(TextExamples[MaskedLanguageModel]):
                 ids = find_gaps(line, self.tokenizer, self.model.mask, config.data.unit).ids.tolist()
                 names = list(self.token_names(ids))
                 if self.model.mask not in ids:
-                    names = self.named_unknown(names, line, ids)
+                    names = named_unknown(self.tokenizer, names, line, ids)
                 length = config.training.sequence_length
                 parts = [slice(start, start + length) for start in range(0, len(ids), length)]
                 examples += [self.framed(ids[part], names[part]) for part in parts]
@@ -137,10 +132,6 @@ class MaskedExamples(TextExamples[MaskedLanguageModel]):
         rows = torch.arange(len(batch)) * inputs.shape[1] + torch.tensor(places)
         logits: Tensor = self.model(inputs, rows.to(self.explained.device), framed=True)
         return logits.double()
-
-    def end_losses(self, batch: Sequence[Example], *, at_start: bool = False) -> Tensor:
-        """Return −log P of the last token, or of the first one, when it is masked."""
-        return self.place_losses(batch, [self.end_place(example, at_start=at_start) for example in batch])
 
     def place_losses(self, batch: Sequence[Example], places: Sequence[int]) -> Tensor:
         """Return −log P of one token of each example when it is masked.

@@ -25,9 +25,10 @@ from ..models.ctc_translator import CTCTranslator
 from ..models.encoder_decoder import EncoderDecoder
 from ..models.translator import Options, settled, translator
 from .answering import AnswerSettings, answer_all
+from .capabilities import ExplainedModel
 from .data_warnings import read_lengths, warn_of_long
 from .defaults import default_rate, has_budget, seeing_everything, split_options, with_kind, with_model, with_options
-from .explainer import ExplainedModel, Explainer
+from .explainer import Explainer
 from .pair_choices import choose_for_pairs, default_model, recipe
 from .pair_metrics import (
     Translator,

@@ -4,6 +4,7 @@ import copy
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -17,17 +18,8 @@ from ..evaluation.token_scores import ALTERNATIVES, TokenScore, TokenScores
 from ..layers.positions import learned_positions
 from ..models.exported_forms import tag_forms
 from ..models.tagger import Tagger, TagModel
-from .explainer import (
-    MAX_LINE,
-    Example,
-    Examples,
-    ExplainedModel,
-    Explainer,
-    FirstLine,
-    LabelledData,
-    Wording,
-    no_words,
-)
+from .capabilities import MAX_LINE, Example, Examples, ExplainedModel, FirstLine, LabelledData, no_words
+from .explainer import Explainer, Wording
 from .tagged import tag_corpus, untagged
 
 ReadSentences = Callable[..., Iterator[Sentence]]
@@ -49,7 +41,6 @@ def explain_tagger(explained: ExplainedModel[Tagger], read_sentences: ReadSenten
         FirstLine(explained.vocabulary.tokenizer, notes_unknown=not model.reads_spelling),
         inputs=examples,
         losses=examples,
-        answers=examples,
         predictions=examples.predictions,
         token_scores=examples.token_scores,
         context_use=examples.context_use,
@@ -62,7 +53,6 @@ class TaggedExamples(Examples[Tagger]):
     """Sentences as a tagger reads them, with the tags that it predicts as targets."""
 
     predicts = "each token"
-    has_loss_at_start = True
 
     def batch(self, sentences: Sequence[Sequence[str]]) -> TaggedBatch:
         """Return sentences, given as words, as the model reads them."""
@@ -84,10 +74,6 @@ class TaggedExamples(Examples[Tagger]):
         """Return the scores of the tags ``(batch, time, tags)``."""
         scores: Tensor = self.model(self.batch([example.words for example in batch]))
         return scores
-
-    def end_losses(self, batch: Sequence[Example], *, at_start: bool = False) -> Tensor:
-        """Return −log P of the last word's tag, or of the first word's, whatever the other tags are."""
-        return self.place_losses(batch, [0 if at_start else len(example.targets) - 1 for example in batch])
 
     def place_losses(self, batch: Sequence[Example], places: Sequence[int]) -> Tensor:
         """Return −log P of the tag of one word of each sentence, whatever the other tags are: the marginal of a CRF."""
@@ -120,6 +106,8 @@ class TaggedExamples(Examples[Tagger]):
             scores = self.explained.answering(batch)
             shares = self.explained.answering.marginals(scores, batch.lengths)[0].double().cpu()
             (tags,) = self.explained.answering.decode(scores, batch.lengths)
+
+        # The tags are those of the best sequence; one of them may be less likely in its place than another tag.
         best = shares.topk(min(alternatives, shares.shape[1]), dim=1)
         tagged = []
         for word, tag, row, values, others in zip(words, tags, shares, best[0].tolist(), best[1].tolist(), strict=True):
@@ -149,11 +137,12 @@ class TaggedExamples(Examples[Tagger]):
         return answer_losses(sizes, last[:, int(last[-1].argmax())], len(words))
 
 
+@dataclass(frozen=True)
 class TaggedData(LabelledData):
     """Reads tagged sentences, and tags them as the run does."""
 
-    def __init__(self, explained: ExplainedModel[Tagger], read_sentences: ReadSentences) -> None:
-        self.explained, self.read_sentences = explained, read_sentences
+    explained: ExplainedModel[Tagger]
+    read_sentences: ReadSentences
 
     def mistakes(self, source: str, file_format: str | None) -> Mistakes:
         """Return the mistakes; the worst examples are the sentences with the largest number of wrong tags."""
@@ -166,6 +155,8 @@ class TaggedData(LabelledData):
         confidence: list[Sequence[float]] = [[]] * len(sentences)
         for row, row_tags, values in tag_corpus(self.explained.answering, corpus):
             tags[row], confidence[row] = [corpus.tag_names[tag] for tag in row_tags], values
+
+        # The whole sentence is shown, but only its wrong tags: a reader compares these.
         truth = [list(sentence.tags) for sentence in sentences]
         wrong = [
             [(i, true, tag) for i, (true, tag) in enumerate(zip(*pair, strict=True)) if true != tag]

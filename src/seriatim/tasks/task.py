@@ -33,8 +33,9 @@ from ..evaluation.displayed_metrics import Metric, MetricsTable
 from ..evaluation.intervals import Measure, Metrics
 from ..models.bounds import no_larger_than
 from ..storage.weights import load_weights
+from .capabilities import ExplainedModel
 from .data_files import DataFiles
-from .explainer import ExplainedModel, Explainer
+from .explainer import Explainer
 
 NAMED_ROWS = 3
 """Rows of a batch that a message names."""

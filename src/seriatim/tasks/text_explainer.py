@@ -7,6 +7,7 @@ import itertools
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar, Generic
 
 import numpy as np
 import torch
@@ -39,19 +40,8 @@ from ..models.exported_forms import language_forms
 from ..models.ngram import NGram
 from ..models.ngrams.unseen import sparsity
 from ..models.probabilities import softmax, token_log_probabilities
-from .explainer import (
-    Example,
-    Examples,
-    ExplainedModel,
-    Explainer,
-    LabelledData,
-    ModelT,
-    NotOfferedError,
-    Refusal,
-    StateReader,
-    Wording,
-    note_unknown,
-)
+from .capabilities import Example, Examples, ExplainedModel, LabelledData, ModelT, StateReader, note_unknown
+from .explainer import Explainer, NotOfferedError, Refusal, Wording
 from .measured_tokens import choose_blocks, choose_lines, with_losses
 
 ReadCorpus = Callable[..., Corpus]
@@ -122,14 +112,21 @@ def beginning(corpus: Corpus, tokens: int, *, whole_lines: bool = False) -> Corp
 # Probabilities of the tokens of a text, and what follows from them
 
 
-class TextScores(LabelledData):
+@dataclass(frozen=True)
+class TextScores(LabelledData, Generic[ModelT]):
     """Scores every token of a text, or of some data that ``read_corpus`` reads."""
 
-    spacing: int | None = None  # distance of the tokens that are predicted together, in data; None for each alone
-    read_tokens = 30_000  # tokens of a running text that are read for `token_losses`
+    read_tokens: ClassVar[int] = 30_000  # of a running text, for `token_losses`
 
-    def __init__(self, text: InspectedText, read_corpus: ReadCorpus) -> None:
-        self.text, self.tokenizer, self.read_corpus = text, text.tokenizer, read_corpus
+    explained: ExplainedModel[ModelT]
+    text: InspectedText
+    read_corpus: ReadCorpus
+    spacing: int | None = None  # distance of the tokens that are predicted together, in data; None for each alone
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Tokenizer of the text."""
+        return self.text.tokenizer
 
     @abstractmethod
     def log_probabilities(self, corpus: Corpus, *, every: int | None = None) -> Iterator[tuple[np.ndarray, Tensor]]:
@@ -218,22 +215,18 @@ class TextScores(LabelledData):
         return [text for text in texts if text][:count]
 
 
-class CausalScores(TextScores):
+class CausalScores(TextScores[TextModel]):
     """Scores the tokens of a text by the answers of a run, each given the tokens before it."""
 
     read_tokens = 100_000
 
-    def __init__(self, text: InspectedText, read_corpus: ReadCorpus, answering: TextModel) -> None:
-        super().__init__(text, read_corpus)
-        self.answering = answering
-
     def losses(self, corpus: Corpus) -> np.ndarray:
         """Return −log P of each token, by which the model need not compute whole distributions."""
-        return each_loss(self.answering, corpus)
+        return each_loss(self.explained.answering, corpus)
 
     def log_probabilities(self, corpus: Corpus, *, every: int | None = None) -> Iterator[tuple[np.ndarray, Tensor]]:
         """Yield the answers of the run window by window, with the state carried from one window to the next."""
-        model, rows = self.answering, 1 if corpus.ends is None else LINES_TOGETHER
+        model, rows = self.explained.answering, 1 if corpus.ends is None else LINES_TOGETHER
         window = max(1, min(WINDOW, MAX_LOGITS // (rows * model.vocabulary_size)))
         batches, state = Batches(corpus, rows, window), None
         for batch in batches.read(batches.in_order()):
@@ -250,26 +243,11 @@ class CausalScores(TextScores):
 # The text as a model reads it
 
 
-class TextExamples(Examples[ModelT]):
-    """The running text, or its lines, as the model reads them."""
-
-    is_divisible = True
-
-    @property
-    def running_text(self) -> bool:
-        """Whether the text is one running text instead of lines."""
-        return self.explained.config.data.unit == "stream"
-
-    def named_unknown(self, names: list[str], line: str, ids: Sequence[int]) -> list[str]:
-        """Return the names of the tokens of a line, with the words of the line in place of unknown tokens."""
-        words = unknown_words(self.tokenizer, [line], ids)
-        return [f"[{words[place]}]" if place in words else name for place, name in enumerate(names)]
-
-
-class CausalExamples(TextExamples[ModelT]):
+class CausalExamples(Examples[ModelT]):
     """The tokens of a text after the boundary symbol, each with the next one as its target."""
 
     predicts = "next token"
+    is_divisible = True
 
     def read(self, item: object) -> list[Example]:
         """Return the running text, or each line with its end, as an example."""
@@ -279,7 +257,7 @@ class CausalExamples(TextExamples[ModelT]):
             targets = (*self.tokenizer.encode(line).tolist(), *end)
             inputs = (self.tokenizer.begin, *targets)[: len(targets)]
             first, *rest = self.token_names((END, *targets))
-            names = (first, *self.named_unknown(rest, line, targets))
+            names = (first, *named_unknown(self.tokenizer, rest, line, targets))
             examples.append(Example(inputs, targets, names[:-1], answers=names[1:]))
         return examples
 
@@ -311,10 +289,6 @@ class NetworkExamples(CausalExamples[LanguageModel]):
         """Run the model over the examples."""
         return self.hidden(self.tensors(batch)[0])
 
-    def end_losses(self, batch: Sequence[Example], *, at_start: bool = False) -> Tensor:
-        """Return −log P of the last token of each example."""
-        return self.place_losses(batch, [len(example.targets) - 1 for example in batch])
-
     def place_losses(self, batch: Sequence[Example], places: Sequence[int]) -> Tensor:
         """Return −log P of the token after one input of each example."""
         rows = range(len(batch))
@@ -341,7 +315,6 @@ def explain_language_model(explained: ExplainedModel[LanguageModel], read_corpus
         _explain_causal(explained, read_corpus),
         inputs=examples,
         losses=examples,
-        answers=examples,
         predictions=examples.predictions,
         export=lambda: language_forms(explained.model),
     )
@@ -380,7 +353,7 @@ def _inspected_text(explained: ExplainedModel[TextModel]) -> InspectedText:
 def _explain_causal(explained: ExplainedModel[TextModel], read_corpus: ReadCorpus) -> Explainer:
     """Compose what any model offers that predicts each token from those before it."""
     model, text = explained.model, _inspected_text(explained)
-    scores = CausalScores(text, read_corpus, explained.answering)
+    scores = CausalScores(explained, text, read_corpus)
 
     def context_use(item: object) -> ContextUse:
         corpus = text.encode(str(item))
@@ -430,6 +403,12 @@ def unknown_words(tokenizer: Tokenizer, texts: Iterable[str], ids: Sequence[int]
     places = [place for place, token in enumerate(ids) if token == tokenizer.unknown_id]
     words = list(itertools.islice(itertools.chain.from_iterable(map(read_as_unknown, texts)), len(places)))
     return dict(zip(places, words, strict=True)) if len(words) == len(places) else {}
+
+
+def named_unknown(tokenizer: Tokenizer, names: Sequence[str], line: str, ids: Sequence[int]) -> list[str]:
+    """Return the names of the tokens of a line, with the words of the line in place of unknown tokens."""
+    words = unknown_words(tokenizer, [line], ids)
+    return [f"[{words[place]}]" if place in words else name for place, name in enumerate(names)]
 
 
 def decode(tokenizer: Tokenizer, ids: np.ndarray, places: Sequence[int], words: Mapping[int, str]) -> str:

@@ -1,7 +1,7 @@
 """What can be shown of translators: encoder-decoders, models that write whole answers at once (CTC), and rules."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -24,20 +24,8 @@ from ..models.encoder_decoder import EncoderDecoder
 from ..models.exported_forms import ExportedModel, aligned_forms, translation_forms
 from ..models.probabilities import log_softmax, softmax
 from .answering import AnswerSettings, Sources, answer_limits, excluded_tokens, search_stepwise
-from .explainer import (
-    NO_STATE,
-    Example,
-    Examples,
-    ExplainedModel,
-    Explainer,
-    LabelledData,
-    ModelT,
-    Refusal,
-    SearchResult,
-    StateReader,
-    Wording,
-    no_words,
-)
+from .capabilities import Example, Examples, ExplainedModel, LabelledData, ModelT, SearchResult, StateReader, no_words
+from .explainer import NO_STATE, Explainer, Refusal, Wording
 
 SOURCE_TOKENS = 20
 """Tokens of the source that a decoder attends to while the size of its state is measured, if positions allow it."""
@@ -49,16 +37,13 @@ WORDING = Wording(
 )
 
 
+@dataclass(frozen=True)
 class TranslatedData(LabelledData):
     """Reads pairs of texts, and answers their sources as the predictor of the task does."""
 
-    def __init__(
-        self,
-        explained: ExplainedModel,
-        answer_all: Callable[..., list[Metrics]],
-        read_items: Callable[..., list[tuple[str, list[str]]]],
-    ) -> None:
-        self.explained, self.answer_all, self.read_items = explained, answer_all, read_items
+    explained: ExplainedModel
+    answer_all: Callable[..., list[Metrics]]
+    read_items: Callable[..., list[tuple[str, list[str]]]]
 
     def answers(self, sources: Sequence[str], *, beam: int | None = None, alignments: bool = False) -> list[Metrics]:
         """Return the answers to some sources, as `Predictor.answer` does."""
@@ -112,7 +97,6 @@ def explain_encoder_decoder(explained: ExplainedModel[EncoderDecoder], data: Tra
         replace(WORDING, no_alignment="the decoder has no attention"),
         inputs=examples,
         losses=examples,
-        answers=examples,
         predictions=examples.predictions,
         token_scores=answers.token_scores,
         search=data.search,
@@ -132,7 +116,6 @@ def explain_ctc(explained: ExplainedModel[CTCTranslator], data: TranslatedData, 
         who="a ctc run writes all of an answer at once, and",
         inputs=examples,
         losses=examples,
-        answers=examples,
         search=data.search,
         states=NO_STATE,
         export=lambda: _with_facts(aligned_forms(explained.model), explained, longest),
@@ -217,10 +200,6 @@ class DecodedExamples(PairExamples[EncoderDecoder]):
         inputs, _, state = self._decoded(batch)
         return self.model.features(inputs, state, None)[0]
 
-    def end_losses(self, batch: Sequence[Example], *, at_start: bool = False) -> Tensor:
-        """Return −log P of the last token of each target."""
-        return self.place_losses(batch, [len(example.targets) - 1 for example in batch])
-
     def place_losses(self, batch: Sequence[Example], places: Sequence[int]) -> Tensor:
         """Return −log P of one token of each target."""
         rows = range(len(batch))
@@ -251,15 +230,11 @@ class AlignedExamples(PairExamples[CTCTranslator]):
         log_probabilities: Tensor = self.model(source, torch.full((len(batch),), source.shape[1]))[0]
         return log_probabilities
 
-    def end_losses(self, batch: Sequence[Example], *, at_start: bool = False) -> Tensor:
-        """Return −log P of each whole target."""
+    def place_losses(self, batch: Sequence[Example], places: Sequence[int]) -> Tensor:
+        """Return −log P of the only answer, the whole target."""
         source, targets = self.tensors(batch)
         sizes = [torch.full((len(batch),), side.shape[1]) for side in (source, targets[:, :-1])]
         return self.model.losses(source, sizes[0], targets[:, :-1], sizes[1])
-
-    def place_losses(self, batch: Sequence[Example], places: Sequence[int]) -> Tensor:
-        """Return −log P of the only answer, the whole target."""
-        return self.end_losses(batch)
 
     def target_names(self, example: Example) -> tuple[str, ...]:
         """Return the whole target as one name."""

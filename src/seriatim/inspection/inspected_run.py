@@ -1,4 +1,4 @@
-"""The subject of an inspection: a run, and the part of a text that is inspected."""
+"""What an inspection is about: a run, and the part of a text that is inspected."""
 
 import functools
 import warnings
@@ -17,7 +17,8 @@ from ..report.wording import short_name
 from ..runs.run import Run, load
 from ..runs.run_summary import MAX_SUMMARY_BYTES
 from ..storage.safe_files import read_json
-from ..tasks.explainer import Examples, Explainer, LabelledData
+from ..tasks.capabilities import Examples, LabelledData
+from ..tasks.explainer import Explainer
 from ..version import __version__
 
 Result = TypeVar("Result")
@@ -25,15 +26,22 @@ ALONE = "the network alone"
 """What a run without its simple baseline is called."""
 
 
-class Content(NamedTuple):
-    """Content of one section of a page: its parts, and lines for the summary."""
+class SectionBody(NamedTuple):
+    """SectionBody of one section of a page: its parts, and lines for the summary."""
 
     parts: list[Part]
     summary: Sequence[str] = ()
 
 
+class ReferenceAnswer(NamedTuple):
+    """The right answers to a text: its label, the tags of its words, or its translations; the name of the data."""
+
+    answers: Sequence[str]
+    data: str
+
+
 @dataclass(frozen=True)
-class Subject:
+class InspectedRun:
     """A run, the part of a text that is inspected (see `Excerpts.excerpt`), and sentences on what is left out.
 
     For the rest see `inspect`.
@@ -109,6 +117,11 @@ class Subject:
         except InputError:  # the section on mistakes reports it
             return None
 
+    def reference_answer(self) -> ReferenceAnswer | None:
+        """Return the right answer to the inspected text; None if the held-out data lack it or cannot be read."""
+        answers = self.from_held_out(lambda *data: self.labelled.reference_answer(self.text, *data))
+        return None if answers is None else ReferenceAnswer(answers, self.held_out_name)
+
     def held_out_items(self, count: int, tokens: int) -> list[object]:
         """Return items of the held-out data; see `LabelledData.held_out`. There are none if the data cannot be read."""
         items = self.from_held_out(lambda *data: self.labelled.held_out(*data, count=count, tokens=tokens))
@@ -122,7 +135,7 @@ def explainer_of(run: Run) -> Explainer:
 
 def prepare(
     run: Run, text: str, *, beam: int, data: str | None, file_format: str | None, permutations: int = 0
-) -> Subject:
+) -> InspectedRun:
     """Check a run, a text and the beam, and cut the text to the size that is inspected."""
     if beam < 1:
         raise InputError(f"--beam must be at least 1, got {beam}")
@@ -138,7 +151,7 @@ def prepare(
             *notes,
             f"{blended} The answers and errors on this page are those of both; sections about {ALONE} say so.",
         ]
-    return Subject(run, text, tuple(notes), beam, data, file_format, permutations)
+    return InspectedRun(run, text, tuple(notes), beam, data, file_format, permutations)
 
 
 def open_run(path: str | Path, *, allow_code: AllowCode = False) -> tuple[Run, tuple[str, ...]]:
