@@ -27,7 +27,7 @@ ALONE = "the network alone"
 
 
 class SectionBody(NamedTuple):
-    """SectionBody of one section of a page: its parts, and lines for the summary."""
+    """The parts of one section of a page, and lines for the summary."""
 
     parts: list[Part]
     summary: Sequence[str] = ()
