@@ -16,10 +16,9 @@ from hypothesis import HealthCheck, settings
 from torch import Tensor
 
 import seriatim
-from seriatim.comparison import distances, row, workers
+from seriatim.comparison import cost, distances, row, workers
 from seriatim.comparison.worker import WorkerJob, work
 from seriatim.core.contract import SequenceLayer
-from seriatim.inspection import cost
 from seriatim.layers import to_torch
 from seriatim.processes.executors import InlineExecutor
 from seriatim.recurrence import uncompiled

@@ -14,11 +14,11 @@ from seriatim.core.errors import InputError
 from seriatim.data import paths, pipes
 from seriatim.data.paths import check_named_by_run
 from seriatim.data.readers import LABELLED_SUFFIXES, PAIRED_SUFFIXES, TAGGED_SUFFIXES, TEXT_SUFFIXES, find_sources
+from seriatim.inspection.inspected_run import prepare
 from seriatim.inspection.mistakes import mistakes_section
-from seriatim.inspection.subject import prepare
 from seriatim.runs.ensembles import interpolate
 from seriatim.storage.disk_cache import cached
-from seriatim.tasks.view import NotOfferedError
+from seriatim.tasks.explainer import NotOfferedError
 
 from ..conftest import FULL_DISK, needs_full_disk, small_config
 

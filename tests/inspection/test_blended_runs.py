@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import seriatim
-from seriatim.inspection.subject import prepare, view_of
+from seriatim.inspection.inspected_run import explainer_of, prepare
 from seriatim.inspection.surprisal import label_effect_section, surprisal_section
 from seriatim.recurrence import uncompiled
 from seriatim.report.page import Table
@@ -47,14 +47,14 @@ def _uncompiled():
 def test_the_label_is_that_of_the_run(blended: dict[str, seriatim.Run], tmp_path: Path) -> None:
     run = blended["classify"]
     rows = [line.split("\t") for line in Path(run.config.data.test).read_text().splitlines()[1:]]
-    view = view_of(run)
+    explainer = explainer_of(run)
 
     def alone(text: str) -> str:
-        return view.target_names(view.examples(text)[0])[0]
+        return explainer.inputs.target_names(explainer.examples(text)[0])[0]
 
     label, text = next(row for row in rows if alone(row[1]) != row[0] == next(run.predict([row[1]])))
     (answer,) = run.predict([text], details=True)
-    effect = view.label_effect(text)
+    effect = explainer.label_effect(text)
     assert effect.answer.tolist() == pytest.approx(list(answer["probabilities"].values()), abs=1e-6)
     content = label_effect_section(prepare(run, text, **GIVEN))
     assert content.summary[0].startswith(f"answer: {label} (")
@@ -75,11 +75,11 @@ def test_tags_are_those_of_the_run(blended: dict[str, seriatim.Run]) -> None:
     run = blended["tag"]
     (answer,) = run.predict([SENTENCE], details=True)
     subject = prepare(run, SENTENCE, **GIVEN)
-    scores = subject.view.token_scores(SENTENCE)
+    scores = subject.explainer.token_scores(SENTENCE)
     assert list(scores.answers) == answer["tags"] == [TAGS.get(word, "X") for word in SENTENCE.split()]
     assert [2**-score.bits for score in scores.scores] == pytest.approx(answer["probabilities"], abs=1e-5)
     tables = [part for part in surprisal_section(subject).parts if isinstance(part, Table)]
-    alone = subject.view.target_names(subject.view.examples(SENTENCE)[0])
+    alone = subject.explainer.inputs.target_names(subject.explainer.examples(SENTENCE)[0])
     differing = [list(row) for row in zip(SENTENCE.split(), answer["tags"], alone, strict=True) if row[1] != row[2]]
     assert differing
     assert [table.rows for table in tables if "network alone" in table.caption] == [differing]
@@ -87,9 +87,9 @@ def test_tags_are_those_of_the_run(blended: dict[str, seriatim.Run]) -> None:
 
 def test_surprisal_is_that_of_the_run(blended: dict[str, seriatim.Run]) -> None:
     run = blended["lm"]
-    bits = view_of(run).token_scores(SENTENCE).total_bits
+    bits = explainer_of(run).token_scores(SENTENCE).total_bits
     assert bits * math.log(2) == pytest.approx(-run.stream().feed(SENTENCE).log_probability, rel=1e-5)
-    mistakes = view_of(run).mistakes(run.config.data.test, None)
+    mistakes = explainer_of(run).labelled.mistakes(run.config.data.test, None)
     assert mistakes.correct / mistakes.total > 0.3, "the network alone is hardly ever right"
 
 

@@ -1,5 +1,6 @@
 """What a page says of the context that a model uses: only what held-out data support."""
 
+import dataclasses
 import math
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import torch
 import seriatim
 from seriatim.evaluation.context_use import ContextExcess, Excess, excess_losses
 from seriatim.inspection.context_section import memory_section, needed_sentence
-from seriatim.inspection.subject import prepare
+from seriatim.inspection.inspected_run import InspectedRun, explainer_of, prepare
 from seriatim.models.base_models import TextModel
 from seriatim.recurrence import uncompiled
 from seriatim.report.page import Part, Plot, Plots, Prose, Table
@@ -101,10 +102,15 @@ def test_the_excess_of_a_model_that_looks_ten_tokens_back() -> None:
     assert excess_losses(Repeating(10), ids[:8]).by_size == {}, "too few blocks"
 
 
-def test_the_page_measures_the_context_on_held_out_data(inspected, monkeypatch: pytest.MonkeyPatch) -> None:
+def with_excess(subject: InspectedRun, excess: ContextExcess) -> InspectedRun:
+    vars(subject)["explainer"] = dataclasses.replace(subject.explainer, context_excess=lambda *_: excess)
+    return subject
+
+
+def test_the_page_measures_the_context_on_held_out_data(inspected) -> None:
     subject = prepare(inspected["lm-words"], SENTENCE * 20, **GIVEN)
     clear = ContextExcess({1: Excess(0.3, 0.2, 0.4), 4: Excess(0.0, -0.002, 0.003)}, 1_000)
-    monkeypatch.setattr(type(subject.view), "context_excess", lambda *_: clear)
+    with_excess(subject, clear)
     content = memory_section(subject)
     first, second = (
         "With only the last token, the loss is 30 % (95 % interval 20 to 40 %) above",
@@ -122,12 +128,11 @@ def test_the_page_measures_the_context_on_held_out_data(inspected, monkeypatch: 
     assert curve.get_ydata().tolist() == [30.0, 0.0]
     assert [one.get_ydata().tolist() for one in intervals] == [[20.0, 40.0], [-0.2, 0.3]]
     assert set(zero.get_ydata()) == {0}
-    monkeypatch.setattr(type(subject.view), "context_excess", lambda *_: ContextExcess({}, 1_000))
-    silent = memory_section(subject)
+    silent = memory_section(with_excess(subject, ContextExcess({}, 1_000)))
     assert not silent.summary
     assert [plot.title for plot in plots(silent.parts)] == ["Loss when only the last k tokens are seen"]
     assert not any("Measured on" in part.text for part in silent.parts if isinstance(part, Prose))
-    short = memory_section(prepare(inspected["lm-words"], SENTENCE, **GIVEN))
+    short = memory_section(with_excess(prepare(inspected["lm-words"], SENTENCE, **GIVEN), ContextExcess({}, 1_000)))
     assert not any(isinstance(part, Plots) for part in short.parts)
     assert any("too few to draw" in part.text for part in short.parts if isinstance(part, Prose))
 
@@ -167,6 +172,6 @@ def test_parts_of_a_state_are_named_by_their_layers(inspected, name: str, parts:
 def test_the_worst_examples_keep_their_own_words(inspected, tmp_path: Path) -> None:
     run, path = inspected["lm-words"], tmp_path / "a.txt"
     path.write_text("the zebra sees <unk> .\nthe cat likes Xylo .\n")
-    (worst,) = run.task.view(run.model, run.vocabulary).mistakes(str(path), None).worst
+    (worst,) = explainer_of(run).labelled.mistakes(str(path), None).worst
     assert worst.text.split() == path.read_text().split()
     assert seriatim.load(run.path).tokenizer.unknown_id is not None

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from seriatim.inspection import flow_section
+from seriatim.inspection import gradient_flow
 from seriatim.inspection.gradient_flow import LayerFlow, gradient_flow_figure, leaves_frame
 from seriatim.inspection.gradient_trend import Trend, reach, trend
+from seriatim.inspection.inspected_run import prepare
 from seriatim.inspection.jacobians import JacobianProduct
-from seriatim.inspection.subject import prepare
 from seriatim.recurrence import uncompiled
 
 from .inspected import SENTENCE, TEXTS
@@ -35,7 +35,7 @@ def test_a_rate_describes_the_curve_up_to_its_reach() -> None:
     unclear = trend([bent * scale for scale in (1, 2, 3, 4)])
     assert unclear is not None
     assert unclear.kind is None
-    assert flow_section._phrases(bent.tolist(), unclear) == ["reach more than 60 steps"]
+    assert gradient_flow._phrases(bent.tolist(), unclear) == ["reach more than 60 steps"]
 
 
 def test_a_reach_of_few_steps_has_no_rate() -> None:
@@ -65,11 +65,11 @@ def test_a_curve_that_leaves_the_frame_is_named() -> None:
     assert low >= 0.1**11
     layer = LayerFlow("layer 1: rnn", falling, flat)
     assert leaves_frame(layer) == (11, None)
-    assert "the curve after training leaves the frame at k = 11." in flow_section._caption(layer)
+    assert "the curve after training leaves the frame at k = 11." in gradient_flow._caption(layer)
     assert frame(falling, falling)[0] < 15, "the plot ends where nothing is drawn"
     endless = LayerFlow("layer 1: rnn", [1.0, 1e100, math.inf, math.inf], [1.0, 1e90, math.inf, math.nan])
     assert leaves_frame(endless) == (None, None)
-    assert "leaves the frame" not in flow_section._caption(endless)
+    assert "leaves the frame" not in gradient_flow._caption(endless)
 
 
 def test_the_measured_rate_stands_beside_the_spectral_radius_only_where_it_is_stated() -> None:
@@ -77,10 +77,10 @@ def test_the_measured_rate_stands_beside_the_spectral_radius_only_where_it_is_st
     for fit, is_stated in ((0.99, True), (0.05, False)):  # no straight line fits the second
         measured = Trend(0.9, 0.89, 0.91, fit, 200, 16)
         layer = LayerFlow("a", [1.0] * 40, [1.0] * 40, measured, measured, None, None, product, product, 1.774, 1.2)
-        said = " ".join(flow_section._jacobians(layer))
+        said = " ".join(gradient_flow._jacobians(layer))
         assert "1.77" in said
         assert ("(0.890 to 0.910)" in said) is is_stated
-    assert not list(flow_section._jacobians(LayerFlow("layer 1: gru", [1.0] * 40, [1.0] * 40)))
+    assert not list(gradient_flow._jacobians(LayerFlow("layer 1: gru", [1.0] * 40, [1.0] * 40)))
 
 
 @pytest.mark.parametrize(
@@ -89,6 +89,6 @@ def test_the_measured_rate_stands_beside_the_spectral_radius_only_where_it_is_st
 )
 def test_the_introduction_is_that_of_the_layers(inspected, name: str, steps: int, whole: int, inputs: int) -> None:
     subject = prepare(inspected[name], TEXTS.get(name, SENTENCE), beam=1, data=None, file_format=None)
-    said = flow_section.flow_section(subject).parts[0].text
-    expected = ((flow_section.STEPS, steps), (flow_section.WHOLE, whole), (flow_section.INPUTS, inputs))
+    said = gradient_flow.flow_section(subject).parts[0].text
+    expected = ((gradient_flow.STEPS, steps), (gradient_flow.WHOLE, whole), (gradient_flow.INPUTS, inputs))
     assert [text in said for text, _ in expected] == [bool(is_said) for _, is_said in expected]

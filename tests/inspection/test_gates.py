@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 import seriatim
 from seriatim.inspection.gates import Gate, changing_units, gate_names, gates, gates_section, recorded_gates
-from seriatim.inspection.leaves import leaves
-from seriatim.inspection.subject import prepare
+from seriatim.inspection.inspected_run import prepare
+from seriatim.inspection.primitive_layers import primitive_layers
 from seriatim.recurrence import uncompiled
 from seriatim.report.page import Tokens
 
@@ -46,9 +46,9 @@ def test_every_gate_of_an_architecture_has_a_name(name: str) -> None:
     layer = build(name)
     found = recorded_gates(layer, lambda: layer(randn(1, 4, INPUT_SIZE)))
     for steps in found:
-        assert [len(gates) for gates in steps.recorded] == [len(gate_names(steps.leaf.layer))] * 4
-    named = {gate_names(leaf.layer) for leaf in leaves(layer)} - {()}
-    assert named <= {gate_names(steps.leaf.layer) for steps in found}
+        assert [len(gates) for gates in steps.recorded] == [len(gate_names(steps.primitive.layer))] * 4
+    named = {gate_names(leaf.layer) for leaf in primitive_layers(layer)} - {()}
+    assert named <= {gate_names(steps.primitive.layer) for steps in found}
 
 
 def test_gates_equal_the_equations() -> None:

@@ -11,12 +11,18 @@ from torch import Tensor
 import seriatim
 from seriatim.core.contract import SequenceLayer
 from seriatim.core.state import map_state, state_leaves, with_parts
-from seriatim.inspection import flow_section, jacobians
-from seriatim.inspection.flow_windows import equal_windows
-from seriatim.inspection.gradient_flow import gradient_flow, gradient_flow_figure, norms_by_lag
+from seriatim.inspection import jacobians
+from seriatim.inspection.gradient_flow import (
+    _phrases,
+    equal_windows,
+    flow_section,
+    gradient_flow,
+    gradient_flow_figure,
+    norms_by_lag,
+)
 from seriatim.inspection.gradient_trend import MIN_LAGS, reach, trend
+from seriatim.inspection.inspected_run import explainer_of, prepare
 from seriatim.inspection.jacobians import JacobianProduct, jacobian_products, spectral_radii
-from seriatim.inspection.subject import prepare, view_of
 from seriatim.recurrence import uncompiled
 
 from ..conftest import randn, small_config
@@ -216,7 +222,7 @@ def test_a_norm_that_leaves_the_range_of_numbers_at_once_is_named(factor: float,
     seen = torch.cat([0.1 ** torch.arange(5.0), torch.zeros(40)])
     assert trend([seen] * 9) is None
     at_once = [1.0, math.inf, *[math.nan] * 40]
-    assert flow_section._phrases(at_once, trend([torch.tensor(at_once)] * 9)) == [
+    assert _phrases(at_once, trend([torch.tensor(at_once)] * 9)) == [
         "exploding, beyond the range of floating-point numbers"
     ]
 
@@ -230,7 +236,7 @@ def test_the_page_names_an_exploding_gradient(factor: float, name: str, texts: d
         weight = run.model.layer.cell.weight_hh_l0
         weight.copy_(factor * torch.linalg.qr(weight)[0])
     text = "the cat sees the moon . the old man likes it . " * 8
-    (_, table, _), lines = flow_section.flow_section(prepare(run, text, beam=1, data=None, file_format=None))
+    (_, table, _), lines = flow_section(prepare(run, text, beam=1, data=None, file_format=None))
     assert "exploding, " in lines[0]
     assert name in lines[0]
     assert "reach" not in lines[0].split("(before")[0], "a gradient that grows has no reach"
@@ -242,9 +248,9 @@ def test_short_texts_are_measured_on_held_out_data_or_not_at_all(texts: dict[str
     config = small_config(texts, tmp_path / "run", model={"layer": "rnn"}, training={"steps": 1})
     run = seriatim.train({**config, "data": {"train": texts["train"]}, "out": str(tmp_path / "none")})
     with pytest.raises(seriatim.InputError, match="too few to measure"):
-        flow_section.flow_section(prepare(run, "t", **given))
+        flow_section(prepare(run, "t", **given))
     run = seriatim.train(config)
-    parts, lines = flow_section.flow_section(prepare(run, "the cat sees it .", **given))
+    parts, lines = flow_section(prepare(run, "the cat sees it .", **given))
     assert "the held-out data" in parts[0].text
     assert lines
 
@@ -254,7 +260,7 @@ def test_windows_have_one_length(inspected, name: str) -> None:
     run = inspected[name]
     subject = prepare(run, TEXTS.get(name, SENTENCE), beam=1, data=None, file_format=None)
     items = subject.held_out_items(40, 20)
-    found = equal_windows(subject.view, items, length=20, count=8)
+    found = equal_windows(subject.inputs, items, length=20, count=8)
     assert 1 < len(found.examples) <= 8
     assert {len(example.inputs) for example in found.examples} == {found.length}
     if found.examples[0].decoded:
@@ -267,11 +273,11 @@ def test_windows_have_one_length(inspected, name: str) -> None:
 
 
 def test_windows_of_a_running_text_do_not_overlap(inspected) -> None:
-    view = view_of(inspected["lm"])
+    explainer = explainer_of(inspected["lm"])
     text = SENTENCE * 9
-    found = equal_windows(view, [text], length=30, count=4)
+    found = equal_windows(explainer.inputs, [text], length=30, count=4)
     assert found.length == 30
-    (whole,) = view.examples(text)
+    (whole,) = explainer.examples(text)
     starts = [
         next(i for i in range(0, len(whole.inputs), 30) if whole.inputs[i : i + 30] == each.inputs)
         for each in found.examples
@@ -292,18 +298,12 @@ def test_the_product_of_jacobians_is_that_of_the_last_state(name: str) -> None:
     )
 
 
-class View:
-    """A view of a layer alone, which reads the given inputs."""
-
-    def __init__(self, layer: SequenceLayer) -> None:
-        self.model = layer
-
-    def forward(self, examples: list[Tensor]) -> None:
-        self.model(torch.stack(examples))
+def all_products(layer: SequenceLayer, inputs: Tensor) -> dict[str, JacobianProduct]:
+    return jacobian_products(layer, lambda rows: layer(torch.stack(rows))[0], list(inputs))
 
 
 def products(layer: SequenceLayer, inputs: Tensor) -> JacobianProduct:
-    (product,) = jacobian_products(View(layer), list(inputs)).values()
+    (product,) = all_products(layer, inputs).values()
     return product
 
 
@@ -335,11 +335,11 @@ def test_no_gradient_of_the_state_is_larger_than_the_product_allows() -> None:
 
 
 def test_states_that_grow_and_products_that_take_too_long_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    inputs = list(randn(2, TIME, 5))
-    assert jacobian_products(View(build("attention")), inputs) == {}
+    inputs = randn(2, TIME, 5)
+    assert all_products(build("attention"), inputs) == {}
     assert spectral_radii(build("gru")) == {}
     monkeypatch.setattr(jacobians, "MAX_OPERATIONS", 1)
-    assert jacobian_products(View(build("gru")), inputs) == {}
+    assert all_products(build("gru"), inputs) == {}
 
 
 def test_a_product_beyond_the_range_of_numbers_is_infinite() -> None:
@@ -354,7 +354,7 @@ def test_one_short_text_gives_all_its_lags(texts: dict[str, str], tmp_path: Path
     run = seriatim.train({**config, "data": {"train": texts["train"], "valid": "none"}})
     (flow,) = gradient_flow(run, "nine char").layers
     assert len(flow.trained) == len(flow.fresh) == 8
-    parts, lines = flow_section.flow_section(prepare(run, "nine char", beam=1, data=None, file_format=None))
+    parts, lines = flow_section(prepare(run, "nine char", beam=1, data=None, file_format=None))
     assert parts
     assert not lines, "no statement on reach or rate"
     (layer,) = gradient_flow(run, "nine char").layers

@@ -9,9 +9,8 @@ import pytest
 import torch
 
 import seriatim
-from seriatim.inspection.influence import influence, influence_shares
-from seriatim.inspection.influence_section import influence_section
-from seriatim.inspection.subject import prepare, view_of
+from seriatim.inspection.influence import influence, influence_section, influence_shares
+from seriatim.inspection.inspected_run import explainer_of, prepare
 from seriatim.recurrence import uncompiled
 from seriatim.report.number_formats import percent
 from seriatim.report.page import Section, TokenLinks, render
@@ -49,11 +48,11 @@ def test_a_row_equals_the_gradients_of_a_language_model(inspected, name: str) ->
 def test_shares_equal_finite_differences(inspected) -> None:
     """In float64, moving the vector of one token along each axis changes log P by the gradient."""
     run, step = inspected["lm"], 1e-6
-    view = view_of(run)
-    example = view.examples(SENTENCE)[0].beginning(5)
+    explainer = explainer_of(run)
+    example = explainer.examples(SENTENCE)[0].beginning(5)
     model = run.model.double()
     try:
-        shares, _ = influence_shares(view, example, 5)
+        shares, _ = influence_shares(explainer.inputs, explainer.losses, example, 5)
         inputs, target = torch.tensor(example.inputs), example.targets[4]
         embedded = model.embedding(inputs).detach()
 
@@ -111,7 +110,7 @@ def test_the_section_offers_every_head_and_says_what_is_left_out(inspected, monk
         assert all(view.first_column + len(row) <= size for row in view.rows)
     for view in links.views[1:]:
         assert all(sum(row) == pytest.approx(1, abs=1e-5) for row in view.rows)
-    monkeypatch.setattr("seriatim.inspection.influence_section.MAX_TOKENS", 3)
+    monkeypatch.setattr("seriatim.inspection.influence.MAX_TOKENS", 3)
     content = influence_section(prepare(inspected["lm"], SENTENCE, **given))
     assert "are left out here" in content.parts[0].text
 
@@ -172,5 +171,5 @@ def test_the_influence_on_a_tag_is_that_on_its_marginal(tmp_path: Path) -> None:
     with torch.no_grad():
         run.model.crf.transitions.normal_()
     text = "the UN in New York"
-    scores = view_of(run).token_scores(text).scores
+    scores = explainer_of(run).token_scores(text).scores
     assert influence(run, text).probabilities.tolist() == pytest.approx([2**-score.bits for score in scores], abs=1e-5)

@@ -20,13 +20,13 @@ from seriatim.inspection.alignment import (
     alignment_section,
     mass,
 )
+from seriatim.inspection.inspected_run import prepare
 from seriatim.inspection.mistakes import mistakes_section
-from seriatim.inspection.subject import prepare
 from seriatim.recurrence import uncompiled
 from seriatim.report.drawing import Drawing
 from seriatim.report.page import Prose
-from seriatim.tasks.text_view import CausalTextView
-from seriatim.tasks.view import NotOfferedError, View
+from seriatim.tasks import capabilities, text_explainer
+from seriatim.tasks.explainer import NotOfferedError
 
 from ..exhaustive import parameters
 from .inspected import MODELS, SENTENCE, TEXTS
@@ -92,13 +92,13 @@ def test_sections_without_meaning_are_replaced_by_a_sentence(inspected, tmp_path
 
 
 def test_limits_of_long_texts_are_stated(inspected, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(CausalTextView, "max_tokens", 30)
-    monkeypatch.setattr(View, "max_tokens", 3)
+    monkeypatch.setattr(text_explainer, "MAX_TEXT", 30)
+    monkeypatch.setattr(capabilities, "MAX_LINE", 3)
     given = {"beam": 1, "data": None, "file_format": None}
     text = f"{SENTENCE}\n" * 3
     for name in ("lm", "lm-lines", "lm-words"):
         subject = prepare(inspected[name], text * 4, **given)
-        assert subject.view.token_count(subject.text) <= 30
+        assert subject.explainer.chosen_excerpts().token_count(subject.text) <= 30
         assert "only the first 30 are inspected" in subject.notes[0]
     for name in ("classify", "tag", "seq2seq"):
         subject = prepare(inspected[name], text.replace(" ", "") if name == "seq2seq" else text, **given)

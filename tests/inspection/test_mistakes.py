@@ -9,8 +9,8 @@ import pytest
 import seriatim
 from seriatim.core.errors import InputError
 from seriatim.evaluation.error_analysis import Mistakes
+from seriatim.inspection.inspected_run import explainer_of, prepare
 from seriatim.inspection.mistakes import calibration_figure, confusion_figure, mistakes_section, most_confused
-from seriatim.inspection.subject import prepare, view_of
 from seriatim.recurrence import uncompiled
 from seriatim.runs.run import Run
 
@@ -22,7 +22,7 @@ def _uncompiled():
 
 
 def find_mistakes(run: Run, data: str) -> Mistakes:
-    return view_of(run).mistakes(data, None)
+    return explainer_of(run).labelled.mistakes(data, None)
 
 
 def test_texts_are_scored_as_in_evaluation(inspected) -> None:
@@ -65,9 +65,9 @@ def test_tokens_are_scored_as_in_evaluation(inspected, name: str) -> None:
 
 
 def test_only_the_beginning_of_large_data_is_evaluated(inspected, monkeypatch: pytest.MonkeyPatch) -> None:
-    for view in ("classification_view.MAX_ITEMS", "tagging_view.MAX_ITEMS", "seq2seq_view.MAX_PAIRS"):
-        monkeypatch.setattr(f"seriatim.tasks.{view}", 5)
-    monkeypatch.setattr("seriatim.tasks.text_view.MAX_TOKENS", 100)
+    for limit in ("label_explainer.MAX_ITEMS", "tag_explainer.MAX_ITEMS", "translation_explainer.MAX_PAIRS"):
+        monkeypatch.setattr(f"seriatim.tasks.{limit}", 5)
+    monkeypatch.setattr("seriatim.tasks.text_explainer.MAX_TOKENS", 100)
     for name in ("classify", "tag", "lm", "lm-lines", "seq2seq"):
         found = find_mistakes(inspected[name], inspected[name].config.data.test)
         assert found.evaluated.startswith("the first")

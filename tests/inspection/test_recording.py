@@ -14,7 +14,7 @@ from seriatim.inspection.alignment import Aligned, aligned_figure
 from seriatim.inspection.attention_maps import attention_figure, attention_maps
 from seriatim.inspection.gates import experts_figure, gate_figure, gate_means_figure, gates
 from seriatim.inspection.gradient_flow import gradient_flow, gradient_flow_figure
-from seriatim.inspection.leaves import leaves
+from seriatim.inspection.primitive_layers import primitive_layers
 from seriatim.inspection.recording import unrolled as unrolled_with
 from seriatim.models.attentional import BahdanauDecoder, LuongDecoder
 from seriatim.recurrence import uncompiled
@@ -75,7 +75,7 @@ def test_unrolled_gives_the_same(name: str) -> None:
         assert_states_close(other_end, end)
         assert_bare(layer)
         if lengths is None:
-            assert all(len(steps.states) == 7 or not steps.leaf.layer.causal for steps in recorded)
+            assert all(len(steps.states) == 7 or not steps.primitive.layer.causal for steps in recorded)
     assert torch.equal(layer(inputs, state)[0], before)
 
 
@@ -104,9 +104,9 @@ def test_an_error_leaves_nothing_behind() -> None:
 
 
 def test_names_of_leaves_say_where_they_are() -> None:
-    names = [leaf.name for leaf in leaves(seriatim.layer("gru", 3, 4, num_layers=2, bidirectional=True))]
+    names = [leaf.name for leaf in primitive_layers(seriatim.layer("gru", 3, 4, num_layers=2, bidirectional=True))]
     assert names == [f"layer {n}, {way}: gru" for n in (1, 2) for way in ("forwards", "backwards")]
-    names = [leaf.name for leaf in leaves(seriatim.layer("transformer,mgu", 8, 8, memory_size=3))]
+    names = [leaf.name for leaf in primitive_layers(seriatim.layer("transformer,mgu", 8, 8, memory_size=3))]
     assert names == [
         "layer 1: transformer",
         "layer 1: cross attention",

@@ -6,20 +6,18 @@ import torch
 from matplotlib.colors import PowerNorm
 
 from seriatim.inspection.attention_maps import AttentionMap, attention_figure, blank_future
-from seriatim.inspection.flow_section import _summary
 from seriatim.inspection.gates import gates_section
-from seriatim.inspection.gold_answers import gold_parts
-from seriatim.inspection.gradient_flow import LayerFlow
+from seriatim.inspection.gradient_flow import LayerFlow, _summary
 from seriatim.inspection.gradient_trend import Trend
-from seriatim.inspection.influence import Influence
-from seriatim.inspection.influence_section import MIN_ANSWERS, influence_section, nearest_sentence
+from seriatim.inspection.influence import MIN_ANSWERS, Influence, influence_section, nearest_sentence
+from seriatim.inspection.inspected_run import InspectedRun, explainer_of, prepare
 from seriatim.inspection.mistakes import mistakes_section
-from seriatim.inspection.subject import Subject, prepare, view_of
-from seriatim.inspection.surprisal import MIN_FULL, label_effect_section, surprisal_section
+from seriatim.inspection.surprisal import MIN_FULL, label_effect_section, reference_parts, surprisal_section
 from seriatim.recurrence import uncompiled
 from seriatim.report.page import Prose, TokenLinks, Tokens
-from seriatim.tasks.classification_view import ClassifierView
-from seriatim.tasks.view_types import Example, LabelEffect, SearchResult
+from seriatim.tasks.capabilities import Example, LabelEffect, SearchResult
+from seriatim.tasks.label_explainer import ClassifierExamples
+from seriatim.tasks.translation_explainer import TranslatedData
 
 from .inspected import SENTENCE
 
@@ -35,7 +33,7 @@ def _uncompiled():
 def with_effect(monkeypatch, full: list[float], without: list[list[float]]) -> LabelEffect:
     tokens = [f"w{i} " for i in range(len(without))]
     effect = LabelEffect(tokens, ["no", "yes"], np.array(full), None, np.array(without))
-    monkeypatch.setattr(ClassifierView, "label_effect", lambda *_: effect)
+    monkeypatch.setattr(ClassifierExamples, "label_effect", lambda *_: effect)
     return effect
 
 
@@ -62,7 +60,7 @@ def test_nothing_is_said_to_lower_the_label_if_nothing_does(inspected, monkeypat
 
 def test_all_sections_of_a_translator_are_about_the_answer_of_beam_search(inspected, monkeypatch) -> None:
     run = inspected["seq2seq-heads"]
-    monkeypatch.setattr(type(view_of(run)), "search", lambda *_: SearchResult("fed", -1.0))
+    monkeypatch.setattr(TranslatedData, "search", lambda *_: SearchResult("fed", -1.0))
     subject = prepare(run, "axbxcx", **GIVEN)
     assert subject.item == ("axbxcx", "fed")
     (tokens, *_) = surprisal_section(subject).parts
@@ -106,12 +104,12 @@ def near(answers: int, share: float) -> Influence:
 
 
 def test_the_share_of_the_token_before_is_stated_from_enough_answers(inspected) -> None:
-    view = view_of(inspected["lm"])
-    assert nearest_sentence(view, near(MIN_ANSWERS, 0.4)) == "", "the first answer has a single token before it"
-    sentence = nearest_sentence(view, near(MIN_ANSWERS + 1, 0.4))
+    inputs = explainer_of(inspected["lm"]).inputs
+    assert nearest_sentence(inputs, near(MIN_ANSWERS, 0.4)) == "", "the first answer has a single token before it"
+    sentence = nearest_sentence(inputs, near(MIN_ANSWERS + 1, 0.4))
     assert sentence.startswith("On average, 40")
     assert f"over {MIN_ANSWERS} tokens of this text" in sentence
-    assert nearest_sentence(view_of(inspected["mlm"]), near(MIN_ANSWERS + 1, 0.4)) == ""
+    assert nearest_sentence(explainer_of(inspected["mlm"]).inputs, near(MIN_ANSWERS + 1, 0.4)) == ""
 
 
 def test_lines_of_the_lead_say_what_they_are_about(inspected) -> None:
@@ -132,6 +130,6 @@ def test_the_number_of_units_is_known(inspected) -> None:
 
 
 def test_the_gold_answer_of_one_word_is_no_label(inspected, monkeypatch) -> None:
-    monkeypatch.setattr(Subject, "from_held_out", lambda *_: ["DET"])
-    (prose,) = gold_parts(prepare(inspected["tag"], "the", **GIVEN), ["X"])
+    monkeypatch.setattr(InspectedRun, "from_held_out", lambda *_: ["DET"])
+    (prose,) = reference_parts(prepare(inspected["tag"], "the", **GIVEN), ["X"])
     assert "where its gold answer is DET; the prediction is wrong." in prose.text

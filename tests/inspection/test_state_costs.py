@@ -6,10 +6,10 @@ import torch
 import seriatim
 from seriatim.core.state import State, state_bytes
 from seriatim.inspection.context_section import state_costs
-from seriatim.inspection.subject import view_of
+from seriatim.inspection.inspected_run import explainer_of
 from seriatim.models import LanguageModel
-from seriatim.tasks.seq2seq_view import SOURCE_TOKENS
-from seriatim.tasks.view_types import StateReader
+from seriatim.tasks.capabilities import StateReader
+from seriatim.tasks.translation_explainer import SOURCE_TOKENS
 
 
 def model_of(name: str, **options) -> LanguageModel:
@@ -45,7 +45,7 @@ def test_a_window_bounds_the_state() -> None:
 
 
 def test_a_decoder_is_measured_after_a_source(inspected) -> None:
-    reader = view_of(inspected["seq2seq-heads"]).state_reader()
+    reader = explainer_of(inspected["seq2seq-heads"]).state_reader()
     assert reader.source == SOURCE_TOKENS
     assert f"a source of {SOURCE_TOKENS} tokens" in reader.text
     assert {cost.growth for cost in state_costs(reader)} >= {"constant", "grows"}

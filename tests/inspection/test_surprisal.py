@@ -9,7 +9,7 @@ import torch
 
 from seriatim.core.errors import InputError
 from seriatim.evaluation.token_scores import token_name
-from seriatim.inspection.subject import view_of
+from seriatim.inspection.inspected_run import explainer_of
 from seriatim.inspection.surprisal import label_figure, surprisal_figure
 from seriatim.recurrence import uncompiled
 
@@ -26,7 +26,7 @@ def _uncompiled():
 
 @pytest.mark.parametrize("name", ["lm", "lm-words", "ngram"])
 def test_the_bits_of_a_running_text_are_those_of_a_stream(inspected, name: str) -> None:
-    found = view_of(inspected[name]).token_scores(TEXT)
+    found = explainer_of(inspected[name]).token_scores(TEXT)
     assert found.total_bits * math.log(2) == pytest.approx(
         -inspected[name].stream().feed(TEXT).log_probability, rel=1e-5
     )
@@ -36,19 +36,19 @@ def test_the_bits_of_a_running_text_are_those_of_a_stream(inspected, name: str) 
 
 @pytest.mark.parametrize("name", ["lm-words", "ngram"])
 def test_words_outside_the_vocabulary_keep_their_names(inspected, name: str) -> None:
-    view = view_of(inspected[name])
+    explainer = explainer_of(inspected[name])
     known = "zzyzx the qwrty cat"
-    found = view.token_scores(known)
+    found = explainer.token_scores(known)
     assert [score.text.strip() for score in found.scores] == ["[zzyzx]", "the", "[qwrty]", "cat"]
     assert "in brackets are not in the vocabulary" in found.caption
-    assert "brackets" not in view.token_scores("the cat").caption
-    (example,) = view.examples(known)
+    assert "brackets" not in explainer.token_scores("the cat").caption
+    (example,) = explainer.examples(known)
     assert example.tokens[1:] == ("[zzyzx]", "the", "[qwrty]")  # after the boundary symbol
 
 
 def test_the_bits_of_lines_are_those_of_their_scores(inspected) -> None:
     run = inspected["lm-lines"]
-    found = view_of(run).token_scores(TEXT)
+    found = explainer_of(run).token_scores(TEXT)
     scores = [score.log_probability for score in run.score(TEXT.splitlines())]
     assert found.total_bits * math.log(2) == pytest.approx(-sum(scores), rel=1e-5)
 
@@ -56,18 +56,20 @@ def test_the_bits_of_lines_are_those_of_their_scores(inspected) -> None:
 def test_masking_each_token_alone_is_the_exact_measure(inspected, tmp_path: Path) -> None:
     run, path = inspected["mlm"], tmp_path / "a.txt"
     path.write_text(TEXT)
-    view = view_of(run)
-    found = view.token_scores(TEXT)
+    explainer = explainer_of(run)
+    found = explainer.token_scores(TEXT)
     expected = run.evaluate(str(path), exact=True)
     assert found.total_bits * math.log(2) / len(found.scores) == pytest.approx(expected["loss"], rel=1e-5)
-    together = sum(len(places) for places, _ in view.log_probabilities(view.encode(TEXT), every=3))
+    together = sum(
+        len(places) for places, _ in explainer.labelled.log_probabilities(explainer.excerpts.encode(TEXT), every=3)
+    )
     assert together == len(found.scores)
 
 
 def test_alternatives_are_the_most_likely_tokens_and_give_the_ranks(inspected) -> None:
     run = inspected["lm"]
-    corpus = view_of(run).encode(TEXT)
-    found = view_of(run).token_scores(TEXT, alternatives=run.tokenizer.vocabulary_size).scores
+    corpus = explainer_of(run).excerpts.encode(TEXT)
+    found = explainer_of(run).token_scores(TEXT, alternatives=run.tokenizer.vocabulary_size).scores
     for one, token in zip(found, corpus.ids.tolist(), strict=True):
         shares = [share for _, share in one.alternatives]
         assert sum(shares) == pytest.approx(1)
@@ -81,24 +83,25 @@ def test_alternatives_are_the_most_likely_tokens_and_give_the_ranks(inspected) -
 def test_the_bits_of_an_answer_equal_those_of_its_search(inspected, name: str) -> None:
     run = inspected[name]
     (expected,) = run.predict(["axbxcx"], beam=1, details=True)
-    answer = view_of(run).translate("axbxcx")
+    answer = explainer_of(run).token_scores.__self__.greedy("axbxcx")
     assert run.vocabulary.target.decode(answer.tokens) == expected["text"]
-    nats = view_of(run).token_scores("axbxcx").total_bits * math.log(2)
+    nats = explainer_of(run).token_scores("axbxcx").total_bits * math.log(2)
     assert nats == pytest.approx(-expected["log_probability"], rel=1e-4)
-    losses = view_of(run).context_use("axbxcx").scores
+    losses = explainer_of(run).context_use("axbxcx").scores
     assert losses[None].loss == pytest.approx(nats / (len(answer.tokens) + 1), rel=1e-4)
     assert losses[1] != losses[None]
 
 
 def test_a_ctc_run_has_no_probabilities_of_single_tokens(inspected) -> None:
+    explainer = explainer_of(inspected["ctc"])
     with pytest.raises(InputError, match="all of an answer at once"):
-        view_of(inspected["ctc"]).context_use("axbxcx")
+        explainer.require(explainer.context_use)("axbxcx")
 
 
 @pytest.mark.parametrize("name", ["classify", "classify-forwards"])
 def test_the_label_without_a_word_equals_that_of_the_shorter_text(inspected, name: str) -> None:
     run = inspected[name]
-    found, words = view_of(run).label_effect(SENTENCE), SENTENCE.split()
+    found, words = explainer_of(run).label_effect(SENTENCE), SENTENCE.split()
     texts = [SENTENCE, *(" ".join(words[:i] + words[i + 1 :]) for i in range(len(words)))]
     expected = np.array([list(answer["probabilities"].values()) for answer in run.predict(texts, details=True)])
     assert found.full == pytest.approx(expected[0], abs=1e-6)
@@ -117,26 +120,26 @@ def test_the_label_without_a_word_equals_that_of_the_shorter_text(inspected, nam
 
 def test_the_certainty_of_tags_equals_that_of_the_tagger(inspected) -> None:
     (expected,) = inspected["tag"].predict([SENTENCE], details=True)
-    found = view_of(inspected["tag"]).token_scores(SENTENCE).scores
+    found = explainer_of(inspected["tag"]).token_scores(SENTENCE).scores
     assert [one.text.strip() for one in found] == [
         f"{word}/{tag}" for word, tag in zip(expected["words"], expected["tags"], strict=True)
     ]
     assert [2**-one.bits for one in found] == pytest.approx(expected["probabilities"], abs=1e-5)
-    losses = view_of(inspected["tag"]).context_use(SENTENCE).scores
+    losses = explainer_of(inspected["tag"]).context_use(SENTENCE).scores
     assert losses[None].loss == pytest.approx(-math.log(expected["probabilities"][-1]), abs=1e-5)
 
 
 def test_unknown_words_are_read_and_unknown_characters_refused(inspected) -> None:
     run = inspected["lm-words"]
-    assert view_of(run).encode("the zebra .").ids.tolist().count(run.tokenizer.unknown_id) == 1
+    assert explainer_of(run).excerpts.encode("the zebra .").ids.tolist().count(run.tokenizer.unknown_id) == 1
     for name, text in (("lm-words", "zebra"), ("lm", "the ☃")):
         with pytest.raises(InputError, match="never seen in training"):
-            view_of(inspected[name]).encode(text)
+            explainer_of(inspected[name]).excerpts.encode(text)
 
 
 def test_models_are_not_changed(inspected) -> None:
     run = inspected["lm"]
     before = {name: values.clone() for name, values in run.model.state_dict().items()}
-    view_of(run).token_scores(TEXT)
+    explainer_of(run).token_scores(TEXT)
     assert not run.model.training
     assert all(torch.equal(values, before[name]) for name, values in run.model.state_dict().items())

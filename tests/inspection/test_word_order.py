@@ -19,14 +19,14 @@ from seriatim.inspection.embeddings import (
     most_similar,
     principal_axes,
 )
+from seriatim.inspection.inspected_run import prepare
 from seriatim.inspection.inspection import inspect
-from seriatim.inspection.subject import prepare
 from seriatim.inspection.word_order import SAME, OrderEffect, _sentence, order_effect
 from seriatim.layers.path_lengths import direct_paths, joined_paths
 from seriatim.models import LanguageModel
 from seriatim.recurrence import uncompiled
 from seriatim.report.page import Folded, Plot, Prose, Table
-from seriatim.tasks.view_types import Example
+from seriatim.tasks.capabilities import Example
 
 from ..conftest import randn
 from ..exhaustive import parameters

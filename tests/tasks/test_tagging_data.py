@@ -14,7 +14,7 @@ from seriatim.config import resolve
 from seriatim.core.errors import InputError
 from seriatim.data.holding_out import is_held_out
 from seriatim.data.repairs import DataWarning
-from seriatim.inspection.subject import view_of
+from seriatim.inspection.inspected_run import explainer_of
 from seriatim.tasks import new_task
 from seriatim.training.settle import with_data_defaults
 
@@ -233,8 +233,8 @@ def test_one_odd_tag_takes_no_figure_away(clean: seriatim.Run, tmp_path: Path, c
     assert found["unseen_tags"] == 0
     assert [(one["line"], one["count"]) for one in found["repairs"]] == [(181, 1)]
     assert list(clean.task.reader.measured_items(clean.vocabulary, str(odd), "test"))[-1] == ("Anna lebt", ("O O",))
-    assert view_of(clean).mistakes(str(odd), None).correct == 151
-    assert view_of(clean).gold("Anna lebt", str(odd), None) == ["O", "O"]
+    assert explainer_of(clean).labelled.mistakes(str(odd), None).correct == 151
+    assert explainer_of(clean).labelled.reference_answer("Anna lebt", str(odd), None) == ["O", "O"]
     for command in (["check", "tag", "--data", str(odd)], ["evaluate", str(clean.path), "--data", str(odd)]):
         assert main([*command, "--strict"]) == 2
         assert "odd.conll:181: " in capsys.readouterr().err

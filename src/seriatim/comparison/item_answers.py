@@ -10,8 +10,8 @@ import numpy as np
 
 from ..core.errors import InputError
 from ..evaluation.intervals import Metrics
-from ..inspection.cost import evenly
 from ..runs.run import Run
+from .cost import evenly
 from .metric import FIGURE_OF_SUMS
 from .results import Json
 

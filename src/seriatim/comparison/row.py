@@ -11,11 +11,11 @@ from ..core.allocator import freed_memory_kept
 from ..data.corpus import Corpus
 from ..data.tokenizers import END
 from ..evaluation.intervals import Metrics
-from ..inspection.cost import costs, evenly
 from ..runs.run import Run
 from ..tasks.task import TaskData
 from ..training.metrics_log import read_metrics
 from ..version import __version__
+from .cost import costs, evenly
 from .distances import distances
 from .item_answers import MAX_ITEMS, Item, answer_items, listed, stored
 from .metric import statistics_of

@@ -4,10 +4,10 @@ import numpy as np
 
 from ..evaluation.intervals import Metrics
 from ..evaluation.token_losses import TokenLosses
-from ..inspection.subject import view_of
+from ..inspection.inspected_run import explainer_of
 from ..runs.run import Run
+from ..tasks.explainer import NotOfferedError
 from ..tasks.task import TaskData
-from ..tasks.view import NotOfferedError
 from .item_answers import Arrays
 from .results import Json
 
@@ -18,7 +18,8 @@ ARRAYS = ("nats", "ids", "positions", "frequencies", "piece_ends", "piece_blocks
 def measure_tokens(run: Run, data: TaskData, train: TaskData) -> tuple[Metrics, Arrays]:
     """Return the fields of a row and the arrays beside it; both are empty for tasks without losses of tokens."""
     try:
-        losses = view_of(run).token_losses(data, train)
+        explainer = explainer_of(run)
+        losses = explainer.require(explainer.token_losses)(data, train)
     except NotOfferedError:
         return {}, {}
     names = {str(token): name for token, name in losses.names.items()}

@@ -4,7 +4,8 @@ Tensors may have any number of dimensions. The first one is the batch; the featu
 order of memory. Indices and counts ``(batch,)`` are recorded, too, such as token ids and numbers of inputs read.
 
 An operator that only moves elements, such as ``transpose``, becomes one `StridedView`: it is applied to a tensor
-without memory, whose strides then say where each element of the result lies. So the recorder need not know these operators.
+without memory, whose strides then say where each element of the result lies. So the recorder need not know these
+operators.
 """
 
 import itertools

@@ -16,9 +16,9 @@ from ..core.errors import InputError
 from ..report.page import Part, Plot, Plots, Prose, Samples
 from ..report.plot_labels import SPACED, name_tokens
 from ..runs.run import Run
+from ..tasks.explainer import Refusal
 from .attention_maps import MAX_MAP, attention_maps, token_map
-from .gold_answers import gold_answer
-from .subject import Content, Subject, view_of
+from .inspected_run import InspectedRun, SectionBody, explainer_of
 
 BEAM = 5
 GREEDY_IS_LIKELIER = (
@@ -55,9 +55,13 @@ def align(run: Run, text: str, *, beam: int = BEAM) -> list[Aligned]:
 
 
 def _aligned(run: Run, text: str, beam: int) -> Aligned:
-    answer = Aligned("greedy" if beam == 1 else f"beam of {beam}", *view_of(run).search(text, beam))
+    explainer = explainer_of(run)
+    search = explainer.require(explainer.search or Refusal("no translations"))
+    answer = Aligned("greedy" if beam == 1 else f"beam of {beam}", *search(text, beam))
     if len(answer.weights) or not text.strip():
         return answer
+
+    # The weights of several heads are no part of an answer, and are recorded while the model reads it again.
     result = attention_maps(run, (text, answer.text), max_tokens=MAX_MAP)
     crossing = [each for each in result.maps if each.crosses and each.queries and each.keys]
     if not crossing:
@@ -93,15 +97,15 @@ def aligned_figure(aligned: Aligned) -> Figure:
     return figure
 
 
-def alignment_section(subject: Subject) -> Content:
+def alignment_section(inspected: InspectedRun) -> SectionBody:
     """Write the section on alignment, for greedy search and for beam search."""
-    answers = align(subject.run, subject.text, beam=subject.beam)
+    answers = align(inspected.run, inspected.text, beam=inspected.beam)
     headings = [f"{each.search}, P = {math.exp(each.log_probability):.2g}" for each in answers]
     samples = [(heading, each.text or "(nothing)") for heading, each in zip(headings, answers, strict=True)]
-    gold = gold_answer(subject)
-    if gold is not None:
-        samples.append((f"gold answer in {gold.data}", " or ".join(gold.answers)))
-    parts: list[Part] = [Samples(samples, f"Answers to: {subject.text[:300]}")]
+    reference = inspected.reference_answer()
+    if reference is not None:
+        samples.append((f"gold answer in {reference.data}", " or ".join(reference.answers)))
+    parts: list[Part] = [Samples(samples, f"Answers to: {inspected.text[:300]}")]
     first, last = answers[0], answers[-1]
     if last.text != first.text and last.log_probability < first.log_probability:
         parts.append(Prose(GREEDY_IS_LIKELIER))
@@ -109,8 +113,10 @@ def alignment_section(subject: Subject) -> Content:
     if first.text == last.text and len(answers) > 1:
         answers = [last._replace(search=f"{first.search} and {last.search}")]
     plots = [_plot(each) for each in answers if each.weights]
-    parts.append(Plots(plots) if plots else Prose(f"No alignment is shown: {subject.view.no_alignment}."))
-    return Content(parts, lines)
+    parts.append(
+        Plots(plots) if plots else Prose(f"No alignment is shown: {inspected.explainer.wording.no_alignment}.")
+    )
+    return SectionBody(parts, lines)
 
 
 def _plot(aligned: Aligned) -> Plot:

@@ -30,10 +30,10 @@ from ..report.palette import HEAT
 from ..report.plot_labels import SPACED, WIDE, name_tokens, width_for
 from ..report.theme import new_figure, plain
 from ..runs.run import Run
-from ..tasks.view_types import Example
-from .leaves import Leaf, inside, leaves, roots, run_once
+from ..tasks.capabilities import Example
+from .inspected_run import InspectedRun, SectionBody, explainer_of
+from .primitive_layers import PrimitiveLayer, inside, primitive_layers, run_once, top_layers
 from .recording import Arguments, CallRecorder, Keywords
-from .subject import Content, Subject, view_of
 
 MAX_TOKENS = 128
 """Tokens of a map; its size grows with their square."""
@@ -54,7 +54,7 @@ SOFTMAXES = {torch.softmax, torch.Tensor.softmax, F.softmax}
 
 @dataclass(frozen=True)
 class AttentionMap:
-    """The weights ``(heads, queries, keys)`` of one layer, named as in `leaves.Leaf`; each row sums to one.
+    """The weights ``(heads, queries, keys)`` of one layer, named as a `PrimitiveLayer`; each row sums to one.
 
     The tokens are empty where queries or keys are not tokens of the text. A map ``crosses`` from a decoder to a source;
     a layer ``decodes`` if it reads what a decoder writes.
@@ -87,26 +87,26 @@ class AttentionMaps:
 def attention_maps(run: Run, text: object, *, max_tokens: int = MAX_TOKENS) -> AttentionMaps:
     """Read the beginning of a text and record the weights of every attention layer, if the model has any.
 
-    ``text`` is a text, or another item that `View.examples` reads; only its first sequence is used.
+    ``text`` is a text, or another item that `Explainer.examples` reads; only its first sequence is used.
 
     Raises:
         InputError: there is nothing to read in the text, or ``max_tokens`` is above `MAX_MAP`.
     """
     if not 1 <= max_tokens <= MAX_MAP:
         raise InputError(f"max_tokens must be from 1 to {MAX_MAP} for a map of attention, got {max_tokens}")
-    view = view_of(run)
-    whole = view.examples(text)[0]
+    explainer = explainer_of(run)
+    whole = explainer.examples(text)[0]
     example = whole.beginning(max_tokens)
     with torch.no_grad(), recorded_attention(run.model) as recorded:
-        run_once(view, example)
-    maps = [_map(leaf, weights, example) for leaf, weights in recorded.items()]
+        run_once(explainer, example)
+    maps = [_map(primitive, weights, example) for primitive, weights in recorded.items()]
     return AttentionMaps(maps, example.length, whole.length)
 
 
 @contextmanager
-def recorded_attention(model: nn.Module) -> Iterator[dict[Leaf, Tensor]]:
+def recorded_attention(model: nn.Module) -> Iterator[dict[PrimitiveLayer, Tensor]]:
     """Record the weights ``(batch, heads, queries, keys)`` of attention layers, complete when the context ends."""
-    recorder, weights = _WeightRecorder(), dict[Leaf, Tensor]()
+    recorder, weights = _WeightRecorder(), dict[PrimitiveLayer, Tensor]()
     with ExitStack() as hooks:
         for each in _sequence_layers(model):
             hooks.enter_context(each.layer.register_forward_pre_hook(recorder.enter(each)))
@@ -118,13 +118,13 @@ def recorded_attention(model: nn.Module) -> Iterator[dict[Leaf, Tensor]]:
         weights[each] = torch.cat([F.pad(part, (0, keys - part.shape[3])) for part in parts], dim=2)
 
 
-def _sequence_layers(model: nn.Module) -> Iterator[Leaf]:
-    """Yield every sequence layer: the leaves, and the layers that have attention beside a recurrence."""
-    names = {leaf.path: leaf.name for leaf in leaves(model)}
-    for role, top in roots(model):
+def _sequence_layers(model: nn.Module) -> Iterator[PrimitiveLayer]:
+    """Yield every sequence layer: the primitive layers, and the layers that have attention beside a recurrence."""
+    names = {primitive.path: primitive.name for primitive in primitive_layers(model)}
+    for role, top in top_layers(model):
         for path, layer in inside(top):
             whole = ".".join(part for part in (role, path) if part)
-            yield Leaf(names.get(whole, f"{role or 'layer'}: attention"), whole, layer)
+            yield PrimitiveLayer(names.get(whole, f"{role or 'layer'}: attention"), whole, layer)
 
 
 class _WeightRecorder(CallRecorder):
@@ -132,10 +132,10 @@ class _WeightRecorder(CallRecorder):
 
     def __init__(self) -> None:
         super().__init__()
-        self.running: list[Leaf] = []
-        self.weights: dict[Leaf, list[Tensor]] = defaultdict(list)
+        self.running: list[PrimitiveLayer] = []
+        self.weights: dict[PrimitiveLayer, list[Tensor]] = defaultdict(list)
 
-    def enter(self, layer: Leaf) -> Callable[..., None]:
+    def enter(self, layer: PrimitiveLayer) -> Callable[..., None]:
         """Return the hook that is called before a layer."""
         return lambda *_: self.running.append(layer)
 
@@ -175,27 +175,31 @@ def attention_weights(
     return torch.softmax(scores, dim=-1)
 
 
-def _map(leaf: Leaf, weights: Tensor, example: Example) -> AttentionMap:
+def _map(primitive: PrimitiveLayer, weights: Tensor, example: Example) -> AttentionMap:
     """Return the weights ``(1, heads, queries, keys)`` of one layer as a map in the order of the text."""
-    heads, crosses = weights[0], isinstance(leaf.layer, MemoryLayer)
-    queries = example.decoded if leaf.decodes else example.tokens
+    heads, crosses = weights[0], isinstance(primitive.layer, MemoryLayer)
+    queries = example.decoded if primitive.decodes else example.tokens
     keys = example.tokens if crosses else queries
-    if leaf.backwards:
+    if primitive.backwards:
         heads = heads.flip(1) if crosses else heads.flip(1, 2)
     queries = queries if len(queries) == heads.shape[1] else ()
     keys = keys if len(keys) == heads.shape[2] else ()
-    return AttentionMap(leaf.name, queries, keys, heads, crosses, leaf.decodes)
+    return AttentionMap(primitive.name, queries, keys, heads, crosses, primitive.decodes)
 
 
 def attention_figure(attention: AttentionMap) -> Figure:
     """Draw a small map for every head: queries down, keys across."""
     heads, queries, keys = attention.weights.shape
     visible_weights = blank_future(attention).numpy()
+
+    # Names of tokens are read before weights are, so the size of a map follows the room that the names need.
     columns = _columns(heads, keys)
     rows, wide = -(-heads // columns), width_for(keys) if heads == 1 else WIDE
     width = (wide - 1) / columns - (COLUMN_MARGIN if heads > 1 else 0)
     height = min(max(1.2, width * queries / keys), 1.5 * width, max(1.2, TALLEST_CELL * queries))
     figure, grid = new_figure(rows, columns, width=wide, height=rows * (height + 0.3) + 0.8, sharex=True, sharey=True)
+
+    # All heads share one scale; otherwise the weights of two heads could not be compared by their colours.
     for head, axes in enumerate(grid.flat):
         axes.set_visible(head < heads)
         if head < heads:
@@ -254,9 +258,9 @@ def _draw(axes: Axes, values: np.ndarray, largest: float | None, *, power: float
     return axes.imshow(values, cmap=HEAT, norm=norm, interpolation="none", aspect="auto")
 
 
-def attention_section(subject: Subject) -> Content:
+def attention_section(inspected: InspectedRun) -> SectionBody:
     """Write the section on attention, layer by layer and head by head."""
-    result = attention_maps(subject.run, subject.item)
+    result = attention_maps(inspected.run, inspected.item)
     if not result.maps:
         raise InputError("no layer of this model has attention")
     count = len(result.maps)
@@ -280,7 +284,7 @@ def attention_section(subject: Subject) -> Content:
     several = [each for each in drawn if len(each.weights) > 1]
     if several:
         parts.append(Folded("All heads of all layers", [Plots([_plot(each, 1) for each in several])]))
-    return Content(parts)
+    return SectionBody(parts)
 
 
 def mean_of_heads(attention: AttentionMap) -> AttentionMap:

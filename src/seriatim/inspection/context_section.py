@@ -21,9 +21,9 @@ from ..report.number_formats import percent, percent_and_interval
 from ..report.page import Part, Plot, Plots, Prose, Table
 from ..report.palette import SOFT
 from ..report.theme import new_figure, style
-from ..tasks.view_types import StateReader
-from .leaves import DECODER, leaves
-from .subject import Content, Subject
+from ..tasks.capabilities import StateReader
+from .inspected_run import InspectedRun, SectionBody
+from .primitive_layers import DECODER, primitive_layers
 
 TOLERANCE = 0.01
 """Share by which a loss may differ from that of the full context and still count as equal to it."""
@@ -39,7 +39,7 @@ MAX_READ = 1_000
 Growth = Literal["constant", "bounded", "grows"]
 
 
-class Cost(NamedTuple):
+class StateSize(NamedTuple):
     """A part of a state by its path (see `state_to_dict`) or its layer, and its bytes by the tokens read.
 
     ``growth`` is ``constant`` from the first token on, ``bounded`` (grows up to some size), or ``grows``.
@@ -50,33 +50,38 @@ class Cost(NamedTuple):
     growth: Growth
 
 
-def memory_section(subject: Subject) -> Content:
+def memory_section(inspected: InspectedRun) -> SectionBody:
     """Write the section on the use of context and the size of the state."""
-    found = subject.from_held_out(subject.view.context_excess)
+    explainer = inspected.explainer
+    found = inspected.from_held_out(lambda *data: explainer.require(explainer.context_excess)(*data))
     sentence = needed_sentence(found.by_size) if found else ""
     parts: list[Part] = []
+
+    # What holds for data is said first; one text supports no statement on how much context the model uses.
     if found and sentence:
-        about = f"Measured on {found.tokens:,} tokens of the held-out data ({subject.held_out_name})"
+        about = f"Measured on {found.tokens:,} tokens of the held-out data ({inspected.held_out_name})"
         parts.append(Prose(f"{sentence} {about}, with the same tokens for every k."))
+
+    # The two halves are independent: a model without a state still has losses, and the other way round.
     missing = []
     try:
         if found and found.by_size:
-            parts += _excess_parts(found, subject.layer)
+            parts += _excess_parts(found, inspected.layer)
         else:
-            result = subject.view.context_use(subject.item)
+            result = explainer.require(explainer.context_use)(inspected.item)
             draw = _answer_parts if result.scores[None].accuracy is None else _text_parts
-            parts += draw(subject, result)
+            parts += draw(inspected, result)
     except InputError as error:
         missing.append(f"The loss with short contexts is not shown: {str(error).rstrip('.')}.")
     try:
-        reader = subject.view.state_reader()
-        costs = state_costs(reader, positions=learned_positions(subject.run.model))
-        parts += _cost_parts(named_parts(costs, subject.run.model), reader)
+        reader = explainer.state_reader()
+        costs = state_costs(reader, positions=learned_positions(inspected.run.model))
+        parts += _cost_parts(named_parts(costs, inspected.run.model), reader)
     except InputError as error:
         missing.append(f"The size of the state is not shown: {str(error).rstrip('.')}.")
     if not parts:
         raise InputError(" ".join(missing))
-    return Content(
+    return SectionBody(
         [*parts, *map(Prose, missing)],
         [f"memory, on held-out data: {sentence[:1].lower()}{sentence[1:]}"] if sentence else [],
     )
@@ -149,7 +154,7 @@ def excess_figure(excess: Mapping[int, Excess], layer: str = "") -> Figure:
     return figure
 
 
-def _text_parts(subject: Subject, result: ContextUse) -> list[Part]:
+def _text_parts(inspected: InspectedRun, result: ContextUse) -> list[Part]:
     """Return the curve over the text itself, where there are no held-out data; it is too short to compare contexts."""
     scores, full = result.scores, result.scores[None]
     reason = _not_comparable(full)
@@ -157,7 +162,7 @@ def _text_parts(subject: Subject, result: ContextUse) -> list[Part]:
         return [Prose(reason or f"The text has {result.tokens} tokens, too few to draw the loss with short contexts.")]
     largest = max(size for size in scores if size is not None)
     plot = Plot(
-        loss_figure(scores, layer=subject.layer),
+        loss_figure(scores, layer=inspected.layer),
         "Loss when only the last k tokens are seen",
         f"Mean over the same {full.tokens:,} tokens of the text for every k.{_infinite_sizes(scores)}",
         f"Loss in nats per token for k from 1 to {largest}; the full context gives {full.loss:.3f}.",
@@ -165,13 +170,11 @@ def _text_parts(subject: Subject, result: ContextUse) -> list[Part]:
     return [Plots([plot])]
 
 
-def _answer_parts(subject: Subject, result: ContextUse) -> list[Part]:
+def _answer_parts(inspected: InspectedRun, result: ContextUse) -> list[Part]:
     """Return the curve of one answer, which says nothing about others."""
-    caption = (
-        f"−log P of the model's own answer ({subject.view.context_name}) when only the last k tokens of the text are "
-        "seen."
-    )
-    figure = loss_figure(result.scores, name="−log P (nats)", layer=subject.layer)
+    answer = inspected.explainer.wording.answer
+    caption = f"−log P of the model's own answer ({answer}) when only the last k tokens of the text are seen."
+    figure = loss_figure(result.scores, name="−log P (nats)", layer=inspected.layer)
     plot = Plot(figure, "The answer with only the last k tokens", caption, "−log P of the answer against k.")
     return [Plots([plot])]
 
@@ -195,14 +198,16 @@ def _infinite_sizes(scores: Scores) -> str:
     )
 
 
-def named_parts(costs: Sequence[Cost], model: nn.Module) -> list[Cost]:
+def named_parts(costs: Sequence[StateSize], model: nn.Module) -> list[StateSize]:
     """Return the parts of a state with the names of their layers in place of their paths, where these are known.
 
     The numbers in the path of a layer, its places in the containers around it, begin the path of its state.
     """
-    known = leaves(model)
-    readers = [leaf for leaf in known if leaf.decodes] or known
-    layers = {tuple(part for part in leaf.path.split(".") if part.isdigit()): leaf.name for leaf in readers}
+    known = primitive_layers(model)
+    readers = [primitive for primitive in known if primitive.decodes] or known
+    layers = {
+        tuple(part for part in primitive.path.split(".") if part.isdigit()): primitive.name for primitive in readers
+    }
 
     apart = any(cost.name.startswith(f"{DECODER}.") for cost in costs)  # other parts belong to no layer
 
@@ -218,7 +223,7 @@ def named_parts(costs: Sequence[Cost], model: nn.Module) -> list[Cost]:
     return [cost._replace(name=name(cost.name)) for cost in costs]
 
 
-def _cost_parts(costs: Sequence[Cost], reader: StateReader) -> list[Part]:
+def _cost_parts(costs: Sequence[StateSize], reader: StateReader) -> list[Part]:
     sizes = list(costs[0].sizes)
     rows = [[cost.name or "state", *(f"{cost.sizes[size]:,}" for size in sizes), cost.growth] for cost in costs]
     rows.append(["all", *(f"{sum(cost.sizes[size] for cost in costs):,}" for size in sizes), ""])
@@ -259,7 +264,7 @@ def _context_axis(plot: Axes, sizes: Sequence[int]) -> None:
 
 
 @torch.inference_mode()
-def state_costs(reader: StateReader, *, positions: int | None = None, sizes: Sequence[int] = TOKENS) -> list[Cost]:
+def state_costs(reader: StateReader, *, positions: int | None = None, sizes: Sequence[int] = TOKENS) -> list[StateSize]:
     """Return the size of each part of a state for one text, in the precision of the model.
 
     ``sizes`` are numbers of tokens, in ascending order; those above the number of learned ``positions`` are left out.
@@ -269,17 +274,21 @@ def state_costs(reader: StateReader, *, positions: int | None = None, sizes: Seq
     for size in [size for size in sizes if size <= min(limit, MAX_READ)]:
         state, count = reader.read(size - count, state), size
         bytes_at[size] = _bytes(state)
+
+    # Longer texts are not read: by the contract of states, one more step shows which parts grow, and by how much.
     before, growing = state, set[str]()
     if count < limit:
         state, count = reader.read(1, state), count + 1
         growing = {name for name, size in _bytes(state).items() if size > _bytes(before)[name]}
     for size in [size for size in sizes if MAX_READ < size <= limit]:
         bytes_at[size] = _bytes(reader.read(1, _extrapolated(before, state, size - count)))
+
+    # A part whose size differs but which no longer grows has a bound, such as the window of an attention.
     costs = []
     for name in state_to_dict(reader.initial):
         sizes_of = {size: parts[name] for size, parts in bytes_at.items()}
         bounded: Growth = "bounded" if len(set(sizes_of.values())) > 1 else "constant"
-        costs.append(Cost(name, sizes_of, "grows" if name in growing else bounded))
+        costs.append(StateSize(name, sizes_of, "grows" if name in growing else bounded))
     return costs
 
 
@@ -301,7 +310,7 @@ def _extrapolated(before: State, after: State, tokens: int) -> State:
     return map_state(widened, before, after)
 
 
-def state_figure(costs: Sequence[Cost]) -> Figure:
+def state_figure(costs: Sequence[StateSize]) -> Figure:
     """Draw the bytes of the parts that grow, and of the parts of constant size, against the tokens read."""
     figure, [[plot]] = new_figure()
     constant = [cost for cost in costs if cost.growth == "constant"]

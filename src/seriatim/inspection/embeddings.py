@@ -21,7 +21,7 @@ from ..report.palette import COLOURS, INK, PAPER
 from ..report.theme import new_figure, plain
 from ..report.wording import isolated, quoted
 from ..runs.run import Run
-from .subject import Content, Subject, view_of
+from .inspected_run import InspectedRun, SectionBody, explainer_of
 
 NEIGHBOURS = 5
 """Neighbours of each token."""
@@ -83,12 +83,14 @@ def embeddings(run: Run, text: str, *, neighbours: int = NEIGHBOURS, tokens: int
     Raises:
         InputError: the model has no embeddings (n-grams), or no token of the text is in the vocabulary.
     """
-    tokenizer, weight = run.tokenizer, view_of(run).embeddings().detach()
+    tokenizer, weight = run.tokenizer, explainer_of(run).embedding_table().detach()
     table = weight[: tokenizer.vocabulary_size].double().cpu().numpy()  # (vocabulary, size)
     special = {END, tokenizer.unknown_id}
     chosen = [token for token in dict.fromkeys(tokenizer.encode(text).tolist()) if token not in special][:tokens]
     if not chosen:
         raise InputError("no token of the text is in the vocabulary")
+
+    # Only frequent tokens are neighbours, since the embeddings of rare ones are hardly trained.
     candidates = np.array([token for token in range(min(len(table), CANDIDATES)) if token not in special])
     units = _normalized(table)
     similarity = units[chosen] @ units[candidates].T
@@ -98,6 +100,8 @@ def embeddings(run: Run, text: str, *, neighbours: int = NEIGHBOURS, tokens: int
     for token, row, columns in zip(chosen, similarity, order, strict=True):
         near = [Neighbour(token_name(tokenizer, int(candidates[i])), float(row[i])) for i in columns]
         nearest.append(Neighbours(token_name(tokenizer, token), near))
+
+    # A small vocabulary is shown as a whole, since a map has room for it.
     few = order[:, : max(1, (MAPPED - len(chosen)) // len(chosen))].ravel()
     others = candidates if len(candidates) <= MAPPED else candidates[few]
     mapped = list(dict.fromkeys([*chosen, *others.tolist()]))[:MAPPED]
@@ -178,9 +182,9 @@ def map_figure(result: Embeddings) -> Figure:
     return figure
 
 
-def embeddings_section(subject: Subject) -> Content:
+def embeddings_section(inspected: InspectedRun) -> SectionBody:
     """Write the section on the neighbours of the tokens of the text, with a map."""
-    result = embeddings(subject.run, subject.text)
+    result = embeddings(inspected.run, inspected.text)
     rows = [
         [each.token, ", ".join(f"{isolated(near.token)} {near.similarity:.2f}" for near in each.nearest)]
         for each in result.neighbours
@@ -211,13 +215,13 @@ def embeddings_section(subject: Subject) -> Content:
     pair = most_similar(result)
     if pair is None:
         nothing = "The nearest neighbours of the tokens of this text are no more similar than by chance."
-        return Content([intro, Prose(nothing), Folded("The nearest tokens, and a map", [table, plot])])
+        return SectionBody([intro, Prose(nothing), Folded("The nearest tokens, and a map", [table, plot])])
     token, near = pair
     line = (
         f"embeddings: of the tokens of this text, {quoted(token)} has the most similar neighbour, {quoted(near.token)} "
         f"(cosine {near.similarity:.2f})"
     )
-    return Content([intro, table, plot], [line])
+    return SectionBody([intro, table, plot], [line])
 
 
 def most_similar(result: Embeddings) -> tuple[str, Neighbour] | None:

@@ -25,11 +25,11 @@ from ..report.page import Folded, Part, Plot, Plots, Prose, Table, Token, Tokens
 from ..report.plot_labels import name_tokens, width_for
 from ..report.theme import new_figure, plain, style
 from ..runs.run import Run
-from ..tasks.view_types import Example
+from ..tasks.capabilities import Example
 from .attention_maps import MARGINS, token_map
-from .leaves import Leaf, leaves, run_once
+from .inspected_run import InspectedRun, SectionBody, explainer_of
+from .primitive_layers import PrimitiveLayer, primitive_layers, run_once
 from .recording import Arguments, CallRecorder, Keywords, Steps, recorded_results, unrolled
-from .subject import Content, Subject, view_of
 
 MAX_TOKENS = 128
 """Tokens that are read."""
@@ -45,8 +45,8 @@ SIGMOIDS = {torch.sigmoid, torch.Tensor.sigmoid, F.sigmoid, torch.special.expit}
 class Gate:
     """One gate of one layer over a text, or a step size (``is_rate``): values of all units ``(tokens, size)``.
 
-    ``layer`` is a name as in `leaves.Leaf`, ``name`` that of the gate, such as ``forget``. Tokens are in the order of
-    the text; they are empty if the steps of the layer are not tokens.
+    ``layer`` is the name of a `PrimitiveLayer`, ``name`` that of the gate, such as ``forget``. Tokens are in the order
+    of the text; they are empty if the steps of the layer are not tokens.
     """
 
     layer: str
@@ -106,25 +106,27 @@ class GateValues(NamedTuple):
 def gates(run: Run, text: object, *, max_tokens: int = MAX_TOKENS) -> Gates:
     """Read the beginning of a text, and record every gate, step size and choice of experts, if the model has any.
 
-    ``text`` is a text, or another item that `View.examples` reads; only its first sequence is used.
+    ``text`` is a text, or another item that `Explainer.examples` reads; only its first sequence is used.
 
     Raises:
         InputError: there is nothing to read in the text.
     """
-    view = view_of(run)
-    whole = view.examples(text)[0]
+    explainer = explainer_of(run)
+    whole = explainer.examples(text)[0]
     example = whole.beginning(max_tokens)
-    parts = [(leaf, part) for leaf in leaves(run.model) for part in leaf.layer.modules()]
-    routers = {part.router: leaf for leaf, part in parts if isinstance(part, Experts)}
+    parts = [(primitive, part) for primitive in primitive_layers(run.model) for part in primitive.layer.modules()]
+    routers = {part.router: primitive for primitive, part in parts if isinstance(part, Experts)}
     with recorded_results(routers, Routing._make) as routed:
-        recorded = recorded_gates(run.model, lambda: run_once(view, example))
+        recorded = recorded_gates(run.model, lambda: run_once(explainer, example))
     values = [gate for steps in recorded for gate in _gates_of(steps, example)]
-    choices = [_choices_of(leaf, routed[router], example) for router, leaf in routers.items() if routed[router]]
+    choices = [
+        _choices_of(primitive, routed[router], example) for router, primitive in routers.items() if routed[router]
+    ]
     return Gates(values, choices, example.length, whole.length)
 
 
 def recorded_gates(model: nn.Module, forward: Callable[[], object]) -> list[Steps[list[GateValues]]]:
-    """Call ``forward`` while every leaf of a model runs step by step, and return the gates of every step.
+    """Call ``forward`` while every primitive layer of a model runs step by step, and return the gates of every step.
 
     Gradients are enabled, since without them layers call kernels instead of their equations.
     """
@@ -160,26 +162,28 @@ class _GateRecorder(CallRecorder):
 
 
 def _gates_of(steps: Steps[list[GateValues]], example: Example) -> Iterator[Gate]:
-    """Yield the gates of one leaf, in the order of its equations."""
+    """Yield the gates of one primitive layer, in the order of its equations."""
     by_gate = list(zip(*steps.recorded, strict=False))
-    names, tokens = gate_names(steps.leaf.layer), tokens_of(steps.leaf, example, len(steps.recorded))
+    names, tokens = gate_names(steps.primitive.layer), tokens_of(steps.primitive, example, len(steps.recorded))
     for i, gate in enumerate(by_gate):
         values = torch.stack([step.values for step in gate]).cpu()
         name = names[i] if len(names) == len(by_gate) else f"gate {i + 1}"
-        yield Gate(steps.leaf.name, name, tokens, values.flip(0) if steps.leaf.backwards else values, gate[0].is_rate)
+        yield Gate(
+            steps.primitive.name, name, tokens, values.flip(0) if steps.primitive.backwards else values, gate[0].is_rate
+        )
 
 
-def _choices_of(leaf: Leaf, routings: list[Routing], example: Example) -> ExpertChoices:
+def _choices_of(primitive: PrimitiveLayer, routings: list[Routing], example: Example) -> ExpertChoices:
     weights, experts, probabilities = (torch.cat(parts).detach().cpu() for parts in zip(*routings, strict=True))
-    if leaf.backwards:
+    if primitive.backwards:
         experts, weights = experts.flip(0), weights.flip(0)
-    tokens = tokens_of(leaf, example, len(experts))
-    return ExpertChoices(leaf.name, tokens, experts, weights.float(), probabilities.shape[1])
+    tokens = tokens_of(primitive, example, len(experts))
+    return ExpertChoices(primitive.name, tokens, experts, weights.float(), probabilities.shape[1])
 
 
-def tokens_of(leaf: Leaf, example: Example, steps: int) -> tuple[str, ...]:
-    """Return the tokens that a leaf reads at its steps, in the order of the text; empty if these are not tokens."""
-    tokens = example.decoded if leaf.decodes else example.tokens
+def tokens_of(primitive: PrimitiveLayer, example: Example, steps: int) -> tuple[str, ...]:
+    """Return what a primitive layer reads at its steps, in the order of the text; empty if these are not tokens."""
+    tokens = example.decoded if primitive.decodes else example.tokens
     return tokens if len(tokens) == steps else ()
 
 
@@ -219,29 +223,33 @@ def gate_means_figure(layer_gates: Sequence[Gate]) -> Figure:
     return figure
 
 
-def gates_section(subject: Subject) -> Content:
+def gates_section(inspected: InspectedRun) -> SectionBody:
     """Write the section on gates, step sizes and experts."""
-    result = gates(subject.run, subject.item)
+    result = gates(inspected.run, inspected.item)
     if not result.gates and not result.choices:
         raise InputError("this model has no gates, step sizes or experts")
     parts: list[Part] = []
     if result.shown < result.total:
         parts.append(Prose(f"Only the first {result.shown:,} of {result.total:,} tokens are shown."))
+
+    # Step sizes are left out of the table, because they have no bounds within which to be open or closed.
     rows = [
         [gate.layer, gate.name, percent(gate.open), percent(gate.closed)] for gate in result.gates if not gate.is_rate
     ]
     if rows:
         caption = "Share of gate values that are open (above 0.9) and closed (below 0.1), over units and tokens."
         parts.append(Table(["layer", "gate", "open", "closed"], rows, caption, {2, 3}))
+
+    # The means stand before the heat maps, which only few readers unfold.
     by_layer: dict[str, list[Gate]] = {}
     for gate in result.gates:
         by_layer.setdefault(gate.layer, []).append(gate)
-    parts += _painted(result.gates, subject.run.tokenizer)
+    parts += _painted(result.gates, inspected.run.tokenizer)
     means = [_means_plot(layer_gates) for layer_gates in by_layer.values()]
     parts.append(Plots([*means, *map(_experts_plot, result.choices)]))
     if result.gates:
         parts.append(Folded("All units of all gates", [Plots(list(map(_gate_plot, result.gates)))]))
-    return Content(parts)
+    return SectionBody(parts)
 
 
 def changing_units(layer_gates: Sequence[Gate], count: int = PAINTED) -> list[tuple[Gate, int]]:

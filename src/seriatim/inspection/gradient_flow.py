@@ -12,6 +12,7 @@ pass computes all lags at once, for every layer and every window of a batch.
 
 import functools
 import itertools
+import math
 import operator
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -28,18 +29,21 @@ from torch import Tensor, nn
 from ..core.contract import MemoryLayer
 from ..core.errors import InputError
 from ..core.state import state_leaves
+from ..evaluation.intervals import supported_digits
+from ..layers.positions import learned_positions
 from ..report.layer_styles import layer_style
+from ..report.number_formats import percent
+from ..report.page import Plot, Plots, Prose, Table
 from ..report.palette import COLOURS, INK, SOFT
 from ..report.theme import new_figure, plain
 from ..runs.run import Run
-from ..tasks.view import View
-from ..tasks.view_types import Example
-from .flow_windows import equal_windows
-from .gradient_trend import SHARE, Trend, band, lag_below, reach, trend
+from ..tasks.capabilities import Example, Examples
+from ..tasks.explainer import Explainer
+from .gradient_trend import MIN_LAGS, MIN_WINDOWS, SHARE, Trend, band, lag_below, reach, trend
+from .inspected_run import InspectedRun, SectionBody, explainer_of
 from .jacobians import JacobianProduct, jacobian_products, spectral_radii
-from .leaves import leaves
+from .primitive_layers import BACKWARDS, primitive_layers
 from .recording import Steps, unrolled
-from .subject import view_of
 
 LAGS, WINDOWS = 255, 16
 """Largest lag, and largest number of windows over which the norms are averaged."""
@@ -49,6 +53,94 @@ SMALLEST = 1e-9
 """Share of the norm at lag 1 below which norms are not drawn."""
 WIDENED = 1e4
 """Largest factor by which the range of norms is widened for products of Jacobians, which can be much larger."""
+CANDIDATES = 200
+"""Held-out texts of which the longest are measured."""
+GIVEN = "the given text"
+STEPS = (
+    "Each curve shows how strongly the loss at the end of a text depends on what a layer passed to its own next step, "
+    "k steps earlier: the norm of ∂loss/∂h against k. A curve that falls steeply is a vanishing gradient: this layer "
+    "cannot learn from inputs so far back through its own state, although it may still remember them. A curve that "
+    "rises steadily is an exploding gradient, which makes training unstable unless gradients are clipped. Gradients "
+    "that take another route, through other layers, are not counted. "
+)
+WHOLE = (
+    "Each curve shows how strongly the loss of the answer to a whole text depends on what a layer passed to its own "
+    "next step, k steps before its last: the norm of ∂loss/∂h against k. If the answer pools the outputs of all steps, "
+    "h also counts through the outputs of all later steps, so that a curve which hardly falls does not mean that h is "
+    "remembered until the end. A curve that rises steadily is an exploding gradient, which makes training unstable "
+    "unless gradients are clipped. "
+)
+INPUTS = (
+    "A layer that sees all places at once passes nothing from step to step: for it, h is its input k places before the "
+    "last one, and its curve shows how strongly the loss depends on that input. "
+)
+
+
+# The windows. All have one length, so that every lag is averaged over the same windows: otherwise a curve would change
+# at a lag only because fewer windows reach so far.
+
+
+class EqualWindows(NamedTuple):
+    """Windows with ``length`` tokens each, and how they were cut from ``sequences`` texts, in words."""
+
+    examples: list[Example]
+    length: int
+    cut: str
+
+
+def equal_windows(inputs: Examples, items: Sequence[object], *, length: int, count: int) -> EqualWindows:
+    """Return at most ``count`` windows of one length, at most ``length``.
+
+    A running text is cut into stretches that do not overlap. Of single texts, those that are long enough are used, with
+    their last tokens; of a source with its target, the first tokens of both. The length is the largest one for which
+    there are ``count`` windows; if that is too short for a statement, the largest one for a few windows; and if that
+    is too short as well, the largest one for a few texts, or for one: a short text is not cut.
+    """
+    sequences = [example for item in items for example in inputs.read(item) if example.inputs]
+    positions = learned_positions(inputs.model)
+    if positions is not None and sequences:
+        length = min(length, positions // max(1, sequences[0].copies))
+    sizes = np.array([_size(example) for example in sequences])
+    width = _width(sizes, length, count, divisible=inputs.is_divisible)
+    if not width:
+        return EqualWindows([], 0, "")
+    if inputs.is_divisible:
+        starts = [(i, start) for i, size in enumerate(sizes) for start in range(0, size - width + 1, width)]
+    else:
+        starts = [(i, max(0, size - width)) for i, size in enumerate(sizes) if size >= width]
+    chosen = np.unique(np.linspace(0, len(starts) - 1, min(count, len(starts))).round().astype(int)).tolist()
+    examples = [_window(sequences[i], start, width) for i, start in (starts[place] for place in chosen)]
+    return EqualWindows(examples, width, _cut_in_words(inputs, sequences))
+
+
+def _size(example: Example) -> int:
+    return min(len(example.inputs), len(example.decoded)) if example.decoded else len(example.inputs)
+
+
+def _width(sizes: np.ndarray, length: int, count: int, *, divisible: bool) -> int:
+    """Return the length of the windows; 0 if there are no two tokens in any text."""
+    longest = min(length, int(sizes.max(initial=0)))
+    for windows, least in ((count, MIN_LAGS + 1), (MIN_WINDOWS, MIN_LAGS + 1), (MIN_WINDOWS, 2), (1, 2)):
+        for width in range(longest, least - 1, -1):
+            is_cut = divisible and least > 2
+            if (sizes // width if is_cut else sizes >= width).sum() >= windows:
+                return width
+    return 0
+
+
+def _window(example: Example, start: int, width: int) -> Example:
+    return example.beginning(width) if example.decoded else example.part(range(start, start + width))
+
+
+def _cut_in_words(inputs: Examples, sequences: Sequence[Example]) -> str:
+    if sequences[0].decoded:
+        return "the first tokens of sources and targets that are long enough"
+    if inputs.is_divisible:
+        return "stretches that do not overlap"
+    return "the last tokens of texts that are long enough"
+
+
+# The measurement
 
 
 @dataclass(frozen=True)
@@ -97,24 +189,31 @@ def gradient_flow(run: Run, texts: object, *, lags: int = LAGS, max_windows: int
 
     The loss is that of the last token or word, or of the label for a classifier. Without known targets, the target is
     the trained model's prediction, also for the fresh model. ``texts`` is a text, or a list of items that
-    `View.read` reads, of which at most ``max_windows`` windows of one length are used; see `equal_windows`.
+    `Examples.read` reads, of which at most ``max_windows`` windows of one length are used; see `equal_windows`.
 
     Raises:
         InputError: there is nothing to read in the texts.
     """
-    if not leaves(run.model):
+    if not primitive_layers(run.model):
         return GradientFlow([], 0, 0)
-    view = view_of(run)
+
+    # Lag k needs k + 1 tokens: the loss is taken at the last one.
+    explainer = explainer_of(run)
+    inputs = explainer.require(explainer.inputs)
     items = texts if isinstance(texts, list) else [texts]
-    found = equal_windows(view, items, length=lags + 1, count=max_windows)
+    found = equal_windows(inputs, items, length=lags + 1, count=max_windows)
     if not found.examples:
-        if not any(view.read(item) for item in items):
+        if not any(inputs.read(item) for item in items):
             raise InputError("text: nothing in it to read; give a few words")
         return GradientFlow([], 0, 0)
-    before = fresh_view(run)
-    trained, fresh = (_norms(each, found.examples, lags) for each in (view, before))
-    products, fresh_products = (jacobian_products(each, found.examples) for each in (view, before))
-    radii, fresh_radii = (spectral_radii(each.model) for each in (view, before))
+
+    # The same windows are measured before training, since only the difference shows what the training changed.
+    before = fresh_explainer(run)
+    trained, fresh = (_norms(each, found.examples, lags) for each in (explainer, before))
+    products, fresh_products = (
+        jacobian_products(each.model, each.require(each.losses).forward, found.examples) for each in (explainer, before)
+    )
+    radii, fresh_radii = (spectral_radii(each.model) for each in (explainer, before))
     layers = [
         LayerFlow(
             name,
@@ -136,22 +235,24 @@ def gradient_flow(run: Run, texts: object, *, lags: int = LAGS, max_windows: int
     return GradientFlow(layers, len(found.examples), most, found.length, found.cut)
 
 
-def fresh_view(run: Run) -> View[nn.Module]:
-    """Return the view of the run's model as it was before training (without `training.init`), in evaluation mode."""
+def fresh_explainer(run: Run) -> Explainer:
+    """Return what can be shown of the run's model before training (without `training.init`), in evaluation mode."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(run.config.training.seed)  # does not seed other devices
         model = run.task.builder.build(run.vocabulary).to(run.device).eval()
-    return run.task.view(model, run.vocabulary)
+    return run.task.explainer(model, run.vocabulary)
 
 
-def _norms(view: View[nn.Module], examples: Sequence[Example], lags: int) -> dict[str, list[Tensor]]:
+def _norms(explainer: Explainer, examples: Sequence[Example], lags: int) -> dict[str, list[Tensor]]:
     """Return the norms ``(lags,)`` of every window that has any, for each layer."""
-    backwards = {leaf.name for leaf in leaves(view.model) if leaf.backwards}
+    losses, inputs = explainer.require(explainer.losses), explainer.require(explainer.inputs)
+    backwards = {primitive.name for primitive in primitive_layers(explainer.model) if primitive.backwards}
     rows: dict[str, list[Tensor]] = defaultdict(list)
-    for batch in _batches(examples, GROWING_BATCH if _grows(view.model) else BATCH):
-        norms = norms_by_lag(view.model, functools.partial(view.end_losses, batch))
-        if view.two_ends and backwards:
-            at_start = norms_by_lag(view.model, functools.partial(view.end_losses, batch, at_start=True))
+    for batch in _batches(examples, GROWING_BATCH if _grows(explainer.model) else BATCH):
+        last, first = ([inputs.end_place(each, at_start=start) for each in batch] for start in (False, True))
+        norms = norms_by_lag(explainer.model, functools.partial(losses.place_losses, batch, last))
+        if inputs.predicts == "each token" and backwards:  # a layer that reads backwards ends at the first token
+            at_start = norms_by_lag(explainer.model, functools.partial(losses.place_losses, batch, first))
             norms |= {name: at_start[name] for name in backwards & at_start.keys()}
         for name, values in norms.items():
             rows[name] += [row for row in values[:, :lags] if len(row)]
@@ -162,7 +263,7 @@ def norms_by_lag(model: nn.Module, loss: Callable[[], Tensor]) -> dict[str, Tens
     """Return the norms ``(batch, lags)`` of each layer, in float64, for a function that returns losses ``(batch,)``."""
     with torch.enable_grad(), unrolled(model, watch=nullcontext[None]) as recorded:
         losses = loss()
-    states = {steps.leaf.name: list(_passed_on(steps)) for steps in recorded}
+    states = {steps.primitive.name: list(_passed_on(steps)) for steps in recorded}
     tensors = [part.tensor for parts in states.values() for part in parts]
     gradients = iter(torch.autograd.grad(losses.sum(), tensors, allow_unused=True) if tensors else ())
     return {
@@ -201,7 +302,7 @@ def _passed_on(steps: Steps[None]) -> Iterator[StatePart]:
     if steps.inputs is not None:
         yield StatePart(0, steps.inputs)
     before = [] if steps.before is None else state_leaves(steps.before)
-    sizes = [leaf.shape for leaf in before]
+    sizes = [tensor.shape for tensor in before]
     for t, state in enumerate(steps.states[:-1]):
         parts = state_leaves(state)
         for size, old, new in zip(sizes, before, parts, strict=True):
@@ -212,7 +313,11 @@ def _passed_on(steps: Steps[None]) -> Iterator[StatePart]:
 
 
 def _grows(model: nn.Module) -> bool:
-    states = (leaf.layer.initial_state(1) for leaf in leaves(model) if not isinstance(leaf.layer, MemoryLayer))
+    states = (
+        primitive.layer.initial_state(1)
+        for primitive in primitive_layers(model)
+        if not isinstance(primitive.layer, MemoryLayer)
+    )
     return any(0 in part.shape for state in states for part in state_leaves(state))
 
 
@@ -221,6 +326,175 @@ def _batches(examples: Sequence[Example], size: int) -> Iterator[list[Example]]:
     by_shape = operator.attrgetter("shape")
     for alike in (list(group) for _, group in itertools.groupby(sorted(examples, key=by_shape), key=by_shape)):
         yield from (alike[start : start + size] for start in range(0, len(alike), size))
+
+
+# What the page draws and says
+
+
+def flow_section(inspected: InspectedRun) -> SectionBody:
+    """Write the section on how far back the gradient reaches and how fast it changes, before and after training."""
+    if not primitive_layers(inspected.run.model):
+        raise InputError("this model has no layers, so that there is no gradient")
+    items, name = _measured(inspected)
+    result = gradient_flow(inspected.run, items)
+    if not result.layers:
+        if name != GIVEN:
+            raise InputError(f"all texts of {name} are too short")
+        tokens = inspected.explainer.chosen_excerpts().token_count(inspected.text)
+        raise InputError(
+            f"the text has {tokens:,} tokens, too few to measure how far back gradients reach, and the run has no "
+            "held-out data; give a longer text with --text-file, or some --data"
+        )
+
+    # The table holds only what the windows support; a dash is better than a number without an interval.
+    rows = []
+    for layer in result.layers:
+        curves = (layer.fresh, layer.fresh_trend), (layer.trained, layer.trained_trend)
+        rows.append([layer.name, *(measure(*curve) or "–" for curve in curves for measure in (_rate, _reach))])
+    plots = [
+        Plot(
+            gradient_flow_figure([layer], architecture=inspected.layer),
+            f"Gradient flow of {layer.name}",
+            _caption(layer),
+            f"Norm of the gradient against steps back, up to {len(layer.trained)}, on a logarithmic scale.",
+        )
+        for layer in result.layers
+    ]
+    headings = ["layer", "before training: per step", "reach", "after training: per step", "reach"]
+    caption = (
+        "Per step: the factor by which one more step back multiplies the norm, up to the reach, with its 95 % interval "
+        f"over the windows. Reach: steps back from which on the norm is below {percent(SHARE)} of its value at k = 1. "
+        "A dash means that the measurement does not support a statement."
+    )
+    lines = [line for layer in result.layers for line in _summary(layer)]
+    supported = any(cell != "–" for row in rows for cell in row[1:])
+    tables = [Table(headings, rows, caption, {1, 2, 3, 4})] if supported else []
+    return SectionBody([Prose(_meaning(inspected, result) + _intro(result, name)), *tables, Plots(plots)], lines)
+
+
+def _meaning(inspected: InspectedRun, result: GradientFlow) -> str:
+    """Return what a curve is, for each kind of layer that was measured."""
+    measured = {layer.name for layer in result.layers}
+    causal = {
+        primitive.layer.causal for primitive in primitive_layers(inspected.run.model) if primitive.name in measured
+    }
+    steps = WHOLE if inspected.inputs.predicts == "sequence" else STEPS
+    return (steps if True in causal else "") + (INPUTS if False in causal else "")
+
+
+def _intro(result: GradientFlow, name: str) -> str:
+    intro = "The solid line is the trained model; the dashed line is the same model before training. "
+    if result.windows > 1:
+        intro += (
+            f"The curves are means over {result.windows} windows of {result.length:,} tokens each, from {name}: "
+            f"{result.cut}. The bands are the 95 % intervals of the means over the windows."
+        )
+    else:
+        intro += f"The curves are those of a single window of {result.length:,} tokens, from {name}."
+    if any(BACKWARDS in layer.name for layer in result.layers):
+        intro += " For a layer that reads backwards, k counts from the beginning of the text, where its reading ends."
+    if result.lags < MIN_LAGS:
+        intro += " Such windows are too short for a statement on reach or rate; only the curves are shown."
+    return intro
+
+
+def _rate(norms: Sequence[float], trend: Trend | None) -> str:
+    """Return the factor per step with its interval, if the numbers support it; else an empty string."""
+    if trend is None or trend.kind is None:
+        return _overflow(norms)
+    factor, low, high = _factors(trend)
+    return f"×{factor} ({low} to {high}), {trend.kind}"
+
+
+def _overflow(norms: Sequence[float]) -> str:
+    """Return a phrase for a gradient that is not finite, whose rate is unknown; else an empty string."""
+    return "" if all(map(math.isfinite, norms)) else "exploding, beyond the range of floating-point numbers"
+
+
+def _factors(trend: Trend) -> tuple[str, str, str]:
+    """Return the factor and its interval, with the digits that the interval supports."""
+    form = ".1g"
+    if 0.1 <= trend.factor < 1000:
+        form = f".{max(2, supported_digits(trend.low, trend.high, 4))}f"
+    return format(trend.factor, form), format(trend.low, form), format(trend.high, form)
+
+
+def _reach(norms: Sequence[float], trend: Trend | None) -> str:
+    """Return the lag from which on the norm is below `SHARE` of its start; empty for short texts, or if it explodes."""
+    if len(norms) < MIN_LAGS or _overflow(norms) or (trend is not None and trend.kind == "exploding"):
+        return ""
+    steps = reach(norms)
+    return f"more than {len(norms):,}" if steps is None else f"{steps:,}"
+
+
+def _caption(layer: LayerFlow) -> str:
+    before, after = _phrases(layer.fresh, layer.fresh_trend), _phrases(layer.trained, layer.trained_trend)
+    parts = (("Before training", before), ("After training", after))
+    sentences = [f"{when}: {', '.join(phrases)}." for when, phrases in parts if phrases]
+    after_end, before_end = leaves_frame(layer)
+    ends = [
+        f"the curve {when} leaves the frame at k = {lag:,}"
+        for when, lag in (("before training", before_end), ("after training", after_end))
+        if lag is not None
+    ]
+    if ends:
+        sentences.append(f"Norms below 1/{1 / SMALLEST:,.0f} of that at k = 1 are not drawn: {' and '.join(ends)}.")
+    return " ".join([*sentences, *_jacobians(layer)])
+
+
+def _jacobians(layer: LayerFlow) -> Iterator[str]:
+    """Yield sentences on the product of the layer's Jacobians and on its recurrent matrix, where they are known."""
+    if layer.trained_product is not None:
+        windows = layer.trained_product.windows
+        along = f"{windows} of these windows (means)" if windows > 1 else "one of these windows"
+        yield (
+            "The thin lines are the largest singular value of the exact product of the layer's own Jacobians, each of "
+            f"a state with respect to the one before, along {along}, times the norm at k = 1. A gradient that flows "
+            "through this state alone cannot be larger."
+        )
+    if layer.trained_radius is not None and layer.fresh_radius is not None:
+        sentence = (
+            f"The spectral radius of the recurrent matrix is {layer.trained_radius:.3g} after training and "
+            f"{layer.fresh_radius:.3g} before it"
+        )
+        measured = layer.trained_trend
+        if measured is not None and measured.kind is not None:
+            factor, low, high = _factors(measured)
+            sentence += f"; the measured factor after training is {factor} ({low} to {high})"
+        yield f"{sentence}."
+
+
+def _phrases(norms: Sequence[float], trend: Trend | None) -> list[str]:
+    phrases = []
+    if trend is not None and trend.kind is not None:
+        factor, low, high = _factors(trend)
+        phrases.append(f"{trend.kind}, ×{factor} per step back (95 % interval {low} to {high})")
+    elif _overflow(norms):
+        phrases.append(_overflow(norms))
+    if steps := _reach(norms, trend):
+        phrases.append(f"reach {steps} steps")
+    return phrases
+
+
+def _summary(layer: LayerFlow) -> list[str]:
+    after, before = _phrases(layer.trained, layer.trained_trend), _phrases(layer.fresh, layer.fresh_trend)
+    place, _, kind = layer.name.partition(": ")
+    line = f"gradient flow, {place}{f' ({kind})' if kind else ''}: {', '.join(after)}"
+    if not after:
+        return []
+    if after == before and reach(layer.trained) is None and not any("per step" in phrase for phrase in after):
+        return []  # neither curve falls within the windows
+    if after == before:
+        return [f"{line}, before and after training"]
+    return [f"{line} (before training: {', '.join(before)})" if before else line]
+
+
+def _measured(inspected: InspectedRun) -> tuple[list[object], str]:
+    """Return the items to measure and their name: held-out data if the run has some, or else the given text."""
+    items = inspected.held_out_items(WINDOWS if inspected.inputs.running_text else CANDIDATES, LAGS + 1)
+    if not items:
+        return [inspected.item], GIVEN
+    return items, f"the held-out data ({inspected.held_out_name})"
 
 
 def gradient_flow_figure(
@@ -252,6 +526,8 @@ def gradient_flow_figure(
             if product is not None:
                 dashes = ":" if when == "after training" else "-."
                 products.append((product, norms[0] / start, f"{prefix}product of Jacobians, {when}", dashes))
+
+    # The products are drawn within the range of the measured norms, of which they are bounds that may be far larger.
     bottom, top = _drawn_range(axes)
     widest = 1.0
     for product, scale, label, dashes in products:

@@ -5,32 +5,78 @@
 e_i is the vector that the model reads for token i. A. Madsen, "Visualizing memorization in RNNs", Distill, 2019, calls
 this norm connectivity; for language models see also J. Li, X. Chen, E. Hovy and D. Jurafsky, "Visualizing and
 understanding neural models in NLP", NAACL 2016. It is measured by differentiating `forward`, for any layer. Answers are
-the next tokens, tags, masked tokens or the label; see `View.place_losses`.
+the next tokens, tags, masked tokens or the label; see `Losses.place_losses`.
 
 A gradient is local: a token without which the answer would be another may have none, for example because the answer is
 almost certain or a unit is saturated. Its norm does not say whether the token makes the answer more or less probable.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ..core.errors import InputError
+from ..data.tokenizers import Tokenizer
+from ..evaluation.intervals import interval
+from ..evaluation.intervals import mean as mean_of
+from ..evaluation.token_scores import is_symbol, spaced
 from ..models.probabilities import checked_losses
+from ..report.number_formats import percent_and_interval
+from ..report.page import Part, Prose
+from ..report.token_links import DIGITS, LinkedToken, LinkView, TokenLinks
 from ..runs.run import Run
-from ..tasks.view import View
-from ..tasks.view_types import Example
-from .leaves import roots
-from .subject import view_of
+from ..tasks.capabilities import Example, Examples, Losses
+from .attention_maps import MAX_LAYERS, AttentionMap, attention_maps
+from .inspected_run import InspectedRun, SectionBody, explainer_of
+from .primitive_layers import top_layers
 
 MAX_TOKENS = 200
 """Tokens of a text that are shown."""
 TOGETHER = 4096
 """Tokens read at once, in copies of a text that are differentiated at one answer each."""
+MAX_BYTES = 1_000_000
+"""Largest size of the weights of all views; fewer tokens are shown if there are many heads."""
+MIN_ANSWERS = 20
+"""Answers from which on a mean over them is stated."""
+CAPTION = (
+    "Point at a token, tap it, or reach it with the arrow keys. The shade grows with the square root of the share, so "
+    "that small shares can be seen; the full shade is the largest share of the selected token. Grey tokens have no "
+    "part in the shares, such as tokens that come later."
+)
+MEANING = (
+    "A share is the norm of the gradient of the log-probability with respect to the vector that the model reads for a "
+    "token, divided by the sum of these norms. It does not say whether a token makes the answer more or less probable."
+)
+WORDS = {
+    "next token": (
+        "the probability of the selected token depends on each token before it",
+        "Influence on the probability of the selected token, divided between the tokens before it.",
+    ),
+    "each token": (
+        "the probability of the selected word's tag depends on each word",
+        "Influence on the probability of the selected word's tag, divided between the words.",
+    ),
+    "sequence": (
+        "the probability of the answer depends on each token",
+        "Influence on the probability of the answer, divided between the tokens of the text.",
+    ),
+    "masked": (
+        "the probability of the selected token, which is masked, depends on each other token",
+        "Influence on the probability of the selected token when it is masked, divided between the others.",
+    ),
+    "decoded": (
+        "the probability of a token of the answer depends on the source and on the answer before it",
+        "Influence on the probability of the selected token of the answer, divided between the source and the tokens "
+        "before it.",
+    ),
+}
+"""What influence is, and the sentence above the shares, by what the model predicts; see `Examples.predicts`."""
 
 
 @dataclass(frozen=True)
@@ -57,55 +103,56 @@ class Influence:
 def influence(run: Run, text: object, *, max_tokens: int = MAX_TOKENS) -> Influence:
     """Measure the influence of each of the first tokens of a text on each answer.
 
-    ``text`` is a text, or another item that `View.examples` reads; only its first sequence is used.
+    ``text`` is a text, or another item that `Explainer.examples` reads; only its first sequence is used.
 
     Raises:
         InputError: there is nothing to read in the text, or the model has no layers and therefore no gradient.
     """
-    view = view_of(run)
-    if not any(True for _ in roots(view.model)):
+    if not top_layers(run.model):
         raise InputError("this model has no layers, so that there is no gradient")
-    whole = view.examples(text)[0]
+    explainer = explainer_of(run)
+    inputs = explainer.require(explainer.inputs)
+    whole = inputs.fitting(text)[0]
     example = whole.beginning(max_tokens)
-    if view.target_place == "apart":  # no decoder reads the target
+    if inputs.predicts == "sequence":  # no decoder reads the target
         example = replace(example, decoded=())
-    answers = view.target_names(example)
-    shares, probabilities = influence_shares(view, example, len(answers))
+    answers = inputs.target_names(example)
+    shares, probabilities = influence_shares(inputs, explainer.require(explainer.losses), example, len(answers))
     return Influence(example, answers, shares, probabilities, whole.length)
 
 
-def influence_shares(view: View[nn.Module], example: Example, answers: int) -> tuple[Tensor, Tensor]:
+def influence_shares(inputs: Examples, losses: Losses, example: Example, answers: int) -> tuple[Tensor, Tensor]:
     """Return the shares ``(answers, inputs)`` and probabilities ``(answers,)`` of `Influence`, in float64."""
     size = len(example.inputs) + len(example.decoded)
-    norms, losses = torch.zeros(answers, size, dtype=torch.float64), torch.zeros(answers, dtype=torch.float64)
+    norms, nats = torch.zeros(answers, size, dtype=torch.float64), torch.zeros(answers, dtype=torch.float64)
     together = max(1, TOGETHER // max(1, size))
     for start in range(0, answers, together):
         places = list(range(start, min(answers, start + together)))
-        found, loss = _norms(view, example, places)
-        norms[places, : found.shape[1]], losses[places] = found, loss
-    unread = ~_readable(view, example, answers)
+        found, loss = _norms(inputs, losses, example, places)
+        norms[places, : found.shape[1]], nats[places] = found, loss
+    unread = ~_readable(inputs, example, answers)
     sums = norms.masked_fill(unread, 0.0).sum(1, keepdim=True)  # NaN or infinite if any norm is
     shares = (norms / sums).masked_fill(unread | (sums <= 0) | ~sums.isfinite(), torch.nan)
-    return shares, (-checked_losses(losses)).exp()
+    return shares, (-checked_losses(nats)).exp()
 
 
-def _norms(view: View[nn.Module], example: Example, places: Sequence[int]) -> tuple[Tensor, Tensor]:
+def _norms(inputs: Examples, losses: Losses, example: Example, places: Sequence[int]) -> tuple[Tensor, Tensor]:
     """Return the norms ``(places, inputs)`` of the gradients of the losses ``(places,)``, and these losses.
 
     One copy of the example is read for each place, since one backward pass gives one gradient for each copy.
     """
-    if view.target_place == "after" and not example.decoded:  # what follows the last place cannot change it
+    if inputs.predicts == "next token" and not example.decoded:  # what follows the last place cannot change it
         example = example.beginning(places[-1] + 1)
     copies = [example] * len(places)
     # cuDNN differentiates recurrences in training mode only
-    with torch.enable_grad(), torch.backends.cudnn.flags(enabled=False), separate_inputs(view.model) as inputs:
-        losses = view.place_losses(copies, places)
-        gradients = torch.autograd.grad(losses.sum(), inputs, allow_unused=True, materialize_grads=True)
+    with torch.enable_grad(), torch.backends.cudnn.flags(enabled=False), separate_inputs(inputs.model) as vectors:
+        nats = losses.place_losses(copies, places)
+        gradients = torch.autograd.grad(nats.sum(), vectors, allow_unused=True, materialize_grads=True)
     norms = [
         _by_token(gradient, len(names)).double().norm(dim=2).cpu()
         for gradient, names in zip(gradients, (example.inputs, example.decoded), strict=False)
     ]
-    return torch.cat(norms, dim=1), losses.detach().double().cpu()
+    return torch.cat(norms, dim=1), nats.detach().double().cpu()
 
 
 def _by_token(gradient: Tensor, tokens: int) -> Tensor:
@@ -134,7 +181,8 @@ def separate_inputs(model: nn.Module) -> Iterator[list[Tensor]]:
     def after(_embedding: nn.Module, _args: object, result: Tensor) -> Tensor:
         return separate(result)
 
-    layers = [layer for _, layer in roots(model)]
+    # Of an encoder and a decoder, the embeddings are taken, since each belongs to one of the two texts.
+    layers = [layer for _, layer in top_layers(model)]
     embeddings = [part for part in model.children() if isinstance(part, nn.Embedding)]
     with ExitStack() as hooks:
         if len(layers) == 1:
@@ -145,15 +193,154 @@ def separate_inputs(model: nn.Module) -> Iterator[list[Tensor]]:
         yield inputs
 
 
-def _readable(view: View[nn.Module], example: Example, answers: int) -> Tensor:
+def _readable(inputs: Examples, example: Example, answers: int) -> Tensor:
     """Return which inputs each answer may depend on ``(answers, inputs)``."""
     read, written = len(example.inputs), len(example.decoded)
-    if view.target_place == "apart":
+    if inputs.predicts == "sequence":
         return torch.ones(answers, read, dtype=torch.bool)
     if written:
         return torch.cat([torch.ones(answers, read), torch.ones(answers, written).tril()], dim=1).bool()
-    if view.target_place == "after":
+    if inputs.predicts == "next token":
         return torch.ones(answers, read).tril().bool()
-    causal = all(layer.causal for _, layer in roots(view.model))
+    causal = all(layer.causal for _, layer in top_layers(inputs.model))
     seen = torch.ones(answers, read).tril() if causal else torch.ones(answers, read)
-    return (seen - torch.eye(answers, read) if view.masks else seen).bool()
+    return (seen - torch.eye(answers, read) if inputs.masks_targets else seen).bool()
+
+
+# What the page draws and says
+
+
+class Layout(NamedTuple):
+    """Where the tokens of an example stand on the page: the texts, and the tokens that answers and inputs are at."""
+
+    texts: list[tuple[str, list[LinkedToken]]]
+    first_answer: int
+    source: int
+    """Number of tokens before those that a decoder reads."""
+
+
+def influence_section(inspected: InspectedRun) -> SectionBody:
+    """Write the section on attention and influence, drawn on the words themselves."""
+    if not top_layers(inspected.run.model):
+        raise InputError("this model has no layers, so that it has neither attention nor gradients")
+
+    # The number of heads, which one token shows, decides how many tokens the page can hold.
+    item, inputs = inspected.item, inspected.inputs
+    tokens = _tokens_to_show(attention_maps(inspected.run, item, max_tokens=1).maps)
+    result = influence(inspected.run, item, max_tokens=tokens)
+    maps = attention_maps(inspected.run, item, max_tokens=tokens).maps[:MAX_LAYERS]
+
+    # Influence and attention share one text, so that the views differ in nothing but their shades.
+    place = layout(inputs, result.example, result.answers)
+    views = [influence_view(inputs, result, place), *(each for one in maps for each in attention_views(one, place))]
+    limits = [] if len(views) == 1 else [_choice(len(maps))]
+    if result.example.length < result.total:
+        left = result.total - result.example.length
+        limits.append(f"The last {left:,} of {result.total:,} tokens are left out here.")
+    parts: list[Part] = [Prose(" ".join([_intro(inputs, result.example), *limits]))]
+    parts.append(TokenLinks(place.texts, views, CAPTION))
+    sentence = nearest_sentence(inputs, result)
+    if sentence:
+        parts.append(Prose(sentence))
+    return SectionBody(parts, [f"influence: {sentence[0].lower()}{sentence[1:-1]}"] if sentence else [])
+
+
+def _kind(inputs: Examples, example: Example) -> str:
+    """Return the key of `WORDS` for what the model predicts."""
+    return "decoded" if example.decoded else "masked" if inputs.masks_targets else inputs.predicts
+
+
+def _intro(inputs: Examples, example: Example) -> str:
+    what, _ = WORDS[_kind(inputs, example)]
+    return f"Influence is how strongly {what} (the connectivity of Madsen 2019). {MEANING}"
+
+
+def _choice(layers: int) -> str:
+    what = "the attention layer" if layers == 1 else f"{layers} attention layers"
+    return f"The weights of {what} can be chosen above the text."
+
+
+def _tokens_to_show(maps: Sequence[AttentionMap]) -> int:
+    """Return the number of tokens for which all views stay below `MAX_BYTES`, with `DIGITS` bytes for each weight."""
+    views = 1 + sum(_view_count(one) for one in maps[:MAX_LAYERS])
+    return max(1, min(MAX_TOKENS, math.isqrt(MAX_BYTES // (DIGITS * views))))
+
+
+def _view_count(attention: AttentionMap) -> int:
+    heads = len(attention.weights)
+    return heads + (heads > 1)
+
+
+def layout(inputs: Examples, example: Example, answers: Sequence[str]) -> Layout:
+    """Place the inputs of an example, and the answers that are no inputs, on the page."""
+    read = linked(example.tokens[:: example.copies], inputs.tokenizer)
+    if example.decoded:
+        target = inputs.target_tokenizer
+        written = linked([*example.decoded, *answers[-1:]], target)
+        return Layout([("Source", read), ("Answer", written)], len(read) + 1, len(read))
+    if inputs.predicts == "next token":
+        return Layout([("", [*read, *linked(answers[-1:], inputs.tokenizer)])], 1, 0)
+    if inputs.predicts == "each token":
+        return Layout([("", read)], 0, 0)
+    return Layout([("Text", read), ("Answer", [LinkedToken(answer) for answer in answers])], len(read), len(read))
+
+
+def linked(names: Sequence[str], tokenizer: Tokenizer) -> list[LinkedToken]:
+    """Return tokens as they stand in a text: words are followed by spaces."""
+    return [
+        LinkedToken(text, is_symbol(name, tokenizer))
+        for name, text in zip(names, spaced(names, tokenizer), strict=True)
+    ]
+
+
+def influence_view(inputs: Examples, result: Influence, place: Layout) -> LinkView:
+    """Return the shares of influence on each answer."""
+    _, sentence = WORDS[_kind(inputs, result.example)]
+    rows = [_trimmed(row) for row in result.shares]
+    return LinkView("Influence", "influence on the selected token", sentence, rows, place.first_answer)
+
+
+def attention_views(attention: AttentionMap, place: Layout) -> Iterator[LinkView]:
+    """Yield the mean of all heads of a layer, if there are several, and each head."""
+    if not attention.queries or not attention.keys:
+        return
+    weights = attention.weights
+    causal = not attention.crosses and not weights.triu(1).any()
+    if attention.crosses:
+        first_row, first_column = place.source + 1, 0
+        sentence = (
+            "Attention to the source in the step that writes the selected token of the answer; a row sums to one."
+        )
+    else:
+        first_row = first_column = place.source if attention.decodes else 0
+        to = "itself and earlier tokens" if causal else "all tokens"
+        sentence = f"Attention of the selected token, when it is read, to {to}; a row sums to one."
+    heads = [(f"head {head + 1}", weights[head]) for head in range(len(weights))]
+    means = [(f"mean of {len(weights)} heads", weights.mean(0))] if len(weights) > 1 else []
+    for name, one in (*means, *heads):
+        rows = [row[: i + 1].tolist() if causal else row.tolist() for i, row in enumerate(one)]
+        yield LinkView(f"Attention, {attention.layer}", name, sentence, rows, first_row, first_column)
+
+
+def _trimmed(row: Tensor) -> list[float]:
+    """Return a row without the blanks at its end."""
+    known = (~row.isnan()).nonzero().flatten()
+    return row[: int(known[-1]) + 1].tolist() if len(known) else []
+
+
+def nearest_sentence(inputs: Examples, result: Influence) -> str:
+    """Return the mean share of the token before each answer, with its interval; empty for few answers."""
+    if inputs.predicts != "next token" or result.example.decoded:
+        return ""
+    rows = [(i, row) for i, row in enumerate(result.shares) if i and not row.isnan().all()]
+    if len(rows) < MIN_ANSWERS:
+        return ""
+    nearest = np.array([[float(row[i]), 1.0] for i, row in rows])
+    value, low, high = interval(nearest, mean_of)
+    if low is None or high is None or low == high:
+        return ""
+    share, bounds = percent_and_interval(value, low, high)
+    return (
+        f"On average, {share} of the influence on a token comes from the token directly before it "
+        f"({bounds}, over {len(rows):,} tokens of this text)."
+    )

@@ -17,18 +17,18 @@ from ..report.notebook_display import framed
 from ..report.page import Code, Link, Part, Prose, Section, Table, render, write_page
 from ..report.wording import isolated, without_isolates
 from ..runs.run import Run
-from ..tasks.view import NotOfferedError
+from ..tasks.explainer import Explainer, NotOfferedError
 from ..training import run_files
 from .alignment import alignment_section
 from .attention_maps import attention_section
 from .context_section import memory_section
 from .embeddings import embeddings_section
-from .flow_section import flow_section
 from .gates import gates_section
-from .influence_section import influence_section
-from .leaves import roots
+from .gradient_flow import flow_section
+from .influence import influence_section
+from .inspected_run import ALONE, InspectedRun, SectionBody, open_run, prepare
 from .mistakes import mistakes_section
-from .subject import ALONE, Content, Subject, open_run, prepare
+from .primitive_layers import top_layers
 from .surprisal import label_effect_section, surprisal_section
 from .unseen_ngrams import ngrams_section
 from .word_order import MAX_PERMUTATIONS, PERMUTATIONS, order_section
@@ -36,31 +36,26 @@ from .word_order import MAX_PERMUTATIONS, PERMUTATIONS, order_section
 PAGE = "inspect.html"
 
 
-class Probe(NamedTuple):
+class SectionSpec(NamedTuple):
     """A section of the page: the end of its address, its heading, the function that writes it, and what it is about."""
 
     anchor: str
     title: str
-    content: Callable[[Subject], Content]
+    content: Callable[[InspectedRun], SectionBody]
     of_network: bool = False  # of a run that answers with its simple baseline, too, the network alone
 
 
-TASK_PROBES = {
-    "surprisal": Probe("surprisal", "Surprisal", surprisal_section),
-    "certainty": Probe("surprisal", "Certainty of each tag", surprisal_section),
-    "label-effect": Probe("surprisal", "Effect of each word on the label", label_effect_section),
-    "alignment": Probe("alignment", "Alignment with the source", alignment_section),
-    "ngrams": Probe("sparsity", "How sparse its counts are", ngrams_section),
-}
-"""Sections that only some tasks have, by the names in `View.first_section` and `View.sections`."""
-ORDER_PROBE = Probe("word-order", "Does word order matter?", order_section, of_network=True)
-PROBES = (
-    Probe("influence", "What each prediction depends on", influence_section, of_network=True),
-    Probe("attention", "Attention", attention_section, of_network=True),
-    Probe("gates", "Gates", gates_section, of_network=True),
-    Probe("embeddings", "Which tokens are alike?", embeddings_section, of_network=True),
-    Probe("gradient-flow", "Gradient flow: how far back it can learn", flow_section, of_network=True),
-    Probe("memory", "Memory: how much context it uses", memory_section, of_network=True),
+LABEL_EFFECT_SECTION = SectionSpec("surprisal", "Effect of each word on the label", label_effect_section)
+ALIGNMENT_SECTION = SectionSpec("alignment", "Alignment with the source", alignment_section)
+NGRAMS_SECTION = SectionSpec("sparsity", "How sparse its counts are", ngrams_section)
+ORDER_SECTION = SectionSpec("word-order", "Does word order matter?", order_section, of_network=True)
+SECTIONS = (
+    SectionSpec("influence", "What each prediction depends on", influence_section, of_network=True),
+    SectionSpec("attention", "Attention", attention_section, of_network=True),
+    SectionSpec("gates", "Gates", gates_section, of_network=True),
+    SectionSpec("embeddings", "Which tokens are alike?", embeddings_section, of_network=True),
+    SectionSpec("gradient-flow", "Gradient flow: how far back it can learn", flow_section, of_network=True),
+    SectionSpec("memory", "Memory: how much context it uses", memory_section, of_network=True),
 )
 """Sections of every page."""
 
@@ -112,51 +107,63 @@ def inspect(
     permute, beam = permute is True or check_integer("permute", permute), check_integer("beam", beam)
     if not 0 <= permute <= MAX_PERMUTATIONS:
         raise InputError(f"--permute must be from 0 to {MAX_PERMUTATIONS:,}, got {permute}")
+
+    # The file is checked before any work, which may take minutes.
     opened, notes = (run, ()) if isinstance(run, Run) else open_run(run, allow_code=allow_code)
     opened = opened.reading(fields or {})
     path: str | Path = opened.path / PAGE if out is None else out
     settings = opened.config.data
     inputs = (data, settings.train, settings.valid, settings.test)
     file = run_files.check_file(path, run_files.PAGE, inputs, of_run=opened.path)
+
+    # The page names the command that makes it again, with what was given and nothing else.
     orders = PERMUTATIONS if permute is True else permute
     code = {"changed": "allow-changed-code", True: "allow-code"}.get(allow_code)
     given = {**(fields or {}), "out": out, **({code: True} if code else {})}
     with naming(opened.place):
-        subject = prepare(opened, text, beam=beam, data=data, file_format=file_format, permutations=orders)
-        sections, summary = _sections(subject, given)
-    first = " ".join([_lead(subject), *notes, *subject.notes])
+        inspected = prepare(opened, text, beam=beam, data=data, file_format=file_format, permutations=orders)
+        sections, summary = _sections(inspected, given)
+    first = " ".join([_lead(inspected), *notes, *inspected.notes])
     lead = "\n\n".join([first, *(f"{line[:1].upper()}{line[1:]}".rstrip(".") + "." for line in summary)])
     write_page(file, render(f"{opened.path.name}: inside the model", lead, sections, links=links))
     return Inspection(Path(path), list(map(without_isolates, summary)))
 
 
-def _sections(subject: Subject, given: Mapping[str, object]) -> tuple[list[Section], list[str]]:
-    view = subject.view
+def _sections(inspected: InspectedRun, given: Mapping[str, object]) -> tuple[list[Section], list[str]]:
     sections, lines, missing = list[Section](), list[str](), list[list[str]]()
 
-    def leave_out(title: str, error: InputError) -> Content:
+    def leave_out(title: str, error: InputError) -> SectionBody:
         missing.append([title, str(error).rstrip(".")])
-        return Content([])
+        return SectionBody([])
 
     try:
-        mistakes = mistakes_section(subject)  # first, so that unreadable data is reported before any other work
+        mistakes = mistakes_section(inspected)  # first, so that unreadable data is reported before any other work
     except NotOfferedError as error:
         mistakes = leave_out("Errors", error)
-    task_probes = [TASK_PROBES[name] for name in (view.first_section, *view.sections)]
-    order = [ORDER_PROBE] if subject.permutations else []
-    for probe in (*task_probes, *order, *PROBES):
+
+    # A section that a model has nothing for leaves one sentence in the table at the end, and no gap in the page.
+    order = [ORDER_SECTION] if inspected.permutations else []
+    for spec in (*_sections_of_tasks(inspected.explainer), *order, *SECTIONS):
         try:
-            content = probe.content(subject)
+            content = spec.content(inspected)
         except NotFiniteError:  # nothing can be said about such a model
             raise
         except InputError as error:
-            content = leave_out(probe.title, error)
-        of_network = probe.of_network and subject.is_blended
+            content = leave_out(spec.title, error)
+        of_network = spec.of_network and inspected.is_blended
         about = [Prose(f"This section is about {ALONE}.")] if of_network else []
-        sections.append(Section(probe.anchor, probe.title, [*about, *content.parts] if content.parts else []))
+        sections.append(Section(spec.anchor, spec.title, [*about, *content.parts] if content.parts else []))
         lines += [_of_network(line) for line in content.summary] if of_network else content.summary
     errors = Section("errors", "Errors", mistakes.parts)
-    return [*sections, errors, about_section(subject, missing, given)], [*lines, *mistakes.summary]
+    return [*sections, errors, about_section(inspected, missing, given)], [*lines, *mistakes.summary]
+
+
+def _sections_of_tasks(explainer: Explainer) -> list[SectionSpec]:
+    """Return the sections that only some models have: the first one of a page, and what follows from it."""
+    scores = SectionSpec("surprisal", explainer.wording.scores, surprisal_section)
+    found = [scores if explainer.label_effect is None else LABEL_EFFECT_SECTION]
+    found += [] if explainer.search is None else [ALIGNMENT_SECTION]
+    return found + ([] if explainer.ngram_counts is None else [NGRAMS_SECTION])
 
 
 def _of_network(line: str) -> str:
@@ -165,18 +172,18 @@ def _of_network(line: str) -> str:
     return f"{name}, of {ALONE}{separator}{rest}"
 
 
-def about_section(subject: Subject, missing: Sequence[list[str]], given: Mapping[str, object]) -> Section:
+def about_section(inspected: InspectedRun, missing: Sequence[list[str]], given: Mapping[str, object]) -> Section:
     """Return the section on the run, with the command that writes the page.
 
     It ends with the titles of the sections that are ``missing``, and the reasons.
     """
-    run = subject.run
+    run = inspected.run
     config, summary = run.config, run.summary
     metrics = summary.get("valid", {})
     size = f", {config.model.num_layers} × {config.model.hidden_size}"
     rows = [
         ["task", config.task],
-        ["layer", config.model.layer + (size if any(True for _ in roots(run.model)) else "")],
+        ["layer", config.model.layer + (size if top_layers(run.model) else "")],
         ["parameters", f"{summary.get('parameters', 0):,}"],
         ["tokens", f"{config.tokenizer.kind}, {run.tokenizer.vocabulary_size:,} in the vocabulary"],
         [
@@ -191,21 +198,21 @@ def about_section(subject: Subject, missing: Sequence[list[str]], given: Mapping
     versions = summary.get("versions", {}).items()
     rows.append(["versions", ", ".join(f"{name} {value}" for name, value in versions)])
     table = Table(["fact", "this run"], rows, f"The run {run.path}, with 95 % intervals in brackets.")
-    parts: list[Part] = [table, Code(_command(subject, given), "To make this page again:")]
+    parts: list[Part] = [table, Code(_command(inspected, given), "To make this page again:")]
     if missing:
         parts.append(Table(["section", "reason"], missing, "Sections that are not shown."))
     return Section("about", "About this run", parts)
 
 
-def _command(subject: Subject, given: Mapping[str, object]) -> str:
+def _command(inspected: InspectedRun, given: Mapping[str, object]) -> str:
     """Return the command with all options of `inspect` that were given."""
-    short = len(subject.text) <= 200 and "\n" not in subject.text
-    text = f"--text={shlex.quote(subject.text)}" if short else "--text-file FILE"
+    short = len(inspected.text) <= 200 and "\n" not in inspected.text
+    text = f"--text={shlex.quote(inspected.text)}" if short else "--text-file FILE"
     options = {
-        "data": subject.data,
-        "format": subject.file_format,
-        "beam": subject.view.beam_search and subject.beam,
-        "permute": subject.permutations,
+        "data": inspected.data,
+        "format": inspected.file_format,
+        "beam": inspected.explainer.searches and inspected.beam,
+        "permute": inspected.permutations,
         **given,
     }
     rest = "".join(
@@ -213,15 +220,15 @@ def _command(subject: Subject, given: Mapping[str, object]) -> str:
         for name, value in options.items()
         if value
     )
-    return f"seriatim inspect {shlex.quote(str(subject.run.path))} {text}{rest}"
+    return f"seriatim inspect {shlex.quote(str(inspected.run.path))} {text}{rest}"
 
 
-def _lead(subject: Subject) -> str:
-    model, parameters = subject.run.config.model, subject.run.summary.get("parameters", 0)
-    start = textwrap.shorten(subject.text, 80, placeholder="…") if " " in subject.text[:80] else subject.text[:80]
-    more = "…" if len(subject.text) > 80 and not start.endswith("…") else ""
+def _lead(inspected: InspectedRun) -> str:
+    model, parameters = inspected.run.config.model, inspected.run.summary.get("parameters", 0)
+    start = textwrap.shorten(inspected.text, 80, placeholder="…") if " " in inspected.text[:80] else inspected.text[:80]
+    more = "…" if len(inspected.text) > 80 and not start.endswith("…") else ""
     size = f", {parameters:,} parameters" if parameters else ""
-    return f"A {subject.view.title} ({model.layer}{size}) reads “{isolated(start + more)}”."
+    return f"A {inspected.explainer.wording.title} ({model.layer}{size}) reads “{isolated(start + more)}”."
 
 
 def read_whole(spec: str, *, strict: bool) -> str:

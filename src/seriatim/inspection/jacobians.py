@@ -9,9 +9,9 @@ with ρ(U) above 1 it explodes (R. Pascanu, T. Mikolov and Y. Bengio, "On the di
 networks", ICML 2013). It leaves out the derivative of the activation, which is on the diagonal of every J_i.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -20,11 +20,10 @@ from torch import Tensor, nn
 from ..core.contract import RecurrentCell
 from ..core.state import map_state, state_leaves
 from ..recurrence import uncompiled
-from ..tasks.view import View
-from ..tasks.view_types import Example
-from .leaves import leaves
+from .primitive_layers import primitive_layers
 from .recording import Steps, unrolled
 
+Item = TypeVar("Item")
 MAX_WINDOWS = 4
 """Windows along which the products are computed."""
 MAX_OPERATIONS = 2e11
@@ -41,31 +40,33 @@ class JacobianProduct(NamedTuple):
     windows: int
 
 
-def jacobian_products(view: View[nn.Module], examples: Sequence[Example]) -> dict[str, JacobianProduct]:
-    """Return the products along windows of one length, by the name of the layer.
+def jacobian_products(
+    model: nn.Module, forward: Callable[[Sequence[Item]], Tensor], examples: Sequence[Item]
+) -> dict[str, JacobianProduct]:
+    """Return the products along windows of one length, which ``forward`` runs the model over, by the name of the layer.
 
     Layers with a state that grows, and those whose products would take too long, are left out.
     """
-    with torch.no_grad(), unrolled(view.model, watch=nullcontext[None]) as recorded:
-        view.forward(list(examples[:MAX_WINDOWS]))
+    with torch.no_grad(), unrolled(model, watch=nullcontext[None]) as recorded:
+        forward(list(examples[:MAX_WINDOWS]))
     found = {}
     for steps in recorded:
         windows = _affordable_windows(steps)
         if windows:
             lags = sorted({round(lag) for lag in np.geomspace(1, len(steps.states) - 1, MAX_LAGS)})
             rows = torch.tensor([_largest_singular_values(steps, row, lags) for row in range(windows)])
-            found[steps.leaf.name] = JacobianProduct(lags, rows.mean(0).tolist(), windows)
+            found[steps.primitive.name] = JacobianProduct(lags, rows.mean(0).tolist(), windows)
     return found
 
 
 def spectral_radii(model: nn.Module) -> dict[str, float]:
     """Return the largest absolute eigenvalue of each `RecurrentCell.recurrent_matrix`, by the name of the layer."""
     radii = {}
-    for leaf in leaves(model):
-        cell = getattr(leaf.layer, "cell", None)
+    for primitive in primitive_layers(model):
+        cell = getattr(primitive.layer, "cell", None)
         matrix = cell.recurrent_matrix() if isinstance(cell, RecurrentCell) else None
         if matrix is not None and matrix.isfinite().all():
-            radii[leaf.name] = float(torch.linalg.eigvals(matrix.detach().double().cpu()).abs().max())
+            radii[primitive.name] = float(torch.linalg.eigvals(matrix.detach().double().cpu()).abs().max())
     return radii
 
 
@@ -77,7 +78,7 @@ def _affordable_windows(steps: Steps[None]) -> int:
     if shapes[0] != shapes[1]:  # the state grows, or rows have ended
         return 0
     size = sum(leaf[0].numel() for leaf in state_leaves(steps.before) if leaf.is_floating_point())
-    parameters = sum(parameter.numel() for parameter in steps.leaf.layer.parameters())
+    parameters = sum(parameter.numel() for parameter in steps.primitive.layer.parameters())
     operations = 6 * size * max(parameters, size) * len(steps.states)  # forward and backward for each row of P
     return min(len(steps.fed[0]), int(MAX_OPERATIONS // operations))
 
@@ -108,7 +109,7 @@ def _times_jacobian(product: Tensor, steps: Steps[None], t: int, row: int, sizes
         steps.states[t - 1],
     )
     with torch.enable_grad(), uncompiled():
-        _, after = steps.leaf.layer.step(steps.fed[t][row : row + 1].expand(copies, -1), given)
+        _, after = steps.primitive.layer.step(steps.fed[t][row : row + 1].expand(copies, -1), given)
     outputs = [leaf for leaf in state_leaves(after) if leaf.is_floating_point()]
     inputs = [leaf for leaf in state_leaves(given) if leaf.is_floating_point()]
     ways = [

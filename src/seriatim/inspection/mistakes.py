@@ -17,8 +17,8 @@ from ..report.page import Cell, Part, Plot, Plots, Prose, Table
 from ..report.palette import HEAT, ON_DARK, ON_LIGHT, SOFT
 from ..report.plot_labels import shortened
 from ..report.theme import new_figure
-from ..tasks.view import NotOfferedError
-from .subject import Content, Subject
+from ..tasks.explainer import NotOfferedError
+from .inspected_run import InspectedRun, SectionBody
 
 MAX_LABELS = 20
 """Labels of a confusion matrix; of more labels, those with the most mistakes are shown."""
@@ -32,36 +32,38 @@ MAX_CHARACTERS = 400
 """Characters of an example that are shown."""
 
 
-def mistakes_section(subject: Subject) -> Content:
+def mistakes_section(inspected: InspectedRun) -> SectionBody:
     """Write the section on mistakes on labelled data.
 
     Raises:
         InputError: data that the user named cannot be read.
         NotOfferedError: there are no data, or the run's own cannot be read, or the task lists no mistakes.
     """
-    spec, view = subject.held_out(), subject.view
+    spec, explainer = inspected.held_out(), inspected.explainer
     if spec is None:
         raise NotOfferedError("the run names no test or held-out data; give some with --data")
     try:
-        subject.check_held_out(spec)
-        mistakes = view.mistakes(spec, subject.file_format)
+        inspected.check_held_out(spec)
+        mistakes = explainer.require(explainer.labelled).mistakes(spec, inspected.file_format)
     except InputError as error:
-        if subject.data or isinstance(error, NotOfferedError):
+        if inspected.data or isinstance(error, NotOfferedError):
             raise
         raise NotOfferedError(f"the run's own data cannot be read; give some with --data: {error}") from error
-    name = subject.held_out_name
+
+    # Data that selected the weights give a result that is too good; the reader must know.
+    name = inspected.held_out_name
     share = mistakes.correct / max(1, mistakes.total)
-    result = f"{mistakes.correct:,} of {mistakes.total:,} {view.correct_name} ({percent(share)})"
+    result = f"{mistakes.correct:,} of {mistakes.total:,} {explainer.wording.correct} ({percent(share)})"
     result += "" if mistakes.chrf is None else f", chrF {mistakes.chrf:.1f}"
     caveat = ""
-    if spec == subject.run.config.data.valid and subject.run.task.objective is not None:
+    if spec == inspected.run.config.data.valid and inspected.run.task.objective is not None:
         caveat = " These data also selected the weights of the run, so that results on other data may be worse."
     parts: list[Part] = [Prose(f"Evaluated on {mistakes.evaluated} of {name}: {result}.{caveat}")]
     if mistakes.chrf is not None:
         parts.append(Prose("Calibration is not shown: an answer has many tokens and is correct or wrong as a whole."))
-    if plots := list(_plots(mistakes, subject.layer)):
+    if plots := list(_plots(mistakes, inspected.layer)):
         parts.append(Plots(plots))
-    return Content([*parts, *_tables(mistakes)], [f"evaluation: {result} on {name}"])
+    return SectionBody([*parts, *_tables(mistakes)], [f"evaluation: {result} on {name}"])
 
 
 def _plots(mistakes: Mistakes, layer: str) -> Iterator[Plot]:

@@ -1,8 +1,8 @@
-"""Recording of a model from outside: its leaves run step by step, and every state is recorded.
+"""Recording of a model from outside: its primitive layers run step by step, and every state is recorded.
 
-Hooks replace the result of a leaf's `forward` by the same computation one step after another (by the second law of the
-contract, the results are equal), so that the state after every step can be recorded and differentiated. If a model
-calls `step` itself, for which torch has no hooks, a method of this file takes its place.
+Hooks replace the result of a primitive layer's `forward` by the same computation one step after another (by the second
+law of the contract, the results are equal), so that the state after every step can be recorded and differentiated. If a
+model calls `step` itself, for which torch has no hooks, a method of this file takes its place.
 """
 
 import inspect
@@ -20,7 +20,7 @@ from ..core.contract import SequenceLayer
 from ..core.lengths import run_by_length
 from ..core.state import State, map_state
 from ..recurrence import uncompiled
-from .leaves import Leaf, has_memory, leaves
+from .primitive_layers import PrimitiveLayer, has_memory, primitive_layers
 
 Record = TypeVar("Record")
 Result = TypeVar("Result")
@@ -32,13 +32,13 @@ Changed = tuple[Arguments, dict[str, object]]
 
 @dataclass
 class Steps(Generic[Record]):
-    """The steps of one leaf: the state before the first and after each, and what was ``fed`` and recorded at each.
+    """The steps of one primitive layer: the states before the first and after each, and what each was fed and recorded.
 
     A part of a state that a step does not change is the same tensor. If rows differ in length, the longest comes first,
-    and rows that have ended are missing. A leaf that is not causal has inputs ``(batch, time, input_size)`` instead.
+    and rows that have ended are missing. A layer that is not causal has inputs ``(batch, time, input_size)`` instead.
     """
 
-    leaf: Leaf
+    primitive: PrimitiveLayer
     before: State | None = None
     states: list[State] = field(default_factory=list)
     recorded: list[Record] = field(default_factory=list)
@@ -48,14 +48,14 @@ class Steps(Generic[Record]):
 
 @contextmanager
 def unrolled(model: nn.Module, *, watch: Callable[[], AbstractContextManager[Record]]) -> Iterator[list[Steps[Record]]]:
-    """Run every leaf that has memory step by step while the context is active, and record the steps.
+    """Run every primitive layer that has memory step by step while the context is active, and record the steps.
 
     Outputs are the same up to rounding, and only plain PyTorch is used. Every state is a tensor of its own that is
     passed to the next step and to nothing else. The gradient with respect to it therefore measures what the loss owes
     to the state, and not to the output of that step. The context ``watch`` is entered for every step. The steps of each
-    leaf, in the order of `leaves`, are filled while the model runs.
+    layer, in the order of `primitive_layers`, are filled while the model runs.
     """
-    unrollers = [_Unroller(leaf, watch) for leaf in leaves(model) if has_memory(leaf.layer)]
+    unrollers = [_Unroller(primitive, watch) for primitive in primitive_layers(model) if has_memory(primitive.layer)]
     with uncompiled(), ExitStack() as stack:
         for unroller in unrollers:
             stack.enter_context(unroller.active())
@@ -94,18 +94,18 @@ class CallRecorder(TorchFunctionMode):
 
 
 class _Unroller(Generic[Record]):
-    """Runs one leaf step by step."""
+    """Runs one primitive layer step by step."""
 
-    def __init__(self, leaf: Leaf, watch: Callable[[], AbstractContextManager[Record]]) -> None:
-        self.layer, self.watch, self.steps = leaf.layer, watch, Steps[Record](leaf)
-        self.original_step = leaf.layer.step
-        self.signature = inspect.signature(leaf.layer.forward)
+    def __init__(self, primitive: PrimitiveLayer, watch: Callable[[], AbstractContextManager[Record]]) -> None:
+        self.layer, self.watch, self.steps = primitive.layer, watch, Steps[Record](primitive)
+        self.original_step = primitive.layer.step
+        self.signature = inspect.signature(primitive.layer.forward)
         self.stepping = False
         self.withheld: tuple[Tensor, State, Tensor | None]
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """Observe the leaf while the context is active."""
+        """Observe the primitive layer while the context is active."""
         if not self.layer.causal:
             with self.layer.register_forward_pre_hook(self.record_inputs, with_kwargs=True):
                 yield
@@ -122,7 +122,7 @@ class _Unroller(Generic[Record]):
 
     def withhold_inputs(self, layer: SequenceLayer, args: Arguments, kwargs: Keywords) -> Changed | None:
         """Pass no inputs to `forward`, so that nothing is computed twice."""
-        if self.stepping:  # a leaf whose step is a forward of one input
+        if self.stepping:  # a primitive layer whose step is a forward of one input
             return None
         inputs, state, lengths = self.arguments(args, kwargs)
         initial, lengths = layer.admit(inputs, state, lengths)
@@ -137,7 +137,7 @@ class _Unroller(Generic[Record]):
         return self.run(inputs, state) if lengths is None else run_by_length(self.run, inputs, state, lengths)
 
     def record_inputs(self, _layer: SequenceLayer, args: Arguments, kwargs: Keywords) -> Changed:
-        """Pass inputs to the leaf that are a tensor of their own."""
+        """Pass inputs to the primitive layer that are a tensor of their own."""
         inputs, state, lengths = self.arguments(args, kwargs)
         self.steps.inputs = _separate(inputs)
         return (self.steps.inputs, state), {"lengths": lengths}
@@ -148,7 +148,7 @@ class _Unroller(Generic[Record]):
         return arguments["inputs"], arguments.get("state"), arguments.get("lengths")
 
     def run(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
-        """Run the leaf over a batch without padding ``(batch, time, input_size)``."""
+        """Run the primitive layer over a batch without padding ``(batch, time, input_size)``."""
         outputs = []
         for x_t in inputs.unbind(1):
             output, state = self.step(x_t, state)

@@ -13,14 +13,14 @@ from ..evaluation.token_scores import TokenScore, TokenScores, visible
 from ..report.figure_data import show
 from ..report.layer_styles import model_style
 from ..report.number_formats import percent, percent_and_interval
-from ..report.page import Part, Plot, Prose, Token, Tokens
+from ..report.page import Cell, Part, Plot, Prose, Table, Token, Tokens
 from ..report.palette import SOFT
 from ..report.plot_labels import name_tokens, width_for
 from ..report.theme import new_figure, plain, style
 from ..report.wording import quoted
-from ..tasks.view_types import LabelEffect
-from .gold_answers import gold_parts, network_parts
-from .subject import ALONE, Content, Subject
+from ..tasks.capabilities import LabelEffect
+from ..tasks.explainer import Refusal
+from .inspected_run import ALONE, InspectedRun, SectionBody
 
 MAX_TOKENS = 1_000
 """Tokens that are shown one by one."""
@@ -36,9 +36,10 @@ MIN_FULL = 1.0
 """Bits that have the full shade, at least, so that a small effect does not look like a large one."""
 
 
-def surprisal_section(subject: Subject) -> Content:
+def surprisal_section(inspected: InspectedRun) -> SectionBody:
     """Write the section on surprisal, or on the certainty of tags."""
-    result = subject.view.token_scores(subject.item)
+    explainer = inspected.explainer
+    result = explainer.require(explainer.token_scores)(inspected.item)
     count, max_bits = len(result.scores), math.log2(result.outcomes)
     cut = f" Only the first {MAX_TOKENS:,} of {count:,} are shown." if count > MAX_TOKENS else ""
     full = f" Full shade is {max_bits:.1f} bits, the cost if all were equally likely."
@@ -49,6 +50,8 @@ def surprisal_section(subject: Subject) -> Content:
     sentence = _mean_sentence(result)
     capital = sentence[:1].upper() + sentence[1:]
     parts: list[Part] = [Tokens(tokens, result.caption + full + cut, result.scale)]
+
+    # Bars show single tokens; of many, only the distribution can be read.
     finite = [score for score in result.scores if math.isfinite(score.bits)]
     if MIN_BARS <= len(result.scores) <= MAX_BARS and finite:
         caption = f"{capital}."
@@ -56,7 +59,7 @@ def surprisal_section(subject: Subject) -> Content:
             caption += " A missing bar is a token of probability zero."
         parts.append(
             Plot(
-                bars_figure(result.scores, subject.layer),
+                bars_figure(result.scores, inspected.layer),
                 f"Surprisal of each {'tag' if result.answers else 'token'}",
                 caption,
                 "Bits against the tokens.",
@@ -66,11 +69,11 @@ def surprisal_section(subject: Subject) -> Content:
         half = most_surprising(finite)
         tail = f"The {half:,} most surprising {result.unit} carry half of the bits."
         description = f"Share of {result.unit} against surprisal in bits."
-        figure = surprisal_figure(finite, subject.layer)
+        figure = surprisal_figure(finite, inspected.layer)
         parts.append(Plot(figure, "Distribution of surprisal", f"{capital}. {tail}", description))
     if result.answers:
-        parts += [*gold_parts(subject, result.answers), *network_parts(subject, result.answers)]
-    return Content(parts, [f"surprisal: {sentence}"] if count >= MIN_TOKENS else [])
+        parts += [*reference_parts(inspected, result.answers), *network_parts(inspected, result.answers)]
+    return SectionBody(parts, [f"surprisal: {sentence}"] if count >= MIN_TOKENS else [])
 
 
 def most_surprising(scores: Sequence[TokenScore]) -> int:
@@ -105,29 +108,32 @@ def _mean_with_interval(bits: Sequence[float]) -> str:
     return f"{mean:.{digits}f} bits on average (95 % interval {low:.{digits}f} to {high:.{digits}f})"
 
 
-def label_effect_section(subject: Subject) -> Content:
+def label_effect_section(inspected: InspectedRun) -> SectionBody:
     """Write the section on the answer, and on the effect of each token on the label that the network predicts."""
-    effect = subject.view.label_effect(subject.text)
+    explainer = inspected.explainer
+    effect = explainer.require(explainer.label_effect or Refusal("no labels of whole texts"))(inspected.text)
     answer, label = effect.labels[int(effect.answer.argmax())], effect.labels[effect.predicted]
     prose = f"Predicted label: {_listed(effect, effect.answer)}."
-    if subject.is_blended:
+    if inspected.is_blended:
         prose += f" {ALONE.capitalize()}: {_listed(effect, effect.full)}."
-    parts: list[Part] = [Prose(prose), *gold_parts(subject, [answer])]
-    parts += [Prose(f"The rest of this section is about {ALONE}.")] if subject.is_blended else []
+    parts: list[Part] = [Prose(prose), *reference_parts(inspected, [answer])]
+    parts += [Prose(f"The rest of this section is about {ALONE}.")] if inspected.is_blended else []
     parts.append(_shaded(effect))
     if effect.prefixes is not None and len(effect.tokens) > 1:
         caption = "Probabilities of the labels if the text ended after each token."
         description = f"Probability of labels against tokens read; at the end {_listed(effect, effect.full)}."
         parts.append(Plot(label_figure(effect), "The label as the text is read", caption, description))
+
+    # The summary names a token only if the probability that is shown changes without it.
     whole, without = float(effect.full.max()), effect.without[:, effect.predicted]
     line = f"answer: {answer} ({percent(effect.answer.max())})"
     if answer != label:
         line += f"; {ALONE} answers {label} ({percent(whole)})"
     if percent(without.min()) != percent(whole) and without.min() < whole:
         strongest = quoted(effect.tokens[int(without.argmin())].strip())
-        of = f" of {ALONE}" if subject.is_blended else ""
+        of = f" of {ALONE}" if inspected.is_blended else ""
         line += f"; without {strongest}, {_change(label, whole, float(without.min()), of)}"
-    return Content(parts, [line])
+    return SectionBody(parts, [line])
 
 
 def _shaded(effect: LabelEffect) -> Tokens:
@@ -162,6 +168,42 @@ def _listed(effect: LabelEffect, probabilities: np.ndarray) -> str:
 def _most_likely(effect: LabelEffect, probabilities: np.ndarray) -> list[tuple[str, float]]:
     pairs = zip(effect.labels, probabilities.tolist(), strict=True)
     return sorted(pairs, key=lambda pair: -pair[1])[:MAX_LABELS]
+
+
+def reference_parts(inspected: InspectedRun, predicted: Sequence[str]) -> list[Part]:
+    """Return the comparison of predictions for the text, or for each of its words, with the gold answers."""
+    reference = inspected.reference_answer()
+    if reference is None or len(reference.answers) < len(predicted):
+        return []
+    if len(predicted) == 1:
+        verdict, answers = "correct" if predicted[0] in reference.answers else "wrong", " or ".join(reference.answers)
+        return [
+            Prose(f"The text is in {reference.data}, where its gold answer is {answers}; the prediction is {verdict}.")
+        ]
+    pairs = list(zip(predicted, reference.answers, strict=False))
+    rows: list[list[str | Cell]] = [
+        [word, Cell(guess, "wrong"), Cell(truth, "right")]
+        for word, (guess, truth) in zip(inspected.text.split(), pairs, strict=False)
+        if guess != truth
+    ]
+    right = len(pairs) - len(rows)
+    sentence = f"The text is in {reference.data}: {right:,} of {len(pairs):,} predictions equal the gold answers."
+    return [Prose(sentence), *([Table(["word", "predicted", "gold"], rows, "Wrong predictions.")] if rows else [])]
+
+
+def network_parts(inspected: InspectedRun, answers: Sequence[str]) -> list[Part]:
+    """Return the words of the text that the network alone tags otherwise than the run, which has these ``answers``."""
+    if not inspected.is_blended:
+        return []
+    alone = inspected.inputs.target_names(inspected.inputs.fitting(inspected.item)[0])
+    rows = [
+        [word, answer, other]
+        for word, answer, other in zip(inspected.text.split(), answers, alone, strict=False)
+        if answer != other
+    ]
+    if not rows:
+        return [Prose(f"{ALONE.capitalize()} gives the same answers.")]
+    return [Table(["word", "the run", ALONE], rows, f"Words for which {ALONE} gives another answer.")]
 
 
 def bars_figure(scores: Sequence[TokenScore], layer: str = "") -> Figure:

@@ -10,22 +10,25 @@ from ..evaluation.intervals import Metrics
 from ..report.number_formats import percent
 from ..report.page import Part, Plot, Plots, Prose, Table
 from ..report.theme import new_figure, plain, style
-from .subject import Content, Subject
+from ..tasks.explainer import Refusal
+from .inspected_run import InspectedRun, SectionBody
 
 Rows = Sequence[Metrics]
 """The ``ngrams`` of a text, one for each order; see `seriatim.models.ngrams.unseen`."""
 UNKNOWN = "not known"
 
 
-def ngrams_section(subject: Subject) -> Content:
+def ngrams_section(inspected: InspectedRun) -> SectionBody:
     """Write the section on an n-gram model's counts."""
-    texts = {"this text": subject.view.ngram_counts(subject.text)}
-    held_out = subject.run.summary.get("valid") or {}
+    explainer = inspected.explainer
+    counts = explainer.require(explainer.ngram_counts or Refusal("no counts of n-grams"))
+    texts = {"this text": counts(inspected.text)}
+    held_out = inspected.run.summary.get("valid") or {}
     if held_out.get("ngrams"):
         texts = {"the held-out text": held_out, **texts}
     name = next(iter(texts))
     sentence = in_words(texts[name], name)
-    return Content(sparsity_parts(texts), [f"sparsity: {sentence}"] if sentence else [])
+    return SectionBody(sparsity_parts(texts), [f"sparsity: {sentence}"] if sentence else [])
 
 
 def sparsity_parts(texts: Mapping[str, Metrics]) -> list[Part]:

@@ -22,11 +22,11 @@ from ..layers.positions import learned_positions
 from ..recurrence import uncompiled
 from ..report.page import Cell, Part, Prose, Samples, Table
 from ..runs.run import Run
-from ..tasks.view_types import Example
+from ..tasks.capabilities import Example
 from .attention_maps import recorded_attention
-from .leaves import BACKWARDS, DECODER, Leaf, leaves, roots
+from .inspected_run import InspectedRun, SectionBody, explainer_of
+from .primitive_layers import BACKWARDS, DECODER, PrimitiveLayer, primitive_layers, top_layers
 from .recording import recorded_results
-from .subject import Content, Subject, view_of
 
 PERMUTATIONS, MAX_PERMUTATIONS = 20, 1000
 """Default and largest number of orders."""
@@ -108,7 +108,7 @@ def mean_of(values: np.ndarray) -> Mean:
 def order_effect(
     run: Run, text: object, *, permutations: int = PERMUTATIONS, seed: int = 0, max_tokens: int = MAX_TOKENS
 ) -> OrderEffect:
-    """Shuffle the tokens of a text, all but the last, and measure what changes in `View.predictions`.
+    """Shuffle the tokens of a text, all but the last, and measure what changes in `Explainer.predictions`.
 
     ``text`` is a text, or a source with its answer, which stays the same for all orders of the source. The beginning of
     the text, or of its first line, is read in ``permutations`` other orders, or in all of fewer.
@@ -119,26 +119,33 @@ def order_effect(
     """
     if permutations < 1:
         raise InputError(f"--permute must be at least 1, got {permutations}")
-    example, total = view_of(run).shortened(text, min(max_tokens, learned_positions(run.model) or max_tokens))
+    explainer = explainer_of(run)
+    most = min(max_tokens, learned_positions(run.model) or max_tokens)
+    example, total = explainer.require(explainer.inputs).shortened(text, most)
     orders = _orders(example, permutations, seed)
     size = len(example.inputs)
     rows, together = [example, *(example.part(order.tolist()) for order in orders)], max(1, MAX_BATCH_TOKENS // size)
     batches = [rows[start : start + together] for start in range(0, len(rows), together)]
-    model = copy.deepcopy(run.model).double() if leaves(run.model) else run.model
-    view = run.task.view(model, run.vocabulary)
-    readers = {leaf.layer: leaf for leaf in leaves(model) if not leaf.decodes}
+
+    # In float64, rounding cannot look like an effect of the order.
+    model = copy.deepcopy(run.model).double() if primitive_layers(run.model) else run.model
+    explainer = run.task.explainer(model, run.vocabulary)
+    predictions = explainer.require(explainer.predictions)
+    readers = {primitive.layer: primitive for primitive in primitive_layers(model) if not primitive.decodes}
     with torch.no_grad(), uncompiled():
         with recorded_results(readers, lambda result: result[0].detach().cpu()) as recorded:
-            shares = torch.cat([view.predictions(batch).double().cpu() for batch in batches])
-        alone = view.predictions([example.part([size - 1])]).double().cpu()[0]
+            shares = torch.cat([predictions(batch).double().cpu() for batch in batches])
+        alone = predictions([example.part([size - 1])]).double().cpu()[0]
         with recorded_attention(model) as attention:
-            view.predictions([example])
+            predictions([example])
+
+    # Outputs of layers say where the order is lost: a prediction can be the same although every layer changed.
     first, others, layers = shares[0], shares[1:], list[LayerChange]()
     for layer, parts in recorded.items():
-        leaf, outputs = readers[layer], torch.cat(parts)
-        changes = _changes(outputs.flip(1) if leaf.backwards else outputs, orders)
-        layers.append(LayerChange(leaf.name, *changes, *_path(leaf.layer.path_lengths(size - 1))))
-    tops = [layer.path_lengths(size - 1) for role, layer in roots(model) if role != DECODER]
+        primitive, outputs = readers[layer], torch.cat(parts)
+        changes = _changes(outputs.flip(1) if primitive.backwards else outputs, orders)
+        layers.append(LayerChange(primitive.name, *changes, *_path(primitive.layer.path_lengths(size - 1))))
+    tops = [layer.path_lengths(size - 1) for role, layer in top_layers(model) if role != DECODER]
     return OrderEffect(
         example.tokens,
         rows[1].tokens,
@@ -152,11 +159,11 @@ def order_effect(
     )
 
 
-def _on_itself(example: Example, attention: Mapping[Leaf, Tensor]) -> float | None:
+def _on_itself(example: Example, attention: Mapping[PrimitiveLayer, Tensor]) -> float | None:
     """Return the smallest weight of the last token on itself and on equal tokens, over layers and heads."""
     tokens: list[int | str] = list(example.words or example.inputs)
     equal = torch.tensor([token == tokens[-1] for token in tokens])
-    last = [weights[0, :, -1, -len(tokens) :] for leaf, weights in attention.items() if not leaf.decodes]
+    last = [weights[0, :, -1, -len(tokens) :] for primitive, weights in attention.items() if not primitive.decodes]
     return min((float(weights[:, equal].sum(1).min()) for weights in last), default=None)
 
 
@@ -206,11 +213,11 @@ def _divergence(first: Tensor, others: Tensor) -> Tensor:
     return torch.where(first > 0, first * (first.log2() - others.log2()), 0.0).sum(-1)
 
 
-def order_section(subject: Subject) -> Content:
+def order_section(inspected: InspectedRun) -> SectionBody:
     """Write the section on what changes when the same words come in another order."""
-    effect = order_effect(subject.run, subject.item, permutations=subject.permutations)
-    prediction, count = subject.view.prediction_name, len(effect.changes)
-    separator = " " if subject.run.tokenizer.ends_lines else ""
+    effect = order_effect(inspected.run, inspected.item, permutations=inspected.permutations)
+    prediction, count = inspected.explainer.wording.prediction, len(effect.changes)
+    separator = " " if inspected.run.tokenizer.ends_lines else ""
     orders = {"As given": effect.tokens, "In another order": effect.shuffled}
     samples = [(heading, separator.join(tokens)[:MAX_CHARACTERS]) for heading, tokens in orders.items()]
     cut = f" Only the first {len(effect.tokens):,} of {effect.total:,} tokens are read."
@@ -218,12 +225,12 @@ def order_section(subject: Subject) -> Content:
     intro = (
         f"The model reads the tokens of the text in {count} other orders. The last token stays in its place, so that "
         f"only the order of the tokens before it changes. Compared is {prediction}."
-        f"{answer if subject.view.beam_search else ''}{cut if effect.total > len(effect.tokens) else ''}"
+        f"{answer if inspected.explainer.searches else ''}{cut if effect.total > len(effect.tokens) else ''}"
     )
     sentence = _sentence(effect, prediction)
     parts: list[Part] = [Prose(intro), Samples(samples), Prose(sentence), _measures_table(effect)]
     parts += [_layers_table(effect)] if effect.layers else []
-    return Content(parts, [f"word order: {sentence[:1].lower()}{sentence[1:]}"])
+    return SectionBody(parts, [f"word order: {sentence[:1].lower()}{sentence[1:]}"])
 
 
 def _sentence(effect: OrderEffect, prediction: str) -> str:

@@ -62,7 +62,7 @@ def export_onnx(run: Run, out: str) -> None:
             stacklevel=2,
         )
     with quietly_exporting(), refusing_what_cannot(str(run.path)):
-        exported = run.task.view(prepared(run.model, run.tokenizer), run.vocabulary).exported()
+        exported = run.task.explainer(prepared(run.model, run.tokenizer), run.vocabulary).exported()
         models = {form.name: traced(form) for form in exported.forms}
     with new_folder(folder) as aside:
         write_models(models, aside)

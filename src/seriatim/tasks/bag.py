@@ -18,10 +18,10 @@ from ..evaluation.intervals import Metrics
 from ..models.bag import Bag, count_features
 from ..models.linear.softmax_regression import fit_softmax
 from ..storage.weights import save_tensors
-from .bag_view import BagView
 from .classify import LabelEvaluator, LabelledTextReader, LabelPredictor
 from .defaults import describe_fitted, fitted_defaults, load_finite, read_options
 from .documents import Documents
+from .label_explainer import explain_bag
 from .task import Fitted, Fitter, ModelBuilder, Task, TaskKind
 
 MAX_BYTES, MIN_FEATURES = 1 << 26, 1000
@@ -169,9 +169,7 @@ def open_task(config: Config) -> Task:
         evaluator=LabelEvaluator(),
         fitter=BagFitting(config),
         predictor=LabelPredictor(reader),
-        make_view=lambda model, vocabulary: BagView(
-            config, model, vocabulary, functools.partial(read_documents, vocabulary=vocabulary)
-        ),
+        explain=lambda bag: explain_bag(bag, functools.partial(read_documents, vocabulary=bag.vocabulary)),
     )
 
 

@@ -33,7 +33,7 @@ from ..models.base_models import drop_words
 from ..models.cross_entropy import SMALLEST
 from ..models.word_reader import WordOptions, build_reader, refuse_contradictions
 from . import SUMMARIES
-from .classification_view import ClassifierView
+from .capabilities import ExplainedModel
 from .data_files import Subset
 from .data_warnings import listed, name_unseen, read_lengths, warn_of_long, warn_of_unseen
 from .defaults import (
@@ -47,6 +47,8 @@ from .defaults import (
     with_model,
 )
 from .documents import AnyClassifier, DocumentBatch, Documents, batch_of, encode, label_probabilities, predictions
+from .explainer import Explainer
+from .label_explainer import explain_classifier
 from .labelled import LabelledReader
 from .task import Evaluator, ModelBuilder, Objective, Predictor, Task, TaskKind
 
@@ -398,10 +400,11 @@ def open_task(config: Config) -> Task:
     )
     evaluator = LabelEvaluator()
 
-    def view(model: Classifier, vocabulary: Vocabulary) -> ClassifierView:
+    def explain(explained: ExplainedModel[Classifier]) -> Explainer:
+        vocabulary = explained.vocabulary
         read_rows = functools.partial(reader.rows, split="test", labels=vocabulary.labels)
         read_documents = functools.partial(reader.read, split="test", vocabulary=vocabulary)
-        return ClassifierView(config, model, vocabulary, read_rows, read_documents)
+        return explain_classifier(explained, read_rows, read_documents)
 
     return Task(
         KIND,
@@ -412,7 +415,7 @@ def open_task(config: Config) -> Task:
         objective=ClassifierObjective(config, evaluator, KIND.items_name),
         predictor=LabelPredictor(reader),
         blender=ClassifierBlender(),
-        make_view=view,
+        explain=explain,
     )
 
 

@@ -18,8 +18,8 @@ from ..storage.weights import save_tensors
 from .data_files import DataFiles
 from .defaults import describe_fitted, fitted_defaults, load_finite, read_options
 from .tag import TagEvaluator, TagPredictor, check_tags
+from .tag_explainer import explain_tagger
 from .tagged import TaggedReader
-from .tagging_view import TaggerView
 from .task import Fitted, Fitter, ModelBuilder, Task, TaskKind
 
 MAX_BYTES, MIN_ATTRIBUTES = 1 << 26, 1000
@@ -123,8 +123,8 @@ def open_task(config: Config) -> Task:
         evaluator=TagEvaluator(),
         fitter=FeatureFitting(config),
         predictor=TagPredictor(config),
-        make_view=lambda model, vocabulary: TaggerView(
-            config, model, vocabulary, functools.partial(reader.sentences, split="test", labels=vocabulary.labels)
+        explain=lambda tagger: explain_tagger(
+            tagger, functools.partial(reader.sentences, split="test", labels=tagger.vocabulary.labels)
         ),
     )
 

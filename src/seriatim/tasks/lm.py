@@ -29,7 +29,7 @@ from .defaults import like_initial, planned_passes, split_options, text_dropout,
 from .model_size import size_of
 from .task import Evaluator, ModelBuilder, Objective, Task, TaskKind
 from .text import CorpusReader
-from .text_view import LanguageModelView
+from .text_explainer import explain_language_model
 
 STREAM_WINDOW = 512
 """Default number of inputs that attention reads in a running text."""
@@ -248,8 +248,8 @@ def open_task(config: Config) -> Task:
         evaluator=evaluator,
         objective=TextObjective(config, evaluator, KIND.items_name),
         blender=TextBlender(),
-        make_view=lambda model, vocabulary: LanguageModelView(
-            config, model, vocabulary, functools.partial(read_corpus, vocabulary=vocabulary)
+        explain=lambda network: explain_language_model(
+            network, functools.partial(read_corpus, vocabulary=network.vocabulary)
         ),
     )
 

@@ -32,7 +32,7 @@ from ..models.masked_language_model import Frame
 from . import SUMMARIES
 from .defaults import network_defaults, split_options
 from .filling import fill
-from .masking_view import MaskedLanguageModelView
+from .masked_explainer import explain_masked_model
 from .task import Evaluator, ModelBuilder, Objective, Predictor, Task, TaskKind, evaluating
 from .text import WindowReader
 
@@ -212,11 +212,9 @@ def open_task(config: Config) -> Task:
         evaluator=evaluator,
         objective=MaskingObjective(config, evaluator, KIND.items_name),
         predictor=GapPredictor(config),
-        make_view=lambda model, vocabulary: MaskedLanguageModelView(
-            config,
-            model,
-            vocabulary,
-            functools.partial(reader.read_corpus, split="test", vocabulary=vocabulary),
+        explain=lambda masked: explain_masked_model(
+            masked,
+            functools.partial(reader.read_corpus, split="test", vocabulary=masked.vocabulary),
             evaluator.every,
         ),
     )

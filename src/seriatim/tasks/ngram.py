@@ -32,9 +32,9 @@ from ..storage.weights import load_tensors, stream_tensors
 from .counting_jobs import Workers, counted, require_cluster
 from .defaults import describe_fitted, fitted_defaults, read_options
 from .lm import PerplexitySettings, TextEvaluator, block_measures, mixture_of
-from .ngram_view import NgramView
 from .task import Fitted, Fitter, ModelBuilder, Task, TaskKind
 from .text import CorpusReader
+from .text_explainer import explain_ngrams
 
 MAX_ORDER = 100
 """The largest order of n-grams."""
@@ -246,8 +246,8 @@ def open_task(config: Config) -> Task:
         builder=NgramBuilder(config),
         evaluator=NgramEvaluator(read_options(Options, config).word_dropout),
         fitter=NgramCounting(config),
-        make_view=lambda model, vocabulary: NgramView(
-            config, model, vocabulary, functools.partial(read_corpus, vocabulary=vocabulary), counts_of(model)
+        explain=lambda ngrams: explain_ngrams(
+            ngrams, functools.partial(read_corpus, vocabulary=ngrams.vocabulary), counts_of(ngrams.model)
         ),
     )
 

@@ -30,16 +30,13 @@ from .pair_choices import choose, choose_for_pairs, split
 from .pair_metrics import answer_metrics
 from .paired import PairReader
 from .seq2seq import TranslationEvaluator, TranslationPredictor
-from .seq2seq_view import TranslatorView
 from .task import Evaluator, Fitted, Fitter, ModelBuilder, Predictor, Reader, Selection, Task, TaskKind
-from .view_types import Example, SearchResult
+from .translation_explainer import TranslatedData, explain_rules
 
 SET_ASIDE = 10
 """One of so many pairs is set aside to choose the kind of rules."""
 TRIAL_PAIRS = 5_000
 """Number of pairs, evenly spread over the data, from which the kind of rules is chosen."""
-LONGEST = 256
-"""Largest number of tokens of an answer that is inspected."""
 MAX_PAIRS = 100_000
 """Largest number of pairs from which rules are learned."""
 
@@ -51,22 +48,6 @@ class Options(Section):
     """Use one tokenizer for source and target; by default if both consist of the same symbols."""
     target_kind: Literal["byte", "char", "word", "bpe", "unigram"] | None = None
     """Kind of the target tokenizer; by default `tokenizer.kind`, or chosen from the targets if that is not given."""
-
-
-class RulesView(TranslatorView[nn.Module]):
-    """View of rules, which shows their answers and mistakes; they read no tokens one after another."""
-
-    beam_search = False
-
-    def search(self, text: str, beam: int) -> SearchResult:
-        """Refuse to align: rules answer with a whole text."""
-        raise InputError("inspect: rules have no attention, so there is no alignment to show")
-
-    def read(self, item: object) -> list[Example]:
-        """Refuse to read: there is nothing to see of how rules read a text."""
-        raise InputError(
-            "inspect: rules have no states or probabilities to show; evaluate and predict show the answers"
-        )
 
 
 def choose_tokens(given: Config, config: Config, reader: Reader[Pairs]) -> Config:
@@ -211,7 +192,7 @@ def open_task(config: Config) -> Task:
     reader = PairReader(
         config, shared_vocabulary=bool(options.shared_vocabulary), target_kind=options.target_kind, limits=None
     )
-    predictor = RulesPredictor()
+    predictor, read_items = RulesPredictor(), functools.partial(reader.read_items, split="test")
     return Task(
         KIND,
         config,
@@ -220,9 +201,7 @@ def open_task(config: Config) -> Task:
         evaluator=RulesEvaluator(),
         fitter=RuleCounting(config),
         predictor=predictor,
-        make_view=lambda model, vocabulary: RulesView(
-            config, model, vocabulary, functools.partial(reader.read_items, split="test"), predictor.answer, LONGEST
-        ),
+        explain=lambda rules: explain_rules(rules, TranslatedData(rules, predictor.answer, read_items)),
     )
 
 

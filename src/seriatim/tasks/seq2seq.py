@@ -26,8 +26,10 @@ from ..models.encoder_decoder import EncoderDecoder
 from ..models.translator import Options, settled, translator
 from . import SUMMARIES
 from .answering import TranslationSettings, answer_all
+from .capabilities import ExplainedModel
 from .data_warnings import read_lengths, warn_of_long
 from .defaults import default_rate, has_budget, seeing_everything, split_options, with_kind, with_model, with_options
+from .explainer import Explainer
 from .pair_choices import choose_for_pairs, default_model, recipe
 from .pair_metrics import (
     Translator,
@@ -39,8 +41,8 @@ from .pair_metrics import (
     pair_metrics,
 )
 from .paired import PairLimits, PairReader
-from .seq2seq_view import CTCView, EncoderDecoderView
 from .task import Evaluator, ModelBuilder, Objective, Predictor, Reader, Selection, Task, TaskKind
+from .translation_explainer import TranslatedData, explain_ctc, explain_encoder_decoder
 
 
 def options_for(config: Config) -> Options:
@@ -252,18 +254,10 @@ def open_task(config: Config) -> Task:
     predictor = TranslationPredictor(config)
     evaluator = TranslationEvaluator(config, predictor)
 
-    def view(model: Translator, vocabulary: Vocabulary) -> CTCView | EncoderDecoderView:
-        rest = (
-            vocabulary,
-            functools.partial(reader.read_items, split="test"),
-            predictor.answer,
-            options.max_target_length,
-        )
-        return (
-            CTCView(config, model, *rest)
-            if isinstance(model, CTCTranslator)
-            else EncoderDecoderView(config, model, *rest)
-        )
+    def explain(explained: ExplainedModel) -> Explainer:
+        data = TranslatedData(explained, predictor.answer, functools.partial(reader.read_items, split="test"))
+        by_model = explain_ctc if options.factorisation == "ctc" else explain_encoder_decoder
+        return by_model(explained, data, options.max_target_length)
 
     return Task(
         KIND,
@@ -273,7 +267,7 @@ def open_task(config: Config) -> Task:
         evaluator=evaluator,
         objective=TranslationObjective(config, evaluator, KIND.items_name),
         predictor=predictor,
-        make_view=view,
+        explain=explain,
     )
 
 

@@ -32,8 +32,8 @@ from . import SUMMARIES
 from .data_files import DataFiles
 from .data_warnings import warn_of_long
 from .defaults import BASELINE_WEIGHTS, USUAL_WEIGHT, network_defaults, small_batches, split_options, with_model
+from .tag_explainer import explain_tagger
 from .tagged import TaggedReader, parts_of, scored_batches, tag_corpus, untagged
-from .tagging_view import TaggerView
 from .task import Evaluator, ModelBuilder, Objective, Predictor, Selection, Task, TaskKind, evaluating
 
 Item: TypeAlias = Sentence | str | Sequence[str]
@@ -315,8 +315,8 @@ def open_task(config: Config) -> Task:
         objective=TaggerObjective(config, evaluator, KIND.items_name),
         predictor=TagPredictor(config),
         blender=TagBlender(evaluator),
-        make_view=lambda model, vocabulary: TaggerView(
-            config, model, vocabulary, functools.partial(reader.sentences, split="test", labels=vocabulary.labels)
+        explain=lambda tagger: explain_tagger(
+            tagger, functools.partial(reader.sentences, split="test", labels=tagger.vocabulary.labels)
         ),
     )
 

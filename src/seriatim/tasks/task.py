@@ -33,8 +33,9 @@ from ..evaluation.intervals import Measure, Metrics
 from ..models.bounds import no_larger_than
 from ..processes.shares import Share
 from ..storage.weights import load_weights
+from .capabilities import ExplainedModel
 from .data_files import DataFiles
-from .view import View
+from .explainer import Explainer
 
 NAMED_ROWS = 3
 """Rows of a batch that a message names."""
@@ -447,7 +448,7 @@ class Task:
     fitter: Fitter | None = None  # None for a model that is trained in steps
     predictor: Predictor | None = None  # None for a model that generates text
     blender: Blender | None = None  # None if the model cannot answer together with a simple baseline
-    make_view: Callable[[Any, Vocabulary], View] | None = None  # what inspection asks about a model; see `view`
+    explain: Callable[[ExplainedModel], Explainer] | None = None  # composes what can be shown of a model
 
     def __repr__(self) -> str:
         return f"Task({self.config.task!r}, layer={self.config.model.layer!r})"
@@ -457,11 +458,13 @@ class Task:
         """The files that the configuration names."""
         return self.reader.files
 
-    def view(self, model: nn.Module, vocabulary: Vocabulary) -> View:
-        """Return what inspection and comparison can ask about a model; by default, nothing but words."""
-        if self.make_view is None:
-            return View(self.config, model, vocabulary)
-        return self.make_view(model, vocabulary)
+    def explainer(self, model: nn.Module, vocabulary: Vocabulary, answering: nn.Module | None = None) -> Explainer:
+        """Return what inspection and comparison can show of a model; by default, nothing but words.
+
+        ``answering`` is the model together with its simple baseline, if both answer.
+        """
+        explained = ExplainedModel(self.config, model, vocabulary, model if answering is None else answering)
+        return Explainer(explained) if self.explain is None else self.explain(explained)
 
     def check(self, train: Any, valid: Any) -> None:
         """Raise InputError if the data and the configuration do not fit each other."""

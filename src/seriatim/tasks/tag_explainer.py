@@ -1,4 +1,4 @@
-"""What inspection shows of taggers: how certain each tag is, and wrong tags."""
+"""What can be shown of taggers: how certain each tag is, and wrong tags."""
 
 import copy
 import itertools
@@ -16,43 +16,48 @@ from ..evaluation.context_use import ContextUse, answer_losses, shorter_contexts
 from ..evaluation.error_analysis import MAX_ITEMS, MAX_WORST, Mistakes, WrongExample, compare_labels
 from ..evaluation.token_scores import ALTERNATIVES, TokenScore, TokenScores
 from ..layers.positions import learned_positions
-from ..models.exported_forms import ExportedModel, tag_forms
+from ..models.exported_forms import tag_forms
 from ..models.tagger import Tagger, TagModel
+from .capabilities import MAX_LINE, Example, Examples, ExplainedModel, FirstLine, LabelledData, no_words
+from .explainer import Explainer, Wording
 from .tagged import tag_corpus, untagged
-from .view import View, no_words
-from .view_types import Example
+
+ReadSentences = Callable[..., Iterator[Sentence]]
+"""The reading of tagged sentences, given a source and ``file_format``."""
 
 
-@dataclass(frozen=True)
-class TaggerView(View[Tagger]):
-    """View of a tagger, with `Tagging.sentences` to read data."""
+def explain_tagger(explained: ExplainedModel[Tagger], read_sentences: ReadSentences) -> Explainer:
+    """Compose what can be shown of a tagger: a network, or a CRF on attributes of words, which is not exported."""
+    model, examples = explained.model, TaggedExamples(explained)
+    return Explainer(
+        explained,
+        Wording(
+            title="tagger",
+            prediction="the distribution of the last word's tag",
+            correct="tags correct",
+            answer="the tag of the last word",
+            scores="Certainty of each tag",
+        ),
+        FirstLine(explained.vocabulary.tokenizer, notes_unknown=not model.reads_spelling),
+        inputs=examples,
+        losses=examples,
+        predictions=examples.predictions,
+        token_scores=examples.token_scores,
+        context_use=examples.context_use,
+        export=(lambda: tag_forms(model)) if isinstance(model, Tagger) else None,
+        labelled=TaggedData(explained, read_sentences),
+    )
 
-    read_sentences: Callable[..., Iterator[Sentence]]
 
-    title = "tagger"
-    prediction_name = "the distribution of the last word's tag"
-    correct_name = "tags correct"
-    context_name = "the tag of the last word"
-    first_section = "certainty"
-    two_ends = True
-    target_place = "at"
+class TaggedExamples(Examples[Tagger]):
+    """Sentences as a tagger reads them, with the tags that it predicts as targets."""
 
-    def exported(self) -> ExportedModel:
-        """Return the whole model, and the search for the best tags."""
-        return tag_forms(self.model) if isinstance(self.model, Tagger) else super().exported()
-
-    def token_count(self, text: str) -> int:
-        """Return the number of words of a sentence."""
-        return len(text.split())
-
-    def note_unknown(self, ids: np.ndarray) -> list[str]:
-        """Return no note if the model reads the characters of words outside the vocabulary."""
-        return super().note_unknown(ids) if not self.model.reads_spelling else []
+    predicts = "each token"
 
     def batch(self, sentences: Sequence[Sequence[str]]) -> TaggedBatch:
         """Return sentences, given as words, as the model reads them."""
         corpus = TaggedCorpus(map(untagged, sentences), self.vocabulary, labelled=False)
-        return corpus.batch(np.arange(len(sentences))).to(self.device)
+        return corpus.batch(np.arange(len(sentences))).to(self.explained.device)
 
     def read(self, item: object) -> list[Example]:
         """Return the words of a text or of a `Sentence`, with the tags that the model predicts."""
@@ -70,16 +75,12 @@ class TaggerView(View[Tagger]):
         scores: Tensor = self.model(self.batch([example.words for example in batch]))
         return scores
 
-    def end_losses(self, batch: Sequence[Example], *, at_start: bool = False) -> Tensor:
-        """Return −log P of the last word's tag, or of the first word's, whatever the other tags are."""
-        return self.place_losses(batch, [0 if at_start else len(example.targets) - 1 for example in batch])
-
     def place_losses(self, batch: Sequence[Example], places: Sequence[int]) -> Tensor:
         """Return −log P of the tag of one word of each sentence, whatever the other tags are: the marginal of a CRF."""
         sentences = self.batch([example.words for example in batch])
-        tags = torch.full(sentences.words.shape, NO_TAG, device=self.device)
+        tags = torch.full(sentences.words.shape, NO_TAG, device=self.explained.device)
         tags[range(len(batch)), places] = torch.tensor(
-            [example.targets[place] for example, place in zip(batch, places, strict=True)], device=self.device
+            [example.targets[place] for example, place in zip(batch, places, strict=True)], device=self.explained.device
         )
         field = None if self.model.crf is None else copy.deepcopy(self.model.crf).double()
         return TagModel(field).losses(self.model(sentences).double(), sentences._replace(tags=tags))
@@ -97,14 +98,16 @@ class TaggerView(View[Tagger]):
         """Return −log₂ P of the tag of each word as the run answers, and its most likely tags."""
         text = str(item)
         labels = self.vocabulary.labels
-        words = text.split()[: min(self.max_tokens, learned_positions(self.model) or self.max_tokens)]
+        words = text.split()[: min(MAX_LINE, learned_positions(self.model) or MAX_LINE)]
         if not words:
             raise no_words()
         with torch.no_grad():
             batch = self.batch([words])
-            scores = self.answering(batch)
-            shares = self.answering.marginals(scores, batch.lengths)[0].double().cpu()
-            (tags,) = self.answering.decode(scores, batch.lengths)
+            scores = self.explained.answering(batch)
+            shares = self.explained.answering.marginals(scores, batch.lengths)[0].double().cpu()
+            (tags,) = self.explained.answering.decode(scores, batch.lengths)
+
+        # The tags are those of the best sequence; one of them may be less likely in its place than another tag.
         best = shares.topk(min(alternatives, shares.shape[1]), dim=1)
         tagged = []
         for word, tag, row, values, others in zip(words, tags, shares, best[0].tolist(), best[1].tolist(), strict=True):
@@ -133,17 +136,27 @@ class TaggerView(View[Tagger]):
         last = shares[torch.arange(len(shares)), batch.lengths - 1].double().cpu().numpy()
         return answer_losses(sizes, last[:, int(last[-1].argmax())], len(words))
 
-    def mistakes(self, spec: str, file_format: str | None) -> Mistakes:
+
+@dataclass(frozen=True)
+class TaggedData(LabelledData):
+    """Reads tagged sentences, and tags them as the run does."""
+
+    explained: ExplainedModel[Tagger]
+    read_sentences: ReadSentences
+
+    def mistakes(self, source: str, file_format: str | None) -> Mistakes:
         """Return the mistakes; the worst examples are the sentences with the largest number of wrong tags."""
-        sentences = list(itertools.islice(self.read_sentences(spec, file_format=file_format), MAX_ITEMS + 1))
+        sentences = list(itertools.islice(self.read_sentences(source, file_format=file_format), MAX_ITEMS + 1))
         more = len(sentences) > MAX_ITEMS
         evaluated = f"the first {MAX_ITEMS:,} sentences" if more else f"all {len(sentences):,} sentences"
         sentences = sentences[:MAX_ITEMS]
-        corpus = TaggedCorpus(sentences, self.vocabulary)
+        corpus = TaggedCorpus(sentences, self.explained.vocabulary)
         tags: list[list[str]] = [[]] * len(sentences)
         confidence: list[Sequence[float]] = [[]] * len(sentences)
-        for row, row_tags, values in tag_corpus(self.answering, corpus):
+        for row, row_tags, values in tag_corpus(self.explained.answering, corpus):
             tags[row], confidence[row] = [corpus.tag_names[tag] for tag in row_tags], values
+
+        # The whole sentence is shown, but only its wrong tags: a reader compares these.
         truth = [list(sentence.tags) for sentence in sentences]
         wrong = [
             [(i, true, tag) for i, (true, tag) in enumerate(zip(*pair, strict=True)) if true != tag]
@@ -159,12 +172,12 @@ class TaggerView(View[Tagger]):
         shares = np.array(list(itertools.chain(*confidence)))
         return compare_labels(true_tags, guesses, shares, evaluated=evaluated, worst=worst, score_name="wrong tags")
 
-    def gold(self, text: str, spec: str, file_format: str | None) -> Sequence[str] | None:
+    def reference_answer(self, text: str, source: str, file_format: str | None) -> Sequence[str] | None:
         """Return the tags of a sentence."""
         words = text.split()
-        sentences = self.read_sentences(spec, file_format=file_format)
+        sentences = self.read_sentences(source, file_format=file_format)
         return next((sentence.tags for sentence in sentences if sentence.words == words), None)
 
-    def held_out(self, spec: str, file_format: str | None, *, count: int, tokens: int) -> Sequence[object]:
+    def held_out(self, source: str, file_format: str | None, *, count: int, tokens: int) -> Sequence[object]:
         """Return the first sentences of some data."""
-        return list(itertools.islice(self.read_sentences(spec, file_format=file_format), count))
+        return list(itertools.islice(self.read_sentences(source, file_format=file_format), count))

@@ -1,7 +1,7 @@
-"""The parts of a model that compute over time, and their names.
+"""Finds and names the sequence layers of a model.
 
-A leaf is a sequence layer that contains no other one: a recurrence, an attention, a convolution. Containers such as
-stacks and residual connections only pass on what the leaves compute.
+A primitive layer contains no other one: a recurrence, an attention, a convolution. Containers such as stacks and
+residual connections only pass on what the primitive layers compute.
 """
 
 import re
@@ -13,15 +13,15 @@ from torch import nn
 from ..core.contract import MemoryLayer, SequenceLayer
 from ..core.state import state_leaves
 from ..layers.registry import REGISTRY
-from ..tasks.view import View
-from ..tasks.view_types import Example
+from ..tasks.capabilities import Example
+from ..tasks.explainer import Explainer
 
 BACKWARDS = "backwards"
 """Name of the direction from the last input to the first, in the path of a module and in its name."""
 DECODER = "decoder"
 
 
-class Leaf(NamedTuple):
+class PrimitiveLayer(NamedTuple):
     """A part of a model, with its path as in ``named_modules`` and a name such as ``layer 2, backwards: gru``."""
 
     name: str
@@ -39,27 +39,24 @@ class Leaf(NamedTuple):
         return self.path.split(".")[0] == DECODER
 
 
-def leaves(model: nn.Module) -> list[Leaf]:
-    """Return the leaves of the layers that a model runs over its inputs, in order; not those that read characters."""
-    result: list[Leaf] = []
-    for role, top in roots(model):
+def primitive_layers(model: nn.Module) -> list[PrimitiveLayer]:
+    """Return the primitive layers that a model runs over its inputs, in order; not those that read characters."""
+    result: list[PrimitiveLayer] = []
+    for role, top in top_layers(model):
         numbers: dict[str, int] = {}
         for path, layer in inside(top):
             if any(isinstance(part, SequenceLayer) for part in layer.modules() if part is not layer):
                 continue
             whole = ".".join(part for part in (role, path) if part)
-            result.append(Leaf(_name(whole, kind_of(layer), _number(path, layer, numbers)), whole, layer))
+            result.append(PrimitiveLayer(_name(whole, kind_of(layer), _number(path, layer, numbers)), whole, layer))
     return result
 
 
-def roots(model: nn.Module) -> Iterator[tuple[str, SequenceLayer]]:
-    """Yield the sequence layers of a model by name; a layer is its own root, with an empty name."""
+def top_layers(model: nn.Module) -> list[tuple[str, SequenceLayer]]:
+    """Return the sequence layers of a model that are in no other one, by name; a layer by itself has no name."""
     if isinstance(model, SequenceLayer):
-        yield "", model
-        return
-    for name, part in model.named_children():
-        if isinstance(part, SequenceLayer):
-            yield name, part
+        return [("", model)]
+    return [(name, part) for name, part in model.named_children() if isinstance(part, SequenceLayer)]
 
 
 def inside(layer: SequenceLayer) -> Iterator[tuple[str, SequenceLayer]]:
@@ -84,10 +81,10 @@ def has_memory(layer: SequenceLayer) -> bool:
     return any(leaf.is_floating_point() for leaf in state_leaves(layer.initial_state(1)))
 
 
-def run_once(view: View[nn.Module], example: Example) -> None:
+def run_once(explainer: Explainer, example: Example) -> None:
     """Run a model over one example if it has layers that can be observed; an n-gram model has none."""
-    if any(True for _ in roots(view.model)):
-        view.forward([example])
+    if top_layers(explainer.model):
+        explainer.require(explainer.losses).forward([example])
 
 
 def _number(path: str, layer: SequenceLayer, numbers: dict[str, int]) -> int:

@@ -1,4 +1,4 @@
-"""A task from outside the package is inspected, without a view and with one of its own."""
+"""A task from outside the package is inspected, without an explainer and with one of its own."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -9,19 +9,16 @@ import torch
 from torch import Tensor
 
 import seriatim
-from seriatim.data.vocabulary import Vocabulary
-from seriatim.tasks.view import View
-from seriatim.tasks.view_types import Example
+from seriatim.tasks.capabilities import Example, Examples, ExplainedModel
+from seriatim.tasks.explainer import Explainer, Wording
 
 from ..tasks.outside_task import Rater
 
 pytestmark = pytest.mark.usefixtures("outside_registered")
 
 
-class RaterView(View[Rater]):
-    """What a user would write to see a rater's gates, gradients and embeddings."""
-
-    title = "rater"
+class RaterExamples(Examples[Rater]):
+    """What a user would write to see a rater's gates and gradients."""
 
     def read(self, item: object) -> list[Example]:
         ids = tuple(self.tokenizer.encode(str(item)).tolist())
@@ -31,11 +28,14 @@ class RaterView(View[Rater]):
         inputs, _ = self.tensors(batch)
         return self.model(inputs, torch.full((len(batch),), inputs.shape[1]))
 
-    def end_losses(self, batch: Sequence[Example], *, at_start: bool = False) -> Tensor:
+    def place_losses(self, batch: Sequence[Example], places: Sequence[int]) -> Tensor:
         return -torch.nn.functional.logsigmoid(self.forward(batch).double())
 
-    def embeddings(self) -> Tensor:
-        return self.model.embedding.weight
+
+def explain(rated: ExplainedModel[Rater]) -> Explainer:
+    """Add the embeddings, and say what the model is called."""
+    examples, embeddings = RaterExamples(rated), rated.model.embedding.weight
+    return Explainer(rated, Wording("rater"), inputs=examples, losses=examples, embeddings=embeddings)
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> seriatim.Run:
     )
 
 
-def test_a_task_without_a_view_has_a_page(run: seriatim.Run, tmp_path: Path) -> None:
+def test_a_task_without_an_explainer_has_a_page(run: seriatim.Run, tmp_path: Path) -> None:
     page = seriatim.inspect(run, "ab", out=tmp_path / "a.html", permute=2).path.read_text()
     assert "A model (leaky" in page
     for missing in ("probabilities of single tokens", "embeddings", "examples to read", "state"):
@@ -62,14 +62,12 @@ def test_a_task_without_a_view_has_a_page(run: seriatim.Run, tmp_path: Path) -> 
     assert "inside the model" in page
 
 
-def test_a_view_adds_sections(run: seriatim.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def view(model: Rater, vocabulary: Vocabulary) -> RaterView:
-        return RaterView(run.config, model, vocabulary)
-
-    monkeypatch.setattr(run, "task", dataclasses.replace(run.task, make_view=view))
+def test_an_explainer_adds_sections(run: seriatim.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "task", dataclasses.replace(run.task, explain=explain))
     page = seriatim.inspect(run, "ab" * 20, out=tmp_path / "a.html").path.read_text()
     assert "A rater (leaky" in page
     assert "Gradient flow of layer 1" in page
     assert "Map of the embeddings" in page
     assert "Means of the gates" in page
+    assert "the probability of the answer depends on each token" in page
     assert "the task rate offers no probabilities of single tokens" in page

@@ -1,4 +1,4 @@
-"""What inspection shows of classifiers: the effect of each token on the label, and wrong labels.
+"""What can be shown of classifiers, networks and bags of n-grams: the effect of each token on the label, and mistakes.
 
 If a classifier reads from left to right, its label is predicted after every token. For every classifier, the label is
 predicted without each token (occlusion: M. Zeiler and R. Fergus, ECCV 2014; leave-one-out for words: J. Li, W. Monroe
@@ -22,32 +22,45 @@ from ..data.tokenizers import Tokenizer
 from ..data.word_forms import Spellings, WordForms
 from ..evaluation.context_use import ContextUse, answer_losses, shorter_contexts
 from ..evaluation.error_analysis import MAX_ITEMS, MAX_WORST, Mistakes, WrongExample, compare_labels, part_of
-from ..evaluation.label_metrics import Predictions
 from ..evaluation.token_scores import token_text
 from ..layers.positions import learned_positions
 from ..models import Classifier
-from ..models.exported_forms import ExportedModel, label_forms
-from .documents import Documents, predictions, probabilities
-from .view import View, no_words
-from .view_types import Example, LabelEffect
+from ..models.bag import Bag
+from ..models.exported_forms import label_forms
+from .capabilities import MAX_LINE, Example, Examples, ExplainedModel, FirstLine, LabelEffect, LabelledData, no_words
+from .documents import AnyClassifier, Documents, predictions, probabilities
+from .explainer import Explainer, Wording
+
+ReadDocuments = Callable[..., Documents]
+"""The reading of labelled texts, given a source and ``file_format``."""
+WORDING = Wording(
+    title="classifier", prediction="the distribution of the label", correct="labels correct", answer="the label"
+)
 
 
-@dataclass(frozen=True)
-class ClassifierView(View[Classifier]):
-    """View of a classifier, with `Classification.rows` and `Classification.read` to read data."""
+def explain_classifier(
+    explained: ExplainedModel[Classifier],
+    read_rows: Callable[..., Iterator[Labelled]],
+    read_documents: ReadDocuments,
+) -> Explainer:
+    """Compose what can be shown of a network, whose data are read as rows of a table or as encoded documents."""
+    examples = ClassifierExamples(explained)
+    return Explainer(
+        explained,
+        WORDING,
+        FirstLine(examples.tokenizer),
+        inputs=examples,
+        losses=examples,
+        predictions=examples.predictions,
+        label_effect=examples.label_effect,
+        context_use=examples.context_use,
+        export=lambda: label_forms(explained.model),
+        labelled=LabelledTexts(explained, read_rows, read_documents),
+    )
 
-    read_rows: Callable[..., Iterator[Labelled]]
-    read_documents: Callable[..., Documents]
 
-    title = "classifier"
-    prediction_name = "the distribution of the label"
-    correct_name = "labels correct"
-    context_name = "the label"
-    first_section = "label-effect"
-
-    def exported(self) -> ExportedModel:
-        """Return the whole model."""
-        return label_forms(self.model)
+class ClassifierExamples(Examples[Classifier]):
+    """Texts as a network reads them, with the label that it predicts as the target."""
 
     @functools.cached_property
     def forms(self) -> WordForms | None:
@@ -64,13 +77,13 @@ class ClassifierView(View[Classifier]):
         return tuple(map((tokenizer or self.tokenizer).describe, ids))
 
     def batch(self, examples: Sequence[Example]) -> tuple[Tensor, None, Spellings | None]:
-        """Return what the model reads of examples of one length; ids of unknown words are those of another view."""
+        """Return what the model reads of examples of one length; ids of unknown words may be those of other forms."""
         if self.forms is None:
-            return self.inputs(self.tensors(examples)[0])
+            return self.model_inputs(self.tensors(examples)[0])
         ids = [list(self.forms.ids(example.words)) for example in examples]
-        return self.inputs(torch.tensor(ids, dtype=torch.long, device=self.device))
+        return self.model_inputs(torch.tensor(ids, dtype=torch.long, device=self.explained.device))
 
-    def inputs(self, tokens: Tensor) -> tuple[Tensor, None, Spellings | None]:
+    def model_inputs(self, tokens: Tensor) -> tuple[Tensor, None, Spellings | None]:
         """Return what the model reads of tokens ``(batch, time)`` without padding."""
         forms = self.forms
         return (tokens, None, None) if forms is None else (forms.known(tokens), None, forms.spellings(tokens))
@@ -88,7 +101,7 @@ class ClassifierView(View[Classifier]):
         if not ids:
             return []
         with torch.no_grad():
-            label = int(self.model(*self.inputs(torch.tensor([ids], device=self.device))).argmax())
+            label = int(self.model(*self.model_inputs(torch.tensor([ids], device=self.explained.device))).argmax())
         words = () if self.forms is None else tuple(map(self.forms.form, ids))
         return [Example(tuple(ids), (label,), self.token_names(ids), words=words)]
 
@@ -97,8 +110,8 @@ class ClassifierView(View[Classifier]):
         logits: Tensor = self.model(*self.batch(batch))
         return logits
 
-    def end_losses(self, batch: Sequence[Example], *, at_start: bool = False) -> Tensor:
-        """Return −log P(label) of each text."""
+    def place_losses(self, batch: Sequence[Example], places: Sequence[int]) -> Tensor:
+        """Return −log P of the only answer, the label."""
         return F.cross_entropy(self.forward(batch).double(), self.tensors(batch)[1][:, 0], reduction="none")
 
     def target_names(self, example: Example) -> tuple[str, ...]:
@@ -111,14 +124,14 @@ class ClassifierView(View[Classifier]):
 
     def label_effect(self, text: str) -> LabelEffect:
         """Return how the label that the network predicts depends on each of the first tokens, and the answer."""
-        ids = self.ids(text)[: min(self.max_tokens, learned_positions(self.model) or self.max_tokens)]
+        ids = self.ids(text)[: min(MAX_LINE, learned_positions(self.model) or MAX_LINE)]
         size = len(ids)
         prefixes = self.probabilities([ids[: i + 1] for i in range(size)]) if self.model.layer.causal else None
         without = self.probabilities([np.delete(ids, i) for i in range(size)])
         tokens = [token_text(self.tokenizer, token) for token in ids.tolist()]
-        full = self.probabilities([ids])[0]
-        has_baseline = self.blended is not None
-        blended = probabilities(self.answering, self.documents([ids], [text]))[0] if has_baseline else None
+        full, blended = self.probabilities([ids])[0], None
+        if self.explained.is_blended:
+            blended = probabilities(self.explained.answering, self.documents([ids], [text]))[0]
         return LabelEffect(tokens, list(self.vocabulary.labels), full, prefixes, without, blended)
 
     def probabilities(self, texts: list[np.ndarray]) -> np.ndarray:
@@ -133,41 +146,84 @@ class ClassifierView(View[Classifier]):
     def context_use(self, item: object) -> ContextUse:
         """Return −log P of the predicted label when only the last tokens of the text are seen."""
         text = str(item)
-        ids, tokens = self.ids(text), self.token_count(text)
+        ids, tokens = self.ids(text), len(self.tokenizer.encode(text))
         limit, sizes = learned_positions(self.model) or len(ids), shorter_contexts(tokens)
         shares = self.probabilities([ids[-min(size, limit) :] for size in (*sizes, len(ids))])
         return answer_losses(sizes, shares[:, int(shares[-1].argmax())], tokens)
 
-    def mistakes(self, spec: str, file_format: str | None) -> Mistakes:
-        """Return the mistakes; the worst examples are those with the highest confidence in the wrong label."""
-        whole = self.read_documents(spec, file_format=file_format)
-        labels, (ids, starts, lengths) = whole.label_names, whole.texts
-        part = Side(ids, starts[:MAX_ITEMS], lengths[:MAX_ITEMS])
-        data = whole._replace(texts=part, labels=whole.labels[:MAX_ITEMS])
-        texts = [row.text for row in itertools.islice(self.read_rows(spec, file_format=file_format), MAX_ITEMS)]
-        return mistakes_of(texts, len(whole.labels), data, labels, predictions(self.answering, data))
 
-    def gold(self, text: str, spec: str, file_format: str | None) -> Sequence[str] | None:
+@dataclass(frozen=True)
+class LabelledTexts(LabelledData):
+    """Reads labelled texts, and answers them as the run does."""
+
+    explained: ExplainedModel[Classifier]
+    read_rows: Callable[..., Iterator[Labelled]]
+    read_documents: ReadDocuments
+
+    def mistakes(self, source: str, file_format: str | None) -> Mistakes:
+        """Return the mistakes; the worst examples are those with the highest confidence in the wrong label."""
+        rows = itertools.islice(self.read_rows(source, file_format=file_format), MAX_ITEMS)
+        whole = self.read_documents(source, file_format=file_format)
+        return mistakes_of(self.explained.answering, whole, [row.text for row in rows])
+
+    def reference_answer(self, text: str, source: str, file_format: str | None) -> Sequence[str] | None:
         """Return the label of a text."""
-        rows = self.read_rows(spec, file_format=file_format)
+        rows = self.read_rows(source, file_format=file_format)
         return next(([row.label] for row in rows if row.text.strip() == text), None)
 
-    def held_out(self, spec: str, file_format: str | None, *, count: int, tokens: int) -> Sequence[object]:
+    def held_out(self, source: str, file_format: str | None, *, count: int, tokens: int) -> Sequence[object]:
         """Return the first texts of some data that are not blank."""
-        rows = itertools.islice(self.read_rows(spec, file_format=file_format), count)
+        rows = itertools.islice(self.read_rows(source, file_format=file_format), count)
         return [row.text for row in rows if row.text.strip()]
 
 
-def mistakes_of(
-    texts: Sequence[str], total: int, data: Documents, labels: Sequence[str], found: Predictions
-) -> Mistakes:
-    """Return the mistakes on ``data``, the first of ``total`` texts; the worst mistakes are the most confident ones."""
-    _, predicted, confidence, _ = found
+def explain_bag(explained: ExplainedModel[Bag], read_documents: ReadDocuments) -> Explainer:
+    """Compose what can be shown of a bag of n-grams, which has no layers and no order of reading.
+
+    It reads the characters of words outside the vocabulary of tokens, so that no text has unknown words.
+    """
+    excerpts = FirstLine(explained.vocabulary.tokenizer, notes_unknown=False)
+    labelled = BagData(explained.model, read_documents)
+    effect = functools.partial(bag_effect, explained)
+    return Explainer(explained, WORDING, excerpts, label_effect=effect, labelled=labelled)
+
+
+def bag_effect(explained: ExplainedModel[Bag], text: str) -> LabelEffect:
+    """Return how the predicted label depends on each of the first words; there are no labels of prefixes."""
+    words = text.split()[:MAX_LINE]
+    if not words:
+        raise no_words()
+    parts = [words, *(words[:i] + words[i + 1 :] for i in range(len(words)))]
+    shares = explained.model.probabilities([" ".join(part) for part in parts]).cpu().numpy()
+    names = [f"{word} " for word in words]
+    return LabelEffect(names, list(explained.vocabulary.labels), shares[0], None, shares[1:])
+
+
+@dataclass(frozen=True)
+class BagData(LabelledData):
+    """Reads labelled texts, and answers them by a bag of n-grams."""
+
+    model: Bag
+    read_documents: ReadDocuments
+
+    def mistakes(self, source: str, file_format: str | None) -> Mistakes:
+        """Return the mistakes; the worst examples are those with the highest confidence in the wrong label."""
+        whole = self.read_documents(source, file_format=file_format)
+        return mistakes_of(self.model, whole, (whole.strings or ())[:MAX_ITEMS])
+
+
+def mistakes_of(answering: AnyClassifier, whole: Documents, texts: Sequence[str]) -> Mistakes:
+    """Return the mistakes on the first documents, which are these ``texts``; the worst are the most confident ones."""
+    labels, (ids, starts, lengths), strings = whole.label_names, whole.texts, whole.strings
+    part = Side(ids, starts[:MAX_ITEMS], lengths[:MAX_ITEMS])
+    data = whole._replace(texts=part, labels=whole.labels[:MAX_ITEMS], strings=strings and strings[:MAX_ITEMS])
+    _, predicted, confidence, _ = predictions(answering, data)
+
     wrong = np.flatnonzero(predicted != data.labels)
     truth, guesses = ([labels[label] for label in indices.tolist()] for indices in (data.labels, predicted))
     worst = [
         WrongExample(float(confidence[i]), texts[i], truth[i], guesses[i])
         for i in wrong[np.argsort(-confidence[wrong], kind="stable")][:MAX_WORST].tolist()
     ]
-    part, name = part_of(len(texts), total, "texts"), "confidence in the wrong label"
-    return compare_labels(truth, guesses, confidence, evaluated=part, worst=worst, score_name=name)
+    evaluated, name = part_of(len(texts), len(whole.labels), "texts"), "confidence in the wrong label"
+    return compare_labels(truth, guesses, confidence, evaluated=evaluated, worst=worst, score_name=name)

@@ -1,13 +1,11 @@
-"""The subject of an inspection: a run, and the part of a text that is inspected."""
+"""What an inspection is about: a run, and the part of a text that is inspected."""
 
 import functools
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TypeVar
-
-from torch import nn
 
 from ..core.errors import InputError
 from ..data.arguments import check_text
@@ -19,7 +17,8 @@ from ..report.wording import short_name
 from ..runs.run import Run, load
 from ..runs.run_summary import MAX_SUMMARY_BYTES
 from ..storage.safe_files import read_json
-from ..tasks.view import View
+from ..tasks.capabilities import Examples, LabelledData
+from ..tasks.explainer import Explainer
 from ..version import __version__
 
 Result = TypeVar("Result")
@@ -27,16 +26,23 @@ ALONE = "the network alone"
 """What a run without its simple baseline is called."""
 
 
-class Content(NamedTuple):
-    """Content of one section of a page: its parts, and lines for the summary."""
+class SectionBody(NamedTuple):
+    """The parts of one section of a page, and lines for the summary."""
 
     parts: list[Part]
     summary: Sequence[str] = ()
 
 
+class ReferenceAnswer(NamedTuple):
+    """The right answers to a text: its label, the tags of its words, or its translations; the name of the data."""
+
+    answers: Sequence[str]
+    data: str
+
+
 @dataclass(frozen=True)
-class Subject:
-    """A run, the part of a text that is inspected (see `View.excerpt`), and sentences on what is left out.
+class InspectedRun:
+    """A run, the part of a text that is inspected (see `Excerpts.excerpt`), and sentences on what is left out.
 
     For the rest see `inspect`.
     """
@@ -50,14 +56,27 @@ class Subject:
     permutations: int = 0
 
     @functools.cached_property
-    def view(self) -> View[nn.Module]:
-        """The view of the run's task and model."""
-        return view_of(self.run)
+    def explainer(self) -> Explainer:
+        """What can be shown of the run's model."""
+        return explainer_of(self.run)
+
+    @property
+    def inputs(self) -> Examples:
+        """The text as the model reads it."""
+        return self.explainer.require(self.explainer.inputs)
+
+    @property
+    def labelled(self) -> LabelledData:
+        """What reads data with right answers."""
+        return self.explainer.require(self.explainer.labelled)
 
     @functools.cached_property
     def item(self) -> object:
         """What the sections read: the text, for a translator together with the answer that its search finds."""
-        return (self.text, self.view.search(self.text, self.beam).text) if self.view.beam_search else self.text
+        explainer = self.explainer
+        if explainer.search is None or not explainer.searches:
+            return self.text
+        return self.text, explainer.require(explainer.search)(self.text, self.beam).text
 
     @property
     def is_blended(self) -> bool:
@@ -85,9 +104,9 @@ class Subject:
             check_named_by_run(self.run.task.files.subset(spec, "test").source, f"{self.run.path}/config.yaml")
 
     def from_held_out(self, read: Callable[[str, str | None], Result]) -> Result | None:
-        """Return what a method of the view reads of the held-out data; None if there are none or it cannot read them.
+        """Return what a capability reads of the held-out data; None if there are none or it cannot read them.
 
-        The arguments of the method are the data and their format.
+        The arguments of ``read`` are the data and their format.
         """
         spec = self.held_out()
         if spec is None:
@@ -98,20 +117,25 @@ class Subject:
         except InputError:  # the section on mistakes reports it
             return None
 
+    def reference_answer(self) -> ReferenceAnswer | None:
+        """Return the right answer to the inspected text; None if the held-out data lack it or cannot be read."""
+        answers = self.from_held_out(lambda *data: self.labelled.reference_answer(self.text, *data))
+        return None if answers is None else ReferenceAnswer(answers, self.held_out_name)
+
     def held_out_items(self, count: int, tokens: int) -> list[object]:
-        """Return items of the held-out data; see `View.held_out`. There are none if the data cannot be read."""
-        return list(self.from_held_out(functools.partial(self.view.held_out, count=count, tokens=tokens)) or [])
+        """Return items of the held-out data; see `LabelledData.held_out`. There are none if the data cannot be read."""
+        items = self.from_held_out(lambda *data: self.labelled.held_out(*data, count=count, tokens=tokens))
+        return list(items or [])
 
 
-def view_of(run: Run) -> View[nn.Module]:
-    """Return the view of a run's task and model."""
-    view = run.task.view(run.model, run.vocabulary)
-    return view if run.answering is run.model else replace(view, blended=run.answering)
+def explainer_of(run: Run) -> Explainer:
+    """Return what can be shown of a run's model."""
+    return run.task.explainer(run.model, run.vocabulary, run.answering)
 
 
 def prepare(
     run: Run, text: str, *, beam: int, data: str | None, file_format: str | None, permutations: int = 0
-) -> Subject:
+) -> InspectedRun:
     """Check a run, a text and the beam, and cut the text to the size that is inspected."""
     if beam < 1:
         raise InputError(f"--beam must be at least 1, got {beam}")
@@ -119,7 +143,7 @@ def prepare(
     text = run.task.files.given_text(run.vocabulary, normal_line_ends(text), "--text")
     if not text.strip():
         raise InputError("the text is empty; give some with --text or --text-file")
-    text, notes = view_of(run).excerpt(text)
+    text, notes = explainer_of(run).chosen_excerpts().excerpt(text)
     if run.answering is not run.model:
         weight = run.config.training.baseline_weight
         blended = f"This run answers with a network together with its simple baseline, which has the weight {weight}."
@@ -127,7 +151,7 @@ def prepare(
             *notes,
             f"{blended} The answers and errors on this page are those of both; sections about {ALONE} say so.",
         ]
-    return Subject(run, text, tuple(notes), beam, data, file_format, permutations)
+    return InspectedRun(run, text, tuple(notes), beam, data, file_format, permutations)
 
 
 def open_run(path: str | Path, *, allow_code: AllowCode = False) -> tuple[Run, tuple[str, ...]]:

@@ -1,0 +1,419 @@
+"""What can be shown of models that predict the tokens of a text itself: language models, with networks or n-grams.
+
+`TextScores` and `InspectedText` also serve masked language models (`seriatim.tasks.masked_explainer`).
+"""
+
+import itertools
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Generic
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ..core.errors import InputError
+from ..core.state import State
+from ..data.batching import Batches, Windows
+from ..data.corpus import Corpus
+from ..data.readers import read_pieces
+from ..data.text_blocks import Statistics
+from ..data.tokenizers import END, Tokenizer
+from ..evaluation.context_use import (
+    ContextExcess,
+    ContextUse,
+    by_context,
+    context_sizes,
+    excess_losses,
+    last_logits,
+)
+from ..evaluation.error_analysis import MAX_TOKENS, MAX_WORST, Mistakes, WrongExample, compare_labels, part_of
+from ..evaluation.intervals import Metrics
+from ..evaluation.perplexity import each_loss
+from ..evaluation.token_losses import TokenLosses
+from ..evaluation.token_scores import ALTERNATIVES, TokenScore, TokenScores, score_tokens, token_name, token_text
+from ..models import LanguageModel
+from ..models.base_models import TextModel
+from ..models.exported_forms import language_forms
+from ..models.ngram import NGram
+from ..models.ngrams.unseen import sparsity
+from ..models.probabilities import softmax, token_log_probabilities
+from .capabilities import Example, Examples, ExplainedModel, LabelledData, ModelT, StateReader, note_unknown
+from .explainer import Explainer, NotOfferedError, Refusal, Wording
+from .measured_tokens import choose_blocks, choose_lines, with_losses
+
+ReadCorpus = Callable[..., Corpus]
+"""The `TextTask.read_corpus` of a task, given a source and ``file_format``."""
+BLOCK = 50
+"""Tokens of a running text that count as one example in the list of mistakes."""
+LINES_TOGETHER, WINDOW = 16, 256
+MAX_LOGITS = 1 << 22
+"""Limits of a batch: lines, tokens of a line or text, and log probabilities that are held at once."""
+MAX_TEXT = 10_000
+"""Largest number of tokens of a text that are inspected, for a model that reads from left to right."""
+
+
+@dataclass(frozen=True)
+class InspectedText:
+    """The text that a model reads: its first ``max_tokens`` tokens, as one running text or in lines."""
+
+    tokenizer: Tokenizer
+    running_text: bool
+    max_tokens: int
+
+    def excerpt(self, text: str) -> tuple[str, list[str]]:
+        """Return the whole text, of which `encode` uses the beginning, and sentences on what is left out."""
+        ids, notes = self._encode_whole(text).ids, []
+        if len(ids) > self.max_tokens:
+            notes.append(f"The text has {len(ids):,} tokens; only the first {self.max_tokens:,} are inspected.")
+        return text, notes + note_unknown(self.tokenizer, ids)
+
+    def token_count(self, text: str) -> int:
+        """Return the number of tokens of a text that are inspected."""
+        return len(self.encode(text).ids)
+
+    def encode(self, text: str) -> Corpus:
+        """Return the tokens of a text that are inspected; unknown words are read as ``<unk>``.
+
+        Characters that did not occur in training, and texts without any known word, are refused.
+        """
+        return beginning(self._encode_whole(text), self.max_tokens)
+
+    def _encode_whole(self, text: str) -> Corpus:
+        tokenizer, ends = self.tokenizer, None
+        if tokenizer.kind != "word":
+            tokenizer.check_known(text if self.running_text else text.replace("\n", ""))
+        if self.running_text:
+            ids = tokenizer.encode(text)
+        else:
+            ids, sizes = tokenizer.encode_lines(text if text.endswith("\n") else f"{text}\n")
+            ends = sizes.cumsum()
+        if not np.any((ids != END) & (ids != tokenizer.unknown_id)):
+            tokenizer.check_known(text)
+            raise InputError("the text is empty; give some with --text or --text-file")
+        return Corpus(ids, ends, Statistics(), tokenizer=tokenizer)
+
+
+def beginning(corpus: Corpus, tokens: int, *, whole_lines: bool = False) -> Corpus:
+    """Return the first tokens of a text, in whole lines if it has lines.
+
+    A first line that is longer than that is cut, unless ``whole_lines``.
+    """
+    if corpus.ends is None:
+        return Corpus(np.asarray(corpus.ids[:tokens]), None, Statistics(), tokenizer=corpus.tokenizer)
+    ends = corpus.ends[corpus.ends <= tokens]
+    if not len(ends):
+        ends = corpus.ends[:1] if whole_lines else np.array([tokens])
+    return Corpus(np.asarray(corpus.ids[: ends[-1]]), ends, Statistics(), tokenizer=corpus.tokenizer)
+
+
+# Probabilities of the tokens of a text, and what follows from them
+
+
+@dataclass(frozen=True)
+class TextScores(LabelledData, Generic[ModelT]):
+    """Scores every token of a text, or of some data that ``read_corpus`` reads."""
+
+    read_tokens: ClassVar[int] = 30_000  # of a running text, for `token_losses`
+
+    explained: ExplainedModel[ModelT]
+    text: InspectedText
+    read_corpus: ReadCorpus
+    spacing: int | None = None  # distance of the tokens that are predicted together, in data; None for each alone
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Tokenizer of the text."""
+        return self.text.tokenizer
+
+    @abstractmethod
+    def log_probabilities(self, corpus: Corpus, *, every: int | None = None) -> Iterator[tuple[np.ndarray, Tensor]]:
+        """Yield for each window the places of its tokens, and log P of the vocabulary there ``(places, vocabulary)``.
+
+        Every token is predicted once. Masked models mask tokens at a distance of ``every`` together; None each alone.
+        """
+
+    def context(self, tokens: int) -> str:
+        """Return in words which tokens each of so many tokens is predicted from."""
+        return "the tokens before it"
+
+    def losses(self, corpus: Corpus) -> np.ndarray:
+        """Return −log P of each token of a text ``(tokens,)``, in nats."""
+        nats = np.zeros(len(corpus.ids))
+        for places, log_probabilities in self.log_probabilities(corpus, every=self.spacing):
+            of_tokens = log_probabilities.cpu().numpy()[np.arange(len(places)), corpus.ids[places]]
+            nats[places] = -of_tokens
+        return nats
+
+    def token_scores(self, item: object, *, alternatives: int = ALTERNATIVES) -> TokenScores:
+        """Return the surprisal of every token of the text."""
+        text = str(item)
+        corpus, scores = self.text.encode(text), dict[int, TokenScore]()
+        for places, log_probabilities in self.log_probabilities(corpus):
+            targets = torch.from_numpy(corpus.ids[places].astype("int64"))
+            rows = score_tokens(self.tokenizer, log_probabilities.cpu(), targets, alternatives=alternatives)
+            scores.update(zip(places.tolist(), rows, strict=True))
+
+        caption = (
+            f"Each token is shaded by −log₂ of its probability, given {self.context(len(corpus.ids))}. Select a token "
+            "to see the most likely ones."
+        )
+        words = unknown_words(self.tokenizer, [text], corpus.ids)
+        for place, word in words.items():
+            scores[place] = scores[place]._replace(text=f"[{word}] ")
+        if words:
+            caption += (
+                " Words in brackets are not in the vocabulary; the model reads and predicts all of them as <unk>."
+            )
+        in_order = [scores[place] for place in range(len(corpus.ids))]
+        return TokenScores(in_order, self.tokenizer.vocabulary_size, "tokens", caption, counts_correct=True)
+
+    def token_losses(self, data: Corpus | Windows, train: Corpus | Windows) -> TokenLosses:
+        """Return the losses of single tokens of a part of a text; see `measured_tokens`."""
+        whole, trained_on = (each.corpus if isinstance(each, Windows) else each for each in (data, train))
+        part = choose_blocks(whole, self.read_tokens) if whole.ends is None else choose_lines(whole)
+        return with_losses(part, self.losses(part.corpus), whole, trained_on, self.tokenizer)
+
+    def mistakes(self, source: str, file_format: str | None) -> Mistakes:
+        """Return the mistakes; the worst examples are the lines, or blocks of a text, with the highest mean loss."""
+        whole = self.read_corpus(source, file_format=file_format)
+        corpus = beginning(whole, MAX_TOKENS, whole_lines=True)
+        size = len(corpus.ids)
+        losses, best, confidence = np.zeros(size), np.zeros(size, dtype=np.int64), np.zeros(size)
+        for places, log_probabilities in self.log_probabilities(corpus, every=self.spacing):
+            log_probabilities = log_probabilities.cpu()
+            values, tokens = log_probabilities.max(1)
+            best[places], confidence[places] = tokens.numpy(), values.exp().numpy()
+            losses[places] = -log_probabilities.numpy()[np.arange(len(places)), corpus.ids[places]]
+
+        # A single token says little about where a model fails, so the worst examples are stretches that can be read.
+        starts = np.arange(0, size, BLOCK) if corpus.ends is None else np.concatenate([[0], corpus.ends[:-1]])
+        ends = np.append(starts[1:], size)
+        starts, ends = starts[starts < ends], ends[starts < ends]  # empty lines may have no token
+        means = np.add.reduceat(losses, starts) / (ends - starts)
+        words = unknown_words(self.tokenizer, (piece.text for piece in read_pieces(whole.sources)), corpus.ids)
+        worst = [
+            WrongExample(float(means[i]), decode(self.tokenizer, corpus.ids, range(starts[i], ends[i]), words))
+            for i in np.argsort(-means, kind="stable")[:MAX_WORST].tolist()
+        ]
+        truth, guesses = ([token_name(self.tokenizer, token) for token in ids.tolist()] for ids in (corpus.ids, best))
+        part, name = part_of(size, len(whole.ids), "tokens"), "nats per token"
+        return compare_labels(truth, guesses, confidence, evaluated=part, worst=worst, score_name=name, matrix=False)
+
+    def held_out(self, source: str, file_format: str | None, *, count: int, tokens: int) -> Sequence[object]:
+        """Return lines of some data, or the beginning of a running text: ``count`` items of ``tokens`` together."""
+        corpus = beginning(self.read_corpus(source, file_format=file_format), count * tokens)
+        if not len(corpus.ids):
+            return []
+        if self.text.running_text:
+            return [self.tokenizer.decode(corpus.ids.tolist())]
+        ends = [] if corpus.ends is None else corpus.ends.tolist()
+        lines = (corpus.ids[start:end] for start, end in itertools.pairwise([0, *ends]))
+        texts = (self.tokenizer.decode(line[line != END].tolist()) for line in lines)
+        return [text for text in texts if text][:count]
+
+
+class CausalScores(TextScores[TextModel]):
+    """Scores the tokens of a text by the answers of a run, each given the tokens before it."""
+
+    read_tokens = 100_000
+
+    def losses(self, corpus: Corpus) -> np.ndarray:
+        """Return −log P of each token, by which the model need not compute whole distributions."""
+        return each_loss(self.explained.answering, corpus)
+
+    def log_probabilities(self, corpus: Corpus, *, every: int | None = None) -> Iterator[tuple[np.ndarray, Tensor]]:
+        """Yield the answers of the run window by window, with the state carried from one window to the next."""
+        model, rows = self.explained.answering, 1 if corpus.ends is None else LINES_TOGETHER
+        window = max(1, min(WINDOW, MAX_LOGITS // (rows * model.vocabulary_size)))
+        batches, state = Batches(corpus, rows, window), None
+        for batch in batches.read(batches.in_order()):
+            with torch.no_grad():
+                start = None if batch.fresh else state
+                logits, state = model(batch.inputs.to(model.device), start, lengths=batch.lengths)
+            position = np.arange(batch.targets.shape[1])
+            places = (batches.starts_of(batch.rows) + batch.start)[:, None] + position
+            lengths = np.full(len(places), len(position)) if batch.lengths is None else batch.lengths.numpy()
+            valid = position < lengths[:, None]
+            yield places[valid], token_log_probabilities(model, logits[torch.from_numpy(valid)])
+
+
+# The text as a model reads it
+
+
+class CausalExamples(Examples[ModelT]):
+    """The tokens of a text after the boundary symbol, each with the next one as its target."""
+
+    predicts = "next token"
+    is_divisible = True
+
+    def read(self, item: object) -> list[Example]:
+        """Return the running text, or each line with its end, as an example."""
+        end = () if self.running_text else (END,)
+        examples = []
+        for line in self.lines(str(item)):
+            targets = (*self.tokenizer.encode(line).tolist(), *end)
+            inputs = (self.tokenizer.begin, *targets)[: len(targets)]
+            first, *rest = self.token_names((END, *targets))
+            names = (first, *named_unknown(self.tokenizer, rest, line, targets))
+            examples.append(Example(inputs, targets, names[:-1], answers=names[1:]))
+        return examples
+
+    def lines(self, text: str) -> list[str]:
+        """Return the running text as a whole, or each line that is not blank."""
+        return [text] if self.running_text else [line for line in text.split("\n") if line.strip()]
+
+    def shortened(self, item: object, max_tokens: int) -> tuple[Example, int]:
+        """Return the first tokens of a text, or of its first line, without the boundary symbol in front."""
+        ids: list[int] = next((self.tokenizer.encode(line).tolist() for line in self.lines(str(item))), [])
+        first = tuple(ids[: max_tokens - 1])
+        names = ("↵" if token == END else self.tokenizer.describe(token) for token in first)
+        return Example(first, (), tuple(names)), len(ids)
+
+    def with_boundary(self, batch: Sequence[Example]) -> Tensor:
+        """Return the inputs with the boundary symbol in front ``(batch, 1 + time)``."""
+        rows = [[self.tokenizer.begin, *example.inputs] for example in batch]
+        return torch.tensor(rows, device=self.explained.device)
+
+
+class NetworkExamples(CausalExamples[LanguageModel]):
+    """The same for a network, with its losses, which can be differentiated."""
+
+    def hidden(self, tokens: Tensor) -> Tensor:
+        """Return the inputs of the output layer ``(batch, time, size)``."""
+        return self.model.features(tokens, None, None)[0]
+
+    def forward(self, batch: Sequence[Example]) -> Tensor:
+        """Run the model over the examples."""
+        return self.hidden(self.tensors(batch)[0])
+
+    def place_losses(self, batch: Sequence[Example], places: Sequence[int]) -> Tensor:
+        """Return −log P of the token after one input of each example."""
+        rows = range(len(batch))
+        logits = self.model.output(self.forward(batch)[rows, places])
+        return F.cross_entropy(logits.double(), self.tensors(batch)[1][rows, places], reduction="none")
+
+    def target_names(self, example: Example) -> tuple[str, ...]:
+        """Return the names of the tokens after the inputs."""
+        return example.answers or self.token_names(example.targets)
+
+    def predictions(self, batch: Sequence[Example]) -> Tensor:
+        """Return P(next token) after each example, by one pass over all of its tokens."""
+        logits = self.model.output(self.hidden(self.with_boundary(batch))[:, -1])
+        return softmax(logits).unsqueeze(1)
+
+
+# The explainers
+
+
+def explain_language_model(explained: ExplainedModel[LanguageModel], read_corpus: ReadCorpus) -> Explainer:
+    """Compose what can be shown of a language model that is trained by gradients."""
+    examples = NetworkExamples(explained)
+    return replace(
+        _explain_causal(explained, read_corpus),
+        inputs=examples,
+        losses=examples,
+        predictions=examples.predictions,
+        export=lambda: language_forms(explained.model),
+    )
+
+
+def explain_ngrams(explained: ExplainedModel[TextModel], read_corpus: ReadCorpus, counts: NGram | None) -> Explainer:
+    """Compose what can be shown of an n-gram model; its ``counts`` are None if a trained model is mixed with them."""
+    examples, text = CausalExamples(explained), _inspected_text(explained)
+
+    def predictions(batch: Sequence[Example]) -> Tensor:
+        logits = last_logits(explained.model, examples.with_boundary(batch))
+        return token_log_probabilities(explained.model, logits).exp().unsqueeze(1)
+
+    def ngram_counts(item: str) -> Metrics:
+        if counts is None:
+            raise NotOfferedError("the run does not count n-grams")
+        lookups = counts.look_up(text.encode(item).ids)
+        return sparsity(lookups, counts.seen, counts.vocabulary_size, impossible=0)
+
+    return replace(
+        _explain_causal(explained, read_corpus),
+        inputs=examples,
+        predictions=predictions,
+        ngram_counts=ngram_counts,
+        embeddings=Refusal(
+            sentence="an n-gram model has no embeddings: its counts treat every word as different from every other "
+            "word, so that nothing learned about one carries over to similar ones"
+        ),
+    )
+
+
+def _inspected_text(explained: ExplainedModel[TextModel]) -> InspectedText:
+    return InspectedText(explained.vocabulary.tokenizer, explained.config.data.unit == "stream", MAX_TEXT)
+
+
+def _explain_causal(explained: ExplainedModel[TextModel], read_corpus: ReadCorpus) -> Explainer:
+    """Compose what any model offers that predicts each token from those before it."""
+    model, text = explained.model, _inspected_text(explained)
+    scores = CausalScores(explained, text, read_corpus)
+
+    def context_use(item: object) -> ContextUse:
+        corpus = text.encode(str(item))
+        sizes = context_sizes(len(corpus.ids))
+        return ContextUse(by_context(model, corpus.ids, sizes, ends=corpus.ends), len(corpus.ids))
+
+    def context_excess(source: str, file_format: str | None) -> ContextExcess:
+        corpus = read_corpus(source, file_format=file_format)
+        return excess_losses(model, corpus.ids, ends=corpus.ends)
+
+    def read(count: int, state: State) -> State:
+        return model.advance(torch.zeros(1, count, dtype=torch.long, device=model.device), state)
+
+    return Explainer(
+        explained,
+        Wording(
+            title="language model",
+            prediction="the distribution of the next token",
+            correct="tokens predicted correctly by the top guess",
+        ),
+        text,
+        token_scores=scores.token_scores,
+        token_losses=scores.token_losses,
+        context_use=context_use,
+        context_excess=context_excess,
+        states=lambda: StateReader(model.initial_state(1), read),
+        labelled=scores,
+    )
+
+
+# Unknown words, so that a reader sees the text itself
+
+
+def unknown_words(tokenizer: Tokenizer, texts: Iterable[str], ids: Sequence[int] | np.ndarray) -> dict[int, str]:
+    """Return the words that the tokens ``ids`` hold as unknown, by their place; empty if they cannot be told.
+
+    The ids are those of the texts, one after another, or the first of them; only as many texts are read as are needed.
+    """
+    if tokenizer.kind != "word" or tokenizer.unknown_id is None:
+        return {}
+    name = tokenizer.describe(tokenizer.unknown_id)  # may be a word of the text itself
+
+    def read_as_unknown(text: str) -> list[str]:
+        missing = {*tokenizer.unknown_pieces(text), name}
+        return [word for word in tokenizer.prepare(text).split() if word in missing]
+
+    places = [place for place, token in enumerate(ids) if token == tokenizer.unknown_id]
+    words = list(itertools.islice(itertools.chain.from_iterable(map(read_as_unknown, texts)), len(places)))
+    return dict(zip(places, words, strict=True)) if len(words) == len(places) else {}
+
+
+def named_unknown(tokenizer: Tokenizer, names: Sequence[str], line: str, ids: Sequence[int]) -> list[str]:
+    """Return the names of the tokens of a line, with the words of the line in place of unknown tokens."""
+    words = unknown_words(tokenizer, [line], ids)
+    return [f"[{words[place]}]" if place in words else name for place, name in enumerate(names)]
+
+
+def decode(tokenizer: Tokenizer, ids: np.ndarray, places: Sequence[int], words: Mapping[int, str]) -> str:
+    """Return the text of the tokens at some places, with the ``words`` that `unknown_words` returns."""
+    if not any(place in words for place in places):
+        return tokenizer.decode(ids[places].tolist())
+    pieces = (f"{words[i]} " if i in words else token_text(tokenizer, int(ids[i])) for i in places)
+    return "".join(pieces).strip()

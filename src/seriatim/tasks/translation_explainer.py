@@ -1,0 +1,316 @@
+"""What can be shown of translators: encoder-decoders, models that write whole answers at once (CTC), and rules."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ..core.state import State
+from ..data.batching import padded
+from ..data.encoded_pairs import encode_side
+from ..data.tokenizers import END, Tokenizer
+from ..evaluation.context_use import ContextScore, ContextUse, shorter_contexts
+from ..evaluation.error_analysis import MAX_PAIRS, MAX_WORST, Mistakes, WrongExample, part_of
+from ..evaluation.intervals import Metrics
+from ..evaluation.token_scores import ALTERNATIVES, TokenScores, score_tokens
+from ..evaluation.translation import translation_measures
+from ..layers.positions import learned_positions
+from ..models.ctc_translator import CTCTranslator
+from ..models.encoder_decoder import EncoderDecoder
+from ..models.exported_forms import ExportedModel, aligned_forms, translation_forms
+from ..models.probabilities import log_softmax, softmax
+from .answering import Sources, TranslationSettings, answer_limits, excluded_tokens, search_stepwise
+from .capabilities import Example, Examples, ExplainedModel, LabelledData, ModelT, SearchResult, StateReader, no_words
+from .explainer import NO_STATE, Explainer, Refusal, Wording
+
+SOURCE_TOKENS = 20
+"""Tokens of the source that a decoder attends to while the size of its state is measured, if positions allow it."""
+WORDING = Wording(
+    title="translator",
+    prediction="the distribution of each token of the answer",
+    correct="answers exactly correct",
+    answer="each token of the answer",
+)
+
+
+@dataclass(frozen=True)
+class TranslatedData(LabelledData):
+    """Reads pairs of texts, and answers their sources as the predictor of the task does."""
+
+    explained: ExplainedModel
+    answer_all: Callable[..., list[Metrics]]
+    read_items: Callable[..., list[tuple[str, list[str]]]]
+
+    def answers(self, sources: Sequence[str], *, beam: int | None = None, alignments: bool = False) -> list[Metrics]:
+        """Return the answers to some sources, as `Predictor.answer` does."""
+        model, vocabulary = self.explained.model, self.explained.vocabulary
+        return self.answer_all(model, vocabulary, sources, beam=beam, alignments=alignments)
+
+    def search(self, text: str, beam: int) -> SearchResult:
+        """Return the answer of a search, with the weights of a decoder that has a single head of attention."""
+        (answer,) = self.answers([text], beam=beam, alignments=True)
+        names = answer.get("source_tokens", ()), answer.get("target_tokens", ())
+        weights = answer.get("alignment", ())
+        return SearchResult(answer["text"], answer["n_best"][0]["log_probability"], *names, weights)
+
+    def mistakes(self, source: str, file_format: str | None) -> Mistakes:
+        """Return the mistakes; the worst examples are the answers with the lowest chrF."""
+        items = self.read_items(source, file_format=file_format)
+        evaluated = part_of(min(len(items), MAX_PAIRS), len(items), "sources")
+        sources, targets = zip(*items[:MAX_PAIRS], strict=True)
+        answers = [answer["text"] for answer in self.answers(sources)]
+        measures = translation_measures(answers, targets)
+        exact, chrf = measures["exact_match"].statistics[:, 0] > 0, measures["chrf"]
+        scores, total = chrf.compute(chrf.statistics), float(chrf.compute(chrf.statistics.sum(0)))
+        worst = [
+            WrongExample(float(scores[i]), sources[i], " or ".join(targets[i]), answers[i])
+            for i in np.argsort(scores, kind="stable")[:MAX_WORST].tolist()
+            if not exact[i]
+        ]
+        name = "chrF of the sentence, 0 to 100"
+        return Mistakes(evaluated, int(exact.sum()), len(sources), [], worst, name, chrf=total)
+
+    def reference_answer(self, text: str, source: str, file_format: str | None) -> Sequence[str] | None:
+        """Return the targets of a source."""
+        items = self.read_items(source, file_format=file_format)
+        return next((targets for each, targets in items if each.strip() == text), None)
+
+    def held_out(self, source: str, file_format: str | None, *, count: int, tokens: int) -> Sequence[object]:
+        """Return the first sources of some data that are not blank, with the first of their targets."""
+        items = self.read_items(source, file_format=file_format)[:count]
+        return [(each, targets[0]) for each, targets in items if each.strip()]
+
+
+# The explainers
+
+
+def explain_encoder_decoder(explained: ExplainedModel[EncoderDecoder], data: TranslatedData, longest: int) -> Explainer:
+    """Compose what can be shown of an encoder-decoder, whose answers have ``longest`` tokens at most."""
+    examples = DecodedExamples(explained, data)
+    answers = GreedyAnswers(examples, longest)
+    return Explainer(
+        explained,
+        replace(WORDING, no_alignment="the decoder has no attention"),
+        inputs=examples,
+        losses=examples,
+        predictions=examples.predictions,
+        token_scores=answers.token_scores,
+        search=data.search,
+        context_use=answers.context_use,
+        states=lambda: decoder_states(explained),
+        export=lambda: _with_facts(translation_forms(explained.model), explained, longest),
+        labelled=data,
+    )
+
+
+def explain_ctc(explained: ExplainedModel[CTCTranslator], data: TranslatedData, longest: int) -> Explainer:
+    """Compose what can be shown of a model that writes whole answers at once: its tokens have no probabilities."""
+    examples = AlignedExamples(explained, data)
+    return Explainer(
+        explained,
+        WORDING,
+        who="a ctc run writes all of an answer at once, and",
+        inputs=examples,
+        losses=examples,
+        search=data.search,
+        states=NO_STATE,
+        export=lambda: _with_facts(aligned_forms(explained.model), explained, longest),
+        labelled=data,
+    )
+
+
+def explain_rules(explained: ExplainedModel[nn.Module], data: TranslatedData) -> Explainer:
+    """Compose what can be shown of rules: answers and mistakes, since they read no tokens one after another."""
+    nothing = "inspect: rules have no states or probabilities to show; evaluate and predict show the answers"
+    return Explainer(
+        explained,
+        WORDING,
+        inputs=Refusal(sentence=nothing),
+        search=Refusal(sentence="inspect: rules have no attention, so there is no alignment to show"),
+        labelled=data,
+    )
+
+
+def _with_facts(exported: ExportedModel, explained: ExplainedModel[ModelT], longest: int) -> ExportedModel:
+    """Add the files of the tokenizers, the tokens that no answer contains and the limit of its length."""
+    target = "target" if "target" in explained.vocabulary.tokenizers else "tokenizer"
+    facts: dict[str, object] = {"source": "tokenizer", "target": target, "longest": longest}
+    facts |= {"excluded": list(excluded_tokens(explained.vocabulary.target))}
+    return replace(exported, facts={**exported.facts, **facts})
+
+
+def decoder_states(explained: ExplainedModel[EncoderDecoder]) -> StateReader:
+    """Return a way to write zeros by the decoder, after a source of zeros."""
+    model, source = explained.model, min(SOURCE_TOKENS, learned_positions(explained.model) or SOURCE_TOKENS)
+
+    def ids(count: int) -> Tensor:
+        return torch.zeros(1, count, dtype=torch.long, device=explained.device)
+
+    def read(count: int, state: State) -> State:
+        return model.features(ids(count), state, None)[1]
+
+    return StateReader(model.encode(ids(source)), read, f"the answer to a source of {source} tokens", source)
+
+
+# Pairs as models read them
+
+
+class PairExamples(Examples[ModelT]):
+    """Sources with their targets, or with the answers of greedy search."""
+
+    def __init__(self, explained: ExplainedModel[ModelT], data: TranslatedData) -> None:
+        super().__init__(explained)
+        self.data = data
+
+    @property
+    def target_tokenizer(self) -> Tokenizer:
+        """Tokenizer of the answers."""
+        return self.vocabulary.target
+
+    def read(self, item: object) -> list[Example]:
+        """Return a source with its target: a pair of texts, or a source that the model answers by greedy search."""
+        if isinstance(item, tuple):
+            source, target = (str(side) for side in item)
+        else:
+            source = str(item)
+            target = self.data.answers([source], beam=1)[0]["text"]
+        sides = (self.tokenizer, source), (self.target_tokenizer, target)
+        ids, answer = ([token for token in side.encode(line).tolist() if token != END] for side, line in sides)
+        decoded = self.token_names([END, *answer], self.target_tokenizer)
+        return [Example(tuple(ids), (*answer, END), self.token_names(ids), decoded)]
+
+
+class DecodedExamples(PairExamples[EncoderDecoder]):
+    """Pairs for an encoder-decoder, which writes one token after another."""
+
+    predicts = "next token"
+
+    def _decoded(self, batch: Sequence[Example]) -> tuple[Tensor, Tensor, State]:
+        """Return what the decoder reads, its targets, both ``(batch, time)``, and the state of the encoder."""
+        source, targets = self.tensors(batch)
+        inputs = torch.cat([torch.zeros_like(targets[:, :1]), targets[:, :-1]], dim=1)
+        return inputs, targets, self.model.encode(source)
+
+    def forward(self, batch: Sequence[Example]) -> Tensor:
+        """Return what the output layer reads for each token of the targets ``(batch, time, size)``."""
+        inputs, _, state = self._decoded(batch)
+        return self.model.features(inputs, state, None)[0]
+
+    def place_losses(self, batch: Sequence[Example], places: Sequence[int]) -> Tensor:
+        """Return −log P of one token of each target."""
+        rows = range(len(batch))
+        inputs, targets, state = self._decoded(batch)
+        logits: Tensor = self.model(inputs, state)[0]
+        return F.cross_entropy(logits[rows, places].double(), targets[rows, places], reduction="none")
+
+    def target_names(self, example: Example) -> tuple[str, ...]:
+        """Return the names of the tokens of the target, its end included."""
+        return self.token_names(example.targets, self.target_tokenizer)
+
+    def predictions(self, batch: Sequence[Example]) -> Tensor:
+        """Return the distribution of each token of the targets."""
+        inputs, _, state = self._decoded(batch)
+        return softmax(self.model(inputs, state)[0])
+
+
+class AlignedExamples(PairExamples[CTCTranslator]):
+    """Pairs for a model that repeats the tokens of the source and writes at all places at once."""
+
+    def read(self, item: object) -> list[Example]:
+        """Return a source with its target, with one name for each place of the source's tokens."""
+        return [example.repeated(self.model.upsample) for example in super().read(item)]
+
+    def forward(self, batch: Sequence[Example]) -> Tensor:
+        """Return log P of each token at each place ``(batch, places, vocabulary)``."""
+        source, _ = self.tensors(batch)
+        log_probabilities: Tensor = self.model(source, torch.full((len(batch),), source.shape[1]))[0]
+        return log_probabilities
+
+    def place_losses(self, batch: Sequence[Example], places: Sequence[int]) -> Tensor:
+        """Return −log P of the only answer, the whole target."""
+        source, targets = self.tensors(batch)
+        sizes = [torch.full((len(batch),), side.shape[1]) for side in (source, targets[:, :-1])]
+        return self.model.losses(source, sizes[0], targets[:, :-1], sizes[1])
+
+    def target_names(self, example: Example) -> tuple[str, ...]:
+        """Return the whole target as one name."""
+        return (self.target_tokenizer.decode([token for token in example.targets if token != END]),)
+
+
+# Probabilities of the tokens of an answer
+
+
+class TokenizedAnswer(NamedTuple):
+    """An answer as ids ``tokens``, without its end, to a source ``(1, source_time)`` of ``lengths`` ``(1,)``."""
+
+    source: Tensor
+    lengths: Tensor
+    tokens: tuple[int, ...]
+
+    def shifted(self) -> tuple[Tensor, Tensor]:
+        """Return the inputs and the targets of the decoder, both ``(1, time)``."""
+        return torch.tensor([[END, *self.tokens]]), torch.tensor([[*self.tokens, END]])
+
+
+class GreedyAnswers:
+    """Scores the tokens of a given answer, or of the answer of greedy search."""
+
+    def __init__(self, examples: DecodedExamples, longest: int) -> None:
+        self.examples, self.longest, explained = examples, longest, examples.explained
+        self.model, self.vocabulary, self.device = explained.model, explained.vocabulary, explained.device
+
+    def of(self, item: object) -> TokenizedAnswer:
+        """Return a pair of texts as tokens, or the greedy answer to a source."""
+        if not isinstance(item, tuple):
+            return self.greedy(str(item))
+        (example,) = self.examples.fitting(item)
+        source = self.examples.tensors([example])[0].cpu()
+        return TokenizedAnswer(source, torch.tensor([len(example.inputs)]), example.targets[:-1])
+
+    def greedy(self, text: str) -> TokenizedAnswer:
+        """Return the greedy answer to a source; with learned positions, the source is cut to their number."""
+        positions, limit = learned_positions(self.model), self.longest
+        source, lengths = encode_side([text], self.examples.tokenizer).rows(np.array([0]))
+        if positions is not None:
+            source, lengths, limit = source[:, :positions], lengths.clamp(max=positions), min(limit, positions - 1)
+        excluded = excluded_tokens(self.vocabulary.target)
+        with torch.no_grad():
+            sources = Sources(source.to(self.device), lengths, answer_limits(lengths, limit), excluded)
+            (best,) = search_stepwise(self.model, sources, TranslationSettings(beam=1))
+        return TokenizedAnswer(source, lengths, best[0].tokens)
+
+    def token_scores(self, item: object, *, alternatives: int = ALTERNATIVES) -> TokenScores:
+        """Return the surprisal of each token of the answer, with its end."""
+        answer = self.of(item)
+        inputs, targets = answer.shifted()
+        with torch.no_grad():
+            state = self.model.encode(answer.source.to(self.device), answer.lengths)
+            logits, _ = self.model(inputs.to(self.device), state)
+        log_probabilities = log_softmax(logits[0]).cpu()
+        target = self.vocabulary.target
+        scores = list(
+            score_tokens(target, log_probabilities, targets[0], alternatives=alternatives, end=target.describe(END))
+        )
+        caption = (
+            f"The answer{' of beam search' if isinstance(item, tuple) else ', found by greedy search'}. Each token is "
+            "shaded by −log₂ of its probability, given the source and the answer so far; the last is the end symbol."
+        )
+        return TokenScores(scores, target.vocabulary_size, "tokens of the answer", caption)
+
+    def context_use(self, item: object) -> ContextUse:
+        """Return −log P per token of the answer when only the last tokens of the source are seen."""
+        answer = self.of(item)
+        ids, tokens = answer.source[0].numpy(), answer.source.shape[1]
+        if not len(ids):
+            raise no_words()
+        sizes = shorter_contexts(tokens)
+        lengths = np.minimum([*sizes, len(ids)], len(ids))
+        windows = torch.from_numpy(padded(ids, len(ids) - lengths, lengths)).to(self.device)
+        inputs, targets = (part.expand(len(windows), -1).to(self.device) for part in answer.shifted())
+        losses = self.model.token_losses(windows, torch.from_numpy(lengths), inputs, targets).double().mean(1)
+        keys: list[int | None] = [*sizes, None]
+        return ContextUse({key: ContextScore(float(loss)) for key, loss in zip(keys, losses, strict=True)}, tokens)
