@@ -56,7 +56,7 @@ def test_a_setting_that_is_left_to_a_default_is_refused(record, texts, tmp_path:
     run = seriatim.train(stated)
     assert record.settled(run, stated)["training"]["learning_rate"] == 0.01
     del stated["model"]["dropout"]
-    run.config.model.dropout = 0.3  # as a default that follows the data may choose it
+    run.config = run.config.replaced({"model.dropout": 0.3})  # as a default that follows the data may choose it
     with pytest.raises(SystemExit, match=r"model\.dropout must be stated"):
         record.settled(run, stated)
     assert record.settled(run, stated, but=["model.dropout"])["model"]["dropout"] == 0.3

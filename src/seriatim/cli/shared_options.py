@@ -62,9 +62,9 @@ class Parser(argparse.ArgumentParser):
     def format_help(self) -> str:
         """Return the help; the configuration, whose import takes a while, is imported only here."""
         if self.lists_tasks:
-            from ..tasks import SUMMARIES
+            from ..tasks.names import TASK_SUMMARIES
 
-            tasks = [f"  {name:9} {summary}" for name, summary in SUMMARIES.items()]
+            tasks = [f"  {name:9} {summary}" for name, summary in TASK_SUMMARIES.items()]
             self.epilog = "\n".join(["tasks:", *tasks, "", FIELDS_HELP, "", *_list_fields()])
         return super().format_help()
 

@@ -41,7 +41,7 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", validate_assignment=True, use_attribute_docstrings=True)
     _settled: bool = PrivateAttr(default=False)
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         if (self.__pydantic_private__ or {}).get("_settled"):
             raise SettledError(f"{name}: the configuration is settled; make a changed copy with Config.replaced")
         super().__setattr__(name, value)
@@ -57,17 +57,17 @@ class Fixed:
     append = extend = insert = remove = sort = reverse = _refuse
 
 
-class FixedDict(Fixed, dict[str, Any]):
+class FixedDict(Fixed, dict[str, object]):
     """A mapping that cannot be changed."""
 
-    def __reduce__(self) -> tuple[type, tuple[dict[str, Any]]]:
+    def __reduce__(self) -> tuple[type, tuple[dict[str, object]]]:
         return dict, (dict(self),)
 
 
-class FixedList(Fixed, list[Any]):
+class FixedList(Fixed, list[object]):
     """A list that cannot be changed."""
 
-    def __reduce__(self) -> tuple[type, tuple[list[Any]]]:
+    def __reduce__(self) -> tuple[type, tuple[list[object]]]:
         return list, (list(self),)
 
 

@@ -88,7 +88,7 @@ class CallRecorder(TorchFunctionMode):
         self.observe(func, args, kwargs or {}, result)
         return result
 
-    def observe(self, func: Callable[..., Any], args: Arguments, kwargs: Keywords, result: Tensor) -> None:
+    def observe(self, func: Callable[..., object], args: Arguments, kwargs: Keywords, result: Tensor) -> None:
         """Record what is needed of a call."""
         raise NotImplementedError
 

@@ -1,8 +1,8 @@
 """The tasks by name: what each reads, trains, measures and answers.
 
 To add a task, write a file of this package that composes the parts of a `seriatim.tasks.task.TaskKind` and names it
-``KIND``, and add a line to `SUMMARIES`; a task outside the package is added by `register`. The functions of `registry`
-are imported when they are first used, since they need PyTorch and the command line lists the tasks without it.
+``KIND``, and add a line to `names`; a task outside the package is added by `register`. The functions of `registry` are
+imported when they are first used, since they need PyTorch and the command line lists the tasks without it.
 """
 
 import importlib
@@ -22,18 +22,6 @@ if TYPE_CHECKING:
     from .registry import shared_options as shared_options
     from .registry import with_current_layer as with_current_layer
     from .registry import with_defaults as with_defaults
-
-SUMMARIES = {
-    "lm": "Model the probability of texts.",
-    "mlm": "Predict masked tokens of texts.",
-    "classify": "Label texts.",
-    "tag": "Tag words.",
-    "seq2seq": "Write one text for another.",
-}
-"""What each task does, by its name, which is also the name of its file."""
-FITTED_NAMES = ("ngram", "bag", "features", "rules")
-"""The files of the models that are fitted directly, which are also the values of ``model.layer``."""
-
 
 def __getattr__(name: str) -> object:
     if name.startswith("__"):

@@ -32,7 +32,6 @@ from ..models.bag import Bag, BlendedClassifier
 from ..models.base_models import drop_words
 from ..models.cross_entropy import SMALLEST
 from ..models.word_reader import WordOptions, build_reader, refuse_contradictions
-from . import SUMMARIES
 from .capabilities import ExplainedModel
 from .data_files import Subset
 from .data_warnings import listed, name_unseen, read_lengths, warn_of_long, warn_of_unseen
@@ -50,6 +49,7 @@ from .documents import AnyClassifier, DocumentBatch, Documents, batch_of, encode
 from .explainer import Explainer
 from .label_explainer import explain_classifier
 from .labelled import LabelledReader
+from .names import TASK_SUMMARIES
 from .task import Evaluator, ModelBuilder, Objective, Predictor, Task, TaskKind
 
 CLEARLY = 2.0
@@ -421,7 +421,7 @@ def open_task(config: Config) -> Task:
 
 KIND = TaskKind(
     name="classify",
-    summary=SUMMARIES["classify"],
+    summary=TASK_SUMMARIES["classify"],
     open=open_task,
     evaluator=LabelEvaluator,
     predictor=LabelPredictor,

@@ -24,9 +24,9 @@ from ..models.activation_penalties import Regularization
 from ..models.base_models import TextModel, drop_words
 from ..models.mixture import Mixture, fit_weights
 from ..models.scheduled_sampling import ScheduledSampling
-from . import SUMMARIES
 from .defaults import like_initial, planned_passes, split_options, text_dropout, with_kind, with_model
 from .model_size import size_of
+from .names import TASK_SUMMARIES
 from .task import Evaluator, ModelBuilder, Objective, Task, TaskKind
 from .text import CorpusReader
 from .text_explainer import explain_language_model
@@ -256,7 +256,7 @@ def open_task(config: Config) -> Task:
 
 KIND = TaskKind(
     name="lm",
-    summary=SUMMARIES["lm"],
+    summary=TASK_SUMMARIES["lm"],
     open=open_task,
     evaluator=TextEvaluator,
     usage="seriatim generate {run} --max-tokens 200",

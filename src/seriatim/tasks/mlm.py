@@ -29,10 +29,10 @@ from ..layers.pointwise import EPSILON
 from ..layers.positions import declared_positions
 from ..models import MaskedLanguageModel
 from ..models.masked_language_model import Frame
-from . import SUMMARIES
 from .defaults import network_defaults, split_options
 from .filling import fill
 from .masked_explainer import explain_masked_model
+from .names import TASK_SUMMARIES
 from .task import Evaluator, ModelBuilder, Objective, Predictor, Task, TaskKind, evaluating
 from .text import WindowReader
 
@@ -222,7 +222,7 @@ def open_task(config: Config) -> Task:
 
 KIND = TaskKind(
     name="mlm",
-    summary=SUMMARIES["mlm"],
+    summary=TASK_SUMMARIES["mlm"],
     open=open_task,
     evaluator=PseudoLikelihoodEvaluator,
     predictor=GapPredictor,

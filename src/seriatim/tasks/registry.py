@@ -17,11 +17,11 @@ from ..layers.origins import import_references, outside_names, stacks_of
 from ..layers.outside_code import line_of
 from ..layers.registry import REGISTRY, place_of
 from ..testing import LawError, check_quickly
-from . import FITTED_NAMES, SUMMARIES
 from .defaults import with_model
+from .names import FITTED_NAMES, TASK_SUMMARIES
 from .task import Task, TaskKind
 
-TASKS: dict[str, TaskKind] = {name: importlib.import_module(f".{name}", __package__).KIND for name in SUMMARIES}
+TASKS: dict[str, TaskKind] = {name: importlib.import_module(f".{name}", __package__).KIND for name in TASK_SUMMARIES}
 """The tasks for networks, by the value of ``task`` in a configuration."""
 FITTED: dict[str, TaskKind] = {name: importlib.import_module(f".{name}", __package__).KIND for name in FITTED_NAMES}
 """The models that are fitted directly, by the value of ``model.layer``; each is for one task."""
@@ -41,7 +41,7 @@ def register(name: str, task: TaskKind) -> None:
     if TASKS.get(name, task) is not task:
         raise InputError(f"{name}: a task of this name is registered already; choose another name")
     TASKS[name] = task
-    SUMMARIES[name] = task.summary
+    TASK_SUMMARIES[name] = task.summary
 
 
 def find_kind(task: str, layer: str | None = None) -> TaskKind:

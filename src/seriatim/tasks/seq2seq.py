@@ -24,12 +24,12 @@ from ..models.copying import copied_tokens
 from ..models.ctc_translator import CTCTranslator
 from ..models.encoder_decoder import EncoderDecoder
 from ..models.translator import Options, settled, translator
-from . import SUMMARIES
 from .answering import TranslationSettings, answer_all
 from .capabilities import ExplainedModel
 from .data_warnings import read_lengths, warn_of_long
 from .defaults import default_rate, has_budget, seeing_everything, split_options, with_kind, with_model, with_options
 from .explainer import Explainer
+from .names import TASK_SUMMARIES
 from .pair_choices import choose_for_pairs, default_model, recipe
 from .pair_metrics import (
     Translator,
@@ -273,7 +273,7 @@ def open_task(config: Config) -> Task:
 
 KIND = TaskKind(
     name="seq2seq",
-    summary=SUMMARIES["seq2seq"],
+    summary=TASK_SUMMARIES["seq2seq"],
     open=open_task,
     evaluator=TranslationEvaluator,
     predictor=TranslationPredictor,

@@ -28,10 +28,10 @@ from ..layers.positions import learned_positions
 from ..models.probabilities import checked_losses
 from ..models.tagger import Options, Tagger, TagModel, refuse_contradictions, tagger
 from ..models.tagger_product import TaggerProduct
-from . import SUMMARIES
 from .data_files import DataFiles
 from .data_warnings import warn_of_long
 from .defaults import BASELINE_WEIGHTS, USUAL_WEIGHT, network_defaults, small_batches, split_options, with_model
+from .names import TASK_SUMMARIES
 from .tag_explainer import explain_tagger
 from .tagged import TaggedReader, parts_of, scored_batches, tag_corpus, untagged
 from .task import Evaluator, ModelBuilder, Objective, Predictor, Selection, Task, TaskKind, evaluating
@@ -323,7 +323,7 @@ def open_task(config: Config) -> Task:
 
 KIND = TaskKind(
     name="tag",
-    summary=SUMMARIES["tag"],
+    summary=TASK_SUMMARIES["tag"],
     open=open_task,
     evaluator=TagEvaluator,
     predictor=TagPredictor,

@@ -13,7 +13,7 @@ import re
 import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import nn
@@ -25,7 +25,7 @@ from ..data.repairs import DataWarning, Repairs
 from ..data.vocabulary import Vocabulary
 from ..tasks import open_task, with_defaults
 from ..tasks.defaults import default_rate, has_budget
-from ..tasks.task import Task
+from ..tasks.task import Task, TaskData
 from .hardware import choose_precision
 from .initial import Initial, open_initial, set_to_zero
 from .overlap import warn_of_overlap
@@ -65,8 +65,8 @@ class Settled:
     task: Task  # composed for it
     vocabulary: Vocabulary
     initial: Initial | None  # the run that the training starts from
-    train: Any  # the training data, as the task reads them
-    valid: Any  # the validation data, or None
+    train: TaskData  # the training data, as the task reads them
+    valid: TaskData | None  # the validation data
     decisions: tuple[Decision, ...] = ()
     counts: dict[str, int] = field(default_factory=dict)  # of what the data give to a new model; see `initialise`
 
@@ -136,7 +136,7 @@ def settle_texts(given: Config, decided: "Decisions | None" = None) -> tuple[Con
     return config, initial, vocabulary
 
 
-def settle_amounts(config: Config, train: Any, decided: "Decisions", *, has_validation: bool) -> Config:
+def settle_amounts(config: Config, train: TaskData, decided: "Decisions", *, has_validation: bool) -> Config:
     """Return the configuration with the values that depend on the amount of data.
 
     Of what is still open, the budget comes last, since it counts the batches of an epoch.
@@ -203,7 +203,7 @@ def fill(config: Config, values: Fields) -> Config:
     return changed(config, {name: value for name, value in values.items() if _is_open(config, name)})
 
 
-def with_data_defaults(config: Config, train: Any) -> Config:
+def with_data_defaults(config: Config, train: TaskData) -> Config:
     """Return the configuration with the values that depend on the amount of data."""
     return fill(config, {**USUAL, **open_task(config).kind.data_defaults(config, train)})
 
@@ -284,7 +284,7 @@ class Repaired(Protocol):
     repairs: Repairs | None
 
 
-def read_data(task: Task, vocabulary: Vocabulary) -> tuple[Any, Any, Config]:
+def read_data(task: Task, vocabulary: Vocabulary) -> tuple[TaskData, TaskData | None, Config]:
     """Read the training and the validation data; return also the configuration, which may keep boundary markers.
 
     Markers that only most lines have are words. Then they are words in the validation data, too.
@@ -303,7 +303,7 @@ def read_data(task: Task, vocabulary: Vocabulary) -> tuple[Any, Any, Config]:
 # The budget
 
 
-def _steps_per_epoch(config: Config, train: Any) -> int:
+def _steps_per_epoch(config: Config, train: TaskData) -> int:
     objective = open_task(config).objective
     assert objective is not None
     batches = objective.batches(train)
