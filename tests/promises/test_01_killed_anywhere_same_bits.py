@@ -72,7 +72,7 @@ def test_dead_before_the_first_checkpoint(configs: dict[str, dict], tmp_path: Pa
     config = {**configs[name], "training": {**configs[name]["training"], **FEW}}
     seriatim.train({**config, "out": str(tmp_path / "whole")})
     (tmp_path / "begun").mkdir()
-    for file in ("config.yaml", "tokenizer.json"):
+    for file in ("decisions.json", "config.yaml", "tokenizer.json"):
         shutil.copy(tmp_path / "whole" / file, tmp_path / "begun" / file)
     seriatim.resume(tmp_path / "begun")
     assert outcome(tmp_path / "begun") == outcome(tmp_path / "whole")

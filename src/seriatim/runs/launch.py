@@ -123,7 +123,7 @@ def resume(
             return load(folder)
     refuse_overwriting(folder, files_read(config, resuming=True))
     if task.objective is None or not has_begun(place):
-        return load(run_training(config, reporter=reporter, overwrite=True, reads=files_read(config)))
+        return load(run_training(config, reporter=reporter, overwrite=True, reads=files_read(config), begun=place))
     return load(run_training(config, reporter=reporter, resume=True))
 
 

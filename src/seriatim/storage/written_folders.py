@@ -72,6 +72,7 @@ RUN = Form(
         "code.json": b"seriatim code",
         **dict.fromkeys(("tokenizer.json", "target.json", "characters.json"), b'"seriatim"'),
         "labels.json": b"[",
+        "decisions.json": b'"decisions"',
         "model.safetensors": b"seriatim",
         "metrics.jsonl": b'"kind"',
         "summary.json": b'"task"',

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .registry import with_current_layer as with_current_layer
     from .registry import with_defaults as with_defaults
 
+
 def __getattr__(name: str) -> object:
     if name.startswith("__"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -91,7 +91,6 @@ def _summarize(settled: Settled, trainer: Trainer | DirectFit, facts: Record) ->
         "tokens": progress.tokens,
         **settled.task.reader.training_statistics(settled.train),
         **settled.counts,
-        "decisions": {one.name: {"value": one.value, "reason": one.reason} for one in settled.decisions},
         "skipped_steps": progress.skipped,
         "best_valid": progress.best_valid,
         "threads": torch.get_num_threads(),

@@ -41,6 +41,8 @@ class Kind(NamedTuple):
 PAGE = Kind("a page that Seriatim wrote", PAGE_MARK)
 BASELINE = "baseline"
 """The folder of the simple baseline in that of a run."""
+DECISIONS = "decisions.json"
+"""The file of a run that says which values nobody gave, and what decided them."""
 PAGES = ("inspect.html", "report.html")
 """Pages in the folders of runs and comparisons, which are written again."""
 ARPA_MARK = "# written by Seriatim"
@@ -235,15 +237,19 @@ def check_space(folder: Path, needed: int, *, written: Path | None = None) -> No
         )
 
 
-def begin_run(folder: Path, config: Config, vocabulary: Vocabulary) -> Path:
+def begin_run(folder: Path, config: Config, vocabulary: Vocabulary, decisions: str = "") -> Path:
     """Begin a new run in a folder that this process has locked, and return where to write it; see `begin`.
 
-    A run there that has weights or checkpoints stays until the new one has weights. The configuration is written first;
-    from then on a training that is killed can resume.
+    A run there that has weights or checkpoints stays until the new one has weights. ``decisions`` is the content of
+    `DECISIONS`, empty for models that are not trained here. From the moment at which the configuration is written, a
+    training that is killed can resume, so that only the decisions are written before.
     """
     try:
         place = begin(folder, RUN, has_begun)
         record(place, RUN, "config.yaml", *vocabulary.files())
+        if decisions:
+            record(place, RUN, DECISIONS)
+            write_whole(place / DECISIONS, decisions)
         write_whole(place / "config.yaml", config.to_yaml())
         write_origins(place, stacks_of(config))
         vocabulary.save(place)

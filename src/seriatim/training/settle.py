@@ -9,6 +9,7 @@ until that stops improving: the average stands in for a falling learning rate, w
 (B. Polyak and A. Juditsky, "Acceleration of stochastic approximation by averaging", 1992).
 """
 
+import json
 import re
 import warnings
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
+from pydantic import BaseModel, ValidationError
 from torch import nn
 
 from ..config import BATCH_SIZE, Config, Fields, Training, changed
@@ -23,6 +25,7 @@ from ..core.errors import InputError
 from ..data.holding_out import NOTHING, share_of
 from ..data.repairs import DataWarning, Repairs
 from ..data.vocabulary import Vocabulary
+from ..storage.safe_files import read_json
 from ..tasks import open_task, with_defaults
 from ..tasks.defaults import default_rate, has_budget
 from ..tasks.task import Task, TaskData
@@ -49,12 +52,28 @@ BLIND_STEPS, BLIND_EPOCHS = 2000, (5, 50)
 """Steps of a training with neither a budget nor held-out data, and the bounds of its epochs."""
 
 
+MAX_DECISIONS_BYTES = 1 << 20
+REMEDY = "remove it: the training then resumes without the record of what was decided"
+
+
 class Decision(NamedTuple):
     """A value that nobody gave: its dotted name, the value, and what decided it."""
 
     name: str
     value: object
     reason: str
+
+
+class _Value(BaseModel):
+    value: object
+    reason: str
+
+
+class _Stored(BaseModel):
+    """The content of the file of `Settled.to_json`."""
+
+    decisions: dict[str, _Value]
+    counts: dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -70,6 +89,11 @@ class Settled:
     decisions: tuple[Decision, ...] = ()
     counts: dict[str, int] = field(default_factory=dict)  # of what the data give to a new model; see `initialise`
 
+    def to_json(self) -> str:
+        """Return what a training that resumes can't find out again: the decisions, and the counts of a new model."""
+        decisions = {one.name: {"value": one.value, "reason": one.reason} for one in self.decisions}
+        return json.dumps({"decisions": decisions, "counts": self.counts}, indent=2, ensure_ascii=False) + "\n"
+
     def initialise(self, model: nn.Module) -> None:
         """Set the parameters of a new model that do not begin at random."""
         self.counts.update(self.task.builder.initialise(model, self.train))
@@ -79,17 +103,21 @@ class Settled:
             self.initial.copy_to(model, self.config, self.vocabulary)
 
 
-def settle(given: Config, device: torch.device) -> Settled:
+def settle(given: Config, device: torch.device, written: Path | None = None) -> Settled:
     """Decide every open value of a new training, and read its data.
 
     Args:
         given: the configuration as the user gave it.
         device: where the model will be trained.
+        written: the file of `Settled.to_json` of the same training, if it was killed before its first checkpoint: its
+            configuration holds what was decided then.
 
     Raises:
         InputError: data or configuration have a problem.
     """
     decided = Decisions(given)
+    if written is not None:
+        decided.found.update(_read_decisions(written)[0])
     config, initial, vocabulary = settle_texts(given, decided)
     task = open_task(config)
     train, valid, config = read_data(task, vocabulary)
@@ -153,16 +181,34 @@ def settle_amounts(config: Config, train: TaskData, decided: "Decisions", *, has
     return decided.record(fill(config, budget), reason)
 
 
-def settle_again(saved: Config, vocabulary: Vocabulary, device: torch.device) -> Settled:
-    """Read the data of a training that resumes, and decide what the user has opened again, such as the budget."""
+def settle_again(saved: Config, vocabulary: Vocabulary, device: torch.device, written: Path) -> Settled:
+    """Read the data of a training that resumes, and decide what the user has opened again, such as the budget.
+
+    ``written`` is the file of `Settled.to_json` in the run, which is missing in runs that were not trained here.
+    """
     precision = choose_precision(saved.training.precision, device)
     config = saved.replaced({"training.precision": precision}).settled()
     train, valid, _ = read_data(open_task(config), vocabulary)
-    config = settle_amounts(config, train, Decisions(config), has_validation=valid is not None)
+    decided = Decisions(config)
+    config = settle_amounts(config, train, decided, has_validation=valid is not None)
     task = open_task(config)
     task.check(train, valid)
     warn_of_overlap(task, train, valid)
-    return Settled(config, task, vocabulary, None, train, valid)
+    decisions, counts = _read_decisions(written)
+    decisions |= {one.name: one for one in decided.all()}
+    return Settled(config, task, vocabulary, None, train, valid, tuple(decisions.values()), counts)
+
+
+def _read_decisions(path: Path) -> tuple[dict[str, Decision], dict[str, int]]:
+    """Return what `Settled.to_json` wrote, or nothing if there is no such file."""
+    if not path.exists():
+        return {}, {}
+    content = read_json(path, max_bytes=MAX_DECISIONS_BYTES, remedy=REMEDY)
+    try:
+        stored = _Stored.model_validate(content)
+    except ValidationError:
+        raise InputError(f"{path}: damaged; {REMEDY}") from None
+    return {name: Decision(name, one.value, one.reason) for name, one in stored.decisions.items()}, stored.counts
 
 
 class Decisions:

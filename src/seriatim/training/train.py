@@ -34,6 +34,7 @@ from .loop import Trainer
 from .rank_agreement import require_divisible, require_equal
 from .reporting import Reporter, SafeReporter, default_reporter
 from .run_files import (
+    DECISIONS,
     begin_run,
     check_out,
     check_place,
@@ -54,6 +55,7 @@ def run_training(
     resume: bool = False,
     overwrite: bool = False,
     reads: Sequence[str | None] = (),
+    begun: Path | None = None,
 ) -> Path:
     """Train a model, and write it into the folder ``out`` of the configuration.
 
@@ -63,6 +65,7 @@ def run_training(
         resume: go on from the last checkpoint in the folder.
         overwrite: replace the run in the folder, as soon as the new one has weights.
         reads: the files that the command reads, over which nothing is written.
+        begun: the folder of the same training, if it was killed before its first checkpoint.
 
     Returns:
         The folder.
@@ -84,7 +87,7 @@ def run_training(
         device = _device(config.training, ranks)
         if resume:
             return _resume(config, folder, device, ranks, reporter)
-        return _begin(config, folder, device, ranks, reporter, overwrite=overwrite, reads=reads)
+        return _begin(config, folder, device, ranks, reporter, overwrite=overwrite, reads=reads, begun=begun)
 
 
 def _begin(
@@ -96,6 +99,7 @@ def _begin(
     *,
     overwrite: bool,
     reads: Sequence[str | None],
+    begun: Path | None,
 ) -> Path:
     """Train a new model."""
 
@@ -110,7 +114,7 @@ def _begin(
     def begin() -> None:
         check_out(config.out, overwrite=overwrite)  # another training may have been faster
         with saving(folder):
-            record_job(begin_run(folder, settled.config, settled.vocabulary))
+            record_job(begin_run(folder, settled.config, settled.vocabulary, settled.to_json()))
 
     safe = SafeReporter(reporter)
 
@@ -119,7 +123,7 @@ def _begin(
     ranks.on_leader(check)
     torch.manual_seed(config.training.seed)
     with ranks.one_first(of_machine=True), listening(reporter.reading):
-        settled = settle(config, device)
+        settled = settle(config, device, begun and begun / DECISIONS)
         model = build_model(settled.task.builder, settled.vocabulary)
         settled.initialise(model)
     check_weight(settled.config, has_validation=settled.valid is not None)
@@ -152,6 +156,7 @@ def _resume(config: Config, folder: Path, device: torch.device, ranks: Ranks, re
         remove_partial_files(place)
         remove_written(place, RUN, "summary.json", CARD)  # they describe a training that has ended
         write_whole(writer.path("config.yaml"), settled.config.to_yaml())
+        write_whole(writer.path(DECISIONS), settled.to_json())
         write_origins(place, stacks_of(settled.config))
 
     safe = SafeReporter(reporter)
@@ -160,7 +165,7 @@ def _resume(config: Config, folder: Path, device: torch.device, ranks: Ranks, re
         ranks.on_leader(lambda: recover(folder))
         place = place_of(folder, RUN)
         with ranks.one_first(of_machine=True), listening(reporter.reading):
-            settled = settle_again(config, load_vocabulary(place), device)
+            settled = settle_again(config, load_vocabulary(place), device, place / DECISIONS)
             with no_larger_than(*checkpoint_weights(place / "checkpoints")):
                 model = settled.task.builder.build(settled.vocabulary)
         require_equal(settled, ranks)
