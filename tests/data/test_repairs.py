@@ -233,7 +233,7 @@ def test_scores_of_mixed_schemes_are_those_of_conlleval(files: dict[str, Path], 
     with pytest.warns(UserWarning, match="PER") as warned:
         data = run.task.reader.read(str(path), "test", run.vocabulary)
     assert {str(one.message).split(": ")[0].split(":")[-1] for one in warned} >= {"1", "7"}
-    right, guessed = run.task.evaluator.tagged(run.model, data)
+    _, guessed = run.task.evaluator.tagged(run.model, data)
     metrics = run.task.evaluator.evaluate(run.model, data)
     in_bio = [["B-PER", "O"], ["B-LOC", "I-LOC"], ["B-PER", "B-LOC", "O"]]
     expected = conlleval(in_bio, guessed)

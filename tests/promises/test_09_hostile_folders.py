@@ -47,9 +47,9 @@ def test_metrics_are_read_from_a_file_alone(run, tmp_path: Path) -> None:
         folder = placed(what, "metrics.jsonl", run, tmp_path)
         if what in NOT_REGULAR:
             with pytest.raises(InputError, match=r"metrics\.jsonl: not a regular file"):
-                MetricsLog(folder, step=2, records=None)
+                MetricsLog(folder, step=2, records=0)
         else:  # written anew, as far as there are no records
-            MetricsLog(folder, step=2, records=None).close()
+            MetricsLog(folder, step=2, records=0).close()
             assert (folder / "metrics.jsonl").read_text() == ""
 
 

@@ -11,6 +11,7 @@ import torch
 import seriatim
 from seriatim.cli.main import main
 from seriatim.config import resolve
+from seriatim.config.sections import SettledError
 from seriatim.core.errors import InputError
 from seriatim.storage.weights import load_tensors
 from seriatim.training.checkpoints import checkpoints
@@ -267,3 +268,50 @@ def test_a_folder_in_use_needs_overwrite(texts, tmp_path: Path) -> None:
 def test_perplexity_is_the_exponential_of_the_loss(runs) -> None:
     valid = runs["char-stream"].summary["valid"]
     assert valid["perplexity"] == pytest.approx(math.exp(valid["loss"]))
+
+
+DECIDED = [
+    '{"decisions": {"model.dropout": 1}, "counts": {}}',
+    '{"decisions": {}, "counts": {"words": "many"}}',
+    "[]",
+    "{",
+    '{"decisions": {}, "counts": {}',
+]
+
+
+def test_a_training_that_resumes_keeps_what_was_decided(texts, tmp_path: Path) -> None:
+    config = small_config(texts, tmp_path / "run", training={"steps": 2})
+    run = seriatim.train(config)
+    path = run.path / "decisions.json"
+    decided = json.loads(path.read_text())
+    given = {f"{section}.{key}" for section in ("data", "model", "training") for key in config.get(section, {})}
+    assert decided["decisions"].keys().isdisjoint(given)
+    for name, one in decided["decisions"].items():
+        section, _, key = name.rpartition(".")
+        values = run.config.model_dump()
+        assert (values[section] if section in values else values["model"]["options"])[key] == one["value"]
+        assert one["reason"]
+    seriatim.resume(run.path, overrides={"training.steps": 3})
+    assert json.loads(path.read_text()) == decided
+    for damaged in DECIDED:
+        path.write_text(damaged)
+        with pytest.raises(InputError, match=r"decisions\.json: damaged"):
+            seriatim.resume(run.path, overrides={"training.steps": 4})
+    path.unlink()
+    assert seriatim.resume(run.path, overrides={"training.steps": 4}).summary["steps"] == 4
+
+
+def test_a_settled_configuration_cannot_be_changed(runs) -> None:
+    config = runs["char-stream"].config
+    before = config.model_dump()
+    for change in (
+        lambda: setattr(config, "task", "tag"),
+        lambda: setattr(config.model, "dropout", 0.5),
+        lambda: setattr(config.training, "steps", 10**6),
+        lambda: config.model.options.update(a=1),
+        lambda: config.model.options.__setitem__("a", 1),
+    ):
+        with pytest.raises(SettledError):
+            change()
+    assert config.model_dump() == before
+    assert config.replaced({"model.dropout": 0.5}).model.dropout == 0.5
