@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from ..core.auxiliary_losses import contribute
 from ..core.errors import InputError
@@ -33,16 +34,17 @@ class Routing(NamedTuple):
     probabilities: Tensor
 
 
-class Router(nn.Linear):
+class Router(nn.Module):
     """Chooses ``per_token`` of ``num_experts`` for every input ``(inputs, size)``."""
 
     def __init__(self, size: int, num_experts: int, *, per_token: int) -> None:
-        super().__init__(size, num_experts, bias=False)
+        super().__init__()
+        self.weight = nn.Linear(size, num_experts, bias=False).weight
         self.per_token = per_token
 
-    def forward(self, inputs: Tensor) -> Routing:  # type: ignore[override]
+    def forward(self, inputs: Tensor) -> Routing:
         """Route inputs ``(inputs, size)``; the gates of several chosen experts sum to one."""
-        probabilities = torch.softmax(wide(super().forward(inputs)), -1)
+        probabilities = torch.softmax(wide(F.linear(inputs, self.weight)), -1)
         gates, experts = probabilities.topk(self.per_token, dim=-1)
         if self.per_token > 1:
             gates = gates / gates.sum(-1, keepdim=True)

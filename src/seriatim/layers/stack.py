@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import torch
 from torch import Tensor, nn
@@ -50,7 +50,7 @@ class Stack(SequenceLayer):
                 raise InputError(
                     f"a layer with {below.output_size} output features cannot feed one with {above.input_size} inputs"
                 )
-        self.layers: Sequence[SequenceLayer] = nn.ModuleList(layers)  # type: ignore[assignment]
+        self.layers = cast("Sequence[SequenceLayer]", nn.ModuleList(layers))
         self.dropout = make_dropout(dropout, variational=variational)
         self.residual = residual
         self.norm = norm

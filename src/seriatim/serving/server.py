@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from types import FrameType
-from typing import Literal, TypeVar
+from typing import Literal, TypeVar, cast
 
 import h11
 import uvicorn
@@ -224,8 +224,9 @@ class LimitedProtocol(H11Protocol):
     _refused = False
     _dropped = 0
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Accept a connection, or refuse it if there are too many."""
+        transport = cast("asyncio.Transport", transport)  # that of a socket, which is read and written
         if self.owner.stopping or len(self.connections) >= self.owner.max_connections:
             self._refuse(transport)
             return
