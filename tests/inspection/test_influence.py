@@ -13,7 +13,7 @@ from seriatim.inspection.influence import influence, influence_section, influenc
 from seriatim.inspection.inspected_run import explainer_of, prepare
 from seriatim.recurrence import uncompiled
 from seriatim.report.number_formats import percent
-from seriatim.report.page import Section, TokenLinks, render
+from seriatim.report.page import PageSection, TokenLinks, render
 from seriatim.report.token_links import STEPS, LinkedToken, LinkView, encoded_row
 
 from .inspected import SENTENCE, TEXTS
@@ -130,7 +130,7 @@ def test_stored_digits_keep_the_shares_that_are_shown() -> None:
 def test_texts_of_a_widget_stay_texts() -> None:
     tokens = [LinkedToken(text) for text in ("</script><script>alert(1)</script> ", "a" * 60, "\u0301", "שלום ", '"&')]
     links = TokenLinks([("", tokens)], [LinkView("g</script>", "n<b>", "s</script>", [[0.2], [0.1, math.nan, 0.7]])])
-    html = render("t", "", [Section("a", "A", [links])])
+    html = render("t", "", [PageSection("a", "A", [links])])
     assert "<script>alert" not in html
     assert "<b>" not in html.split("<h2")[1].split("<figcaption")[0].replace("<b></b>", "")
     assert f">{'a' * 23}…<" in html, "a long token is cut"

@@ -8,7 +8,7 @@ import pytest
 
 from seriatim.report.drawing import to_svg
 from seriatim.report.number_formats import MAX_LISTED, listed
-from seriatim.report.page import TEMPLATES, Cell, Prose, Section, Table, Token, TokenLinks, Tokens, render
+from seriatim.report.page import TEMPLATES, Cell, PageSection, Prose, Table, Token, TokenLinks, Tokens, render
 from seriatim.report.plot_labels import SPACED, name_tokens, shortened, shown
 from seriatim.report.theme import new_figure
 from seriatim.report.token_links import LinkedToken, LinkView
@@ -52,14 +52,16 @@ def test_a_drawing_with_control_characters_is_xml() -> None:
 
 def test_a_long_word_in_a_table_can_be_broken() -> None:
     word = "x" * 10_000
-    html = render("A title", "A sentence.", [Section("one", "One", [Table(["a"], [[word], [Cell(word, note=word)]])])])
+    html = render(
+        "A title", "A sentence.", [PageSection("one", "One", [Table(["a"], [[word], [Cell(word, note=word)]])])]
+    )
     body = html[html.index("<tbody>") : html.index("</tbody>")]
     assert max(len(part) for part in re.split(r"[\s<>\u200b]+", body)) < 48
     assert body.count("x" * 24) == 3 * (10_000 // 24)
 
 
 def test_a_number_stays_with_its_unit() -> None:
-    html = render("A title", "A share of 5 % in 20 ms.", [Section("one", "One", [Prose("3.2 kB and 4 samples")])])
+    html = render("A title", "A share of 5 % in 20 ms.", [PageSection("one", "One", [Prose("3.2 kB and 4 samples")])])
     assert "5\u00a0% in 20\u00a0ms" in html
     assert "3.2\u00a0kB and 4 samples" in html
 
@@ -84,7 +86,7 @@ def test_marks_without_a_letter_and_tokens_without_width_are_seen_everywhere() -
     texts = ["\u0301", "\u200b", "\u200d ", "a\u0301"]
     links = TokenLinks([("", [LinkedToken(text) for text in texts])], [LinkView("g", "n", "s", [[1.0]])])
     parts = [links, Tokens([Token(text, 1.0, 0.5) for text in texts])]
-    html = render("A title", "A sentence.", [Section("one", "One", parts)])
+    html = render("A title", "A sentence.", [PageSection("one", "One", parts)])
     for text in ("◌\u0301", "◌\u200b", "◌\u200d ", "a\u0301"):
         assert html.count(f">{text}<") == 2
     assert "◌a" not in html
@@ -95,7 +97,7 @@ def test_only_words_stand_apart() -> None:
     tokens = [LinkedToken("</s> ", symbol=True), *map(LinkedToken, ("word ", "a", " "))]
     assert [token.apart for token in tokens] == [False, True, False, False]
     links = TokenLinks([("", tokens)], [LinkView("g", "n", "s", [[1.0]])])
-    html = render("A title", "A sentence.", [Section("one", "One", [links])])
+    html = render("A title", "A sentence.", [PageSection("one", "One", [links])])
     assert html.count('class="token apart') == 1
 
 

@@ -13,7 +13,7 @@ from seriatim.report.drawing import drawing
 from seriatim.report.figure_data import show
 from seriatim.report.heat_map_data import MAX_CELLS, name_cells
 from seriatim.report.number_formats import in_bytes
-from seriatim.report.page import SCRIPTS, TEMPLATES, Cell, Plot, Section, Table, render
+from seriatim.report.page import SCRIPTS, TEMPLATES, Cell, PageSection, Plot, Table, render
 from seriatim.report.palette import HEAT
 from seriatim.report.theme import new_figure, plain, style
 
@@ -43,7 +43,7 @@ def page_data(html: str) -> list[dict]:
 
 def test_embedded_data_equal_the_plotted_data() -> None:
     figure = chart()
-    html = render("t", "l", [Section("s", "s", [Plot(figure, "a", "b", "c")])])
+    html = render("t", "l", [PageSection("s", "s", [Plot(figure, "a", "b", "c")])])
     (data,) = page_data(html)
     (plot,) = data["plots"]
     assert data["series"] == ["gru", "lstm"]
@@ -136,7 +136,7 @@ def test_large_heat_maps_have_no_data() -> None:
     figure, [[axes]] = new_figure()
     axes.imshow(np.zeros((2, MAX_CELLS)))
     assert data_of(figure) == {}
-    page = check_page(render("a", "b", [Section("c", "d", [Plot(figure, "large", "A caption.", "a map")])]))
+    page = check_page(render("a", "b", [PageSection("c", "d", [Plot(figure, "large", "A caption.", "a map")])]))
     assert f"Its {2 * MAX_CELLS:,} values are too many for this page" in page.text()
 
 
@@ -147,13 +147,13 @@ def test_drawing_leaves_no_ids_in_a_figure() -> None:
 
 
 def test_the_same_charts_are_the_same_bytes() -> None:
-    once, again = (render("t", "l", [Section("s", "s", [Plot(chart(), "a", "b", "c")])]) for _ in range(2))
+    once, again = (render("t", "l", [PageSection("s", "s", [Plot(chart(), "a", "b", "c")])]) for _ in range(2))
     assert once == again
 
 
 def test_names_of_users_stay_text() -> None:
     names = ("</script><script>alert(1)</script>", HOSTILE, 'a"b')
-    html = render("t", "l", [Section("s", "s", [Plot(chart(names), "a", "b", "c")])])
+    html = render("t", "l", [PageSection("s", "s", [Plot(chart(names), "a", "b", "c")])])
     check_page(html)
     (data,) = page_data(html)
     assert data["series"] == list(names)
@@ -163,14 +163,14 @@ def test_names_of_users_stay_text() -> None:
 
 def test_ids_are_unique_where_figures_have_the_same_series() -> None:
     plots = [Plot(chart(), "a", "b", "c") for _ in range(3)]
-    page = check_page(render("t", "l", [Section("s", "s", plots)]))
+    page = check_page(render("t", "l", [PageSection("s", "s", plots)]))
     assert len(page.all("svg")) == 3
     assert {each["data-series"] for _, each in page.tags if "data-series" in each} == {"0", "1"}
 
 
 def test_values_of_cells_are_stated_for_sorting() -> None:
     table = Table(["a", "b"], [["x", Cell("1.2 kB", value=1200.0)], ["y", Cell("512 B", value=512)]])
-    page = check_page(render("t", "l", [Section("s", "s", [table])]))
+    page = check_page(render("t", "l", [PageSection("s", "s", [table])]))
     assert [each["data-value"] for each in page.all("td")] == ["1200.0", "512"]
 
 

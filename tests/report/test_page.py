@@ -16,12 +16,12 @@ from seriatim.report.page import (
     Cell,
     Code,
     Folded,
+    PageSection,
     Plot,
     Plots,
     Prose,
     Sample,
     Samples,
-    Section,
     Table,
     Token,
     Tokens,
@@ -113,15 +113,17 @@ def heat():
     return figure
 
 
-def sections(text: str = "text") -> list[Section]:
+def sections(text: str = "text") -> list[PageSection]:
     plots = [Plot(draw, text, text, text) for draw in (lines(text), heat(), new_figure(1, 2, width=9.0)[0])]
     return [
-        Section("one", text, [Prose(f"{text}\n\n{text}"), plots[0], Plots(plots[1:])]),
-        Section("two", text, [Table([text, text], [[text, Cell(text, "best", text)], [text, "2"]], text, {1})]),
-        Section("three", text, [Tokens([Token(text, 3.0, 0.5, [(text, 0.25)], text), Token("\n", 0.0, 0.0)], text)]),
-        Section("folded", text, [Folded(text, [Prose(text), Folded(text, [Code(text)])])]),
-        Section("four", text, [Samples([(text, text), Sample(text, text, text, "wrong")], text), Code(text, text)]),
-        Section("empty", "left out", []),
+        PageSection("one", text, [Prose(f"{text}\n\n{text}"), plots[0], Plots(plots[1:])]),
+        PageSection("two", text, [Table([text, text], [[text, Cell(text, "best", text)], [text, "2"]], text, {1})]),
+        PageSection(
+            "three", text, [Tokens([Token(text, 3.0, 0.5, [(text, 0.25)], text), Token("\n", 0.0, 0.0)], text)]
+        ),
+        PageSection("folded", text, [Folded(text, [Prose(text), Folded(text, [Code(text)])])]),
+        PageSection("four", text, [Samples([(text, text), Sample(text, text, text, "wrong")], text), Code(text, text)]),
+        PageSection("empty", "left out", []),
     ]
 
 
@@ -152,7 +154,7 @@ def test_hostile_text_stays_text() -> None:
 
 def test_the_same_page_is_the_same_bytes() -> None:
     once, again = (
-        render("A title", "A sentence.", [Section("plots", "Plots", [Plots([Plot(draw(), "a", "b", "c")])])])
+        render("A title", "A sentence.", [PageSection("plots", "Plots", [Plots([Plot(draw(), "a", "b", "c")])])])
         for draw in (lines, lines)
     )
     assert once == again

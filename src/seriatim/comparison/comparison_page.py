@@ -12,13 +12,13 @@ from ..report.page import (
     Cell,
     Code,
     Folded,
+    PageSection,
     Part,
     Plot,
     Plots,
     Prose,
     Sample,
     Samples,
-    Section,
     Table,
     render,
     write_page,
@@ -82,18 +82,20 @@ def report(values: Json, pages: Mapping[str, str] = MappingProxyType({})) -> str
         alone = Code("\n".join(commands), caption)
         reproduce.append(alone if len(commands) <= MAX_DRAWN else Folded(f"The {len(commands):,} commands", [alone]))
     sections = [
-        Section("summary", "Summary", _summary(results, drawn, pages)),
-        Section("words", "In words", [tables.words_table(results)]),
-        Section("differ", "Where models differ", differences_section(drawn)),
-        Section("learning", "Learning", _learning(drawn)),
-        Section("trade", "Quality against cost", _quality_against_cost(drawn)),
-        Section("growth", "Cost and length of the text", _growth(drawn)),
-        Section("bottleneck", "Quality against state size", _state_size(widths)),
-        Section("sparsity", "Sparsity of the counts", sparsity_parts({"the measured text": ngrams}) if ngrams else []),
-        Section("samples", "Samples", _samples(drawn)),
-        Section("details", "All figures and settings", list(filter(None, details))),
-        Section("reproduce", "How to reproduce it", reproduce),
-        Section("meaning", "What the figures mean", [meanings_table(results), machine_table(results)]),
+        PageSection("summary", "Summary", _summary(results, drawn, pages)),
+        PageSection("words", "In words", [tables.words_table(results)]),
+        PageSection("differ", "Where models differ", differences_section(drawn)),
+        PageSection("learning", "Learning", _learning(drawn)),
+        PageSection("trade", "Quality against cost", _quality_against_cost(drawn)),
+        PageSection("growth", "Cost and length of the text", _growth(drawn)),
+        PageSection("bottleneck", "Quality against state size", _state_size(widths)),
+        PageSection(
+            "sparsity", "Sparsity of the counts", sparsity_parts({"the measured text": ngrams}) if ngrams else []
+        ),
+        PageSection("samples", "Samples", _samples(drawn)),
+        PageSection("details", "All figures and settings", list(filter(None, details))),
+        PageSection("reproduce", "How to reproduce it", reproduce),
+        PageSection("meaning", "What the figures mean", [meanings_table(results), machine_table(results)]),
     ]
     title = f"{len(results.rows)} sequence models on {name}"
     baselines = " ".join(filter(None, [beside_baseline(results), beside_simplest(results)]))

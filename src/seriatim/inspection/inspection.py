@@ -14,7 +14,7 @@ from ..data.repairs import Repairs, with_warnings
 from ..layers.origins import AllowCode
 from ..models.probabilities import NotFiniteError, naming
 from ..report.notebook_display import framed
-from ..report.page import Code, Link, Part, Prose, Section, Table, render, write_page
+from ..report.page import Code, Link, PageSection, Part, Prose, Table, render, write_page
 from ..report.wording import isolated, without_isolates
 from ..runs.run import Run
 from ..tasks.explainer import Explainer, NotOfferedError
@@ -129,8 +129,8 @@ def inspect(
     return Inspection(Path(path), list(map(without_isolates, summary)))
 
 
-def _sections(inspected: InspectedRun, given: Mapping[str, object]) -> tuple[list[Section], list[str]]:
-    sections, lines, missing = list[Section](), list[str](), list[list[str]]()
+def _sections(inspected: InspectedRun, given: Mapping[str, object]) -> tuple[list[PageSection], list[str]]:
+    sections, lines, missing = list[PageSection](), list[str](), list[list[str]]()
 
     def leave_out(title: str, error: InputError) -> SectionBody:
         missing.append([title, str(error).rstrip(".")])
@@ -152,9 +152,9 @@ def _sections(inspected: InspectedRun, given: Mapping[str, object]) -> tuple[lis
             content = leave_out(spec.title, error)
         of_network = spec.of_network and inspected.is_blended
         about = [Prose(f"This section is about {ALONE}.")] if of_network else []
-        sections.append(Section(spec.anchor, spec.title, [*about, *content.parts] if content.parts else []))
+        sections.append(PageSection(spec.anchor, spec.title, [*about, *content.parts] if content.parts else []))
         lines += [_of_network(line) for line in content.summary] if of_network else content.summary
-    errors = Section("errors", "Errors", mistakes.parts)
+    errors = PageSection("errors", "Errors", mistakes.parts)
     return [*sections, errors, about_section(inspected, missing, given)], [*lines, *mistakes.summary]
 
 
@@ -172,7 +172,7 @@ def _of_network(line: str) -> str:
     return f"{name}, of {ALONE}{separator}{rest}"
 
 
-def about_section(inspected: InspectedRun, missing: Sequence[list[str]], given: Mapping[str, object]) -> Section:
+def about_section(inspected: InspectedRun, missing: Sequence[list[str]], given: Mapping[str, object]) -> PageSection:
     """Return the section on the run, with the command that writes the page.
 
     It ends with the titles of the sections that are ``missing``, and the reasons.
@@ -201,7 +201,7 @@ def about_section(inspected: InspectedRun, missing: Sequence[list[str]], given: 
     parts: list[Part] = [table, Code(_command(inspected, given), "To make this page again:")]
     if missing:
         parts.append(Table(["section", "reason"], missing, "Sections that are not shown."))
-    return Section("about", "About this run", parts)
+    return PageSection("about", "About this run", parts)
 
 
 def _command(inspected: InspectedRun, given: Mapping[str, object]) -> str:

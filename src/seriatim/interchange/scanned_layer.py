@@ -31,7 +31,7 @@ class StepGraph:
         state = layer.initial_state(ROWS)
         example = (layer.zeros(ROWS, layer.input_size), *(leaf.clone() for leaf in state_leaves(state)))
         sizes = {0: torch.export.Dim.DYNAMIC}
-        step = _Step(layer, state)
+        step = _LayerStep(layer, state)
         program = torch.export.export(step, example, dynamic_shapes=(tuple(sizes for _ in example),), strict=False)
         program = program.run_decompositions({})  # without operators that write in place
         stored = {**program.state_dict, **program.constants}
@@ -143,7 +143,7 @@ def _runs_step_by_step(layer: SequenceLayer) -> bool:
     return not inner and any(leaf.is_floating_point() for leaf in leaves)
 
 
-class _Step(nn.Module):
+class _LayerStep(nn.Module):
     """A step as a function of tensors."""
 
     def __init__(self, layer: SequenceLayer, like: State) -> None:

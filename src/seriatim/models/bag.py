@@ -28,7 +28,7 @@ TYPES = {
 """The types of the tensors of a model by name; keys of 64 bits are stored as signed numbers."""
 
 
-class NgramTable(NamedTuple):
+class BagNgrams(NamedTuple):
     """The n-grams that a model knows: sorted keys of words, sorted keys of characters, and the scale of each.
 
     ``scales`` ``(features,)`` are those of the words, then those of the characters. ``longest`` holds the largest
@@ -66,7 +66,7 @@ def weighted(pairs: np.ndarray, counts: np.ndarray, scales: np.ndarray, num_word
 
 def count_features(
     texts: Sequence[str], *, words: int, characters: Sequence[int], min_texts: int, max_features: int
-) -> tuple[NgramTable, SparseRows]:
+) -> tuple[BagNgrams, SparseRows]:
     """Find the n-grams of training texts and return them with the features of the texts.
 
     N-grams of fewer than ``min_texts`` texts are left out, and the rarest if there are more than ``max_features``.
@@ -89,7 +89,7 @@ def count_features(
     joined = np.concatenate(pairs)
     order = np.argsort(joined, kind="stable")
     keys = [block.keys[part] for block, part in zip(blocks, np.split(kept, [num_words]), strict=True)]
-    table = NgramTable(keys[0], keys[1], scales, (words, max(characters, default=0)))
+    table = BagNgrams(keys[0], keys[1], scales, (words, max(characters, default=0)))
     return table, weighted(joined[order], np.concatenate(counts)[order], scales, len(keys[0]), len(texts))
 
 
@@ -117,7 +117,7 @@ def _document_counts(found: Occurrences, texts: int) -> _Block:
 class Bag(nn.Module):
     """Texts to logits ``(texts, labels)``, with weights ``(features, labels)`` and biases ``(labels,)``."""
 
-    def __init__(self, table: NgramTable, weights: Tensor, bias: Tensor) -> None:
+    def __init__(self, table: BagNgrams, weights: Tensor, bias: Tensor) -> None:
         super().__init__()
         self.table = table
         self.weights, self.bias = (nn.Parameter(values, requires_grad=False) for values in (weights, bias))
@@ -158,7 +158,7 @@ class Bag(nn.Module):
         features = len(words) + len(characters)
         if tensors["scales"].shape != (features,) or tensors["weights"].shape != (features, num_labels):
             raise ValueError("the n-grams and their weights have different numbers")
-        table = NgramTable(words, characters, tensors["scales"].numpy(), longest)
+        table = BagNgrams(words, characters, tensors["scales"].numpy(), longest)
         return cls(table, tensors["weights"], tensors["bias"])
 
 

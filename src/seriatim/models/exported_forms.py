@@ -77,7 +77,7 @@ class _Function(nn.Module):
         return with_leaves(self.like, leaves)
 
 
-class _Step(_Function):
+class _ModelStep(_Function):
     def forward(self, tokens: Tensor, *leaves: Tensor) -> tuple[Tensor, ...]:
         logits, state = self.model.step(tokens, self.state(leaves))  # type: ignore[operator]
         return logits, *state_leaves(state)
@@ -137,7 +137,7 @@ def language_forms(model: TextModel) -> ExportedModel:
     outputs = ["logits", *(f"next_{_named(name)}" for name in names)]
     leaves = dict(zip(map(_named, names), state_leaves(like), strict=True))
     forms = [
-        ExportedForm("step", _Step(model, like), {"tokens": _ids(ROWS), **leaves}, sizes, outputs),
+        ExportedForm("step", _ModelStep(model, like), {"tokens": _ids(ROWS), **leaves}, sizes, outputs),
         ExportedForm(
             "sequence",
             _Sequence(model, like),
@@ -161,7 +161,7 @@ def translation_forms(model: EncoderDecoder) -> ExportedModel:
     encoder = ExportedForm("encoder", _Encoder(model), source, [{0: "batch", 1: "source"}, {0: "batch"}], names)
     decoder = ExportedForm(
         "decoder",
-        _Step(model, like),
+        _ModelStep(model, like),
         {"tokens": _ids(ROWS), **dict(zip(names, state_leaves(like), strict=True))},
         sizes,
         ["logits", *(f"next_{name}" for name in names)],

@@ -186,7 +186,7 @@ Part = Prose | Plot | Plots | Table | Code | Tokens | TokenLinks | Samples | Bes
 
 
 @dataclass(frozen=True)
-class Section:
+class PageSection:
     """A section. ``name`` ends its address: letters, digits and hyphens, unique in the page."""
 
     name: str
@@ -194,7 +194,7 @@ class Section:
     parts: Sequence[Part] = field(default_factory=tuple)
 
 
-def render(title: str, lead: str, sections: Sequence[Section], *, links: Sequence[Link] = ()) -> str:
+def render(title: str, lead: str, sections: Sequence[PageSection], *, links: Sequence[Link] = ()) -> str:
     """Return a page as HTML that contains its style, script and drawings, and loads nothing.
 
     The lead is the main result in a few sentences; ``links`` to related pages follow it. Sections without parts are

@@ -18,7 +18,7 @@ from ..models.base_models import TextModel
 from ..tasks.data_warnings import warn_of_long
 
 
-class Score(NamedTuple):
+class LineScore(NamedTuple):
     """The probability of a text."""
 
     log_probability: float  # in nats
@@ -26,7 +26,7 @@ class Score(NamedTuple):
     bytes: int  # size of the text in UTF-8
 
 
-def score_lines(model: TextModel, tokenizer: Tokenizer, config: Config, lines: Iterable[str]) -> list[Score]:
+def score_lines(model: TextModel, tokenizer: Tokenizer, config: Config, lines: Iterable[str]) -> list[LineScore]:
     """Compute the probability of each line; see `Run.score`."""
     texts = list(iterate_items(lines, "score"))
     for number, text in enumerate(texts):
@@ -49,4 +49,4 @@ def score_lines(model: TextModel, tokenizer: Tokenizer, config: Config, lines: I
         losses, state = model.token_losses(inputs, targets, None if batch.fresh else state, lengths=batch.lengths)
         totals[batch.rows] -= losses.double().sum(1).cpu().numpy()
     rows = zip(totals.tolist(), sizes.tolist(), texts, strict=True)
-    return [Score(total, size, len(text.encode())) for total, size, text in rows]
+    return [LineScore(total, size, len(text.encode())) for total, size, text in rows]

@@ -31,7 +31,7 @@ from ..training.hardware import choose_device
 from ..training.identity import check_belongs, identity, read_config, weights_digest
 from ..training.run_files import BASELINE
 from .generation_settings import Generation, SamplingSettings, TextSettings, choose_seed
-from .line_scores import Score, score_lines
+from .line_scores import LineScore, score_lines
 from .line_surprisals import line_surprisals
 from .run_summary import as_html, main_facts, read_summary
 from .stream import Stream
@@ -258,7 +258,7 @@ class Run:
         )
         return named(self.place, texts)
 
-    def score(self, lines: Iterable[str]) -> list[Score]:
+    def score(self, lines: Iterable[str]) -> list[LineScore]:
         """Compute the probability of each line as a text of its own.
 
         Args:

@@ -28,7 +28,7 @@ from ..models.probabilities import named, naming, token_log_probabilities
 from ..storage.weights import is_finite, load_tensors, read_metadata, save_tensors
 from ..training.identity import weights_digest
 from .generation_settings import Generation, SamplingSettings, tokens_to_generate
-from .line_scores import Score
+from .line_scores import LineScore
 from .text_batches import banned_tokens
 
 SCORED_TOGETHER = 64
@@ -102,7 +102,7 @@ class Stream:
         self._state, self._unread = state, []
 
     @torch.inference_mode()
-    def feed(self, text: str) -> Score:
+    def feed(self, text: str) -> LineScore:
         """Read ``text`` after what was read before, and return its probability.
 
         Raises:
@@ -118,7 +118,7 @@ class Stream:
                 of_all = token_log_probabilities(self.model, before)
             total += of_all.gather(2, window.unsqueeze(2)).sum().item()
             self.logits, self.last = logits[:, -1], tokens[start : start + SCORED_TOGETHER][-1]
-        return Score(total, len(tokens), len(text.encode()))
+        return LineScore(total, len(tokens), len(text.encode()))
 
     def read(self, text: str) -> None:
         """Read ``text`` as `feed` does, without its probability, which takes less time.

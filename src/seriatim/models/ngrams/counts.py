@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from .levels import BLOCK_SIZE, BOUNDARY, Block, Level, SortedWindows, Unigrams, size_type
+from .levels import BLOCK_SIZE, BOUNDARY, Block, Level, Unigrams, WindowReader, size_type
 from .resources import ArrayAllocator, run_for_all
 from .sorted_windows import PART_SIZE, WindowSorter, count_numbers
 
 
-class SortedText(SortedWindows):
+class SortedText(WindowReader):
     """A text and its sorted windows; the arguments as in `count_ngrams`.
 
     The text begins with a boundary symbol and is filled at the end with a number that is no word. ``starts`` is the

@@ -54,7 +54,7 @@ class Unigrams:
         return self.token_counts[block.grams]
 
 
-class SortedWindows(ABC):
+class WindowReader(ABC):
     """Sorted windows, those of the first words of sequences first, from which n-grams are read.
 
     ``sizes`` is the number of words of the longest n-gram that begins a window and crosses no boundary, ``shared`` the
@@ -134,7 +134,7 @@ class Level:
     words of each n-gram among the (n−1)-grams ``(n-grams,)``.
     """
 
-    def __init__(self, windows: SortedWindows, n: int) -> None:
+    def __init__(self, windows: WindowReader, n: int) -> None:
         self.windows, self.n = windows, n
         self.count_type = integer_type(windows.tokens)
         self.blocks: Sequence[Block] = list(self._blocks())

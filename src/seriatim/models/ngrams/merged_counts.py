@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 
 from ...core.errors import InputError
-from .levels import BOUNDARY, Block, Level, SortedWindows, Unigrams, integer_type, size_type
+from .levels import BOUNDARY, Block, Level, Unigrams, WindowReader, integer_type, size_type
 from .resources import AppendedArray, ArrayAllocator, map_in_order, run_for_all
 from .shard_merging import ShardMerge, open_merge
 
 
-class MergedWindows(SortedWindows):
+class MergedWindows(WindowReader):
     """The distinct windows of several shards, and for each position the words that windows do not share there."""
 
     def __init__(self, merge: ShardMerge, arrays: ArrayAllocator) -> None:
