@@ -64,7 +64,7 @@ JOBS: dict[str, tuple[str, str]] = {
     "lm-transformer": ("lm", f"--layer transformer --model.options.window 8 {NO_BASELINE}"),
     "lm-learned": (
         "lm",
-        f"--layer transformer --model.options.position learned --model.options.max_length 80 {NO_BASELINE}",
+        f"--layer transformer --unit line --model.options.position learned --model.options.max_length 80 {NO_BASELINE}",
     ),
     "lm-mamba": ("lm", f"--layer mamba {NO_BASELINE}"),
     "lm-mixed": ("lm", f"--layer gru,transformer --num-layers 2 {NO_BASELINE}"),
@@ -275,12 +275,24 @@ def json_texts(file: Path) -> Iterator[str]:
         yield from text.splitlines() if file.suffix == ".jsonl" else [text]
 
 
+def digest(path: Path) -> str:
+    """Return the SHA-256 of a file, or its size where PyTorch numbers the values of a program through the process."""
+    content = path.read_bytes()
+    return f"{len(content)} bytes" if path.suffix in (".torch", ".onnx") else hashlib.sha256(content).hexdigest()
+
+
 def train(name: str, task: str, options: str, folder: Path) -> dict[str, Any]:
     """Train a job; return what the command prints."""
     words = options.split()
     data = [] if "--data" in words else ["--data", str(DATA / FILES[task][0])]
     valid = [] if "--valid" in words or "--data" in words else ["--valid", str(DATA / FILES[task][1])]
-    return command(["train", task, *data, *valid, *SMALL.split(), *words, "--out", str(folder / name)])
+    small = SMALL.split()
+    pairs = zip(small[::2], small[1::2], strict=True)
+    usual = [word for pair in pairs if pair[0] not in words for word in pair]
+    trained = command(["train", task, *data, *valid, *usual, *words, "--out", str(folder / name)])
+    if trained["code"] != 0:
+        raise SystemExit(f"{name} records nothing: {trained['err']}")
+    return trained
 
 
 def variants(folder: Path) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
@@ -409,7 +421,7 @@ def others(folder: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
             done = command(["export", str(folder / name), "--format", kind, "--out", str(target)])
             found[f"{name} {kind}"] = {
                 **done,
-                "digest": hashlib.sha256(target.read_bytes()).hexdigest() if target.is_file() else "",
+                "digests": {path.name: digest(path) for path in sorted([target, *target.rglob("*")]) if path.is_file()},
             }
         return found
 
@@ -489,7 +501,7 @@ def record(folder: Path, only: list[str]) -> None:
         if only and (work / name).exists():
             shutil.rmtree(work / name)
         print(name, flush=True)
-        found[name] = json.loads(json.dumps(part(), default=str).replace(str(folder), "~"))
+        found[name] = json.loads(json.dumps(part(), default=str).replace(str(folder), "~").replace(str(DATA), "DATA"))
         file.write_text(json.dumps(found, indent=1, sort_keys=True, ensure_ascii=False))
 
 
