@@ -79,7 +79,7 @@ def _write_data(folder: Path) -> None:
             "\n".join(f"{word}\t{'NAME' if word in 'sea moon' else 'WORD'}" for word in line.split()) for line in lines
         ]
         pairs = ["".join(draw.choices("abc", k=draw.randint(1, 6))) for _ in range(10 * count)]
-        pairs = list(dict.fromkeys(pairs))[:count]  # each source is there once, as measured ones should be
+        pairs = list(dict.fromkeys(pairs))[:count]  # each source once: rows of one source count together
         contents = {
             "text.txt": "".join(f"{line}\n" for line in lines),
             "labelled.tsv": "label\ttext\n" + "".join(f"{'sea' in line}\t{line}\n" for line in lines),
