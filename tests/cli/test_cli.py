@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from seriatim.cli.main import main
-from seriatim.cli.short_forms import parse_fields, split
+from seriatim.cli.options import parse_fields, split
 from seriatim.config import fields, resolve
 from seriatim.core.errors import InputError
 
@@ -262,7 +262,7 @@ def test_a_fault_of_the_program_is_one_line_too(capsys, monkeypatch: pytest.Monk
     def broken(options) -> None:
         raise RuntimeError("first\nsecond")
 
-    monkeypatch.setattr("seriatim.cli.other_verbs.layers", broken)
+    monkeypatch.setattr("seriatim.cli.reference.layers", broken)
     code, _, errors = call(capsys, "layers")
     assert code == 1
     assert errors == "seriatim: error: RuntimeError: first; this is a fault of the program, --debug shows where\n"

@@ -36,7 +36,7 @@ def test_closed_streams_are_named_in_one_line() -> None:
     done = shell("sys.exit(main([]))", ">&-")
     assert done.returncode == 2
     assert done.stderr == b"seriatim: error: standard output is closed; open it, or send it to a file\n"
-    code = "from seriatim.cli.generate_verb import read_prompt; main([]); read_prompt(None)"
+    code = "from seriatim.cli.generate import read_prompt; main([]); read_prompt(None)"
     done = shell(code, "<&-")
     assert b"InputError: standard input is closed; open it, or give a file" in done.stderr
     done = shell("sys.exit(main(['trian']))", "2>&-")

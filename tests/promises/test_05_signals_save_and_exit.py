@@ -112,7 +112,7 @@ sys.exit(run())
 @pytest.mark.parametrize(
     "module",
     parameters(
-        ("seriatim.cli.main", "argparse", "seriatim.cli.shared_options", "seriatim.core.errors"),
+        ("seriatim.cli.main", "argparse", "seriatim.cli.options", "seriatim.core.errors"),
         everyday=("seriatim.cli.main", "argparse"),
     ),
 )

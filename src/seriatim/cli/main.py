@@ -1,13 +1,15 @@
 """The command: ``seriatim VERB ...``. Heavy imports wait until a verb needs them."""
 
+import argparse
 import contextlib
+import importlib
 import json
 import os
 import signal
 import sys
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from ..core.errors import (
@@ -21,21 +23,32 @@ from ..core.errors import (
     require_current_folder,
 )
 from ..version import __version__
-from .answering_verbs import add_evaluate, add_inspect, add_predict
-from .generate_verb import add_generate
-from .other_verbs import add_docs, add_export, add_import, add_layers
-from .serve_verb import add_serve
-from .shared_options import Parser, Verb
-from .short_forms import parse_fields, split, unknown
+from .options import Parser, Verb, parse_fields, split, unknown
 from .streams import OutputClosedError, standard_streams
-from .surprisal_verb import add_surprisal
-from .training_verbs import add_check, add_compare, add_train
 
 DESCRIPTION = "Train, measure, stream and explain sequence models on your own text."
-VERBS = (
-    *(add_train, add_compare, add_evaluate, add_predict, add_generate, add_check, add_export, add_import),
-    *(add_surprisal, add_inspect, add_serve, add_layers, add_docs),
-)
+VERBS = {
+    "train": ("train", "train a model on a text"),
+    "compare": ("compare", "train several layers under one budget and compare them"),
+    "evaluate": ("evaluate", "measure a run on a text"),
+    "predict": ("predict", "predict labels, tags or translations: one line in, one line out"),
+    "generate": ("generate", "generate text and print it token by token"),
+    "check": ("train", "check the data and the configuration of a training, and print statistics"),
+    "export": ("exchange", "write a model in a format of other programs"),
+    "import": ("exchange", "make a run from a model of another program"),
+    "surprisal": (
+        "surprisal",
+        "print the surprisal of every word of a text in bits, as CSV, for several models side by side",
+    ),
+    "inspect": (
+        "inspect",
+        "write a page that shows what a model does with a text: surprisal, attention, gates, memory",
+    ),
+    "serve": ("serve", "serve runs: an HTTP interface like that of OpenAI, and a page to try them"),
+    "layers": ("reference", "list every architecture"),
+    "docs": ("reference", "print a page of the documentation"),
+}
+"""The module in this folder that has the function ``add_VERB``, and the help, of every verb."""
 VERB_HINTS = {"resume": "to resume a training, write: seriatim train --resume RUN"}
 """What to write instead of a verb that does not exist, where its nearest name is not it."""
 
@@ -74,49 +87,64 @@ def _main(given: list[str]) -> int:
         return _explain(error)
 
 
-def build_parser() -> tuple[Parser, Mapping[str, Parser]]:
-    """Return the parser of the command, and the parser of each verb."""
+def build_parser(verbs: Collection[str] = VERBS.keys()) -> tuple[Parser, Mapping[str, Parser]]:
+    """Return the parser of the command, and the parser of each verb; only those of ``verbs`` get their options."""
     parser = Parser(prog="seriatim", description=DESCRIPTION, allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"seriatim {__version__}")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB", parser_class=Parser)
-    for add in VERBS:
-        add(verbs)
-    return parser, verbs.choices
+    added = parser.add_subparsers(dest="verb", metavar="VERB", parser_class=Parser)
+    for name, (module, text) in VERBS.items():
+        formatter = argparse.RawDescriptionHelpFormatter
+        verb = added.add_parser(name, help=text, description=text, formatter_class=formatter, allow_abbrev=False)
+        if name in verbs:
+            getattr(importlib.import_module(f".{module}", __package__), f"add_{name}")(verb)
+    return parser, added.choices
 
 
 def _run(arguments: list[str]) -> int:
     require_current_folder()
-    parser, verbs = build_parser()
-    flags: dict[str | None, list[str]] = {name: verb_parser.flags() for name, verb_parser in verbs.items()}
-    flags[None] = parser.flags()
     verb = next((argument for argument in arguments if not argument.startswith("-")), None)
-    early = next((argument for argument in arguments if argument.startswith("--")), None)
+    parser, verbs = build_parser((verb or "",))
+
+    # Options of the command stand before the verb, and all others after it.
     if verb is not None and verb not in verbs:
-        later = next((argument for argument in arguments if argument in verbs), None)
-        if later is not None and early is not None and arguments.index(early) < arguments.index(verb):
-            raise InputError(f"{early}: options come after the verb; write: seriatim {later} ... {early} ...")
-        hint = VERB_HINTS.get(verb) or nearest(verb, list(verbs))
-        raise InputError(f"unknown verb {verb!r}; {hint}")
+        raise InputError(_unknown_verb(verb, arguments))
     first = arguments.index(verb) if verb is not None else len(arguments)
     _, rest = parser.parse_known_args(arguments[:first])
     if rest and verb is not None:
         raise InputError(f"{rest[0]}: options come after the verb; write: seriatim {verb} ... {rest[0]} ...")
     if rest:
-        raise InputError(unknown(rest[0], None, flags))
+        raise InputError(unknown(rest[0], None, _all_flags()))
     if verb is None:
         parser.print_help()
         return 0
-    verb_arguments, fields = split(verb, arguments[first + 1 :], flags[verb])
+
+    # What the verb does not know itself may set a field of the configuration.
+    verb_arguments, fields = split(verb, arguments[first + 1 :], verbs[verb].flags())
     options, rest = verbs[verb].parse_known_intermixed_args(verb_arguments)
     if rest:
-        raise InputError(unknown(rest[0], verb, flags))
+        raise InputError(unknown(rest[0], verb, _all_flags()))
     options.verb, options.fields, options.arguments = verb, parse_fields(fields), arguments
     if getattr(options, "strict", False):
         options.fields.setdefault("data.strict", True)
     run_verb: Verb = options.run_verb
     run_verb(options)
     return 0
+
+
+def _unknown_verb(verb: str, arguments: Sequence[str]) -> str:
+    """Return the message for a verb that does not exist; it may be the value of an option before the verb."""
+    early = next((argument for argument in arguments if argument.startswith("--")), None)
+    later = next((argument for argument in arguments if argument in VERBS), None)
+    if later is not None and early is not None and arguments.index(early) < arguments.index(verb):
+        return f"{early}: options come after the verb; write: seriatim {later} ... {early} ..."
+    return f"unknown verb {verb!r}; {VERB_HINTS.get(verb) or nearest(verb, list(VERBS))}"
+
+
+def _all_flags() -> dict[str | None, list[str]]:
+    """Return the options of every verb, and under None those of the command, as ``--name``."""
+    parser, verbs = build_parser()
+    return {None: parser.flags()} | {name: verb.flags() for name, verb in verbs.items()}
 
 
 def _interrupted(error: BaseException | None) -> bool:

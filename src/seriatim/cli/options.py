@@ -1,19 +1,25 @@
-"""Options that several verbs share, and helpers of the verbs."""
+"""The options of the command line: a parser, those that several verbs share, and those that set fields.
+
+A field of the configuration is set by its dotted name (``--training.steps 100``), or by the last part of its name if
+that is unambiguous (``--steps 100``). ``-`` and ``_`` are equal in every option. The options of a verb take precedence:
+``--minutes`` of ``compare`` is its budget.
+"""
 
 import argparse
 import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
-from ..core.errors import InputError, shown
+from ..core.errors import InputError, ProblemsError, closest, nearest, shown
 
 if TYPE_CHECKING:
     from ..layers.origins import AllowCode
     from ..runs.run import Run
 
+RUNS_HELP = "a run, or several separated by commas, whose probabilities are averaged"
 FORMATS = ("auto", "text", "jsonl", "tsv", "csv", "fasttext", "conllu", "conll")
 FIELDS_HELP = """\
 Any field of the configuration can be set by its full name, or by the last part of its name:
@@ -26,13 +32,25 @@ COLUMNS_HELP = """\
 those in the run's configuration. --data.alternatives false counts each pair of equal sources."""
 SEARCH = ("beam", "length_penalty", "n_best", "min_length")
 SAMPLING = ("temperature", "top_k", "top_p", "min_p", "seed")
-
 GENERATION = ("typical", "repetition_penalty", "frequency_penalty", "presence_penalty")
 """Settings that only generated text has, beside those of `SAMPLING`."""
 
+CONFIGURED = ("train", "check", "compare")
+"""The verbs that accept every field of the configuration."""
+READING = ("evaluate", "predict", "inspect")
+"""The verbs that read data for a run, and accept the fields in ``READING_FIELDS``."""
+READING_FIELDS = (
+    *("data.text", "data.label", "data.column", "data.strict"),
+    *("data.spellings", "data.alternatives", "data.markers"),
+)
+SHORT = {"data": "data.train", "layer": "model.layer"}
+"""Short forms other than the last part of the field's name."""
+SYNONYMS = {"lr": "learning_rate", "max_steps": "steps", "num_epochs": "epochs", "wd": "weight_decay"}
+"""The names of fields in other programs, for hints."""
+OPTIONS = "model.options."
+REPEATABLE = ("--logit-bias", "--stop")
+"""Options that may be given several times."""
 Verb: TypeAlias = Callable[[argparse.Namespace], None]
-
-
 NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[-+]?[0-9]+)?|[-+]?inf|nan", re.IGNORECASE)
 
 
@@ -80,7 +98,6 @@ class Parser(argparse.ArgumentParser):
 def _list_fields() -> list[str]:
     """Return the lines of the help that list the fields of the configuration, in groups, with their defaults."""
     from ..config import MAIN_HEADING, describe_fields
-    from .short_forms import SHORT
 
     short = {field: name for name, field in SHORT.items()}
     width = shutil.get_terminal_size().columns - 2
@@ -97,19 +114,6 @@ def _list_fields() -> list[str]:
             lines += [beside, *(f"{'':{column}}{line}" for line in others)]
         lines.append("")
     return lines[:-1]
-
-
-Verbs: TypeAlias = "argparse._SubParsersAction[Parser]"
-
-
-def add_verb(verbs: Verbs, name: str, run: Verb, text: str, *, epilog: str | None = None) -> Parser:
-    """Add a verb with one line of help, and more help at the end, and return its parser."""
-    formatter = argparse.RawDescriptionHelpFormatter
-    parser = verbs.add_parser(
-        name, help=text, description=text, epilog=epilog, formatter_class=formatter, allow_abbrev=False
-    )
-    parser.set_defaults(run_verb=run)
-    return parser
 
 
 def add_task(parser: Parser) -> None:
@@ -245,8 +249,149 @@ def open_run(path: str, options: argparse.Namespace) -> "Run":
     return run.reading(options.fields)
 
 
+def answer_settings(options: argparse.Namespace, run: "Run") -> dict[str, object]:
+    """Return the settings of beam search and sampling that were given; the task of the run must have them."""
+    settings = named(options, *SEARCH, *SAMPLING)
+    for name in settings:
+        if name not in run.predictor.settings.model_fields:
+            raise InputError(f"--{name.replace('_', '-')}: not an option of the task {run.config.task}; leave it out")
+    return settings
+
+
 def write_out(pieces: Iterable[str]) -> None:
     """Write pieces of text to standard output, each at once."""
     for piece in pieces:
         sys.stdout.write(piece)
         sys.stdout.flush()
+
+
+# Options that set fields of the configuration
+
+
+def split(verb: str, arguments: Sequence[str], flags: Iterable[str]) -> tuple[list[str], dict[str, str]]:
+    """Separate the arguments of a verb, with options spelled as in ``flags``, from fields by dotted name.
+
+    Raises:
+        InputError: a duplicate option, an ambiguous short form, a field without a value, or another verb's field.
+    """
+    known = {flag.replace("_", "-"): flag for flag in flags}
+    verb_arguments: list[str] = []
+    fields: dict[str, str] = {}
+    seen: set[str] = set()
+    rest = list(arguments)
+    while rest:
+        argument = rest.pop(0)
+        if argument == "--":
+            return [*verb_arguments, argument, *rest], fields
+        if not argument.startswith("--"):
+            verb_arguments.append(argument)
+            continue
+        option, equals, value = argument.partition("=")
+        flag = known.get(option.replace("_", "-"))
+        field = _field_for(verb, option) if flag is None else None
+        name = field or flag or option
+        if name in seen and name not in REPEATABLE:
+            files = option in ("--data", "--valid", "--data.train", "--data.valid", "--data.test")
+            several = "to read several files, give their folder, or a glob in quotes such as 'texts/*.txt'"
+            remedy = f", and only one would be read; {several}" if files else "; give it once"
+            raise InputError(f"{option}: given twice{remedy}")
+        seen.add(name)
+        if field is None:
+            verb_arguments.append(f"{name}{equals}{value}")
+        elif not equals and (not rest or rest[0].startswith("--")):
+            raise InputError(f"{option}: no value given; a value that begins with -- needs {option}=VALUE")
+        else:
+            fields[field] = value if equals else rest.pop(0)
+    return verb_arguments, fields
+
+
+def _field_for(verb: str, option: str) -> str | None:
+    """Return the field that an option sets for this verb; None if the verb has no such option."""
+    field = _field_of(option)
+    if field is None or verb in CONFIGURED or (verb in READING and field in READING_FIELDS):
+        return field
+    if verb in READING and option.startswith("--data."):
+        known = [f"--{name}" for name in READING_FIELDS]
+        raise InputError(f"{option}: {verb} does not take this option; {nearest(option, known)}")
+    return None
+
+
+def _field_of(option: str) -> str | None:
+    """Return the dotted name of the field that an option sets, whether it exists or not; None if it sets none."""
+    from ..config import fields
+
+    name = option.removeprefix("--").replace("-", "_")
+    if "." in name or name in SHORT:
+        return SHORT.get(name, name)
+    matches = [field for field in fields() if field.endswith(f".{name}")]
+    if len(matches) > 1:
+        listed = " or ".join(f"--{field}" for field in matches)
+        raise InputError(f"{option}: ambiguous; write {listed}")
+    return matches[0] if matches else None
+
+
+def parse_fields(texts: Mapping[str, str]) -> dict[str, object]:
+    """Return the values of fields, given their texts by dotted name; unknown fields raise ProblemsError."""
+    from ..config import fields, parse_value, text_fields
+
+    known, plain = fields(), text_fields()
+    if wrong := [name for name in texts if name not in known and not name.startswith(OPTIONS)]:
+        full = [option for option in _field_options() if "." in option]
+        hints = [_hint(name, full) or "seriatim docs configuration lists every field" for name in wrong]
+        raise ProblemsError(f"unknown option --{name}; {hint}" for name, hint in zip(wrong, hints, strict=True))
+    return {name: text if name in plain else parse_value(text) for name, text in texts.items()}
+
+
+def unknown(argument: str, verb: str | None, flags: Mapping[str | None, Sequence[str]]) -> str:
+    """Return the message for an argument that a verb, or the command if that is None, does not accept.
+
+    ``flags`` are the options of every verb, as ``--name``; those of the command are under None.
+    """
+    from ..config import fields
+
+    if not argument.startswith("-"):
+        return f"unexpected argument {argument!r}; options begin with --"
+    option, command = argument.partition("=")[0], verb or "seriatim"
+    if option == "--task" and verb in CONFIGURED:
+        return f"--task: the task is no option; write it after the verb, for instance: seriatim {verb} lm"
+    if verb not in CONFIGURED and option.startswith("--"):
+        field = _field_of(option)
+        if field is not None and (field in fields() or field.startswith(OPTIONS)):
+            return f"unknown option {option} of {command}; --{field} is an option of {_listed(CONFIGURED)}"
+    names = [*flags[verb], *(_field_options() if verb in CONFIGURED else ())]
+    names += [f"--{name}" for name in READING_FIELDS] if verb in READING else []
+    if hint := _hint(option, names):
+        return f"unknown option {option}; {hint}"
+    if owners := [other for other in flags if other is not None and option in flags[other]]:
+        return f"unknown option {option} of {command}; it is an option of {_listed(owners)}"
+    return f"unknown option {option}; see seriatim {f'{verb} ' if verb else ''}--help"
+
+
+def _hint(option: str, names: Sequence[str]) -> str | None:
+    """Return a hint with the nearest option, by its full name or the last part of it; None if none is near."""
+
+    def plain(name: str) -> str:
+        return name.strip("-").replace("-", "_")
+
+    known = {plain(name).rpartition(".")[2]: name for name in reversed(names)} | {plain(name): name for name in names}
+    word = SYNONYMS.get(plain(option), plain(option))
+    parts = [part for part in (word, word.rpartition(".")[2]) if part in known]
+    close = parts[0] if parts else closest(word, list(known))
+    return None if close is None else f"did you mean {known[close]!r}?"
+
+
+def _field_options() -> list[str]:
+    """Return all options that set fields: full names and short forms, with the options of layers and tasks."""
+    from .. import layers
+    from ..config import fields
+    from ..tasks import TASKS
+
+    inner = {name for layer in layers.names() for name in layers.options_of(layer)}
+    inner |= {name for task in TASKS.values() if task.options for name in task.options.model_fields}
+    full = fields()
+    short = [*SHORT, *(name.rpartition(".")[2] for name in full)]
+    return [f"--{name}" for name in (*short, *full, *(f"{OPTIONS}{name}" for name in sorted(inner)))]
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))

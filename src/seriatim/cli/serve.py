@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..core.errors import InputError, printable
-from .shared_options import Verbs, add_code, add_verb, add_weights, number, open_run, whole_number
+from .options import Parser, add_code, add_weights, number, open_run, whole_number
 
 if TYPE_CHECKING:
     from ..runs.run import Run
@@ -28,10 +28,10 @@ PACKAGES = ("fastapi", "prometheus_client", "starlette", "uvicorn")
 LIMITS = ("max_running", "max_waiting", "max_tokens", "max_prompt_tokens", "max_sessions", "session_seconds")
 
 
-def add_serve(verbs: Verbs) -> None:
+def add_serve(parser: Parser) -> None:
     """Add ``seriatim serve RUN [RUN ...] --port 8000``."""
-    text = "serve runs: an HTTP interface like that of OpenAI, and a page to try them"
-    parser = add_verb(verbs, "serve", serve, text, epilog=EPILOG)
+    parser.set_defaults(run_verb=serve)
+    parser.epilog = EPILOG
     add = parser.add_argument
     text = "a run, or several separated by commas, whose probabilities are averaged; NAME=RUN names the model"
     add("runs", nargs="+", metavar="RUN", help=text)

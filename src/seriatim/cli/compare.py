@@ -1,91 +1,20 @@
-"""The verbs that train: ``train``, ``check`` and ``compare``."""
+"""The verb ``compare``: several layers under one budget."""
 
 import argparse
-import os
 import shlex
-import warnings
 from typing import TYPE_CHECKING
 
 from ..core.errors import InputError, TrainingError
-from ..storage.atomic_files import to_json
-from .shared_options import Verbs, add_code, add_task, add_verb, allowed, named, number, require_task, whole_number
+from .options import Parser, add_code, add_task, allowed, number, require_task, whole_number
 
 if TYPE_CHECKING:
     from ..comparison.comparing import Comparison
     from ..comparison.comparison_progress import ComparisonReporter
 
 
-def add_train(verbs: Verbs) -> None:
-    """Add ``seriatim train TASK --data F --layer NAME --out RUN``."""
-    parser = add_verb(verbs, "train", train, "train a model on a text")
-    add_task(parser)
-    add = parser.add_argument
-    add("--out", metavar="RUN", help="the folder to write")
-    add("--overwrite", action="store_true", help="replace an existing run once the new one has weights")
-    add("--resume", metavar="RUN", help="continue an interrupted training")
-    add("--quiet", action="store_true", help="print only errors")
-    add_code(parser)
-
-
-def train(options: argparse.Namespace) -> None:
-    """Train a model, or resume a training."""
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        os.environ.setdefault(
-            "TORCH_CPP_LOG_LEVEL", "ERROR"
-        )  # before PyTorch is imported; it advises against a setting
-    is_leader = os.environ.get("RANK", "0") == "0"
-    if not is_leader:
-        warnings.simplefilter("ignore")  # the leader gives the same warnings
-    from ..runs.launch import resume
-    from ..runs.launch import train as start
-    from ..training.reporting import Reporter
-    from .console import ConsoleReporter
-
-    reporter = ConsoleReporter() if is_leader and not options.quiet else Reporter()
-    try:
-        if options.resume is not None:
-            if options.out or options.config or options.overwrite:
-                raise InputError(
-                    "--resume: continues in the folder of the run with its configuration; leave out --out, --config "
-                    "and --overwrite"
-                )
-            overrides = {**options.fields, **named(options, "task")}
-            resume(options.resume, overrides=overrides, reporter=reporter, allow_code=allowed(options))
-        else:
-            start(
-                options.config or {},
-                overrides=require_task(options, "train lm --data FILE --out RUN"),
-                overwrite=options.overwrite,
-                reporter=reporter,
-                allow_code=allowed(options),
-            )
-    finally:
-        reporter.close()
-
-
-def add_check(verbs: Verbs) -> None:
-    """Add ``seriatim check TASK --data F``."""
-    parser = add_verb(verbs, "check", check, "check the data and the configuration of a training, and print statistics")
-    add_task(parser)
-    parser.add_argument("--out", metavar="RUN", help="also check that a run can be written to this folder")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-
-
-def check(options: argparse.Namespace) -> None:
-    """Make all checks of a training, and print statistics of its data."""
-    from ..runs.checking import check_training
-    from .console import print_statistics
-
-    report = check_training(options.config or {}, overrides=require_task(options, "check lm --data FILE"))
-    if options.json:
-        print(to_json(report))
-    else:
-        print_statistics(report)
-
-
-def add_compare(verbs: Verbs) -> None:
+def add_compare(parser: Parser) -> None:
     """Add ``seriatim compare TASK --data F --layers A,B,C``."""
-    parser = add_verb(verbs, "compare", compare, "train several layers under one budget and compare them")
+    parser.set_defaults(run_verb=compare)
     add_task(parser)
     add = parser.add_argument
     add("--layers", metavar="A,B,C", help="the layers; A+B is a stack that mixes two; see seriatim layers")

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TextIO
 
-from .shared_options import Verbs, add_code, add_strict, add_verb, add_weights, open_run
+from .options import Parser, add_code, add_strict, add_weights, open_run
 
 EPILOG = """\
 Each line of the text is a text of its own. The columns of a run are bits (the surprisal), entropy (in bits, before the
@@ -18,10 +18,10 @@ A masked language model has pseudo_bits instead of bits: given the text on both 
 right with those that follow in it masked (of words: PLL-word-l2r). seriatim docs surprisal explains both."""
 
 
-def add_surprisal(verbs: Verbs) -> None:
+def add_surprisal(parser: Parser) -> None:
     """Add ``seriatim surprisal RUN [RUN ...] [F]``."""
-    text = "print the surprisal of every word of a text in bits, as CSV, for several models side by side"
-    parser = add_verb(verbs, "surprisal", surprisal, text, epilog=EPILOG)
+    parser.set_defaults(run_verb=surprisal)
+    parser.epilog = EPILOG
     add = parser.add_argument
     add("inputs", nargs="+", metavar="RUN", help="language models, and after them a text (default: standard input)")
     add("--by", choices=("word", "token", "character"), default="word", help="the unit (default: word)")

@@ -7,15 +7,14 @@ from collections.abc import Iterable, Iterator
 
 from ..core.errors import InputError
 from ..storage.atomic_files import json_line
-from .shared_options import (
+from .options import (
     GENERATION,
     SAMPLING,
-    Verbs,
+    Parser,
     add_code,
     add_generation,
     add_sampling,
     add_strict,
-    add_verb,
     add_weights,
     allowed,
     open_run,
@@ -34,9 +33,9 @@ MAX_PROMPT = 1 << 24
 """The largest number of characters of a prompt from standard input."""
 
 
-def add_generate(verbs: Verbs) -> None:
+def add_generate(parser: Parser) -> None:
     """Add ``seriatim generate RUN [--prompt S] ...``."""
-    parser = add_verb(verbs, "generate", generate, "generate text and print it token by token")
+    parser.set_defaults(run_verb=generate)
     add = parser.add_argument
     add("run", metavar="RUN", help="the run of a language model")
     add("--prompt", metavar="S", help="the beginning of the text; - reads it from standard input")
