@@ -22,9 +22,9 @@ from seriatim.processes.sharded_tensors import whole_tensor
 from seriatim.processes.signals import Interrupted
 from seriatim.storage.weights import digest
 from seriatim.training import train
+from seriatim.training.checkpoints import Progress
 from seriatim.training.loop import Trainer
 from seriatim.training.reporting import Reporter
-from seriatim.training.training_state import Progress
 
 
 class Failing(Reporter):

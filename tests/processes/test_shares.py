@@ -13,7 +13,7 @@ from seriatim.data.corpus import Corpus
 from seriatim.data.encoding import Statistics
 from seriatim.processes.ranks import join_ranks, refuse_ranks
 from seriatim.processes.shares import Share
-from seriatim.training.carried_states import split_carried
+from seriatim.training.checkpoints import split_carried
 
 
 @given(st.integers(0, 40), st.integers(1, 9))

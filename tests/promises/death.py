@@ -11,7 +11,7 @@ import pytest
 from safetensors import SafetensorError
 
 from seriatim.storage import weights
-from seriatim.training.metrics_log import MetricsLog
+from seriatim.training.run_writer import MetricsLog
 
 WRITES = ("write_text", "fsync", "save_file", "write")
 

@@ -6,9 +6,8 @@ import torch
 from torch import nn
 
 from seriatim.storage.weights import load_tensors
-from seriatim.training.checkpoints import OPTIMIZER, last_complete, load_checkpoint, save_checkpoint
+from seriatim.training.checkpoints import OPTIMIZER, Progress, last_complete, load_checkpoint, save_checkpoint
 from seriatim.training.optimizers import optimizer_tensors, restore_optimizer
-from seriatim.training.training_state import Progress
 
 WHOSE = {"seriatim": "1"}
 

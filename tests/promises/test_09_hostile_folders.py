@@ -10,7 +10,7 @@ import seriatim
 from seriatim.core.errors import InputError
 from seriatim.storage.atomic_files import write_whole
 from seriatim.training.checkpoints import MANIFEST, checkpoints, damage
-from seriatim.training.metrics_log import MetricsLog
+from seriatim.training.run_writer import MetricsLog
 
 from ..conftest import small_config
 from . import saved

@@ -7,7 +7,7 @@ import pytest
 import seriatim
 from seriatim.config import resolve
 from seriatim.core.errors import InputError
-from seriatim.training.elastic_restart import JOB, how_to_begin
+from seriatim.training.rank_agreement import JOB, how_to_begin
 
 from ..conftest import small_config
 

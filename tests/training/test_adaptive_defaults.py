@@ -13,10 +13,9 @@ from seriatim.core.errors import InputError
 from seriatim.storage.weights import load_tensors
 from seriatim.tasks.defaults import planned_passes, small_batches, text_dropout
 from seriatim.training import loop
-from seriatim.training.averaging import WeightAverage
-from seriatim.training.checkpoints import checkpoints
+from seriatim.training.checkpoints import Progress, checkpoints
+from seriatim.training.optimizers import WeightAverage
 from seriatim.training.settle import MINUTES, default_budget
-from seriatim.training.training_state import Progress
 
 from ..conftest import small_config
 from ..preparing import prepare

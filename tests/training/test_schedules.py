@@ -13,8 +13,8 @@ from seriatim.core.contract import LEARNING_RATES
 from seriatim.recurrence import uncompiled
 from seriatim.tasks.classify import ClassifierObjective
 from seriatim.tasks.defaults import default_rate
+from seriatim.training.checkpoints import Progress
 from seriatim.training.optimizers import learning_rate
-from seriatim.training.training_state import Progress
 
 from ..conftest import small_config
 

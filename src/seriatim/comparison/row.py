@@ -13,7 +13,7 @@ from ..data.tokenizers import END
 from ..evaluation.intervals import Metrics
 from ..runs.run import Run
 from ..tasks.task import TaskData
-from ..training.metrics_log import read_metrics
+from ..training.run_writer import read_metrics
 from ..version import __version__
 from .cost import costs, evenly
 from .distances import distances

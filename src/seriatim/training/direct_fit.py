@@ -9,11 +9,10 @@ from torch import nn
 
 from ..core.allocator import freed_memory_kept
 from ..evaluation.intervals import Metrics
-from .metrics_log import MetricsLog
+from .checkpoints import Progress
 from .reporting import SafeReporter
-from .run_writer import RunWriter
+from .run_writer import MetricsLog, RunWriter
 from .settle import Settled
-from .training_state import Progress
 
 BLOCK_BYTES = 1 << 23
 """Size of the blocks of memory that are kept for reuse while counting; larger ones are allocated once."""

@@ -28,11 +28,10 @@ from ..processes.signals import Interrupted, signals_deferred
 from ..storage.weights import load_tensors, unusable
 from ..storage.written_folders import outer
 from ..tasks.task import TaskBatch
-from .averaging import WeightAverage
-from .carried_states import join_carried, split_carried
-from .checkpoints import AVERAGE, OPTIMIZER, last_complete, load_checkpoint
+from .checkpoints import AVERAGE, OPTIMIZER, Progress, join_carried, last_complete, load_checkpoint, split_carried
 from .hardware import describe_changes, environment
 from .optimizers import (
+    WeightAverage,
     clip_gradients,
     finite_state,
     learning_rate,
@@ -45,7 +44,6 @@ from .parallel import make_parallel
 from .reporting import Record, SafeReporter
 from .run_writer import RunWriter
 from .settle import Settled
-from .training_state import Progress
 
 LOG_EVERY = 10
 """Number of steps that one line of `metrics.jsonl` averages."""

@@ -24,14 +24,13 @@ from ..storage.lock import locked, refuse_locked
 from ..storage.written_folders import CARD, RUN, discard, outer, place_of, recover, remove_written
 from ..tasks import new_task, with_defaults
 from ..tasks.model_size import build_model
-from .checkpoints import checkpoint_weights, how_to_continue, saving
+from .checkpoints import Progress, checkpoint_weights, how_to_continue, saving
 from .direct_fit import DirectFit
-from .elastic_restart import how_to_begin, record_job
 from .finish import beginning, describe_model, finish
 from .hardware import choose_device
 from .identity import identity, read_config
 from .loop import Trainer
-from .rank_agreement import require_divisible, require_equal
+from .rank_agreement import how_to_begin, record_job, require_divisible, require_equal
 from .reporting import Reporter, SafeReporter, default_reporter
 from .run_files import (
     DECISIONS,
@@ -45,7 +44,6 @@ from .run_files import (
 )
 from .run_writer import RunWriter, space_of_fitting, space_of_training
 from .settle import Settled, check_weight, settle, settle_again
-from .training_state import Progress
 
 
 def run_training(
