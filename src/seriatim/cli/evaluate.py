@@ -60,6 +60,8 @@ def evaluate(options: argparse.Namespace) -> None:
     if options.minimal_pairs:
         evaluate_pairs(options)
         return
+
+    # One model answers: a run, an ensemble of several, or a mixture whose weights are fitted on held-out text.
     paths, other, shares = options.run.split(","), options.other, {}
     if options.interpolate is None:
         run = ensemble([open_run(path, options) for path in paths])
@@ -71,13 +73,17 @@ def evaluate(options: argparse.Namespace) -> None:
         run, weights = interpolate(runs, options.interpolate or None, file_format=options.format)
         shares = dict(zip(paths, weights, strict=True))
     settings = {"file_format": options.format, **answer_settings(options, run)}
+
+    # What rounding costs and what the baseline adds can be told of a single run only.
     alone = len(paths) == 1 and other is None and options.interpolate is None
     if options.weights != "float32" and not alone:
         raise InputError("--weights: measures what rounding costs one run; leave out --weights, or the other runs")
     beside = evaluate_beside_baseline(run, options.data, **settings) if alone else None
     metrics = run.evaluate(options.data, **settings) if beside is None else beside.metrics
     cost = cost_of_rounding(run, metrics, options.data, **settings) if options.weights != "float32" else None
+
     if other is not None:
+        # Differences are tested item by item, since both runs answer the same items.
         second = open_run(other, options)
         differences = compare(run, second, options.data, **settings)
         other_metrics = second.evaluate(options.data, **settings)
@@ -114,6 +120,7 @@ def evaluate_pairs(options: argparse.Namespace) -> None:
     def opened(paths: str) -> "Run":
         return ensemble([open_run(path, options) for path in paths.split(",")])
 
+    # Sentences are read as the first run reads texts, and both runs score the same ones.
     run = opened(options.run)
     repairs = run.task.files.new_repairs(run.vocabulary)
     repairs.markers = run.task.files.markers_in([])
@@ -124,6 +131,7 @@ def evaluate_pairs(options: argparse.Namespace) -> None:
         run.check_lengths((pair.place, sentence) for pair in pairs for sentence in pair[:2])
         return score_pairs(pairs, lambda sentences: [score.log_probability for score in run.score(sentences)])
 
+    # One run: its accuracy by phenomenon, and how often it is undecided.
     first, second = scored(run), None if options.other is None else scored(opened(options.other))
     if second is None:
         metrics = first.metrics()
@@ -140,6 +148,8 @@ def evaluate_pairs(options: argparse.Namespace) -> None:
         if metrics["ties"]:
             print(f"equal probability, which counts as wrong: {metrics['ties']:,} of {metrics['pairs']:,} pairs")
         return
+
+    # Two runs: the differences are paired, as both judge the same sentences.
     measures, others = first.measures(), second.measures()
     differences = {
         name: paired(part.statistics, others[name].statistics, part.compute) for name, part in measures.items()

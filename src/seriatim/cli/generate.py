@@ -72,12 +72,17 @@ def generate(options: argparse.Namespace) -> None:
     for name in ("prompt", "samples", "draft") if options.prompts is not None else ():
         if getattr(options, name) is not None:
             raise InputError(f"--prompts: cannot be combined with --{name}; leave one of them out")
+
+    # Markers are left out of prompts as they were left out of the training text.
     settings = {name: getattr(options, name) for name in ("max_tokens", *SAMPLING, *GENERATION)}
     settings |= {"logit_bias": parse_biases(options.logit_bias or ()), "stop": options.stop or ()}
     run = open_run(options.run, options)
     first = settings["seed"] = choose_seed(options.seed)
     repairs = run.task.files.new_repairs(run.vocabulary)
     repairs.markers = run.task.files.markers_in([])
+
+    # A text for each prompt of a file: these are read twice, since one that is too long must be refused before the
+    # first text is written.
     if options.prompts is not None:
         read_all = functools.partial(read_prompts, options.prompts, options.format)
         places = ((prompt.place, prompt.text) for prompt in read_all(repairs.reread()))
@@ -87,6 +92,8 @@ def generate(options: argparse.Namespace) -> None:
         texts = run.generate_many(_noting(prompts, read), **settings)
         _print_texts(((read.popleft().text, text) for text in texts), "prompt", first, options.json)
         return
+
+    # One prompt. A single text is printed while it is written; several are written together, as one batch.
     if options.prompt == "-":
         prompt = read_prompt(repairs)
         repairs.warn()

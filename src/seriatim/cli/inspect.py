@@ -52,6 +52,7 @@ def inspect(options: argparse.Namespace) -> None:
         raise InputError("inspect: needs one text; give either --text S or --text-file FILE")
     if options.out is not None:
         check_file(options.out, PAGE, (options.text_file,))
+    # The same page is written for one run, or for every row of a comparison.
     text = options.text if options.text is not None else read_whole(options.text_file, strict=options.strict)
     page = functools.partial(
         write_page,

@@ -286,6 +286,8 @@ def split(verb: str, arguments: Sequence[str], flags: Iterable[str]) -> tuple[li
         if not argument.startswith("--"):
             verb_arguments.append(argument)
             continue
+
+        # An option of the verb itself comes before a field of the same short name.
         option, equals, value = argument.partition("=")
         flag = known.get(option.replace("_", "-"))
         field = _field_for(verb, option) if flag is None else None
@@ -358,6 +360,8 @@ def unknown(argument: str, verb: str | None, flags: Mapping[str | None, Sequence
         field = _field_of(option)
         if field is not None and (field in fields() or field.startswith(OPTIONS)):
             return f"unknown option {option} of {command}; --{field} is an option of {_listed(CONFIGURED)}"
+
+    # The nearest option of this verb is a better hint than another verb that has this very option.
     names = [*flags[verb], *(_field_options() if verb in CONFIGURED else ())]
     names += [f"--{name}" for name in READING_FIELDS] if verb in READING else []
     if hint := _hint(option, names):

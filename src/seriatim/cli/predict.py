@@ -45,6 +45,8 @@ def predict(options: argparse.Namespace) -> None:
     settings = answer_settings(options, run)
     if options.json and "alignments" in run.predictor.settings.model_fields:
         settings["alignments"] = True
+
+    # From a pipe each line is answered when it comes; a file is answered in batches.
     if options.data in (None, "-"):
         source = standard_input("jsonl" if options.format == "jsonl" else "text")
         batches = ready(run.task.reader.inputs(run.vocabulary, [source], options.format), run.predictor.batch_size)

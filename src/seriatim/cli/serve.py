@@ -74,10 +74,12 @@ def serve(options: argparse.Namespace) -> None:
         if (error.name or "").partition(".")[0] not in PACKAGES:
             raise
         raise InputError(f"serve: needs {', '.join(PACKAGES)}; pip install 'seriatim[serve]'") from error
+
+    # What can be refused is refused before the runs are loaded, which takes a while.
     limits, rules = _limits(options), _rules(options)
     names = model_names(options.runs)
     try:
-        listening = open_socket(options.host, options.port)  # before the runs are loaded, which takes a while
+        listening = open_socket(options.host, options.port)
     except InputError as error:
         raise InputError(f"--{error}") from None
     with contextlib.closing(listening):

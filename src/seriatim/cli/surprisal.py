@@ -48,6 +48,7 @@ def surprisal(options: argparse.Namespace) -> None:
     from ..storage.written_folders import is_run
     from ..training.run_files import Kind, check_file
 
+    # The last name is that of the text, unless it is a run, too.
     paths, source, path = options.inputs, None, None
     if len(paths) > 1 and not is_run(Path(paths[-1])):
         *paths, source = paths
@@ -55,6 +56,8 @@ def surprisal(options: argparse.Namespace) -> None:
         kind = Kind("a table that seriatim surprisal wrote", f"line,index,{options.by},".encode())
         path = check_file(options.out, kind, options.inputs)
     runs = [open_run(path, options) for path in paths]
+
+    # A pipe is answered line by line, unless a line may be too long for a model, which must be known before.
     if source in (None, "-") and all(learned_positions(run.answering) is None for run in runs):
         sources = [standard_input("jsonl" if options.format == "jsonl" else "text")]
     else:

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Literal, TypeAlias
 
 SHOWN, LISTED = 60, 1000
 """The number of characters of a text that a message shows, and of all the choices that it lists."""
@@ -19,17 +20,55 @@ OBEYED = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u
 """What a terminal obeys instead of showing it: control characters but line ends and tabs, and orders of direction."""
 
 
+Kind: TypeAlias = Literal[
+    "missing",  # a file, a run, a column or a page that is named is not there
+    "required",  # something that must be given is not given
+    "exists",  # it is there already, or is read, and would be overwritten
+    "unknown",  # a name that nothing has: a verb, an option, a key, a layer, a task, a format, a label
+    "duplicate",  # given twice, or there twice
+    "conflict",  # options or settings that cannot be combined
+    "range",  # a value of the wrong type or outside its limits
+    "malformed",  # text that cannot be parsed: not UTF-8, YAML or JSON, a row with too few fields
+    "empty",  # no rows, no text, nothing to learn from
+    "damaged",  # a file that Seriatim wrote is incomplete or was changed
+    "mismatch",  # things that do not belong together, or differ in size
+    "ambiguous",  # it can be read in several ways
+    "size",  # too large, too long or too many
+    "unsupported",  # this model, task, layer or format cannot do that
+    "unavailable",  # a package, a device, a port or a network that this machine lacks
+    "unreadable",  # the system refuses to read
+    "unwritable",  # the system refuses to write, or the name cannot be that of a folder
+    "forbidden",  # refused for safety: code, links, hosts, keys
+    "busy",  # locked, or in use
+    "fixed",  # it cannot change any more
+    "contract",  # a layer, a cell or a task of the user's own does not do what the contract asks
+    "figure",  # a computed figure is NaN or infinite
+]
+"""What is wrong with an input, as a caller may want to react to it."""
+
+
 class InputError(ValueError):
-    """Bad input: one line that names the file and line or the config key, the reason and the remedy.
+    """Bad input, in one line: ``PLACE: REASON; REMEDY``.
 
     The message may quote the contents of files: line ends become spaces, and control characters are escaped.
+
+    Args:
+        message: the line. The place is a file, a file and a line of it, an option, or a key of the configuration.
+        kind: what is wrong.
+
+    Attributes:
+        kind: what is wrong; None in errors that somebody else's code raises.
+        place: what stands before the first colon of the message; empty if the input has no place.
+        remedy: what to do, which stands after the last semicolon.
     """
 
-    def __init__(self, message: object) -> None:
+    def __init__(self, message: object, kind: Kind | None = None) -> None:
         line = " ".join(str(message).splitlines())
         if len(line) > LONGEST:
             line = f"{line[: LONGEST // 2]} … {line[-LONGEST // 4 :]}"
         super().__init__(printable(line))
+        place, colon, _ = line.partition(": ")
+        self.kind, self.place, self.remedy = kind, place if colon else "", line.rpartition("; ")[2]
 
 
 class UnreadableError(InputError):
