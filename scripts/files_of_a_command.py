@@ -2,7 +2,8 @@
 
     python scripts/files_of_a_command.py [--until FUNCTION] VERB ...
 
-A file counts when one of its functions is called (importing it does not count). ``--until`` ends the list at the first
+A file counts when one of its functions is called; importing it, with the decorators and constants that this computes,
+does not count. ``--until`` ends the list at the first
 call of a function of that qualified name, such as `Trainer.step`, after which nothing is recorded.
 """
 
@@ -17,6 +18,15 @@ from seriatim.cli.main import main
 ROOT = Path(seriatim.__file__).parent
 
 
+def is_importing(frame: FrameType | None) -> bool:
+    """Return whether a call is part of the import of a module of the package."""
+    while frame is not None:
+        if frame.f_code.co_name == "<module>" and frame.f_code.co_filename.startswith(str(ROOT)):
+            return True
+        frame = frame.f_back
+    return False
+
+
 def record(arguments: list[str], until: str | None) -> list[str]:
     """Run a command, and return the files that it enters, relative to the package."""
     entered: dict[str, None] = {}
@@ -29,8 +39,9 @@ def record(arguments: list[str], until: str | None) -> list[str]:
         code = frame.f_code
         if code.co_filename.startswith(str(ROOT)) and code.co_name not in ("<module>", "<lambda>"):
             is_class_body = code.co_flags & 0x2 == 0  # neither a function nor a comprehension
-            if not is_class_body:
-                entered.setdefault(str(Path(code.co_filename).relative_to(ROOT)))
+            file = str(Path(code.co_filename).relative_to(ROOT))
+            if not is_class_body and file not in entered and not is_importing(frame):
+                entered[file] = None
         if until is not None and code.co_qualname == until:
             ended = True
 

@@ -12,7 +12,7 @@ from seriatim.core.errors import InputError
 from seriatim.data.vocabulary import load_vocabulary
 from seriatim.layers import names
 from seriatim.storage.weights import load_tensors, save_tensors
-from seriatim.training.identity import identity
+from seriatim.training.run_files import identity
 
 from ..conftest import small_config
 from .judge import judge, refused

@@ -115,7 +115,7 @@ def test_a_cache_of_absurd_size_is_refused(counted, tmp_path: Path) -> None:
 def test_a_tokenizer_larger_than_the_tables_is_refused(counted, tmp_path: Path) -> None:
     from seriatim.data.tokenizers import Spelling
     from seriatim.data.vocabulary import Vocabulary
-    from seriatim.training.identity import identity, read_config
+    from seriatim.training.run_files import identity, read_config
 
     folder = with_tables(counted, tmp_path / "run", {})
     vocabulary = Vocabulary({"tokenizer": WordTokenizer([f"w{i}" for i in range(1000)], Spelling())})

@@ -17,7 +17,7 @@ from seriatim.data.tokenizer_factory import fit_tokenizer, load_tokenizer
 from seriatim.data.tokenizers import Tokenizer
 from seriatim.data.vocabulary import Vocabulary, load_vocabulary
 from seriatim.storage.weights import load_tensors, save_tensors
-from seriatim.training.identity import identity
+from seriatim.training.run_files import identity
 
 from ..conftest import sentences, small_config
 from .judge import refuse

@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Literal, TypeAlias
 
 SHOWN, LISTED = 60, 1000
 """The number of characters of a text that a message shows, and of all the choices that it lists."""
@@ -20,59 +19,157 @@ OBEYED = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u
 """What a terminal obeys instead of showing it: control characters but line ends and tabs, and orders of direction."""
 
 
-Kind: TypeAlias = Literal[
-    "missing",  # a file, a run, a column or a page that is named is not there
-    "required",  # something that must be given is not given
-    "exists",  # it is there already, or is read, and would be overwritten
-    "unknown",  # a name that nothing has: a verb, an option, a key, a layer, a task, a format, a label
-    "duplicate",  # given twice, or there twice
-    "conflict",  # options or settings that cannot be combined
-    "range",  # a value of the wrong type or outside its limits
-    "malformed",  # text that cannot be parsed: not UTF-8, YAML or JSON, a row with too few fields
-    "empty",  # no rows, no text, nothing to learn from
-    "damaged",  # a file that Seriatim wrote is incomplete or was changed
-    "mismatch",  # things that do not belong together, or differ in size
-    "ambiguous",  # it can be read in several ways
-    "size",  # too large, too long or too many
-    "unsupported",  # this model, task, layer or format cannot do that
-    "unavailable",  # a package, a device, a port or a network that this machine lacks
-    "unreadable",  # the system refuses to read
-    "unwritable",  # the system refuses to write, or the name cannot be that of a folder
-    "forbidden",  # refused for safety: code, links, hosts, keys
-    "busy",  # locked, or in use
-    "fixed",  # it cannot change any more
-    "contract",  # a layer, a cell or a task of the user's own does not do what the contract asks
-    "figure",  # a computed figure is NaN or infinite
-]
-"""What is wrong with an input, as a caller may want to react to it."""
-
-
 class InputError(ValueError):
-    """Bad input, in one line: ``PLACE: REASON; REMEDY``.
+    """Bad input, in one line: ``PLACE: REASON; REMEDY``. Each kind of bad input has a class of its own.
 
     The message may quote the contents of files: line ends become spaces, and control characters are escaped.
 
-    Args:
-        message: the line. The place is a file, a file and a line of it, an option, or a key of the configuration.
-        kind: what is wrong.
-
     Attributes:
-        kind: what is wrong; None in errors that somebody else's code raises.
-        place: what stands before the first colon of the message; empty if the input has no place.
-        remedy: what to do, which stands after the last semicolon.
+        kind: what is wrong, in a word; empty in errors of code outside the library.
+        place: a file, a file and its line, an option or a key of the configuration; empty if the input has no place.
+        remedy: what to do.
     """
 
-    def __init__(self, message: object, kind: Kind | None = None) -> None:
+    kind = ""
+
+    def __init__(self, message: object) -> None:
         line = " ".join(str(message).splitlines())
         if len(line) > LONGEST:
             line = f"{line[: LONGEST // 2]} … {line[-LONGEST // 4 :]}"
         super().__init__(printable(line))
-        place, colon, _ = line.partition(": ")
-        self.kind, self.place, self.remedy = kind, place if colon else "", line.rpartition("; ")[2]
+        _, separator, remedy = line.rpartition("; ")
+        place, colon, _ = line.partition("; ")[0].partition(": ")
+        self.place, self.remedy = place if colon else "", remedy if separator else ""
+
+    def within(self, place: str) -> "InputError":
+        """Return an error of the same kind, whose message begins with ``place``."""
+        return type(self)(f"{place}{self}")
+
+
+class MissingError(InputError):
+    """A file, a run, a column or a page that is named is not there."""
+
+    kind = "missing"
+
+
+class RequiredError(InputError):
+    """Something that must be given is not given."""
+
+    kind = "required"
+
+
+class ExistsError(InputError):
+    """It is there already, or is read, and would be overwritten."""
+
+    kind = "exists"
+
+
+class UnknownNameError(InputError):
+    """A name that nothing has: of a verb, an option, a key, a layer, a task, a format, a label."""
+
+    kind = "unknown"
+
+
+class DuplicateError(InputError):
+    """It is given twice, or is there twice."""
+
+    kind = "duplicate"
+
+
+class ConflictError(InputError):
+    """Options or settings that cannot be combined."""
+
+    kind = "conflict"
+
+
+class RangeError(InputError):
+    """A value of the wrong type, or outside its limits."""
+
+    kind = "range"
+
+
+class MalformedError(InputError):
+    """Text that cannot be parsed: not UTF-8, YAML or JSON, a row with too few fields."""
+
+    kind = "malformed"
+
+
+class EmptyError(InputError):
+    """There are no rows, no text, nothing to learn from."""
+
+    kind = "empty"
+
+
+class DamagedError(InputError):
+    """A file that Seriatim wrote is incomplete, or was changed."""
+
+    kind = "damaged"
+
+
+class MismatchError(InputError):
+    """Things that do not belong together, or differ in size."""
+
+    kind = "mismatch"
+
+
+class AmbiguousError(InputError):
+    """It can be read in several ways."""
+
+    kind = "ambiguous"
+
+
+class SizeError(InputError):
+    """Too large, too long or too many."""
+
+    kind = "size"
+
+
+class NotSupportedError(InputError):
+    """This model, task, layer or format cannot do that."""
+
+    kind = "unsupported"
+
+
+class UnavailableError(InputError):
+    """A package, a device, a port or a network that this machine lacks."""
+
+    kind = "unavailable"
 
 
 class UnreadableError(InputError):
     """The system could not read a file; another attempt may succeed."""
+
+    kind = "unreadable"
+
+
+class UnwritableError(InputError):
+    """The system refuses to write, or the name cannot be that of a folder."""
+
+    kind = "unwritable"
+
+
+class ForbiddenError(InputError):
+    """Refused for safety: code, links, hosts, keys."""
+
+    kind = "forbidden"
+
+
+class BusyError(InputError):
+    """It is locked, or in use."""
+
+    kind = "busy"
+
+
+class FixedError(InputError):
+    """It cannot change any more."""
+
+    kind = "fixed"
+
+
+class ContractError(InputError):
+    """A layer, a cell or a task of the user's own does not do what the contract asks."""
+
+    kind = "contract"
 
 
 class ProblemsError(InputError):

@@ -16,8 +16,7 @@ from ..storage.lock import locked
 from ..storage.weights import stream_tensors
 from ..storage.written_folders import RUN, record, settle
 from ..tasks.task import Task
-from ..training.identity import identity
-from ..training.run_files import begin_run, check_out, nearest_existing
+from ..training.run_files import begin_run, check_out, identity, nearest_existing
 
 
 def parameter_shapes(task: Task, vocabulary: Vocabulary) -> dict[str, tuple[int, ...]]:

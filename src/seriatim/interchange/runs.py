@@ -16,8 +16,7 @@ from ..storage.lock import locked
 from ..storage.weights import stream_tensors
 from ..storage.written_folders import RUN, record, settle
 from ..tasks import new_task
-from ..training.identity import identity
-from ..training.run_files import ARPA, begin_run, check_file, check_out, refuse_overwriting
+from ..training.run_files import ARPA, begin_run, check_file, check_out, identity, refuse_overwriting
 from .arpa import write_arpa
 from .arpa_mixture import check_weights, mix
 from .arpa_reader import read_arpa

@@ -12,9 +12,8 @@ from ..layers.outside_code import refuse_while_importing
 from ..storage.written_folders import RUN, finish_replacing, outer, place_of
 from ..tasks import kind_of, open_task, with_current_layer
 from ..tasks.task import Task
-from ..training.identity import read_config
 from ..training.reporting import Reporter
-from ..training.run_files import files_read, has_begun, refuse_overwriting
+from ..training.run_files import files_read, has_begun, read_config, refuse_overwriting
 from ..training.train import run_training
 from .run import Run, load
 

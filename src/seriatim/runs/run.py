@@ -28,8 +28,7 @@ from ..tasks import open_task
 from ..tasks.beside_baseline import Measured, beside_baseline
 from ..tasks.task import Predictor, Task
 from ..training.hardware import choose_device
-from ..training.identity import check_belongs, identity, read_config, weights_digest
-from ..training.run_files import BASELINE
+from ..training.run_files import BASELINE, check_belongs, identity, read_config, weights_digest
 from .generation_settings import Generation, SamplingSettings, TextSettings, choose_seed
 from .line_scores import LineScore, score_lines
 from .line_surprisals import line_surprisals

@@ -26,7 +26,7 @@ from ..layers.positions import check_lengths, learned_positions
 from ..models.base_models import TextModel
 from ..models.probabilities import named, naming, token_log_probabilities
 from ..storage.weights import is_finite, load_tensors, read_metadata, save_tensors
-from ..training.identity import weights_digest
+from ..training.run_files import weights_digest
 from .generation_settings import Generation, SamplingSettings, tokens_to_generate
 from .line_scores import LineScore
 from .text_batches import banned_tokens

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from ..core.errors import InputError, nearest
 from ..layers.positions import learned_positions
 from ..runs.run import Run
-from ..training.identity import identity, weights_digest
+from ..training.run_files import identity, weights_digest
 from .http_errors import HttpError
 from .limits import Limits
 from .metrics import ServerMetrics

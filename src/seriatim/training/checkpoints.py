@@ -112,6 +112,7 @@ class Progress:
         Early stopping looks at the metric too, or at the loss, in nats, if there is a tolerance; the schedule
         ``plateau`` looks at the loss, and so does ``average_after``, which gives early stopping a new start.
         """
+        # What selects the weights, and what early stopping looks at, are two questions.
         sign = 1 if more_is_better else -1
         best = self.best_valid is None or sign * metric > sign * self.best_valid
         improved = best
@@ -119,6 +120,8 @@ class Progress:
         if config.tolerance is not None:
             improved = self.previous_loss is None or self.previous_loss - loss >= config.tolerance
         lowest = self.best_loss is None or loss < self.best_loss
+
+        # Early stopping, the start of an average and the schedule each count in their own way.
         self.failures = 0 if improved else self.failures + 1
         self.stalled = 0 if lowest else self.stalled + 1
         self.annealed += int(not lowest and config.schedule == "plateau")
@@ -164,9 +167,13 @@ def save_checkpoint(
         flush(folder.parent)
     for partial in folder.glob(f"step-*{PARTIAL}"):  # of a training that was killed
         remove(partial)
+
+    # A step can have several checkpoints, since a training that was given more budget goes on from its last step.
     numbers = [number for step, number in map(_order, checkpoints(folder)) if step == progress.step]
     place = folder / (f"step-{progress.step:09d}" + (f".{max(numbers) + 1}" if numbers else ""))
     partial = place.with_name(f"{place.name}{PARTIAL}")
+
+    # The manifest is written last: a folder without it is no checkpoint, whatever else it holds.
     try:
         partial.mkdir()
         save_weights(model, partial / "model.safetensors", metadata)
@@ -182,6 +189,8 @@ def save_checkpoint(
     except OSError:
         remove(partial)  # the disk may be full
         raise
+
+    # Old checkpoints go only after the new one has its name, so that one is complete at every moment.
     partial.rename(place)
     flush(folder)
     for old in checkpoints(folder)[:-MAX_CHECKPOINTS]:

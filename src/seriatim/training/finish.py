@@ -27,10 +27,9 @@ from ..version import __version__
 from .checkpoints import Progress, saving
 from .direct_fit import DirectFit
 from .hardware import choose_device
-from .identity import identity
 from .loop import Trainer
 from .reporting import SELECTED, Record, Reporter, SafeReporter
-from .run_files import BASELINE, begin_run
+from .run_files import BASELINE, begin_run, identity
 from .run_writer import RunWriter
 from .settle import Settled
 
@@ -152,6 +151,8 @@ def _fit_baseline(settled: Settled, writer: RunWriter) -> Measured | None:
     discard(folder, RUN)
     if config is None:
         return None
+
+    # It has the tokens and the data of the run; only the options of its own model are decided anew.
     task = open_task(config)
     inner = Settled(config, task, settled.vocabulary, None, settled.train, settled.valid)
     try:
@@ -170,6 +171,8 @@ def _fit_baseline(settled: Settled, writer: RunWriter) -> Measured | None:
         discard(folder, RUN)
         warnings.warn(f"{writer.folder}: the simple baseline was not trained: {error}", stacklevel=2)
         return None
+
+    # A baseline that had no time to converge would make the network look better than it is.
     if fit.ended.startswith(TIME_SPENT):
         advice = f"train it longer with --layer {shlex.quote(config.model.layer)}"
         warnings.warn(

@@ -54,6 +54,7 @@ class Initial:
         Raises:
             InputError: the model has other parameters, or other shapes.
         """
+        # Everything is compared before anything is copied: an error leaves the model as it was.
         with_characters = any(name.startswith(CHARACTERS) for name in self.parameters)
         prefixes = (*PREFIXES, CHARACTERS) if with_characters else PREFIXES
         targets = {name: value for name, value in model.named_parameters() if name.startswith(prefixes)}
@@ -69,11 +70,15 @@ class Initial:
                 if source is None or target is None:
                     problem = f"is a parameter of {'this model' if source is None else self.folder} only"
                 raise InputError(f"training.init: {name} {problem}; {self._advice(config.model)}")
+
+        # A table of embeddings can have more rows, or columns for characters, which keep their initial values.
         for name, target in targets.items():
             source = parameters[name]
             rows = slice(min(len(target), len(source))) if name == TABLE else ...
             columns = (..., slice(source.shape[-1])) if source.dim() else ...
             target[rows][columns] = source[rows].to(target)
+
+        # An output layer fits only the same task with the same vocabulary.
         if config.task == self.config.task and vocabulary.fingerprint() == self.vocabulary.fingerprint():
             others = self.others
             for name, target in model.named_parameters():
@@ -93,6 +98,7 @@ class Initial:
         different: dict[str, object] = {
             f"model.{name}": getattr(theirs, name) for name in SIZES if getattr(theirs, name) != getattr(config, name)
         }
+        # Sizes explain most differences of shape; options of the layer explain the rest.
         if not different:
             options = {**config.options, **theirs.options}
             known = {name for layer in split_names(theirs.layer) for name in options_of(layer, options)}
@@ -145,11 +151,15 @@ def _read_initial(config: Config, folder: Path) -> Initial:
     weights = folder / "model.safetensors"
     if read_metadata(weights).get("tokenizer") != vocabulary.fingerprint():
         raise InputError(f"{folder}/tokenizer.json: does not belong to the weights beside it; restore the run's own")
+
+    # The embedding and the layer are taken over by name; the output layer only if task and vocabulary agree.
     prefixes = (*PREFIXES, CHARACTERS)
     tensors = load_tensors(weights)
     refuse_nonfinite(tensors, weights)
     parameters = {name: value for name, value in tensors.items() if name.startswith(prefixes)}
     others = {name: value for name, value in tensors.items() if name not in parameters}
+
+    # The tokens of the run are those of the new one, so that other settings of a tokenizer would mean nothing.
     for name, field in Tokenizer.model_fields.items():
         value, expected = getattr(config.tokenizer, name), getattr(theirs.tokenizer, name)
         if value not in (field.default, expected):

@@ -80,10 +80,14 @@ class Trainer:
         self.train_data, self.valid = settled.train, settled.valid
         self.sources = settled.config.data.train, settled.config.data.valid
         self.device, self.writer, self.reporter, self.ranks = device, writer, reporter, ranks
+
+        # The number of batches of an epoch is that of all ranks together, since budgets count for all of them.
         self.model = model.to(device)
         self.selection = objective.selection(settled.vocabulary)
         self.batches = objective.batches(settled.train)
         self.windows = self.batches.windows(self.batches.shuffled(self.config.seed, 0))
+
+        # What changes while it trains; a checkpoint holds the progress and the state.
         self.progress = Progress()
         self.state: State | None = None
         self.has_rows = True  # whether the carried state is that of this rank's own sequences
@@ -363,6 +367,8 @@ class Trainer:
         if self.valid is None:
             self.save_weights()
             return
+
+        # The leader measures, and all ranks learn the metric that selects the weights and the loss.
         metrics: Metrics = {}  # filled on the leader
         experts: Record = {}
         with self.averaged():
@@ -373,6 +379,8 @@ class Trainer:
         self.metrics = metrics if keep else None
         if keep:
             self.save_weights()
+
+        # The time includes the validation and the writing of weights, which a budget in minutes counts, too.
         progress.seconds = time.perf_counter() - self.began
         place = {"step": progress.step, "epoch": progress.epoch, "seconds": progress.seconds}
         record = {"kind": "valid", **place, **metrics, **experts}

@@ -35,6 +35,7 @@ WARMUP_SHARE = 0.05
 
 def make_optimizer(model: nn.Module, config: Training) -> torch.optim.Optimizer:
     """Build the optimizer of a configuration. Weight decay applies to matrices, except `Stateful.undecayed`."""
+    # Biases, gains and what a layer names in ``undecayed`` (such as decays of a state) have no reason to be small.
     undecayed = {
         id(module.get_parameter(name))
         for module in model.modules()
@@ -46,6 +47,8 @@ def make_optimizer(model: nn.Module, config: Training) -> torch.optim.Optimizer:
     for parameter in model.parameters():
         (matrices if parameter.dim() > 1 and id(parameter) not in undecayed else others).append(parameter)
     groups = [{"params": matrices, "weight_decay": config.weight_decay}, {"params": others, "weight_decay": 0.0}]
+
+    # Fused kernels update all parameters at once, which is most of the time of a step of a small model.
     rate = config.learning_rate
     assert rate is not None  # the default is filled in
     if config.optimizer == "sgd":

@@ -51,6 +51,8 @@ def warn_of_overlap(task: Task, train: object, valid: object) -> None:
         return
     if not isinstance(train, DataOfRows) or not isinstance(valid, DataOfRows):
         return
+
+    # The training data may not fit in memory: its rows are looked up block by block among the held-out ones.
     held_out = valid.row_digests()
     if held_out is None or not len(held_out):
         return
@@ -59,6 +61,8 @@ def warn_of_overlap(task: Task, train: object, valid: object) -> None:
     for known in _blocks(train):
         seen |= np.isin(distinct, known)
     count = int(seen[places].sum())
+
+    # A running text repeats a line now and then, which says nothing.
     running_text = isinstance(valid, Corpus) and valid.ends is None
     if count and (not running_text or count >= SHARE * len(held_out)):
         share = f"{count:,} of the {len(held_out):,} held-out {task.kind.items_name} ({count / len(held_out):.1%})"

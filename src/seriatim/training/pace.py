@@ -91,12 +91,14 @@ def _measure(settled: Settled, device: torch.device, seconds: float | None) -> P
     settled.initialise(model)
     writer = RunWriter(Path("unused"), {})
     trainer = Trainer(settled, model, device, writer, SafeReporter(Reporter()), ONE_RANK)
+
+    # Two steps before the clock starts: the first compiles the layer, the second finds its memory allocated.
     trainer.start()
     trainer.model.train()
     trainer.began = time.perf_counter()
     batches = _endless_batches(trainer)
     with freed_memory_kept():
-        trainer.step(next(batches))  # compiles the layer
+        trainer.step(next(batches))
         trainer.step(next(batches))
         before, steps, started = trainer.progress.tokens, 0, time.perf_counter()
         while (spent := time.perf_counter() - started) < limit or (steps < MIN_STEPS and spent < LONGEST) or not steps:

@@ -19,8 +19,7 @@ from ..storage.atomic_files import write_whole
 from ..storage.safe_files import read_text
 from ..storage.written_folders import RUN, is_run, place_of, record, remove_written
 from ..version import __version__
-from .identity import read_config
-from .run_files import has_begun
+from .run_files import has_begun, read_config
 from .settle import Settled
 
 
@@ -34,6 +33,8 @@ def require_equal(settled: Settled, ranks: Ranks) -> None:
         "the held-out text": None if settled.valid is None else settled.valid.key,
         "the vocabulary": settled.vocabulary.fingerprint(),
     }
+
+    # Gradients are added up whatever they belong to, so that a difference would go unnoticed.
     leader, *others = map(json.loads, ranks.gather_bytes(json.dumps(facts).encode()))
     for rank, theirs in enumerate(others, start=1):
         name = next((name for name in leader if theirs.get(name) != leader[name]), None)
@@ -57,6 +58,8 @@ def require_divisible(settled: Settled, model: nn.Module, ranks: Ranks) -> None:
             f"training.parallel: fsdp cannot divide the parameter {scalar}, which is a scalar; give it the shape (1,), "
             "or train with data"
         )
+
+    # A rank without a sequence in every batch would only wait for the others.
     groups = objective.batches(settled.train).shuffled(training.seed, 0)
     if not any(len(group) >= ranks.count for group in groups):
         largest = max(map(len, groups), default=0)

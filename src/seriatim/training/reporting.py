@@ -104,6 +104,8 @@ class LineReporter(Reporter):
             self.say(f"{record['valid']} held out{chosen}")
         else:
             self.say("nothing is held out, so how well the model does is not measured (--valid FILE or --valid 10%)")
+
+        # The model, where it starts, and what the data decided in place of the user.
         ranks = f", {record['ranks']} ranks" if record["ranks"] > 1 else ""
         self.say(f"{record['parameters']:,} parameters, {record['precision']} on {record['device']}{ranks}")
         if record.get("initial"):
@@ -153,6 +155,8 @@ class LineReporter(Reporter):
             verdicts = [other["verdict"] for other in others[1:] if other.get("verdict")]
             for sentence in [*verdicts, *([SELECTED] if verdicts else [])]:
                 self.say(sentence)
+
+        # What answers, and what the training cost.
         if weight := record.get("baseline_weight"):
             alone = f". {network['verdict']}" if (network := record.get("network", {})).get("verdict") else ""
             self.say(

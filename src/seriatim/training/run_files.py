@@ -1,6 +1,8 @@
 """Where commands write: the folder of a run or a comparison, or a file; and that they write over nothing they read."""
 
 import glob
+import hashlib
+import json
 import os
 import shlex
 import shutil
@@ -9,13 +11,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from ..config import Config
+from torch import nn
+
+from ..config import Config, resolve
 from ..core.errors import InputError, TrainingError, shown
 from ..data.vocabulary import Vocabulary
 from ..layers.origins import stacks_of, write_origins
 from ..storage.atomic_files import PARTIAL, remove, write_whole
 from ..storage.lock import LOCK
 from ..storage.safe_files import is_text
+from ..storage.weights import digest, read_metadata
 from ..storage.written_folders import (
     COMPARISON,
     OWN,
@@ -29,6 +34,7 @@ from ..storage.written_folders import (
     record,
     refuse_strangers,
 )
+from ..tasks import FITTED, TASKS
 
 
 class Kind(NamedTuple):
@@ -88,6 +94,8 @@ def check_file(out: str | Path, kind: Kind, reads: Iterable[str | None] = (), *,
     if not (kind is PAGE and path.name in PAGES):
         refuse_inside(out, of_run=of_run)
     refuse_overwriting(out, reads)
+
+    # The file can be written, and what it replaces is of its kind.
     if path.is_dir():
         raise InputError(f"--out: {out} is a folder; name a file in it")
     if not path.parent.is_dir():
@@ -184,14 +192,18 @@ def check_place(out: str | None) -> Path:
         existing = nearest_existing(folder)
     except OSError as error:
         raise InputError(f"{out[:80]}: cannot be a folder ({error.strerror}); choose another --out") from None
+
+    # What a link or .. leads to may be created only later, and was then not checked.
     broken = next((path for path in (folder, *folder.parents) if path.is_symlink() and not path.exists()), None)
     if broken is not None:
         raise InputError(f"{folder}: {broken} is a link to what does not exist; remove it, or choose another --out")
     parts = folder.parts
     before = (Path(*parts[:i]) for i, part in enumerate(parts) if part == "..")
     missing = next((path for path in before if not path.exists()), None)
-    if missing is not None:  # once it is created, the path would lead to a folder that was not checked
+    if missing is not None:
         raise InputError(f"--out: {missing} of {folder} does not exist; leave it and the .. after it out")
+
+    # The nearest folder that exists decides whether the rest can be created.
     if existing == folder and not folder.is_dir():
         raise InputError(f"{folder}: is a file, not a folder; choose another --out")
     if not existing.is_dir():
@@ -272,3 +284,60 @@ def has_begun(folder: Path) -> bool:
             return True
     saved = any(path.suffix != PARTIAL for path in folder.glob("checkpoints/step-*"))
     return saved or (folder / "summary.json").exists() or (folder / "model.safetensors").exists()
+
+
+# The identity of a run
+
+
+def read_config(path: str | Path) -> Config:
+    """Read the configuration of a run, given its folder.
+
+    Raises:
+        InputError: there is none, or it is damaged; or the name of the folder is empty, which would mean the current
+            one, or not UTF-8, which weights need.
+    """
+    if not is_text(str(path)):
+        raise InputError(f"{path}: the name of the run is not UTF-8; rename the folder")
+    if not str(path):
+        raise InputError("the name of the run is empty; give the folder that seriatim train --out wrote")
+    file = Path(path) / "config.yaml"
+    if not file.parent.is_dir():
+        raise InputError(f"{path}: no such run; give the folder that seriatim train --out wrote")
+    if not file.is_file():
+        raise InputError(f"{file}: missing; is {path} the folder of a run?")
+    return resolve(file).settled()
+
+
+def identity(config: Config, vocabulary: Vocabulary) -> dict[str, str]:
+    """Return what must agree between the files of a run."""
+    settings, kind = config.model.model_dump(), FITTED.get(config.model.layer) or TASKS.get(config.task)
+    runtime = frozenset() if kind is None else kind.runtime_options
+    settings["options"] = {name: value for name, value in settings["options"].items() if name not in runtime}
+    model = json.dumps([config.task, settings], sort_keys=True)
+    return {
+        "format": "seriatim 1",
+        "tokenizer": vocabulary.fingerprint(),
+        "model": hashlib.sha256(model.encode()).hexdigest(),
+    }
+
+
+def weights_digest(model: nn.Module) -> str:
+    """Return a digest of some values of each parameter of a model."""
+    some = {name: values.detach().flatten() for name, values in model.named_parameters()}
+    return digest({name: values[:: 1 + len(values) // 64] for name, values in some.items()})
+
+
+def check_belongs(weights: Path, config: Config, vocabulary: Vocabulary) -> None:
+    """Raise InputError if weights, configuration and vocabulary do not come from one training."""
+    metadata, expected = read_metadata(weights), identity(config, vocabulary)
+    files = {"tokenizer": "tokenizer.json", "model": "config.yaml"}
+    wrong = [file for name, file in files.items() if metadata.get(name) != expected[name]]
+    if len(wrong) == len(files) or metadata.get("format") != expected["format"]:
+        wrong = [weights.name]  # the two other files agree
+    if len(wrong) == 1 and wrong[0] != weights.name:
+        raise InputError(
+            f"{weights.parent / wrong[0]}: does not belong to {weights.name} beside it; one of both was changed, "
+            "restore it, or train again"
+        )
+    if wrong:
+        raise InputError(f"{weights}: does not belong to the files beside it; restore it, or train again")

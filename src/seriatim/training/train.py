@@ -28,7 +28,6 @@ from .checkpoints import Progress, checkpoint_weights, how_to_continue, saving
 from .direct_fit import DirectFit
 from .finish import beginning, describe_model, finish
 from .hardware import choose_device
-from .identity import identity, read_config
 from .loop import Trainer
 from .rank_agreement import how_to_begin, record_job, require_divisible, require_equal
 from .reporting import Reporter, SafeReporter, default_reporter
@@ -39,6 +38,8 @@ from .run_files import (
     check_place,
     check_space,
     has_begun,
+    identity,
+    read_config,
     refuse_overwriting,
     remove_partial_files,
 )

@@ -76,6 +76,7 @@ class WidthSolver:
         def distance(hidden_size: int, embedding_size: int) -> int:
             return abs((self.count(hidden_size, embedding_size) or 0) - target)
 
+        # Round widths first: of those within the tolerance, the roundest computes fastest.
         widths: list[int] = []
         for multiple in MULTIPLES:
             widths += _around(lambda size: self.count(size, embedding_size), target, multiple, largest)
@@ -85,6 +86,8 @@ class WidthSolver:
             count_parameters(self.builder_of(self.config), self.vocabulary)  # raises an error in the options
             name = self.config.model.layer
             raise InputError(f"model.hidden_size: layer {name!r} accepts no width up to {MAX_REFUSED}")
+
+        # Where no width comes near, another size of the embedding makes up the difference.
         hidden_size = min(widths, key=lambda width: (distance(width, embedding_size), width))
         if self.tied:
             embedding_size = hidden_size
