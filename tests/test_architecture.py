@@ -1,6 +1,7 @@
 """The structure of the package: imports point one way without circles, and the command starts quickly."""
 
 import ast
+import importlib.util
 import re
 import subprocess
 import sys
@@ -42,6 +43,10 @@ MAX_ENTRIES = 27
 FILES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")
 MAX_ANY = 150
 """The largest number of occurrences of ``Any`` in the package."""
+MAX_CODE_LINES = 46_600
+"""The ceiling of the source: what is added must be paid for by what is deleted."""
+MAX_METHODS, MAX_CHAIN, MAX_CHAIN_OF_LAYERS = 31, 3, 6
+"""The largest number of methods of a class with those of its bases, and of classes in a chain of bases."""
 
 
 @cache
@@ -211,3 +216,20 @@ def test_public_names() -> None:
     assert seriatim.layer("gru", 2, 3).output_size == 3
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         seriatim.nothing  # noqa: B018
+
+
+def test_the_source_keeps_its_size_and_shape(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = importlib.util.spec_from_file_location("size", Path(__file__).parent.parent / "scripts" / "size.py")
+    assert spec is not None
+    assert spec.loader is not None
+    size = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "size", size)  # where dataclasses look for their module
+    spec.loader.exec_module(size)
+    shape = size.measure(SOURCE)
+    assert shape.code.total() <= MAX_CODE_LINES
+    assert shape.long_files == []
+    assert {key for key in shape.classes if len(shape.methods(key)) > MAX_METHODS} == set()
+    limits = {"layers": MAX_CHAIN_OF_LAYERS, "models": MAX_CHAIN_OF_LAYERS}
+    assert {key for key in shape.classes if shape.depth(key) > limits.get(key[0].partition("/")[0], MAX_CHAIN)} == set()
+    assert shape.ignored["override"] == shape.ignored["assignment"] == 0
+    assert len(shape.names_in_several_files()) <= 4

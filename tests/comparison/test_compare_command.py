@@ -158,7 +158,7 @@ def test_what_no_report_can_be_drawn_with_is_said_first(capsys, texts, tmp_path:
         (("--layers", "rnn", "--data.test", "/nothing/there"), "/nothing/there: no such file"),
         (("--resume", "/nothing/there"), "not a comparison"),
         (("--layers", "rnn", "--workers", "0"), "--workers: must be a whole number above 0, got 0"),
-        (("--layers", "rnn", "--workers", "x"), "argument --workers: invalid int value: 'x'"),
+        (("--layers", "rnn", "--workers", "x"), "--workers: invalid int value: 'x'"),
         (("--layers", "rnn", "--workers", "2", "--cluster", "tcp://a:1"), "leave one of them out"),
         (("--layers", "rnn", "--cluster", "there"), "--cluster: 'there' is not the address of a scheduler; write for"),
     ],

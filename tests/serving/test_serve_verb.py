@@ -125,7 +125,7 @@ def test_several_runs_with_names_and_a_key(runs, inspected, tmp_path: Path) -> N
         (["RUN", "--host", "no.such.host.invalid"], "--host"),
         (["RUN", "--cors-origin", "example"], "--cors-origin: must be like"),
         (["RUN", "--key-file", "none"], "none: cannot be read"),
-        (["RUN", "--weights", "int8", "--port", "x"], "argument --port: invalid int value"),
+        (["RUN", "--weights", "int8", "--port", "x"], "--port: invalid int value"),
         ([], "the following arguments are required: RUN"),
     ],
 )

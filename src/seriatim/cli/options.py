@@ -74,8 +74,9 @@ class Parser(argparse.ArgumentParser):
     lists_tasks = False  # whether the help lists the tasks
 
     def error(self, message: str) -> NoReturn:
-        """Raise InputError with a message."""
-        raise InputError(f"{message}; see {self.prog} --help")
+        """Raise InputError with a message, whose place is the option."""
+        remedy = "" if "; " in message else f"; see {self.prog} --help"
+        raise InputError(f"{message.removeprefix('argument ')}{remedy}")
 
     def format_help(self) -> str:
         """Return the help; the configuration, whose import takes a while, is imported only here."""
