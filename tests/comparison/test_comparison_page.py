@@ -22,9 +22,9 @@ from seriatim.comparison.sentences import (
     using_context,
 )
 from seriatim.comparison.verdict import finding
+from seriatim.report.charts import spread
 from seriatim.report.drawing import to_svg
-from seriatim.report.number_formats import in_bytes, in_short, in_time, in_time_range, listed, percent, rounded, times
-from seriatim.report.plot_labels import spread
+from seriatim.report.wording import in_bytes, in_short, in_time, in_time_range, listed, percent, rounded, times
 
 from ..report.test_page import HOSTILE, check_page
 from .comparisons import failed_row, made_up, made_up_row

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from seriatim.comparison.comparison_page import report
-from seriatim.comparison.condition_sentences import (
+from seriatim.comparison.conditions import (
+    add_conditions,
     at_once,
     busy,
     conditions,
@@ -13,7 +14,6 @@ from seriatim.comparison.condition_sentences import (
     same_conditions,
     unfair_minutes,
 )
-from seriatim.comparison.conditions import add_conditions
 from seriatim.comparison.results import Results
 from seriatim.comparison.sentences import generating, training
 from seriatim.comparison.verdict import finding

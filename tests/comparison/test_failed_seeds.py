@@ -9,9 +9,9 @@ import pytest
 import seriatim
 from seriatim.comparison import workers
 from seriatim.comparison.comparing import Comparison, resume
+from seriatim.comparison.comparison_page import first_runs
 from seriatim.comparison.comparison_tables import summary_table
 from seriatim.comparison.results import Results
-from seriatim.comparison.run_pages import first_runs
 from seriatim.comparison.sentences import generating, held_equal, standing, training
 from seriatim.comparison.verdict import finding
 from seriatim.comparison.worker import WorkerJob

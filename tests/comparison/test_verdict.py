@@ -8,17 +8,16 @@ import pytest
 
 from seriatim.comparison import assemble
 from seriatim.comparison.comparison_figures import pareto_front
-from seriatim.comparison.comparison_page import _front, report
+from seriatim.comparison.comparison_page import _front, meanings_table, report
 from seriatim.comparison.comparison_tables import (
     longer_budget_table,
     metrics_table,
     seeds_table,
     summary_table,
 )
-from seriatim.comparison.condition_sentences import busy, missed_budgets
+from seriatim.comparison.conditions import busy, missed_budgets
 from seriatim.comparison.differences_section import _bucket_sentence
 from seriatim.comparison.distances import _by_length, gain
-from seriatim.comparison.meanings import meanings_table
 from seriatim.comparison.results import Distance, ResultRow, Results
 from seriatim.comparison.sentences import generating, held_equal, remarks, training, using_context
 from seriatim.comparison.verdict import beside_simplest, finding

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from seriatim.core.errors import InputError
-from seriatim.evaluation import entities, label_metrics
+from seriatim.evaluation import label_metrics
 from seriatim.evaluation.intervals import interval, paired
 from seriatim.evaluation.label_metrics import (
     classification_measures,
@@ -160,7 +160,7 @@ def test_f1_is_of_the_summed_counts() -> None:
     tags = np.array(["O", "B-X", "I-X", "I-Y"])
     truth = [tags[random.integers(0, 4, random.integers(1, 9))].tolist() for _ in range(60)]
     found = [[t if random.random() < 0.8 else "O" for t in sentence] for sentence in truth]
-    correct, guessed, gold = np.sum([entities.counts(*pair) for pair in zip(truth, found, strict=True)], 0)
+    correct, guessed, gold = np.sum([label_metrics.chunk_counts(*pair) for pair in zip(truth, found, strict=True)], 0)
     metrics = tagging_metrics(truth, found)
     assert metrics["f1"] == pytest.approx(2 * correct / (guessed + gold))
     assert sum(own["support"] for own in metrics["entities"].values()) == gold

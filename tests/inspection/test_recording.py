@@ -14,7 +14,7 @@ from seriatim.inspection.alignment import Aligned, aligned_figure
 from seriatim.inspection.attention_maps import attention_figure, attention_maps
 from seriatim.inspection.gates import experts_figure, gate_figure, gate_means_figure, gates
 from seriatim.inspection.gradient_flow import gradient_flow, gradient_flow_figure
-from seriatim.inspection.primitive_layers import primitive_layers
+from seriatim.inspection.recording import primitive_layers
 from seriatim.inspection.recording import unrolled as unrolled_with
 from seriatim.models.attentional import BahdanauDecoder, LuongDecoder
 from seriatim.recurrence import uncompiled

@@ -6,13 +6,13 @@ from typing import Any
 
 from ..comparison.comparing import Comparison
 from ..comparison.comparison_progress import ComparisonProgress, ComparisonReporter, PresentTraining
-from ..comparison.condition_sentences import conditions, missed_budgets
+from ..comparison.conditions import conditions, missed_budgets
 from ..comparison.plan import Plan, is_counted
 from ..comparison.results import ResultRow, Results
 from ..comparison.verdict import beside_baseline, beside_simplest, finding
 from ..core.errors import InputError, printable
 from ..evaluation.displayed_metrics import Metric
-from ..report.number_formats import listed
+from ..report.wording import listed
 from ..storage.atomic_files import to_json
 from ..tasks import FITTED
 from ..training.reporting import duration

@@ -22,12 +22,11 @@ from ..tasks import FITTED
 from ..tasks.model_size import machine_memory
 from ..training.hardware import environment
 from ..version import __version__
-from .condition_sentences import conditions as condition_sentences
 from .conditions import add_conditions
+from .conditions import conditions as condition_sentences
 from .differences import differences
 from .item_answers import PREFIX
-from .metric import choose_metric, difference
-from .plan import FORMAT, Plan, architecture, is_counted, parts, read_trials, width_of
+from .plan import FORMAT, Plan, architecture, choose_metric, difference, is_counted, parts, read_trials, width_of
 from .results import Results
 
 OF_FIRST_RUN = (

@@ -12,11 +12,18 @@ from ..storage.lock import locked, refuse_locked
 from ..storage.written_folders import COMPARISON, begin, finish_replacing, outer, place_of, recover
 from ..training.run_files import check_out, check_place, files_read, refuse_overwriting
 from .comparison_progress import ComparisonReporter
-from .comparison_settings import ComparisonSettings, extend_plan, make_plan, register_references
 from .plan import check_runs, default_out, read_plan
+from .planning import (
+    ComparisonSettings,
+    check_data_named,
+    extend_plan,
+    fit_plan,
+    make_plan,
+    read_data,
+    register_references,
+)
 from .runner import Comparison as Comparison
 from .runner import Runner
-from .shared_data import check_data_named, fit_plan, read_data
 from .workers import open_workers
 
 

@@ -4,8 +4,7 @@ import time
 from collections.abc import Mapping
 
 from ..core.json_object import JsonObject
-from .metric import choose_metric
-from .plan import Plan, is_counted
+from .plan import Plan, choose_metric, is_counted
 
 OVERHEAD = 15.0  # estimated seconds that a row takes beside its training, until a row has been finished
 KNOWN_SHARE = 0.05  # the share of a run after which its remaining time is known

@@ -14,9 +14,8 @@ from ..evaluation.intervals import exp_mean, interval, mean, paired, wilson
 from ..evaluation.perplexity import BLOCK, safe_exp
 from ..runs.run import Run
 from ..tasks.task import TaskData
-from .length_buckets import by_length
-from .metric import FIGURE_OF_SUMS
-from .plan import DataPart
+from .differences import by_length
+from .plan import FIGURE_OF_SUMS, DataPart
 from .results import Distance
 
 ROWS = 200  # items of each distance of a synthetic task

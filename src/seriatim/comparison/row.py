@@ -17,10 +17,8 @@ from ..training.metrics_log import read_metrics
 from ..version import __version__
 from .cost import costs, evenly
 from .distances import distances
-from .item_answers import MAX_ITEMS, Item, answer_items, listed, stored
-from .metric import statistics_of
-from .plan import Plan, is_counted
-from .text_losses import measure_tokens
+from .item_answers import MAX_ITEMS, Item, answer_items, listed, measure_tokens, stored
+from .plan import Plan, is_counted, statistics_of
 
 FROM_SUMMARY = ("parameters", "steps", "tokens", "tokens_per_second", "vocabulary_size", "precision")
 POINTS = 200  # points of a learning curve, at most

@@ -6,7 +6,7 @@ over the classes that occur in the true labels or in the predictions; a class th
 
 import itertools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -14,8 +14,90 @@ import numpy as np
 from ..core.errors import InputError
 from ..core.json_object import JsonObject
 from ..data.tag_sets import marks_chunks
-from . import entities
 from .intervals import Compute, Measure, mean, ratio, with_interval, with_intervals
+
+# Chunks (named entities, phrases) of a tag sequence, by the rules of the CoNLL-2000 evaluation script.
+# Published F1 scores come from that script, conlleval (E. Tjong Kim Sang and S. Buchholz, *Introduction to the
+# CoNLL-2000 shared task: chunking*), which accepts any sequence of tags, well-formed or not. A tag is a prefix, a
+# hyphen and a type; a tag without a hyphen has an empty type. Between two neighbouring tokens
+# - a chunk *ends* after ``E``, ``S``, ``[`` or ``]``; after ``B`` or ``I`` if ``B``, ``S`` or ``O`` follows; and after
+#   any prefix except ``O`` and ``.`` if a tag of another type follows;
+# - a chunk *starts* with ``B``, ``S``, ``[`` or ``]``; with ``I`` or ``E`` after ``O``, ``E`` or ``S``; and with any
+#   prefix except ``O`` and ``.`` after a tag of another type.
+# Therefore ``I-PER`` after ``O`` starts a chunk, and so does ``I-LOC`` after ``I-PER``. The last token counts as
+# followed by ``O``. ``S`` (a chunk of one token), and a new chunk at ``B`` after ``E``, a bracket or ``.``, are not in
+# its first version; they follow later ones. ``L`` and ``U`` (BILOU) are read as ``E`` and ``S``, and ``M`` (BMES) as
+# ``I``.
+
+
+OTHER_SCHEMES = {"L": "E", "U": "S", "M": "I"}
+
+
+class Counts(NamedTuple):
+    """Numbers of correct chunks, of predicted chunks (``guessed``) and of true chunks (``gold``)."""
+
+    correct: int
+    guessed: int
+    gold: int
+
+
+class Boundary(NamedTuple):
+    """Whether a chunk ends and whether one starts just before a token, and the type of the token."""
+
+    ends: bool
+    starts: bool
+    type: str
+
+
+def chunk_counts(truth: Sequence[str], predicted: Sequence[str]) -> Counts:
+    """Count the chunks of a sentence over all types: precision is correct / guessed, recall is correct / gold."""
+    by_type = chunk_counts_by_type(truth, predicted).values()
+    return Counts(*map(sum, zip(Counts(0, 0, 0), *by_type, strict=True)))
+
+
+def chunk_counts_by_type(truth: Sequence[str], predicted: Sequence[str]) -> dict[str, Counts]:
+    """Count the chunks of a sentence for each type that occurs; sequences of different length are an InputError.
+
+    Both sequences are scanned together, as conlleval does. For well-formed tags this equals comparing the two lists of
+    chunks. If a chunk starts before another one has ended, the results differ, and conlleval's result is returned.
+    """
+    if len(truth) != len(predicted):
+        raise InputError(f"got {len(predicted)} tags for {len(truth)} tokens; give one tag per token")
+    correct, guessed, gold = Counter[str](), Counter[str](), Counter[str]()
+    agree, last = False, ""
+    for true, guess in zip(_boundaries(truth), _boundaries(predicted), strict=True):
+        if agree and true.ends and guess.ends:
+            correct[last] += 1
+            agree = False
+        elif true.ends != guess.ends or true.type != guess.type:
+            agree = False
+        gold[true.type] += true.starts
+        guessed[guess.type] += guess.starts
+        if true.starts and guess.starts and true.type == guess.type:
+            agree = True
+        last = true.type
+    types = sorted(kind for kind in gold.keys() | guessed.keys() if gold[kind] or guessed[kind])
+    return {kind: Counts(correct[kind], guessed[kind], gold[kind]) for kind in types}
+
+
+def _boundaries(tags: Sequence[str]) -> Iterator[Boundary]:
+    """Yield the boundary before each token, and the one after the last token."""
+    last, last_type = "O", ""
+    for tag in (*tags, "O"):
+        prefix, _, kind = tag.partition("-")
+        prefix = OTHER_SCHEMES.get(prefix, prefix)
+        other = kind != last_type
+        yield Boundary(
+            ends=last in ("E", "S", "[", "]")
+            or (last in ("B", "I") and prefix in ("B", "S", "O"))
+            or (last not in ("O", ".") and other),
+            starts=prefix in ("B", "S", "[", "]")
+            or (prefix in ("I", "E") and last in ("O", "E", "S"))
+            or (prefix not in ("O", ".") and other),
+            type=kind,
+        )
+        last, last_type = prefix, kind
+
 
 MAX_CONFUSION = 1000
 """The largest number of labels whose confusion matrix is returned."""
@@ -141,7 +223,7 @@ def tagging_metrics(truth: Tags, predicted: Tags) -> JsonObject:
         ``accuracy`` over tokens with its 95 % interval over sentences as ``accuracy_low`` and ``accuracy_high``,
         ``sentences`` and ``tokens``. If the true tags mark chunks (see `seriatim.data.tag_sets`), also ``precision``,
         ``recall`` and ``f1`` over whole chunks with their intervals, and ``entities``, with ``precision recall f1
-        support`` for each type, or for `TYPELESS`, as conlleval computes them (`seriatim.evaluation.entities`).
+        support`` for each type, or for `TYPELESS`, as conlleval computes them (`seriatim.evaluation.label_metrics`).
 
     Raises:
         InputError: no tokens, or sentences or tags that do not match.
@@ -160,7 +242,7 @@ def tagging_measures(truth: Tags, predicted: Tags) -> dict[str, Measure]:
     hits = [[sum(a == b for a, b in zip(*pair, strict=True)), len(pair[0])] for pair in pairs]
     measures = {"accuracy": Measure(np.array(hits, float), mean)}
     if marks_chunks(itertools.chain.from_iterable(truth)):
-        counts = np.array([entities.counts(*pair) for pair in pairs], float)
+        counts = np.array([chunk_counts(*pair) for pair in pairs], float)
         measures |= {name: Measure(counts, compute) for name, compute in OF_CHUNKS.items()}
     return measures
 
@@ -221,7 +303,7 @@ def _loss(of_truth: np.ndarray) -> Measure:
 def _by_type(truth: Tags, predicted: Tags) -> dict[str, JsonObject]:
     sums: dict[str, np.ndarray] = {}
     for pair in zip(truth, predicted, strict=True):
-        for kind, counts in entities.counts_by_type(*pair).items():
+        for kind, counts in chunk_counts_by_type(*pair).items():
             sums[kind] = sums.get(kind, 0) + np.array(counts)
     return {kind or TYPELESS: _scores(*sums[kind]) for kind in sorted(sums)}
 

@@ -27,7 +27,7 @@ from ..models import MaskedLanguageModel
 from ..models.probabilities import log_softmax
 from .intervals import Measure, exp_mean, mean, with_intervals
 from .perplexity import BLOCK, COUNTS
-from .surprisal_reader import Surprisals, measures_of
+from .word_surprisal import Surprisals, measures_of
 
 TOGETHER = 64  # windows in a batch
 

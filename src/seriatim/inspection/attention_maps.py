@@ -24,16 +24,15 @@ from ..core.contract import MemoryLayer
 from ..core.errors import InputError
 from ..evaluation.token_scores import visible
 from ..recurrence import uncompiled
-from ..report.heat_map_data import name_cells
+from ..report.charts import SPACED, WIDE, name_tokens, width_for
+from ..report.drawing import name_cells
 from ..report.page import Folded, Part, Plot, Plots, Prose
 from ..report.palette import HEAT
-from ..report.plot_labels import SPACED, WIDE, name_tokens, width_for
 from ..report.theme import new_figure, plain
 from ..runs.run import Run
 from ..tasks.capabilities import Example
 from .inspected_run import InspectedRun, SectionBody, explainer_of
-from .primitive_layers import PrimitiveLayer, inside, primitive_layers, run_once, top_layers
-from .recording import Arguments, CallRecorder, Keywords
+from .recording import Arguments, CallRecorder, Keywords, PrimitiveLayer, inside, primitive_layers, run_once, top_layers
 
 MAX_TOKENS = 128
 """Tokens of a map; its size grows with their square."""

@@ -14,12 +14,11 @@ from matplotlib.figure import Figure
 from ..core.errors import InputError
 from ..data.tokenizers import END
 from ..evaluation.token_scores import token_name
-from ..report.figure_data import show
-from ..report.number_formats import percent
+from ..report.drawing import show
 from ..report.page import Folded, Plot, Prose, Table
 from ..report.palette import COLOURS, INK, PAPER
 from ..report.theme import new_figure, plain
-from ..report.wording import isolated, quoted
+from ..report.wording import isolated, percent, quoted
 from ..runs.run import Run
 from .inspected_run import InspectedRun, SectionBody, explainer_of
 

@@ -31,19 +31,17 @@ from ..core.errors import InputError
 from ..core.state import state_leaves
 from ..evaluation.intervals import supported_digits
 from ..layers.positions import learned_positions
-from ..report.layer_styles import layer_style
-from ..report.number_formats import percent
 from ..report.page import Plot, Plots, Prose, Table
 from ..report.palette import COLOURS, INK, SOFT
-from ..report.theme import new_figure, plain
+from ..report.theme import layer_style, new_figure, plain
+from ..report.wording import percent
 from ..runs.run import Run
 from ..tasks.capabilities import Example, Examples
 from ..tasks.explainer import Explainer
 from .gradient_trend import MIN_LAGS, MIN_WINDOWS, SHARE, Trend, band, lag_below, reach, trend
 from .inspected_run import InspectedRun, SectionBody, explainer_of
 from .jacobians import JacobianProduct, jacobian_products, spectral_radii
-from .primitive_layers import BACKWARDS, primitive_layers
-from .recording import Steps, unrolled
+from .recording import BACKWARDS, Steps, primitive_layers, unrolled
 
 LAGS, WINDOWS = 255, 16
 """Largest lag, and largest number of windows over which the norms are averaged."""

@@ -27,14 +27,14 @@ from ..evaluation.intervals import interval
 from ..evaluation.intervals import mean as mean_of
 from ..evaluation.token_scores import is_symbol, spaced
 from ..models.probabilities import checked_losses
-from ..report.number_formats import percent_and_interval
 from ..report.page import Part, Prose
 from ..report.token_links import DIGITS, LinkedToken, LinkView, TokenLinks
+from ..report.wording import percent_and_interval
 from ..runs.run import Run
 from ..tasks.capabilities import Example, Examples, Losses
 from .attention_maps import MAX_LAYERS, AttentionMap, attention_maps
 from .inspected_run import InspectedRun, SectionBody, explainer_of
-from .primitive_layers import top_layers
+from .recording import top_layers
 
 MAX_TOKENS = 200
 """Tokens of a text that are shown."""

@@ -13,8 +13,7 @@ from ..data.readers import find_sources, read_lines
 from ..data.repairs import Repairs, with_warnings
 from ..layers.origins import AllowCode
 from ..models.probabilities import NotFiniteError, naming
-from ..report.notebook_display import framed
-from ..report.page import Code, Link, PageSection, Part, Prose, Table, render, write_page
+from ..report.page import Code, Link, PageSection, Part, Prose, Table, framed, render, write_page
 from ..report.wording import isolated, without_isolates
 from ..runs.run import Run
 from ..tasks.explainer import Explainer, NotOfferedError
@@ -28,7 +27,7 @@ from .gradient_flow import flow_section
 from .influence import influence_section
 from .inspected_run import ALONE, InspectedRun, SectionBody, open_run, prepare
 from .mistakes import mistakes_section
-from .primitive_layers import top_layers
+from .recording import top_layers
 from .surprisal import label_effect_section, surprisal_section
 from .unseen_ngrams import ngrams_section
 from .word_order import MAX_PERMUTATIONS, PERMUTATIONS, order_section

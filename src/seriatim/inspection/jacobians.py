@@ -20,8 +20,7 @@ from torch import Tensor, nn
 from ..core.contract import RecurrentCell
 from ..core.state import map_state, state_leaves
 from ..recurrence import uncompiled
-from .primitive_layers import primitive_layers
-from .recording import Steps, unrolled
+from .recording import Steps, primitive_layers, unrolled
 
 Item = TypeVar("Item")
 MAX_WINDOWS = 4

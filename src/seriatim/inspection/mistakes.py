@@ -11,12 +11,11 @@ from ..core.errors import InputError
 from ..core.json_object import JsonObject
 from ..evaluation.error_analysis import Mistakes, WrongExample
 from ..evaluation.label_metrics import BINS
-from ..report.layer_styles import model_style
-from ..report.number_formats import percent, rounded
+from ..report.charts import shortened
 from ..report.page import Cell, Part, Plot, Plots, Prose, Table
 from ..report.palette import HEAT, ON_DARK, ON_LIGHT, SOFT
-from ..report.plot_labels import shortened
-from ..report.theme import new_figure
+from ..report.theme import model_style, new_figure
+from ..report.wording import percent, rounded
 from ..tasks.explainer import NotOfferedError
 from .inspected_run import InspectedRun, SectionBody
 

@@ -7,9 +7,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from ..core.json_object import JsonObject
-from ..report.number_formats import percent
 from ..report.page import Part, Plot, Plots, Prose, Table
 from ..report.theme import new_figure, plain, style
+from ..report.wording import percent
 from ..tasks.explainer import Refusal
 from .inspected_run import InspectedRun, SectionBody
 

@@ -25,8 +25,7 @@ from ..runs.run import Run
 from ..tasks.capabilities import Example
 from .attention_maps import recorded_attention
 from .inspected_run import InspectedRun, SectionBody, explainer_of
-from .primitive_layers import BACKWARDS, DECODER, PrimitiveLayer, primitive_layers, top_layers
-from .recording import recorded_results
+from .recording import BACKWARDS, DECODER, PrimitiveLayer, primitive_layers, recorded_results, top_layers
 
 PERMUTATIONS, MAX_PERMUTATIONS = 20, 1000
 """Default and largest number of orders."""

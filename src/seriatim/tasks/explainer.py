@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from ..core.errors import InputError
 from ..core.json_object import JsonObject
 from ..evaluation.context_use import ContextExcess, ContextUse
-from ..evaluation.token_losses import TokenLosses
-from ..evaluation.token_scores import TokenScores
+from ..evaluation.token_scores import TokenLosses, TokenScores
 from ..models.base_models import input_embedding, input_layer
 from ..models.exported_forms import ExportedModel
 from .capabilities import (

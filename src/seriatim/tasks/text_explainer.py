@@ -32,8 +32,15 @@ from ..evaluation.context_use import (
 )
 from ..evaluation.error_analysis import MAX_TOKENS, MAX_WORST, Mistakes, WrongExample, compare_labels, part_of
 from ..evaluation.perplexity import each_loss
-from ..evaluation.token_losses import TokenLosses
-from ..evaluation.token_scores import ALTERNATIVES, TokenScore, TokenScores, score_tokens, token_name, token_text
+from ..evaluation.token_scores import (
+    ALTERNATIVES,
+    TokenLosses,
+    TokenScore,
+    TokenScores,
+    score_tokens,
+    token_name,
+    token_text,
+)
 from ..models import LanguageModel
 from ..models.base_models import TextModel
 from ..models.exported_forms import language_forms
