@@ -146,9 +146,9 @@ def test_a_figure_without_a_paired_test_has_no_ranks_and_no_words_on_tests(monke
     assert "The layers were not tested against each other on perplexity per token" in table.caption
     assert "difference from the best" not in {row[0] for row in meanings_table(Results(values)).rows}
     monkeypatch.setattr(assemble, "_statistics", lambda folder, row: {})
-    rows = [{"missing_seeds": [], "counted": False, "rank": None, **row} for row in values["rows"]]
+    rows = Results(values).rows
     assemble._add_differences(Path(), Results(values).metric, rows, None)
-    assert [row["rank"] for row in rows] == [None] * 3
+    assert [row.rank for row in rows] == [None] * 3
 
 
 def test_figures_have_the_digits_that_their_intervals_support() -> None:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 from ..core.json_object import JsonObject
 from .plan import Plan, choose_metric, is_counted
+from .results import TrainingRow
 
 OVERHEAD = 15.0  # estimated seconds that a row takes beside its training, until a row has been finished
 KNOWN_SHARE = 0.05  # the share of a run after which its remaining time is known
@@ -136,8 +137,8 @@ class ComparisonReporter:
     def hear(self, progress: ComparisonProgress, training: PresentTraining, event: JsonObject) -> None:
         """Receive an event of a training: ``timing``, ``begin``, ``step``, ``validation`` or ``measuring``."""
 
-    def row(self, progress: ComparisonProgress, row: JsonObject) -> None:
-        """Receive a finished row, with its ``layer`` and ``seed``."""
+    def row(self, progress: ComparisonProgress, row: TrainingRow) -> None:
+        """Receive a finished row."""
 
     def failure(self, layer: str, seed: int, reason: str) -> None:
         """Receive the reason why a run failed."""

@@ -21,7 +21,7 @@ from ..inspection.mistakes import MAX_LABELS
 from ..storage.weights import load_tensors
 from .item_answers import Arrays, ItemAnswers, has_all, read_arrays, read_tokens, with_equal_names
 from .plan import FIGURE_OF_SUMS
-from .results import MAX_DRAWN, Json
+from .results import MAX_DRAWN, TrainingRow
 
 # F1 of each class under every layer, which classes differ from the best layer, and what is confused.
 
@@ -440,7 +440,7 @@ def _of_items(statistics: np.ndarray, key: str) -> np.ndarray:
 Measured = TypeVar("Measured")
 
 
-def differences(folder: Path, rows: Sequence[Json], figures: Sequence[Metric], *, tags: bool) -> JsonObject:
+def differences(folder: Path, rows: Sequence[TrainingRow], figures: Sequence[Metric], *, tags: bool) -> JsonObject:
     """Compare the first runs of some layers, whose finished ``rows`` are given best first.
 
     ``figures`` are those of the task, that of the ranking first; ``tags`` says whether answers are tags of words. Rows
@@ -452,16 +452,13 @@ def differences(folder: Path, rows: Sequence[Json], figures: Sequence[Metric], *
         where nothing of it was measured.
     """
     rows = rows[:MAX_DRAWN]
-    arrays = {
-        row["layer"]: {
-            name: tensor.numpy()
-            for name, tensor in load_tensors(folder / "rows" / f"{row['layer']}-{row['seed']}.safetensors").items()
-        }
-        for row in rows
-    }
+    arrays = {}
+    for row in rows:
+        tensors = load_tensors(folder / "rows" / f"{row.name}.safetensors")
+        arrays[row.layer] = {name: tensor.numpy() for name, tensor in tensors.items()}
     items = {layer: read_arrays(each) for layer, each in arrays.items()}
-    answers = {row["layer"]: each for row in rows if (each := ItemAnswers.read(row, items[row["layer"]]))}
-    losses = {row["layer"]: tokens for row in rows if (tokens := read_tokens(row, items[row["layer"]]))}
+    answers = {row.layer: each for row in rows if (each := ItemAnswers.read(row, items[row.layer]))}
+    losses = {row.layer: tokens for row in rows if (tokens := read_tokens(row, items[row.layer]))}
     answers = with_equal_names(_alike(answers, lambda each: (each.rows, each.sizes)))
     losses = _alike(losses, lambda each: (each.ids, each.piece_ends))
     result: JsonObject = {}

@@ -17,7 +17,7 @@ from ..tasks.explainer import NotOfferedError
 from ..tasks.task import TaskData
 from .cost import evenly
 from .plan import FIGURE_OF_SUMS
-from .results import Json
+from .results import Json, TrainingRow
 
 PREFIX = "items."
 """The beginning of the names of these arrays in the file of a row, which also has the statistics for paired tests."""
@@ -57,9 +57,9 @@ class ItemAnswers:
     texts: Sequence[Json]
 
     @classmethod
-    def read(cls, row: Json, arrays: Arrays) -> "ItemAnswers | None":
+    def read(cls, row: TrainingRow, arrays: Arrays) -> "ItemAnswers | None":
         """Return what `answer_items` has kept, given the result of `read_arrays`; None if there is nothing."""
-        fields = row.get("answers")
+        fields = row.answers
         if not fields or not set(ARRAYS) <= arrays.keys():
             return None
         rows, sizes, lengths, truth, predicted = (arrays[name] for name in ARRAYS)
@@ -200,9 +200,9 @@ def measure_tokens(run: Run, data: TaskData, train: TaskData) -> tuple[JsonObjec
     return fields, arrays | small | {"nats": losses.nats.astype(np.float32)}
 
 
-def read_tokens(row: Json, arrays: Arrays) -> TokenLosses | None:
+def read_tokens(row: TrainingRow, arrays: Arrays) -> TokenLosses | None:
     """Return what `measure_tokens` has kept, given the result of `read_arrays`; None if there is nothing."""
-    fields = row.get("token_losses")
+    fields = row.token_losses
     if not fields or not set(TOKEN_ARRAYS) <= arrays.keys():
         return None
     names = {int(token): name for token, name in fields["names"].items()}

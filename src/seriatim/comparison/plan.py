@@ -30,6 +30,7 @@ from ..tasks import FITTED, new_task
 from ..tasks.beside_baseline import main_figure
 from ..tasks.task import Task
 from ..version import __version__
+from .results import TrainingRow
 
 # The metric that a comparison ranks by, and how two rows are compared by it.
 
@@ -88,11 +89,6 @@ BASELINE = "baseline"
 REPORT = "report.html"
 ROW_DIGESTS = {"train": "trained_on", "tokenizer": "tokenizer", "measured": "data"}
 """Digests of a plan, and the fields of a row that hold the same."""
-ROW_FIELDS = {
-    *("version", "layer", "seed", "metrics", "steps", "epochs", "tokens", "training_seconds", "planned_seconds"),
-    *("tokens_per_second", "memory_bytes", "load"),
-}
-"""Fields that the file of a row must have; it may lack others."""
 MAX_BYTES = 1 << 26  # the largest size of the file of a row
 
 
@@ -250,19 +246,20 @@ def default_out(task: str, data: str) -> str:
     return f"comparisons/{task}-{re.sub(r'[^A-Za-z0-9_-]+', '-', stem).strip('-') or 'data'}"
 
 
-def read_row(folder: Path, name: str, plan: Plan) -> JsonObject | None:
+def read_row(folder: Path, name: str, plan: Plan) -> TrainingRow | None:
     """Read a row, None where it is not finished; refuse one that is damaged, or of another version or other data."""
     path = folder / "rows" / f"{name}.json"
     if not path.exists() or not path.with_suffix(".safetensors").exists():
         return None
     remedy = "remove it to measure this row again"
-    row = read_json(path, max_bytes=MAX_BYTES, remedy=remedy)
-    damaged = f"{path}: is damaged, or not a row of a comparison; {remedy}"
-    if not isinstance(row, dict) or "version" not in row:
-        raise InputError(damaged)
-    check_version(path, row["version"])
-    if not row.keys() >= ROW_FIELDS or not isinstance(row["metrics"], dict):
-        raise InputError(damaged)
+    values = read_json(path, max_bytes=MAX_BYTES, remedy=remedy)
+    damaged = InputError(f"{path}: is damaged, or not a row of a comparison; {remedy}")
+    if not isinstance(values, dict) or "version" not in values:
+        raise damaged
+    check_version(path, values["version"])
+    if not values.keys() >= TrainingRow.required() or not isinstance(values["metrics"], dict):
+        raise damaged
+    row = TrainingRow.read(values)
     check_row(path, row, plan)
     return row
 
@@ -273,10 +270,10 @@ def read_trials(folder: Path, layer: str) -> list[JsonObject]:
     return read_json(path, max_bytes=MAX_BYTES, remedy=remedy) if path.exists() else []
 
 
-def check_row(path: Path, row: Mapping[str, object], plan: Plan) -> None:
+def check_row(path: Path, row: TrainingRow, plan: Plan) -> None:
     """Refuse a row that was trained or measured on other data than the comparison's."""
     for part, key in ROW_DIGESTS.items():
-        if row.get(key) != plan.digests.get(part):
+        if getattr(row, key) != plan.digests.get(part):
             how = "with a different tokenizer" if part == "tokenizer" else "on different data"
             verb = "trained" if part == "train" else "measured"
             raise InputError(f"{path}: was {verb} {how}; remove it and resume, or {START_NEW}")

@@ -1,4 +1,4 @@
-"""From the arguments of `compare` to a complete `Plan`: first the checks that need no data, then those that read them."""
+"""From the arguments of `compare` to a complete `Plan`: first what needs no data, then what reads them."""
 
 import re
 import shlex

@@ -19,6 +19,7 @@ from .cost import costs, evenly
 from .distances import distances
 from .item_answers import MAX_ITEMS, Item, answer_items, listed, measure_tokens, stored
 from .plan import Plan, is_counted, statistics_of
+from .results import TrainingRow
 
 FROM_SUMMARY = ("parameters", "steps", "tokens", "tokens_per_second", "vocabulary_size", "precision")
 POINTS = 200  # points of a learning curve, at most
@@ -29,13 +30,15 @@ PROMPT_WORDS, CHARACTERS, TEMPERATURE, SEED = 4, 200, 0.8, 1
 PROMPT_TOKENS = 400  # at the beginning of a text, from which the words of the prompt are taken
 
 
-def measure(run: Run, plan: Plan, *, full: bool) -> tuple[JsonObject, dict[str, np.ndarray]]:
-    """Measure a run that was trained to its end.
+def measure(
+    run: Run, plan: Plan, layer: str, *, full: bool, conditions: JsonObject
+) -> tuple[TrainingRow, dict[str, np.ndarray]]:
+    """Measure a run that was trained to its end, as a row of ``layer``; ``conditions`` are fields of the row.
 
     With ``full``, costs, samples and distances are measured, too, for which one run of a layer is enough.
 
     Returns:
-        The row as `rows/LAYER-SEED.json` holds it, and the arrays beside it: the statistics of every item for paired
+        The row, and the arrays beside it: the statistics of every item for paired
         tests, and with ``full`` those of `item_answers` and `text_losses`.
     """
     measured = plan.measured(run.task)
@@ -46,7 +49,10 @@ def measure(run: Run, plan: Plan, *, full: bool) -> tuple[JsonObject, dict[str, 
     statistics = statistics_of(measures)
     summary, model = run.summary, run.config.model
     counted = is_counted(model.layer)
-    row = {
+    row: JsonObject = {
+        **conditions,
+        "layer": layer,
+        "seed": run.config.training.seed,
         **{name: summary[name] for name in FROM_SUMMARY},
         **{name: None if counted else getattr(model, name) for name in ("hidden_size", "embedding_size", "num_layers")},
         "bidirectional": bool(model.bidirectional),
@@ -78,7 +84,7 @@ def measure(run: Run, plan: Plan, *, full: bool) -> tuple[JsonObject, dict[str, 
             "name": run.task.evaluator.baseline_name,
             **run.task.evaluator.trivial_baseline(train, data, run.vocabulary),
         }
-    return row, statistics
+    return TrainingRow.read(row), statistics
 
 
 def epochs(run: Run, train: TaskData) -> float:

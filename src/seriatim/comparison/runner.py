@@ -20,7 +20,7 @@ from ..storage.written_folders import COMPARISON, RUN, discard, outer, record, s
 from .assemble import assemble
 from .comparison_progress import ComparisonProgress, ComparisonReporter, PresentTraining
 from .plan import MAX_BYTES, REPORT, Plan, is_counted, read_row, read_trials
-from .results import Results
+from .results import Results, TrainingRow
 from .worker import WorkerJob
 from .workers import TrainingWorkers, run_jobs
 
@@ -140,7 +140,7 @@ class Runner:
         self.folder, self.plan, self.workers = folder, plan, workers
         self.reporter = reporter or ComparisonReporter()
         self.progress = ComparisonProgress(plan)
-        self.finished: dict[tuple[str, int], JsonObject] = {}  # rows by layer and seed
+        self.finished: dict[tuple[str, int], TrainingRow] = {}  # rows by layer and seed
         self.failures: dict[tuple[str, int], Exception] = {}
         self._waiting: list[tuple[str, int]] = []  # rows that are not trained yet, in their order
         self._trials: dict[str, Trials] = {}  # by layer, where learning rates are left to try
@@ -156,7 +156,7 @@ class Runner:
                 name = f"{layer}-{seed}"
                 has_run = (self.folder / "runs" / name / "config.yaml").is_file()
                 if has_run and (row := read_row(self.folder, name, self.plan)) is not None:
-                    self._add(layer, seed, row)
+                    self._add(row)
         return self.progress.done == self.progress.count
 
     def run(self) -> Comparison:
@@ -255,20 +255,22 @@ class Runner:
 
     def on_end(self, job: WorkerJob, outcome: JsonObject | Exception) -> None:
         """Keep what a training gave, or record why it failed."""
+        result: JsonObject | TrainingRow | Exception = outcome
         if not isinstance(outcome, Exception) and job.trial is None:
-            outcome = self._read_row(job.name)
-        self.progress.end(self._present.pop(job.name), succeeded=not isinstance(outcome, Exception))
-        if isinstance(outcome, Stopped):
+            result = self._read_row(job.name)
+        self.progress.end(self._present.pop(job.name), succeeded=not isinstance(result, Exception))
+        if isinstance(result, Stopped):
             return
-        if job.trial is not None:
-            self._end_trial(job.layer, job.trial, outcome)
-        elif isinstance(outcome, Exception):
-            self._fail(job.layer, job.seed, outcome)
+        if isinstance(result, TrainingRow):
+            self._add(result)
+            self.reporter.row(self.progress, result)
+        elif job.trial is not None:
+            self._end_trial(job.layer, job.trial, result)
         else:
-            self._add(job.layer, job.seed, outcome)
-            self.reporter.row(self.progress, outcome)
+            assert isinstance(result, Exception)
+            self._fail(job.layer, job.seed, result)
 
-    def _read_row(self, name: str) -> JsonObject | Exception:
+    def _read_row(self, name: str) -> TrainingRow | Exception:
         """Return the row that a training has written, or the reason why it cannot be used."""
         try:
             row = read_row(self.folder, name, self.plan)
@@ -289,6 +291,6 @@ class Runner:
         self.progress.done += 1
         self.reporter.failure(layer, seed, str(error))
 
-    def _add(self, layer: str, seed: int, row: JsonObject) -> None:
-        self.finished[layer, seed] = row
-        self.progress.add(layer, row["metrics"])
+    def _add(self, row: TrainingRow) -> None:
+        self.finished[row.layer, row.seed] = row
+        self.progress.add(row.layer, row.metrics)

@@ -14,6 +14,7 @@ import torch
 
 from ..config import resolve
 from ..core.errors import InputError
+from ..core.json_object import JsonObject
 from ..data.repairs import DataWarning
 from ..layers.origins import Origin, import_origins
 from ..processes.child import OnEvent, serve
@@ -113,7 +114,7 @@ def work(job: WorkerJob, emit: OnEvent) -> None:
     peak, load = peak_memory(), Load.now().since(before)
     times.note()
     memory = max(0, peak - idle) if trained_here and peak is not None and idle is not None else None
-    conditions = {"load": load._asdict() if trained_here else None}
+    conditions: JsonObject = {"load": load._asdict() if trained_here else None}
     device = choose_device(run.config.training.device)
     if job.trial is not None:
         conditions["machine"] = describe_machine(device, times, trained_from)
@@ -123,17 +124,17 @@ def work(job: WorkerJob, emit: OnEvent) -> None:
         emit({"event": "done", **outcome, **conditions})
         return
     emit({"event": "measuring"})
-    row, statistics = measure(run, plan, full=job.seed == plan.seeds[0])
-    if row["trained_on"] != plan.digests.get("train"):
+    conditions |= {"memory_bytes": memory, "planned_seconds": _planned(job, plan, run)}
+    row, statistics = measure(run, plan, job.layer, full=job.seed == plan.seeds[0], conditions=conditions)
+    if row.trained_on != plan.digests.get("train"):
         discard(job.run, RUN)  # so that it is trained again once the data are restored
     path = Path(job.comparison) / "rows" / f"{job.name}.json"
     check_row(path, row, plan)
-    row |= {"memory_bytes": memory, **conditions, "machine": describe_machine(device, times, trained_from)}
-    row |= {"planned_seconds": _planned(job, plan, run), "layer": job.layer, "seed": job.seed}
+    row.machine = describe_machine(device, times, trained_from)
     path.parent.mkdir(exist_ok=True)
     tensors = {name: torch.tensor(values) for name, values in statistics.items()}  # copies: some arrays are shared
     save_tensors(tensors, path.with_suffix(".safetensors"))
-    write_whole(path, to_json(row, indent=1) + "\n")
+    write_whole(path, to_json(row.to_json(), indent=1) + "\n")
     emit({"event": "done"})
 
 
