@@ -15,7 +15,7 @@ from seriatim.comparison.worker import VALIDATING, VALIDATIONS, evaluate_every, 
 from seriatim.config import resolve
 from seriatim.core.errors import InputError
 from seriatim.evaluation.intervals import paired
-from seriatim.evaluation.label_metrics import classification_measures, tagging_measures
+from seriatim.evaluation.label_metrics import Predictions, prediction_measures, tagging_measures
 from seriatim.evaluation.translation import translation_measures
 from seriatim.layers import find, names
 from seriatim.tasks import TASKS
@@ -148,10 +148,11 @@ def test_every_figure_has_a_direction(task: str) -> None:
 
 def test_figures_of_sums_are_those_of_the_tasks() -> None:
     random = np.random.default_rng(0)
-    probabilities = random.dirichlet(np.ones(3), size=20)
+    predictions = Predictions.empty(random.integers(3, size=20))
+    predictions.set(np.arange(20), random.dirichlet(np.ones(3), size=20))
     tags = [[["B-X", "I-X", "O", "B-Y"][i] for i in random.integers(4, size=5)] for _ in range(8)]
     found = {
-        **classification_measures(random.integers(3, size=20), probabilities, ["a", "b", "c"]),
+        **prediction_measures(predictions, ["a", "b", "c"]),
         **tagging_measures(tags, tags[1:] + tags[:1]),
         **translation_measures(["a b c", "d"], ["a b d", "d e"]),
     }

@@ -148,8 +148,7 @@ def test_figures_are_drawn_from_the_results(texts: dict[str, str], tmp_path: Pat
     run = seriatim.train(small_config(texts, tmp_path / "run", model=model, training={"steps": 1}))
     flow, opened, maps = (inspect(run, TEXT) for inspect in (gradient_flow, gates, attention_maps))
     figures = [
-        gradient_flow_figure(flow.layers, "reach $"),
-        gradient_flow_figure(flow.layers[:1], relative=True),
+        gradient_flow_figure(flow.layers),
         *map(gate_figure, opened.gates),
         gate_means_figure(opened.gates[:1]),
         *map(experts_figure, opened.choices),

@@ -108,32 +108,6 @@ TYPELESS = "chunk"  # the name of the type of chunks without types
 Tags = Sequence[Sequence[str]]
 
 
-def classification_metrics(truth: np.ndarray, probabilities: np.ndarray, labels: Sequence[str]) -> JsonObject:
-    """Return the metrics of a classifier, from the index of the true label of each item ``(items,)``.
-
-    The most probable class by the probabilities ``(items, classes)`` is the prediction; ``labels`` names the classes.
-
-    Returns:
-        ``accuracy``, ``macro_f1`` and ``loss`` (nats, −log P of the true label), each with its 95 % interval as
-        ``NAME_low`` and ``NAME_high``; ``impossible``, the number of items whose true label has probability 0 (in the
-        loss they count with the smallest positive number of the type); ``majority``, the accuracy of always predicting
-        the most frequent label; ``classes``, with ``precision recall f1 support`` for each label; ``confusion``, with a
-        row per true label; the ``calibration_error`` and bins of `calibration`; ``items``.
-
-    Raises:
-        InputError: no items, shapes that do not match, labels out of range or duplicate, rows that are not
-            probabilities.
-    """
-    truth, probabilities = _checked(truth, probabilities, labels)
-    return prediction_metrics(_reduced(truth, probabilities), labels)
-
-
-def classification_measures(truth: np.ndarray, probabilities: np.ndarray, labels: Sequence[str]) -> dict[str, Measure]:
-    """Return ``accuracy macro_f1 loss`` item by item, as `classification_metrics`; memory is items times classes."""
-    truth, probabilities = _checked(truth, probabilities, labels)
-    return prediction_measures(_reduced(truth, probabilities), labels)
-
-
 class Predictions(NamedTuple):
     """What metrics need of the probabilities of some items, ``(items,)`` each."""
 
@@ -156,10 +130,17 @@ class Predictions(NamedTuple):
 
 
 def prediction_metrics(predictions: Predictions, labels: Sequence[str]) -> JsonObject:
-    """Return the metrics of `classification_metrics`; labels without a class follow those of the classes.
+    """Return the metrics of a classifier; ``labels`` names the classes, and after them true labels without a class.
 
-    An item whose true label has no class counts as wrong, and is left out of the loss. Of more than `MAX_CONFUSION`
-    labels, ``confusion`` is None, and ``classes`` has only those that occur.
+    An item whose true label has no class counts as wrong, and is left out of the loss.
+
+    Returns:
+        ``accuracy``, ``macro_f1`` and ``loss`` (nats, −log P of the true label), each with its 95 % interval as
+        ``NAME_low`` and ``NAME_high``; ``impossible``, the number of items whose true label has probability 0 (in the
+        loss they count with the smallest positive number of the type); ``majority``, the accuracy of always predicting
+        the most frequent label; ``classes``, with ``precision recall f1 support`` for each label; ``confusion``, with a
+        row per true label; the ``calibration_error`` and bins of `calibration`; ``items``. Of more than `MAX_CONFUSION`
+        labels, ``confusion`` is None, and ``classes`` has only those that occur.
     """
     truth, predicted, confidence, of_truth = predictions
     size, items = len(labels), len(truth)
@@ -199,7 +180,7 @@ def prediction_metrics(predictions: Predictions, labels: Sequence[str]) -> JsonO
 
 
 def prediction_measures(predictions: Predictions, labels: Sequence[str]) -> dict[str, Measure]:
-    """Return the measures of `classification_measures`; without ``macro_f1`` if they would take too much memory."""
+    """Return ``accuracy macro_f1 loss`` item by item; without ``macro_f1`` if it would take too much memory."""
     truth, predicted = predictions.truth, predictions.predicted
     measures = {
         "accuracy": Measure(np.stack([truth == predicted, np.ones(len(truth))], 1), mean),
@@ -208,12 +189,6 @@ def prediction_measures(predictions: Predictions, labels: Sequence[str]) -> dict
     if 3 * len(truth) * len(labels) <= MAX_STATISTICS:
         measures["macro_f1"] = Measure(_class_counts(truth, predicted, len(labels)), _macro_f1)
     return measures
-
-
-def _reduced(truth: np.ndarray, probabilities: np.ndarray) -> Predictions:
-    predictions = Predictions.empty(truth, probabilities.dtype.type)
-    predictions.set(np.arange(len(truth)), probabilities)
-    return predictions
 
 
 def tagging_metrics(truth: Tags, predicted: Tags) -> JsonObject:
@@ -306,29 +281,6 @@ def _by_type(truth: Tags, predicted: Tags) -> dict[str, JsonObject]:
         for kind, counts in chunk_counts_by_type(*pair).items():
             sums[kind] = sums.get(kind, 0) + np.array(counts)
     return {kind or TYPELESS: _scores(*sums[kind]) for kind in sorted(sums)}
-
-
-def _checked(truth: np.ndarray, probabilities: np.ndarray, labels: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    truth, probabilities = np.asarray(truth), np.asarray(probabilities)
-    shape = (len(truth), len(labels))
-    if not len(truth):
-        raise InputError("there is nothing to evaluate; give at least one item")
-    if probabilities.shape != shape or truth.ndim != 1:
-        needed = f"{len(truth)} items of {len(labels)} classes need {shape}"
-        raise InputError(f"probabilities have shape {probabilities.shape}; {needed}")
-    if duplicates := [label for label, count in Counter(labels).items() if count > 1]:
-        raise InputError(f"label {duplicates[0]!r} names two classes; give each class its own name")
-    if not np.issubdtype(truth.dtype, np.integer) or truth.min() < 0 or truth.max() >= len(labels):
-        found = f"{truth.min()} to {truth.max()}"
-        raise InputError(f"true labels must be integers from 0 to {len(labels) - 1}, got {found}")
-    if not np.issubdtype(probabilities.dtype, np.floating):
-        probabilities = probabilities.astype(float)
-    # the tolerance allows for probabilities computed in 16 bits; a NaN fails the comparison too
-    wrong = ~((probabilities >= 0).all(1) & (np.abs(probabilities.sum(1, dtype=float) - 1) < 0.02))
-    if wrong.any():
-        row = int(wrong.argmax())
-        raise InputError(f"item {row + 1}: probabilities must not be negative and must sum to 1; give a softmax")
-    return truth.astype(int), probabilities
 
 
 def _check_tags(truth: Tags, predicted: Tags) -> None:

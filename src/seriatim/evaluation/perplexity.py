@@ -27,20 +27,13 @@ BLOCK = 500
 """Tokens of a running text that count as one observation in the interval, since neighbours are not independent."""
 
 
-def evaluate_language_model(model: TextModel, corpus: Corpus, *, window: int = WINDOW) -> JsonObject:
-    """Compute the metrics of a text that is encoded by the model's tokenizer.
-
-    The number of tokens read at once, ``window``, changes the memory needed, not the result.
+def text_metrics(losses: np.ndarray, sizes: np.ndarray, counts: Statistics) -> JsonObject:
+    """Compute the metrics of a text from the summed losses and sizes of its blocks ``(blocks,)``, and its counts.
 
     Returns:
         ``loss perplexity word_perplexity bits_per_byte``, each with its 95 % interval as ``NAME_low`` and
         ``NAME_high`` (None if the text is one observation), and ``tokens words bytes lines unknown_tokens``.
     """
-    return text_metrics(*block_losses(model, corpus, window), corpus.statistics)
-
-
-def text_metrics(losses: np.ndarray, sizes: np.ndarray, counts: Statistics) -> JsonObject:
-    """Compute the metrics of a text from the summed losses and sizes of its blocks ``(blocks,)``, and its counts."""
     loss = float(losses.sum() / sizes.sum())
     blocks, error = len(losses), None
     if blocks > 1 and math.isfinite(loss):  # the standard error of a ratio estimator; an infinite loss has no interval
@@ -97,7 +90,11 @@ def sum_blocks(corpus: Corpus, pieces: Iterable[tuple[np.ndarray, np.ndarray]]) 
 
 
 def each_loss(model: TextModel, corpus: Corpus, *, window: int = WINDOW) -> np.ndarray:
-    """Return −log P of every token of a text ``(tokens,)``, in nats; arguments as in `evaluate_language_model`."""
+    """Return −log P of every token of a text ``(tokens,)``, in nats.
+
+    The text is encoded by the model's tokenizer. The number of tokens read at once, ``window``, changes the memory
+    needed, not the result.
+    """
     losses = np.empty(len(corpus.ids))
     for places, values in window_losses(model, corpus, window):
         losses[places] = values
