@@ -46,9 +46,12 @@ def assemble(folder: Path, plan: Plan, finished: Rows, failures: Failures, secon
     measured = {key for row in finished.values() for key in row.metrics}
     figures = sorted(task.evaluator.metrics, key=lambda figure: figure.key != metric.key)
     failed = {layer: str(error) for (layer, _), error in failures.items()}
+
     rows = [_layer(folder, plan, layer, finished, failed.get(layer)) for layer in plan.layers]
     _add_differences(folder, metric, rows, plan.baseline)
     add_conditions([run for row in rows for run in row.runs], [trial for row in rows for trial in row.tried])
+
+    # What all rows share is taken from any of them, because a first layer may have failed.
     any_row = next(iter(finished.values()), None)
     simplest = (row.simplest for row in finished.values() if row.simplest)  # of a first seed, if it succeeded
     first_runs = [finished[row.layer, row.runs[0]["seed"]] for row in _ranked(rows, metric)]
@@ -166,6 +169,8 @@ def _add_differences(folder: Path, metric: Metric, rows: Sequence[ResultRow], ba
         result = difference(statistics[row.layer], statistics[other.layer], metric.key)
         return {"to": other.layer, **result} if result else {}
 
+    # Three questions are asked of a row, and each needs its own test: how far from the best, from the best trained one,
+    # and from the simple baseline.
     best, simple = measured[:1], [row for row in measured if row.layer == baseline]
     trained = [row for row in measured if not row.counted][:1]
     for others, name in ((best, "difference"), (trained, "beside_best_trained"), (simple, "beside_baseline")):
@@ -174,6 +179,8 @@ def _add_differences(folder: Path, metric: Metric, rows: Sequence[ResultRow], ba
                 setattr(row, name, compared(row, other))
     if not any(row.is_tested for row in measured):
         return  # no test, no ranks
+
+    # A rank begins with the first row that differs from the leader of the rank before; rows of one rank may differ.
     leader = measured[0]
     leader.rank = 1
     for place, row in enumerate(measured[1:], 2):

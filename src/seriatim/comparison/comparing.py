@@ -84,6 +84,8 @@ def compare(
     settings = ComparisonSettings(layers, minutes, tokens, steps, parameters, seeds, tune, metric, widths, command)
     plan = make_plan(config, settings, overrides=overrides)
     plan.record_code()
+
+    # Nothing is written before all that can be refused has been checked.
     out = plan.base.out or default_out(plan.base.task, plan.base.data.train or "data")
     folder = check_place(out)
     refuse_overwriting(folder, (str(config) if isinstance(config, str | Path) else None, *files_read(plan.base)))
@@ -131,6 +133,8 @@ def resume(
     if place != folder:
         kept = f"the one that is there stays until a layer of this one is finished (to forget this one, remove {place})"
         warnings.warn(f"{folder}: continues the comparison that is to replace the one there; {kept}", stacklevel=2)
+
+    # Code of the user's own is imported before the layers are checked, and not without permission.
     plan = read_plan(place)
     if layers is not None:
         layers = register_references(layers)
@@ -140,6 +144,8 @@ def resume(
     check_data_named(plan)
     added = extend_plan(plan, layers, widths, seeds)
     plan.record_code()
+
+    # From here on the folder is written. Data are read again only if something is left to train.
     with open_workers(workers, cluster) as opened, locked(folder), opened.session(folder, plan):
         recover(folder)
         place = place_of(folder, COMPARISON)

@@ -29,6 +29,8 @@ def metric_plot(results: Results) -> Figure | None:
         return None
     figure, grid = new_figure(height=0.9 + 0.24 * len(rows))
     axes = grid[0, 0]
+
+    # Intervals are drawn first and dots last, so that a dot covers its line.
     for y, row in enumerate(rows):
         colour, value = layer_style(row.layer)["color"], results.of(row)
         if interval := row.interval(metric.key):

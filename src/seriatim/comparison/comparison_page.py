@@ -140,11 +140,15 @@ def report(values: Json, pages: Mapping[str, str] = MappingProxyType({})) -> str
         tables.trials_table(results),
         tables.seeds_table(results),
     ]
+
+    # A reader can repeat the whole comparison, or one row of it.
     reproduce: list[Part] = [Code(values.get("command") or "seriatim compare", "The whole comparison:")]
     if commands:
         caption = "Each row alone, from the folder in which the comparison was started:"
         alone = Code("\n".join(commands), caption)
         reproduce.append(alone if len(commands) <= MAX_DRAWN else Folded(f"The {len(commands):,} commands", [alone]))
+
+    # A section without parts is left out of the page.
     sections = [
         PageSection("summary", "Summary", _summary(results, drawn, pages)),
         PageSection("words", "In words", [tables.words_table(results)]),
@@ -253,7 +257,8 @@ def _quality_against_cost(results: Results) -> list[Part]:
             equal.append(name)
         else:
             figure = figures.quality_against(results, cost, name=axis, written=written)
-            caption = f"{_better(results)} and further left is better. "
+            better = "Higher" if results.metric.more_is_better else "Lower"
+            caption = f"{better} and further left is better. "
             caption += "Lines are 95 % intervals. " if results.has_intervals else ""
             caption += _front(results, cost)
             plots.append((figure, f"{sentence_case(results.metric.name)} against {name}", caption))
@@ -352,10 +357,6 @@ def _mark(sample: Json) -> str:
     if sample.get("truth") is None:
         return ""
     return "right" if sample.get("right", sample["text"] == sample["truth"]) else "wrong"
-
-
-def _better(results: Results) -> str:
-    return "Higher" if results.metric.more_is_better else "Lower"
 
 
 def _plots(results: Results, drawn: Sequence[Drawn], otherwise: str) -> list[Part]:

@@ -98,13 +98,10 @@ class ComparisonProgress:
 
     def start(self, layer: str, seed: int, trial: int | None) -> PresentTraining:
         """Begin a training."""
-        number = self._numbers.setdefault((layer, seed), self._next_number())
+        number = self._numbers.setdefault((layer, seed), max(self.done, *self._numbers.values(), 0) + 1)
         training = PresentTraining(number, layer, seed, trial)
         self.present.append(training)
         return training
-
-    def _next_number(self) -> int:
-        return max(self.done, *self._numbers.values(), 0) + 1
 
     def end(self, training: PresentTraining, *, succeeded: bool) -> None:
         """End a training. The time that counting takes says nothing about other rows."""

@@ -105,6 +105,8 @@ def summary_table(results: Results, pages: Mapping[str, str] = MappingProxyType(
     ``pages`` has the address that the name of a layer leads to.
     """
     columns = [column for column in _columns(results) if any(column.value(row) is not None for row in results.rows)]
+
+    # The layers have ranks only where a test compared them.
     ranked = results.is_tested
     cells: list[Cells] = []
     for row in results.ranked:
@@ -292,6 +294,8 @@ def trials_table(results: Results) -> Table | None:
 def longer_budget_table(results: Results) -> Table | None:
     """Return the held-out metric of each trained layer with `FACTOR` times the budget, extrapolated, with its error."""
     metric, cells = results.metric, list[Cells]()
+
+    # A power law describes losses, not perplexities, which are their exponentials.
     is_exponential = metric.key in EXPONENTIAL
     for row in results.ranked:
         validations = [each for each in row.held_out if each.get("key") == metric.key]

@@ -68,6 +68,8 @@ def add_conditions(runs: Sequence[JsonObject], trials: Sequence[JsonObject]) -> 
     recorded = [training for training in (*runs, *trials) if (training.get("machine") or {}).get("used")]
     machines = {id(training): training["machine"] for training in recorded}
     several = len({machine["host"] for machine in machines.values()}) > 1
+
+    # Only trainings on the same machine disturb each other, and a short overlap does not count.
     for run in runs:
         own = machines.get(id(run))
         if own is None:
@@ -85,6 +87,8 @@ def add_conditions(runs: Sequence[JsonObject], trials: Sequence[JsonObject]) -> 
         if run.get("load"):
             trained = own["trained_from"], own["trained_from"] + run["load"]["seconds"]
             run["load"] = {**run["load"], "rows_cpu_seconds": sum(_used_between(*trained, span) for span in spans)}
+
+    # The record of each machine is shortened last, since the others were compared with it.
     for run in runs:
         if (own := machines.get(id(run))) is not None:
             names = ("host", *MACHINE) if several else MACHINE

@@ -44,22 +44,26 @@ def compare_classes(answers: Mapping[str, ItemAnswers], *, tags: bool) -> JsonOb
         the most true items first. A row has the ``name``, the ``support``, and by layer ``f1`` (value, low, high) and
         ``p_values``, which are adjusted for all ``tests``.
     """
-    chunks = tags and _mark_chunks(next(iter(answers.values())))
+    first = next(iter(answers.values()))
+    chunks = tags and marks_chunks(first.names[label] for label in first.truth.tolist())
     counts = {layer: class_counts(each, chunks=chunks) for layer, each in answers.items()}
     best, *others = counts
     totals = counts[best].totals()
     support, names = totals[:, 2], counts[best].classes
+
+    # Many tests leave none significant once they are adjusted, so that only the most frequent classes are tested.
     by_support = np.argsort(-support, kind="stable").tolist()
     tested = [i for i in by_support if support[i] >= MIN_SUPPORT][: MAX_TESTS // max(1, len(others))]
     pairs = [(i, other) for i in tested for other in others]
     results = [exchange_test(counts[best].of_class(i), counts[other].of_class(i)) for i, other in pairs]
     p_values = dict(zip(pairs, holm(results), strict=True))
+
+    # The classes that are shown are those that differ most and the most frequent ones.
     lowest = {i: min(p_values[i, other] for other in others) for i in tested} if others else {}
     values = {layer: f1(each.totals()) for layer, each in counts.items()}
     gaps = np.max([np.abs(values[other] - values[best]) for other in counts], axis=0)
     shown = choose_shown(by_support, [i for i in tested if lowest.get(i, 1.0) <= SIGNIFICANT], gaps)
     figures = {layer: _with_intervals(each, shown) for layer, each in counts.items()}
-    first = next(iter(answers.values()))
     return {
         "unit": "chunks" if chunks else first.unit,
         "measured": len(first.rows),
@@ -120,10 +124,6 @@ def confusions(answers: Mapping[str, ItemAnswers]) -> dict[str, JsonObject]:
             result[layer] = {"pairs": [[each.names[a], each.names[b], count] for (a, b), count in frequent]}
         result[layer] |= {"wrong": sum(wrong.values()), "total": len(each.truth)}
     return result
-
-
-def _mark_chunks(answers: ItemAnswers) -> bool:
-    return marks_chunks(answers.names[label] for label in answers.truth.tolist())
 
 
 def _with_intervals(counts: ClassCounts, classes: Sequence[int]) -> dict[int, list[float | None]]:
@@ -361,6 +361,8 @@ def compare_answers(
     }
     if not of_items:
         return {}
+
+    # A figure with more than two values tells more about a single text than right or wrong.
     graded = (figure for figure, values in of_items.items() if len(np.unique(values)) > 2)
     chosen = next(graded, next(iter(of_items)))
     values, sign = of_items[chosen], -1 if chosen.more_is_better else 1
@@ -391,6 +393,8 @@ def compare_texts(losses: Mapping[str, TokenLosses]) -> JsonObject:
     The share of pieces that one model predicts better has an interval over lines, or blocks of a running text.
     """
     (first, one), (second, other) = list(losses.items())[:2]
+
+    # Equal pieces of text are shown once, however often they occur.
     figures = one.of_pieces(), other.of_pieces()
     starts = np.concatenate([[0], one.piece_ends[:-1]]).astype(int)
     texts = [one.ids[start:end].tobytes() for start, end in zip(starts.tolist(), one.piece_ends.tolist(), strict=True)]

@@ -12,7 +12,7 @@ from ..report.charts import end_labels, tall_figure
 from ..report.drawing import show
 from ..report.page import Beside, Cell, Folded, Part, Plot, Plots, Prose, Table, Token, Tokens
 from ..report.theme import layer_style, plain
-from ..report.wording import listed, percent, sentence_case
+from ..report.wording import cut, listed, percent, sentence_case
 from .differences import LOSS, MAX_DIFFERING, MIN_SUPPORT, UNKNOWN_NAME
 from .results import Json, Results
 
@@ -86,7 +86,7 @@ def class_table(classes: Json) -> Table:
     cells: list[list[str | Cell]] = []
     for row in rows:
         figures = [_cell(row["f1"][layer], row["f1"][best][0], row["p_values"].get(layer)) for layer in layers]
-        cells.append([short(row["name"]) or "(no name)", f"{row['support']:,}", *figures])
+        cells.append([cut(row["name"], MAX_CHARACTERS) or "(no name)", f"{row['support']:,}", *figures])
     caption = f"F1 of each class, with 95 % intervals; the classes with the most {unit} first."
     if classes["tests"]:
         caption += (
@@ -100,11 +100,6 @@ def class_table(classes: Json) -> Table:
             "that differ significantly, the largest differences first, and the most frequent ones."
         )
     return Table(["class", unit, *layers], cells, caption, range(1, 2 + len(layers)))
-
-
-def short(text: str, limit: int = MAX_CHARACTERS) -> str:
-    """Return the beginning of a long text, with an ellipsis."""
-    return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
 def _cell(figure: list[float | None], best: float, p_value: float | None) -> Cell:
@@ -158,10 +153,11 @@ def _confusion(layer: str, confused: Json) -> Part:
             "Rows are true labels, columns predicted labels; each cell is a share of the true label. Correct "
             f"predictions are on the diagonal; {wrong}."
         )
-        labels = [short(label, MAX_LABEL) for label in confused["labels"]]
+        labels = [cut(label, MAX_LABEL) for label in confused["labels"]]
         figure = confusion_figure(np.array(confused["matrix"]), labels)
         return Plots([Plot(figure, f"Confusion matrix of {layer}", caption, f"Confusion matrix; {wrong}.")])
-    rows = [[short(true), short(predicted), f"{count:,}"] for true, predicted, count in confused["pairs"]]
+    pairs = [(*(cut(label, MAX_CHARACTERS) for label in labels), count) for *labels, count in confused["pairs"]]
+    rows = [[true, predicted, f"{count:,}"] for true, predicted, count in pairs]
     caption = f"The most frequent confusions of {layer}; {wrong}. There are more than {MAX_LABELS} labels, so there is "
     return Table(["true", "predicted", "count"], rows, f"{caption}no matrix.", {2})
 

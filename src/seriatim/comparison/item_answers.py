@@ -12,6 +12,7 @@ from ..core.errors import InputError
 from ..core.json_object import JsonObject
 from ..evaluation.token_scores import TokenLosses
 from ..inspection.inspected_run import explainer_of
+from ..report.wording import cut
 from ..runs.run import Run
 from ..tasks.explainer import NotOfferedError
 from ..tasks.task import TaskData
@@ -94,6 +95,8 @@ def answer_items(run: Run, items: Sequence[Item]) -> tuple[JsonObject, Arrays]:
         return {}, {}
     if not answers:
         return {}, {}
+
+    # Answers are compared label by label where all of them are labels; a tagger may give fewer tags than words.
     labels = [
         (predictor.labels_of(items[i][1][0]), predictor.labels_of(answer))
         for i, answer in zip(chosen, answers, strict=True)
@@ -103,16 +106,19 @@ def answer_items(run: Run, items: Sequence[Item]) -> tuple[JsonObject, Arrays]:
     true, predicted = ([list(labels[i][side] or ()) if labelled else [] for i in usable] for side in (0, 1))
     names = sorted({label for row in (*true, *predicted) for label in row})
     numbers = {name: i for i, name in enumerate(names)}
-    texts = [
-        {"row": chosen[i], "text": items[chosen[i]][0], "truth": listed(items[chosen[i]][1]), "answer": answers[i]}
-        | {"right": answers[i] in items[chosen[i]][1]}
-        for i in evenly(usable, MAX_TEXTS)
-    ]
+
+    # The texts of a part of the items are enough for a page, and keep the file of a row small.
+    texts = []
+    for i in evenly(usable, MAX_TEXTS):
+        text, truths = items[chosen[i]]
+        shown = {"text": text, "truth": listed(truths), "answer": answers[i]}
+        shortened = {name: cut(value, MAX_CHARACTERS) for name, value in shown.items()}
+        texts.append({"row": chosen[i], **shortened, "right": answers[i] in truths})
     fields = {
         "total": len(items),
         "unit": predictor.label_unit,
         "names": names,
-        "texts": [{name: _shortened(value) for name, value in text.items()} for text in texts],
+        "texts": texts,
     }
     arrays = {
         "rows": np.array([chosen[i] for i in usable], np.int64),
@@ -170,12 +176,6 @@ def _count(run: Run, items: Sequence[Item]) -> int:
     sizes = [len(run.predictor.labels_of(truths[0]) or ()) for _, truths in some]
     mean = sum(sizes) / max(1, len(sizes))
     return max(1, min(run.predictor.max_compared, int(MAX_UNITS / max(1.0, mean))))
-
-
-def _shortened(value: object) -> object:
-    if not isinstance(value, str) or len(value) <= MAX_CHARACTERS:
-        return value
-    return f"{value[: MAX_CHARACTERS - 1]}…"
 
 
 # Losses of single tokens, as a row keeps them: the losses in an array, and the names of tokens in the row itself.

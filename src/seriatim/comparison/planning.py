@@ -78,6 +78,8 @@ def make_plan(
     model = config.model.model_dump(exclude_unset=True, exclude_none=True)
     training = config.training.model_dump(exclude_unset=True, exclude_none=True)
     layers = _check_layers(_with_widths(settings.layers, settings.widths), config.task)
+
+    # The arguments are checked before anything is filled in, so that a message names what the user wrote.
     swept = any(width_of(row) is not None for row in layers)
     if swept and settings.parameters is not None and all(width_of(row) or is_counted(row) for row in layers):
         raise InputError("--parameters: the widths of all layers are given; leave out --parameters or the widths")
@@ -90,6 +92,8 @@ def make_plan(
         raise InputError("model.layer: a comparison has several layers; give them with --layers A,B,C")
     if "init" in training:
         raise InputError("training.init: the layers of a comparison start from random parameters; leave it out")
+
+    # What a comparison decides itself is a default, so that its trainings differ in nothing but the layer.
     defaults: dict[str, object] = {"training.steps": 1, "training.baseline": "none"}
     baseline = find_kind(config.task).reference_model if chosen_baseline(config) == "simple" else None
     automatic = [name for name in ("evaluate_every", "embedding_size") if name not in training | model]
@@ -99,6 +103,8 @@ def make_plan(
         defaults["model.bidirectional"] = False  # a layer that reads in both directions has no state to measure
     base = resolve(config.model_dump(exclude_unset=True, exclude={"training": set(BUDGETS)}), defaults)
     check_own_layers([stack_name(row) for row in layers], base.model)
+
+    # The plan is checked by making the task of every row, which also checks the options of its layer.
     plan = Plan(
         command=settings.command,
         base=base,
@@ -287,6 +293,8 @@ def read_data(plan: Plan) -> tuple[Task, Vocabulary, TaskData, TaskData | None]:
     config, _, vocabulary = settle_texts(plan.config(plan.layers[0]))
     plan.base = plan.base.replaced({"data.valid": config.data.valid})
     task = open_task(config)
+
+    # Rows are compared by figures on held-out data, and tuned on them, so that both must exist before any training.
     train_spec, valid_spec = task.files.training_source(), task.files.validation_source()
     if valid_spec is None and plan.base.data.test is None:
         raise InputError("data.valid: no held-out data to measure on; give --valid FILE, or --data.test FILE")
@@ -296,6 +304,8 @@ def read_data(plan: Plan) -> tuple[Task, Vocabulary, TaskData, TaskData | None]:
         if spec and (meant := builtin_task(spec)) and next(task.reader.labelled_items(spec, "test"), None) is None:
             remedy = f"write: seriatim compare {meant} --data {shlex.quote(spec)}"
             raise InputError(f"{spec}: rows are compared by their answers, and {plan.base.task} gives none; {remedy}")
+
+    # The digests keep a resumed comparison from mixing rows of different data.
     train = task.reader.read(train_spec, "train", vocabulary)
     valid = None if valid_spec is None else task.reader.read(valid_spec, "valid", vocabulary)
     measured = task.reader.read(*plan.measured(), vocabulary)
@@ -325,6 +335,8 @@ def fit_plan(plan: Plan, *, layers: Sequence[str] | None = None) -> Vocabulary:
     if BASELINE in plan.automatic and plan.baseline in rows:
         _check_baseline(plan, train, valid)
     rows = [row for row in rows if row in plan.layers]
+
+    # Sizes are solved once the vocabulary is known, because it has most of the parameters of a small model.
     _check_tokens(plan, task, train)
     trained = [row for row in rows if not is_counted(row)]
     if solved := [row for row in trained if width_of(row) is None]:

@@ -46,6 +46,8 @@ def measure(
     train = run.task.reader.read(run.task.files.training_source(), "train", run.vocabulary)
     with freed_memory_kept():
         metrics, measures = run.task.evaluator.evaluate_with_statistics(run.model, data)
+
+    # Every run has what means and paired tests over seeds need.
     statistics = statistics_of(measures)
     summary, model = run.summary, run.config.model
     counted = is_counted(model.layer)
@@ -71,6 +73,9 @@ def measure(
         "trained_on": train.key,
         "version": __version__,
     }
+
+    # Costs, samples and single items are those of the first seed: they take longer than the metrics, and a page shows
+    # one of each layer.
     if full:
         items = list(islice(run.task.reader.measured_items(run.vocabulary, *measured), MAX_ITEMS))
         row |= costs(run, [text for text, _ in evenly(items, INPUTS)])

@@ -165,6 +165,8 @@ class Runner:
         with suppress(OSError, ValueError, KeyError, TypeError):
             results = read_json(self.folder / "results.json", max_bytes=MAX_BYTES, remedy="remove it")
             before = float(results["seconds"])
+
+        # What the folder will hold is recorded first, so that an interrupted comparison can be replaced.
         trials = ["trials"] if self.plan.tune else []
         record(self.folder, COMPARISON, "comparison.yaml", "runs", *trials, "rows", "results.json")
         write_whole(self.folder / "comparison.yaml", self.plan.to_yaml())
@@ -173,10 +175,14 @@ class Runner:
         with signals_deferred() as stop_signal:
             run_jobs(self.workers, stop_signal, next_job=self.next_job, on_event=self.on_event, on_end=self.on_end)
             number = stop_signal()
+
+        # Rows that no worker is left for have failed; after a signal, they are waiting for the next start.
         if number is None and self.workers.executor.lost is not None:
             for layer, seed in self._waiting:
                 self._fail(layer, seed, self.workers.executor.lost)
         seconds = before + time.perf_counter() - started
+
+        # The folder that is replaced stays until the new one has a row.
         if self.finished:
             self.folder = settle(self.folder)
         results = assemble(self.folder, self.plan, self.finished, self.failures, seconds)

@@ -116,6 +116,8 @@ def work(job: WorkerJob, emit: OnEvent) -> None:
     memory = max(0, peak - idle) if trained_here and peak is not None and idle is not None else None
     conditions: JsonObject = {"load": load._asdict() if trained_here else None}
     device = choose_device(run.config.training.device)
+
+    # A trial only chooses a learning rate, so that nothing else is measured of it.
     if job.trial is not None:
         conditions["machine"] = describe_machine(device, times, trained_from)
         rate = run.config.training.learning_rate
@@ -123,6 +125,8 @@ def work(job: WorkerJob, emit: OnEvent) -> None:
         outcome["more_is_better"] = run.task.evaluator.selection(run.vocabulary).more_is_better
         emit({"event": "done", **outcome, **conditions})
         return
+
+    # The row is written last, after its statistics: a row that exists is complete.
     emit({"event": "measuring"})
     conditions |= {"memory_bytes": memory, "planned_seconds": _planned(job, plan, run)}
     row, statistics = measure(run, plan, job.layer, full=job.seed == plan.seeds[0], conditions=conditions)
@@ -158,6 +162,8 @@ def _trained(job: WorkerJob, plan: Plan, emit: OnEvent) -> tuple[Run, bool]:
         return train(config, overrides=overrides, reporter=reporter), True
     if job.learning_rate is not None:
         overrides["training.learning_rate"] = job.learning_rate
+
+    # A budget in time becomes a number of steps before the training, so that the run can be repeated exactly.
     device = choose_device(config.training.device)
     emit({"event": "timing"})
     seconds = None if plan.budget.minutes is None else 60 * plan.budget.minutes * job.share
@@ -167,8 +173,10 @@ def _trained(job: WorkerJob, plan: Plan, emit: OnEvent) -> tuple[Run, bool]:
         fields = settle_budget(plan.budget, pace, share=job.share, automatic=plan.automatic)
         return train(resolve(config, overrides | fields), reporter=reporter)
 
+    # A speed that was measured while the machine was busy gives too few steps, and such a run is trained again.
     run = run_at(pace)
-    actual = replace(pace, step_seconds=_training_seconds(run) / run.summary["steps"])
+    spent = run.summary["tokens"] / run.summary["tokens_per_second"]  # without validations
+    actual = replace(pace, step_seconds=spent / run.summary["steps"])
     ratio = actual.step_seconds / pace.step_seconds
     if seconds is not None and not TOO_FAST <= ratio <= 1 / TOO_FAST:
         store_pace(name, actual)
@@ -222,11 +230,6 @@ def _planned(job: WorkerJob, plan: Plan, run: Run) -> float | None:
     if plan.budget.minutes is None or is_counted(job.layer) or ended_early:
         return None
     return 60 * plan.budget.minutes * job.share
-
-
-def _training_seconds(run: Run) -> float:
-    """Return the seconds of training without validations."""
-    return float(run.summary["tokens"] / run.summary["tokens_per_second"])
 
 
 if __name__ == "__main__":

@@ -129,6 +129,8 @@ def paired(
     difference = values[0] - values[1]
     if len(first) < 2 or not np.isfinite(values).all():  # an infinite loss has no interval
         return Paired(difference, None, None, None)
+
+    # Both systems are resampled with the same seed, so that each resample holds the same items of both.
     drawn, other = (compute(_resampled_sums(rows, None, resamples, seed)) for rows in (first, second))
     with np.errstate(invalid="ignore"):
         drawn = drawn - other
@@ -136,6 +138,8 @@ def paired(
     low, high = _ends(drawn)
     if low is None:
         return Paired(difference, None, None, None)
+
+    # Few items that differ are no evidence, however large their difference is.
     as_far = int((np.abs(drawn - difference) >= abs(difference)).sum())
     differing = min(int(np.any(first != second, axis=1).sum()), 1000)
     least = min(1.0, 2.0 ** (1 - differing))

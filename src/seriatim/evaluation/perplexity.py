@@ -35,6 +35,8 @@ def text_metrics(losses: np.ndarray, sizes: np.ndarray, counts: Statistics) -> J
         ``NAME_high`` (None if the text is one observation), and ``tokens words bytes lines unknown_tokens``.
     """
     loss = float(losses.sum() / sizes.sum())
+
+    # Tokens of one block are not independent, so that blocks are the observations of the interval.
     blocks, error = len(losses), None
     if blocks > 1 and math.isfinite(loss):  # the standard error of a ratio estimator; an infinite loss has no interval
         squares = ((losses - loss * sizes) ** 2).sum()
@@ -108,6 +110,8 @@ def window_losses(model: TextModel, corpus: Corpus, window: int) -> Iterator[tup
     if (whole := model.text_losses(corpus.ids)) is not None:
         yield np.arange(len(whole)), whole
         return
+
+    # A running text is one row whose state is carried on; lines are read side by side, each from the initial state.
     batches = Batches(corpus, 1 if corpus.ends is None else LINES_TOGETHER, window)
     training, state = model.training, None
     model.eval()

@@ -227,6 +227,8 @@ def spans_of(text: str, ids: np.ndarray, by: By, tokenizer: Tokenizer) -> Iterat
             name = (name.strip() or name) if tokenizer.ends_lines else name
             yield TextSpan(name, i, i, i + 1)
         return
+
+    # Bytes are counted, because a token may end within a character.
     pattern = WORD if by == "word" else CHARACTER
     spans = _byte_spans(read, pattern)
     names = pattern.findall(text)

@@ -279,16 +279,12 @@ def attention_section(inspected: InspectedRun) -> SectionBody:
         intro += "Later tokens are blank. "
     intro += f"{result.limits}{cut}"
     drawn = result.maps[:MAX_LAYERS]
-    parts: list[Part] = [Prose(intro.strip()), Plots([_plot(mean_of_heads(each), len(each.weights)) for each in drawn])]
+    means = [(replace(each, weights=each.weights.mean(0, keepdim=True)), len(each.weights)) for each in drawn]
+    parts: list[Part] = [Prose(intro.strip()), Plots([_plot(mean, heads) for mean, heads in means])]
     several = [each for each in drawn if len(each.weights) > 1]
     if several:
         parts.append(Folded("All heads of all layers", [Plots([_plot(each, 1) for each in several])]))
     return SectionBody(parts)
-
-
-def mean_of_heads(attention: AttentionMap) -> AttentionMap:
-    """Return the mean of the weights over the heads, as the map of a single head."""
-    return replace(attention, weights=attention.weights.mean(0, keepdim=True))
 
 
 def _plot(attention: AttentionMap, mean_of: int) -> Plot:

@@ -188,6 +188,8 @@ def embeddings_section(inspected: InspectedRun) -> SectionBody:
         [each.token, ", ".join(f"{isolated(near.token)} {near.similarity:.2f}" for near in each.nearest)]
         for each in result.neighbours
     ]
+
+    # Similarities are judged against those of shuffled embeddings, because in few dimensions some are high by chance.
     frequent = "most frequent " if result.by_frequency else ""
     caption = (
         f"Tokens of the text with the nearest of the {result.candidates:,} {frequent}tokens of the vocabulary, by the "

@@ -152,7 +152,8 @@ def _sections(inspected: InspectedRun, given: Mapping[str, object]) -> tuple[lis
         of_network = spec.of_network and inspected.is_blended
         about = [Prose(f"This section is about {ALONE}.")] if of_network else []
         sections.append(PageSection(spec.anchor, spec.title, [*about, *content.parts] if content.parts else []))
-        lines += [_of_network(line) for line in content.summary] if of_network else content.summary
+        # A main result, such as "memory: …", says so if it is about the network alone.
+        lines += [line.replace(": ", f", of {ALONE}: ", 1) if of_network else line for line in content.summary]
     errors = PageSection("errors", "Errors", mistakes.parts)
     return [*sections, errors, about_section(inspected, missing, given)], [*lines, *mistakes.summary]
 
@@ -163,12 +164,6 @@ def _sections_of_tasks(explainer: Explainer) -> list[SectionSpec]:
     found = [scores if explainer.label_effect is None else LABEL_EFFECT_SECTION]
     found += [] if explainer.search is None else [ALIGNMENT_SECTION]
     return found + ([] if explainer.ngram_counts is None else [NGRAMS_SECTION])
-
-
-def _of_network(line: str) -> str:
-    """Return a main result, such as ``memory: …``, that says that it is about the network alone."""
-    name, separator, rest = line.partition(": ")
-    return f"{name}, of {ALONE}{separator}{rest}"
 
 
 def about_section(inspected: InspectedRun, missing: Sequence[list[str]], given: Mapping[str, object]) -> PageSection:

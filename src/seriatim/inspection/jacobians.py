@@ -109,6 +109,8 @@ def _times_jacobian(product: Tensor, steps: Steps[None], t: int, row: int, sizes
     )
     with torch.enable_grad(), uncompiled():
         _, after = steps.primitive.layer.step(steps.fed[t][row : row + 1].expand(copies, -1), given)
+
+    # Counters in a state are integers and have no gradient. Each copy of the step carries one row of the product.
     outputs = [leaf for leaf in state_leaves(after) if leaf.is_floating_point()]
     inputs = [leaf for leaf in state_leaves(given) if leaf.is_floating_point()]
     ways = [

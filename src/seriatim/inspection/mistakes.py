@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -15,7 +16,7 @@ from ..report.charts import shortened
 from ..report.page import Cell, Part, Plot, Plots, Prose, Table
 from ..report.palette import HEAT, ON_DARK, ON_LIGHT, SOFT
 from ..report.theme import model_style, new_figure
-from ..report.wording import percent, rounded
+from ..report.wording import cut, percent, rounded
 from ..tasks.explainer import NotOfferedError
 from .inspected_run import InspectedRun, SectionBody
 
@@ -29,6 +30,9 @@ COLOUR_BAR = 1.0
 """Inches of the width of a confusion matrix for its colour bar."""
 MAX_CHARACTERS = 400
 """Characters of an example that are shown."""
+
+
+_cut = partial(cut, limit=MAX_CHARACTERS)
 
 
 def mistakes_section(inspected: InspectedRun) -> SectionBody:
@@ -101,11 +105,12 @@ def _row(example: WrongExample) -> list[str | Cell]:
     score = "infinite (probability zero)"
     if math.isfinite(example.score):
         score = f"{example.score:,}" if isinstance(example.score, int) else rounded(example.score)
-    return [score, _cut(example.text), _cut(example.truth), Cell(_cut(example.predicted), "wrong")]
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= MAX_CHARACTERS else f"{text[: MAX_CHARACTERS - 1]}…"
+    return [
+        score,
+        _cut(example.text),
+        _cut(example.truth),
+        Cell(_cut(example.predicted), "wrong"),
+    ]
 
 
 def most_confused(confusion: np.ndarray, *, count: int = MAX_LABELS) -> np.ndarray:

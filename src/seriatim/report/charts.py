@@ -16,7 +16,7 @@ from ..evaluation.token_scores import visible
 from .drawing import show
 from .palette import INK, SOFT
 from .theme import layer_style, new_figure, plain
-from .wording import in_short
+from .wording import cut, in_short
 
 # Names in plots that do not overlap: at the ends of lines, beside points, and of tokens along an axis.
 
@@ -83,6 +83,8 @@ def point_labels(axes: Axes, points: Sequence[tuple[str, float, float]]) -> None
     pixels = axes.figure.dpi / 72
     places = [tuple(axes.transData.transform((x, y)) / pixels) for _, x, y in points]
     (left, bottom), (right, top) = (axes.transAxes.transform(corner) / pixels for corner in ((0, 0), (1, 1)))
+
+    # Names are placed from the top, each where it covers least: the points come first, then the names before it.
     taken = [(x - 4, y - 4, x + 4, y + 4) for x, y in places]
     for (name, *data), (x, y) in sorted(zip(points, places, strict=True), key=lambda each: -each[1][1]):
         width = _width(name)
@@ -168,7 +170,7 @@ def shown(token: str, longest: int = LONGEST) -> str:
 def shortened(name: str, longest: int) -> str:
     """Return a name for a figure in one line, cut to some number of characters."""
     name = " ".join(name.split())
-    return plain(name if len(name) <= longest else name[: longest - 1] + "…")
+    return plain(cut(name, longest))
 
 
 MIN_SPAN = 1.5  # the smallest ratio of the ends of an axis with the ticks of a logarithmic scale

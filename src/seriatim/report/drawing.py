@@ -209,6 +209,8 @@ def _plot(axes: Axes, shown: dict[Artist, Shown], series: Sequence[str]) -> Data
     """Return the data of one plot, empty where there are none."""
     artists = list(_artists(axes))
     intervals = dict(_interval(line, shown[line]) for line in axes.lines if line in shown and shown[line].is_interval)
+
+    # An interval is drawn as a line of its own, and belongs to the point at its place.
     lines = []
     for artist in artists:
         what = shown.get(artist)

@@ -176,7 +176,8 @@ def layer_style(name: str) -> Look:
     places = {known: place for place, known in enumerate(dict.fromkeys(chain(BUILT_IN, FITTED)))}
     if name in places:
         place = places[name]
-        return look(_colour(place), *_dashes_and_marker(place, place // len(MARKERS)))
+        colour = COLOURS[COLOUR_OF_PLACE[place] if place < len(COLOUR_OF_PLACE) else place % len(COLOURS)]
+        return look(colour, *_dashes_and_marker(place, place // len(MARKERS)))
     digest = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8])
     base, _, width = name.partition("@")
     colour = layer_style(base)["color"] if width else COLOURS[digest % len(COLOURS)]
@@ -188,10 +189,6 @@ def layer_style(name: str) -> Look:
 def model_style(layer: str) -> Look:
     """Return the style of the only model of a figure: that of its layer, or the first style where none is named."""
     return layer_style(layer) if layer else style(0)
-
-
-def _colour(place: int) -> str:
-    return COLOURS[COLOUR_OF_PLACE[place] if place < len(COLOUR_OF_PLACE) else place % len(COLOURS)]
 
 
 def _dashes_and_marker(place: int, turns: int) -> tuple[object, str]:

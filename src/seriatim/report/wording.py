@@ -101,6 +101,11 @@ def without_isolates(text: str) -> str:
     return text.replace("\N{FIRST STRONG ISOLATE}", "").replace("\N{POP DIRECTIONAL ISOLATE}", "")
 
 
+def cut(text: str, limit: int) -> str:
+    """Return the beginning of a long text, with an ellipsis."""
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
 def seen(text: str) -> str:
     """Return a text that can be seen: a lone combining mark, or a text without width, has a dotted circle."""
     categories = [unicodedata.category(character) for character in text.rstrip(" ")]
