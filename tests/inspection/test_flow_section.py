@@ -35,7 +35,7 @@ def test_a_rate_describes_the_curve_up_to_its_reach() -> None:
     unclear = trend([bent * scale for scale in (1, 2, 3, 4)])
     assert unclear is not None
     assert unclear.kind is None
-    assert gradient_flow._phrases(bent.tolist(), unclear) == ["reach more than 60 steps"]
+    assert FlowCurve(bent.tolist(), unclear).phrases == ["reach more than 60 steps"]
 
 
 def test_a_reach_of_few_steps_has_no_rate() -> None:

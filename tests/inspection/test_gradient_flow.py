@@ -13,7 +13,7 @@ from seriatim.core.contract import SequenceLayer
 from seriatim.core.state import map_state, state_leaves, with_parts
 from seriatim.inspection import jacobians
 from seriatim.inspection.gradient_flow import (
-    _phrases,
+    FlowCurve,
     equal_windows,
     flow_section,
     gradient_flow,
@@ -222,7 +222,7 @@ def test_a_norm_that_leaves_the_range_of_numbers_at_once_is_named(factor: float,
     seen = torch.cat([0.1 ** torch.arange(5.0), torch.zeros(40)])
     assert trend([seen] * 9) is None
     at_once = [1.0, math.inf, *[math.nan] * 40]
-    assert _phrases(at_once, trend([torch.tensor(at_once)] * 9)) == [
+    assert FlowCurve(at_once, trend([torch.tensor(at_once)] * 9)).phrases == [
         "exploding, beyond the range of floating-point numbers"
     ]
 
