@@ -19,7 +19,7 @@ from seriatim.comparison.conditions import busy, missed_budgets
 from seriatim.comparison.differences_section import _bucket_sentence
 from seriatim.comparison.distances import _by_length, gain
 from seriatim.comparison.results import Distance, ResultRow, Results
-from seriatim.comparison.sentences import generating, held_equal, remarks, training, using_context
+from seriatim.comparison.sentences import controlled_variables, generating, training, training_remarks, using_context
 from seriatim.comparison.verdict import beside_simplest, finding
 from seriatim.evaluation.context_use import summed
 from seriatim.report.page import Cell
@@ -97,7 +97,7 @@ def held_out(*values: float, error: float = 0.1) -> dict:
 )
 def test_a_training_that_had_not_ended_is_named(values: list[float], clause: str) -> None:
     results = changed(lstm=held_out(*values), transformer=held_out(9.0, 7.0, 7.0))
-    text = remarks(results.rows[LSTM], results)
+    text = training_remarks(results.rows[LSTM], results)
     assert clause in text
     assert any(word in text for word in ("improving", "worse", "rarely")) == bool(clause)
     named = {"still": "lstm was still improving when the budget ended, so a longer budget may change the order"}
@@ -110,7 +110,7 @@ def test_without_an_interval_of_the_validations_nothing_is_said_of_them() -> Non
     results = changed(lstm=held_out(9.0, 8.0, 5.0))
     for point in results.values["rows"][LSTM]["held_out"]:
         del point["low"], point["high"]
-    assert not any(word in remarks(results.rows[LSTM], results) for word in ("improving", "worse"))
+    assert not any(word in training_remarks(results.rows[LSTM], results) for word in ("improving", "worse"))
 
 
 def test_one_trained_layer_has_no_order() -> None:
@@ -240,7 +240,7 @@ def test_trainings_that_miss_the_budget_are_marked_and_others_are_not() -> None:
         results = rows(seconds)
         assert results.rows[LSTM].missed_budget == missed
         assert bool(missed_budgets(results)) == missed
-        assert ("More than 3 % off: lstm" in held_equal(results)) == missed
+        assert ("More than 3 % off: lstm" in controlled_variables(results)) == missed
         table = summary_table(results)
         (column,) = [i for i, heading in enumerate(table.headings) if heading == "training time"]
         cells = {row[0].text: row[column] for row in table.rows}

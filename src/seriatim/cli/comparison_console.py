@@ -7,7 +7,7 @@ from typing import Any
 from ..comparison.comparing import Comparison
 from ..comparison.comparison_progress import ComparisonProgress, ComparisonReporter, PresentTraining
 from ..comparison.conditions import conditions, missed_budgets
-from ..comparison.plan import Plan, is_counted
+from ..comparison.plan import Plan, is_non_neural
 from ..comparison.results import ResultRow, Results, TrainingRow
 from ..comparison.verdict import beside_baseline, beside_simplest, finding
 from ..core.errors import InputError, printable
@@ -52,7 +52,7 @@ class ComparisonConsole(ProgressLine, ComparisonReporter):
         """Print one line for a row of the table."""
         value = row.metrics.get(self.metric)
         figure = "" if value is None else f"{self.metric} {value:,.4g}, "
-        learned = FITTED[row.layer].fitting if is_counted(row.layer) else ""
+        learned = FITTED[row.layer].fitting if is_non_neural(row.layer) else ""
         steps = learned or f"{row.steps:,} steps"
         name = progress.name(row.layer, row.seed)
         self.say(f"{name}: {figure}{steps} in {duration(row.training_seconds)}")

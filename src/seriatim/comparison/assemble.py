@@ -27,7 +27,7 @@ from .conditions import add_conditions
 from .conditions import conditions as condition_sentences
 from .differences import differences
 from .item_answers import PREFIX
-from .plan import FORMAT, Plan, architecture, choose_metric, difference, is_counted, parts, read_trials, width_of
+from .plan import FORMAT, Plan, architecture, choose_metric, difference, is_non_neural, parts, read_trials, width_of
 from .results import ResultRow, Results, Row, TrainingRow
 
 OF_EVERY_RUN = (
@@ -64,7 +64,7 @@ def assemble(folder: Path, plan: Plan, finished: Rows, failures: Failures, secon
         "data": {
             "train": plan.base.data.train,
             "valid": None if task.files.validation_source() is None else task.files.validation_name(),
-            "measured_on": task.files.name_of(measured_on.spec) if share_of(measured_on.spec) else str(measured_on),
+            "measured_on": task.files.name_of(measured_on.source) if share_of(measured_on.source) else str(measured_on),
             "described": {"train": plan.described, "measured": any_row.described if any_row else ""},
         },
         "simplest": next(simplest, None),
@@ -133,9 +133,9 @@ def _layer(folder: Path, plan: Plan, layer: str, finished: Rows, failed: str | N
 
 def _describe(row: str) -> JsonObject:
     """Return what a layer is, what it keeps of the past, and its paper, for all parts of a stack."""
-    names = {"layer": row, "architecture": architecture(row), "width": width_of(row), "counted": is_counted(row)}
-    names |= {"learned": FITTED[row].fitting if is_counted(row) else "trained"}
-    if is_counted(row) and (describe := FITTED[row].describe_model) is not None:
+    names = {"layer": row, "architecture": architecture(row), "width": width_of(row), "counted": is_non_neural(row)}
+    names |= {"learned": FITTED[row].fitting if is_non_neural(row) else "trained"}
+    if is_non_neural(row) and (describe := FITTED[row].describe_model) is not None:
         described = describe()
         return {**names, **{name: described[name] for name in ("keeps", "parallel", "paper")}}
     layers = [find_layer(part) for part in dict.fromkeys(parts(row))]

@@ -31,7 +31,7 @@ from .comparison_tables import SPEED, TOKEN, Cells
 from .differences_section import differences_section
 from .plan import REPORT
 from .results import MAX_DRAWN, Json, ResultRow, Results
-from .sentences import held_equal, state_sizes
+from .sentences import controlled_variables, state_sizes
 from .verdict import beside_baseline, beside_simplest, finding
 
 # The tables of a comparison page that explain its figures, and name the machine that measured them.
@@ -167,7 +167,7 @@ def report(values: Json, pages: Mapping[str, str] = MappingProxyType({})) -> str
     ]
     title = f"{len(results.rows)} sequence models on {name}"
     baselines = " ".join(filter(None, [beside_baseline(results), beside_simplest(results)]))
-    lead = "\n\n".join(filter(None, [finding(results), baselines, held_equal(results)]))
+    lead = "\n\n".join(filter(None, [finding(results), baselines, controlled_variables(results)]))
     return render(title, lead, sections)
 
 

@@ -4,7 +4,7 @@ import time
 from collections.abc import Mapping
 
 from ..core.json_object import JsonObject
-from .plan import Plan, choose_metric, is_counted
+from .plan import Plan, choose_metric, is_non_neural
 from .results import TrainingRow
 
 OVERHEAD = 15.0  # estimated seconds that a row takes beside its training, until a row has been finished
@@ -108,7 +108,7 @@ class ComparisonProgress:
         row = training.layer, training.seed
         self.present.remove(training)
         self._spent[row] = self._spent.get(row, 0.0) + time.monotonic() - training.began
-        if succeeded and training.trial is None and not is_counted(training.layer):
+        if succeeded and training.trial is None and not is_non_neural(training.layer):
             self._durations.append(self._spent[row])
 
     def add(self, layer: str, metrics: Mapping[str, float | None]) -> None:

@@ -225,8 +225,8 @@ def words_table(results: Results) -> Table:
         how: Cells = [Cell(f"failed: {row.failed}", span=5)]
         if not row.failed:
             how = [sentences.training(row, results), sentences.generating(row, results), sentences.using_context(row)]
-            how += [sentences.standing(row, results), sentences.remarks(row, results)]
-        cells.append([row.layer, sentences.keeping(row), *how])
+            how += [sentences.metric_in_words(row, results), sentences.training_remarks(row, results)]
+        cells.append([row.layer, sentences.kept_state(row), *how])
     answering = "generates" if results.continues_text else "answers"
     of_distance = {"context": "context", "length": "length of inputs"}.get(results.at_distance().kind, "distance")
     headings = ["layer", "keeps", "trains", answering, of_distance, results.metric.name, "its training"]

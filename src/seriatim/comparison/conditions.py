@@ -125,7 +125,7 @@ UNEQUAL = 0.25  # the difference of the mean numbers of other trainings from whi
 
 def conditions(results: Results) -> str:
     """Return what is to be said about all conditions; empty if rows were trained one by one on one quiet machine."""
-    return " ".join(filter(None, [at_once(results), machines(results), unfair_minutes(results), busy(results)]))
+    return " ".join(filter(None, [at_once(results), machines(results), unequal_minutes(results), busy(results)]))
 
 
 def same_conditions(rows: Sequence[ResultRow]) -> bool:
@@ -171,7 +171,7 @@ def machines(results: Results) -> str:
     )
 
 
-def unfair_minutes(results: Results) -> str:
+def unequal_minutes(results: Results) -> str:
     """Return that a budget in minutes is not fair, where rows were trained under different conditions."""
     if not results.section("budget").get("minutes") or same_conditions(results.ran):
         return ""

@@ -15,7 +15,7 @@ from ..evaluation.perplexity import BLOCK, safe_exp
 from ..runs.run import Run
 from ..tasks.task import TaskData
 from .differences import by_length
-from .plan import FIGURE_OF_SUMS, DataPart
+from .plan import FIGURE_OF_SUMS, MeasuredData
 from .results import Distance
 
 ROWS = 200  # items of each distance of a synthetic task
@@ -32,13 +32,13 @@ UNITS = {
 
 
 def distances(
-    run: Run, data: TaskData, measured: DataPart, metric: str, statistics: Mapping[str, np.ndarray]
+    run: Run, data: TaskData, measured: MeasuredData, metric: str, statistics: Mapping[str, np.ndarray]
 ) -> Distance | None:
     """Measure a figure at several distances, or return None where no distance can be measured.
 
     By length, the figure is the metric, computed from the statistics of every item.
     """
-    name = measured.spec.split(":")[1] if measured.spec.startswith("builtin:") else ""
+    name = measured.source.split(":")[1] if measured.source.startswith("builtin:") else ""
     if name in SYNTHETIC_TASKS:
         return _at_known_distances(run, name)
     if isinstance(data, Corpus):

@@ -92,15 +92,19 @@ ROW_DIGESTS = {"train": "trained_on", "tokenizer": "tokenizer", "measured": "dat
 MAX_BYTES = 1 << 26  # the largest size of the file of a row
 
 
-class DataPart(NamedTuple):
-    """The name of some data (a file, a folder or a built-in corpus), and the part of a built-in corpus to read."""
+class MeasuredData(NamedTuple):
+    """The name of some data (a file, a folder or a built-in corpus), and the split of a built-in corpus to read."""
 
-    spec: str
-    part: str
+    source: str
+    split: str
 
     def __str__(self) -> str:
-        names_part = self.spec.rsplit(":", 1)[-1].split("-")[0] in SPLITS
-        return f"{self.spec}, part {self.part}" if self.spec.startswith("builtin:") and not names_part else self.spec
+        names_part = self.source.rsplit(":", 1)[-1].split("-")[0] in SPLITS
+        return (
+            f"{self.source}, part {self.split}"
+            if self.source.startswith("builtin:") and not names_part
+            else self.source
+        )
 
 
 class Sized(Section):
@@ -169,7 +173,7 @@ class Plan(Section):
         sized = self.sized[row]
         tree = self.base.model_dump(exclude={"out"})
         tree["model"] |= {"layer": stack_name(row), "options": sized.options}
-        if not is_counted(row):
+        if not is_non_neural(row):
             tree["model"] |= {"hidden_size": sized.hidden_size, "embedding_size": sized.embedding_size}
         tree["training"] |= {"seed": self.seeds[0] if seed is None else seed, "learning_rate": sized.learning_rate}
         return resolve(tree)
@@ -178,12 +182,12 @@ class Plan(Section):
         """Return the task of a row, by default of the first one."""
         return new_task(self.config(self.layers[0] if row is None else row))
 
-    def measured(self, task: Task | None = None) -> DataPart:
+    def measured(self, task: Task | None = None) -> MeasuredData:
         """Return the data that rows are measured on: the test data, or else the held-out data of any row's task."""
         data = self.base.data
-        spec = (task or self.task()).files.validation_source() if data.test is None else data.test
-        assert spec is not None
-        return DataPart(spec, "test" if data.valid is None or data.test is not None else "valid")
+        source = (task or self.task()).files.validation_source() if data.test is None else data.test
+        assert source is not None
+        return MeasuredData(source, "test" if data.valid is None or data.test is not None else "valid")
 
     def to_yaml(self) -> str:
         """Return the text of `comparison.yaml`."""
@@ -234,7 +238,7 @@ def width_of(row: str) -> int | None:
     return int(width) if sign else None
 
 
-def is_counted(row: str) -> bool:
+def is_non_neural(row: str) -> bool:
     """Return whether the model of a row is counted, or fitted as a whole, instead of trained by steps."""
     return row in FITTED
 

@@ -42,7 +42,7 @@ from .plan import (
     Sized,
     architecture,
     choose_metric,
-    is_counted,
+    is_non_neural,
     parts,
     stack_name,
     width_of,
@@ -81,7 +81,7 @@ def make_plan(
 
     # The arguments are checked before anything is filled in, so that a message names what the user wrote.
     swept = any(width_of(row) is not None for row in layers)
-    if swept and settings.parameters is not None and all(width_of(row) or is_counted(row) for row in layers):
+    if swept and settings.parameters is not None and all(width_of(row) or is_non_neural(row) for row in layers):
         raise InputError("--parameters: the widths of all layers are given; leave out --parameters or the widths")
     budget, tune = _budget(settings, training), settings.tune
     if tune is not None:
@@ -151,7 +151,7 @@ def _unsolved(rows: Sequence[str], base: Config) -> dict[str, Sized]:
     sized = {}
     for row in rows:
         rate = base.training.learning_rate
-        if rate is None and not is_counted(row):
+        if rate is None and not is_non_neural(row):
             rate = default_rate(base, stack_name(row))
         sized[row] = Sized(
             hidden_size=width_of(row) or model.hidden_size,
@@ -205,7 +205,7 @@ def _with_widths(layers: Sequence[str], widths: Sequence[int] | None) -> list[st
         raise InputError(f"--layers: {named} already has a width; leave out {WIDTH} and the number, or --widths")
     rows: list[str] = []
     for layer in filter(None, map(str.strip, layers)):
-        rows += [layer] if is_counted(layer) else [f"{layer}{WIDTH}{width}" for width in widths]
+        rows += [layer] if is_non_neural(layer) else [f"{layer}{WIDTH}{width}" for width in widths]
     return rows
 
 
@@ -213,7 +213,7 @@ def _check_width(row: str) -> None:
     name, sign, width = row.partition(WIDTH)
     if sign and not (width.isascii() and width.isdigit() and len(width) <= 10 and 0 < int(width) < 2**31):
         raise InputError(f"--layers: {row}: {width!r} is not a width; give a whole number, for instance lstm@32")
-    if sign and is_counted(name):
+    if sign and is_non_neural(name):
         raise InputError(f"--layers: {row}: {name} has no width; give {name} alone")
 
 
@@ -226,14 +226,14 @@ def share_options(rows: Sequence[str], options: Fields, task: str) -> dict[str, 
             hint = nearest(name, sorted(names))
             raise InputError(f"model.options.{name}: none of {', '.join(rows)} has such an option; {hint}")
     given = {row: {name: value for name, value in options.items() if name in known[row]} for row in rows}
-    return {row: shared_options(task, row) | given[row] if is_counted(row) else given[row] for row in rows}
+    return {row: shared_options(task, row) | given[row] if is_non_neural(row) else given[row] for row in rows}
 
 
 def _option_names(row: str, options: Fields, task: str) -> set[str]:
     """Return the options of the task, of a counted model, or of the layers of a row and of the decoder."""
     sections = [each.options for each in (find_kind(task), find_kind(task, row)) if each.options]
     decoder = options.get("decoder")
-    stacks = [] if is_counted(row) else [row, *([decoder] if isinstance(decoder, str) else [])]
+    stacks = [] if is_non_neural(row) else [row, *([decoder] if isinstance(decoder, str) else [])]
     names = {name for stack in stacks for layer in parts(stack) for name in options_of(layer, options)}
     return names.union(*(section.model_fields for section in sections))
 
@@ -295,25 +295,29 @@ def read_data(plan: Plan) -> tuple[Task, Vocabulary, TaskData, TaskData | None]:
     task = open_task(config)
 
     # Rows are compared by figures on held-out data, and tuned on them, so that both must exist before any training.
-    train_spec, valid_spec = task.files.training_source(), task.files.validation_source()
-    if valid_spec is None and plan.base.data.test is None:
+    train_source, valid_source = task.files.training_source(), task.files.validation_source()
+    if valid_source is None and plan.base.data.test is None:
         raise InputError("data.valid: no held-out data to measure on; give --valid FILE, or --data.test FILE")
-    if valid_spec is None and plan.tune is not None:
+    if valid_source is None and plan.tune is not None:
         raise InputError("--tune: learning rates are chosen on held-out data; give --valid FILE")
-    for spec in (train_spec, valid_spec, plan.base.data.test):
-        if spec and (meant := builtin_task(spec)) and next(task.reader.labelled_items(spec, "test"), None) is None:
-            remedy = f"write: seriatim compare {meant} --data {shlex.quote(spec)}"
-            raise InputError(f"{spec}: rows are compared by their answers, and {plan.base.task} gives none; {remedy}")
+    for source in (train_source, valid_source, plan.base.data.test):
+        if (
+            source
+            and (meant := builtin_task(source))
+            and next(task.reader.labelled_items(source, "test"), None) is None
+        ):
+            remedy = f"write: seriatim compare {meant} --data {shlex.quote(source)}"
+            raise InputError(f"{source}: rows are compared by their answers, and {plan.base.task} gives none; {remedy}")
 
     # The digests keep a resumed comparison from mixing rows of different data.
-    train = task.reader.read(train_spec, "train", vocabulary)
-    valid = None if valid_spec is None else task.reader.read(valid_spec, "valid", vocabulary)
+    train = task.reader.read(train_source, "train", vocabulary)
+    valid = None if valid_source is None else task.reader.read(valid_source, "valid", vocabulary)
     measured = task.reader.read(*plan.measured(), vocabulary)
     parts = {
-        "train": (f"data.train: {train_spec}", train.key),
+        "train": (f"data.train: {train_source}", train.key),
         "tokenizer": ("tokenizer", vocabulary.fingerprint()),
-        "valid": (f"data.valid: {valid_spec}", "" if valid is None else valid.key),
-        "measured": (plan.measured().spec, measured.key),
+        "valid": (f"data.valid: {valid_source}", "" if valid is None else valid.key),
+        "measured": (plan.measured().source, measured.key),
     }
     for part, (name, digest) in parts.items():
         if plan.digests.get(part, digest) != digest:
@@ -338,7 +342,7 @@ def fit_plan(plan: Plan, *, layers: Sequence[str] | None = None) -> Vocabulary:
 
     # Sizes are solved once the vocabulary is known, because it has most of the parameters of a small model.
     _check_tokens(plan, task, train)
-    trained = [row for row in rows if not is_counted(row)]
+    trained = [row for row in rows if not is_non_neural(row)]
     if solved := [row for row in trained if width_of(row) is None]:
         _solve_sizes(plan, solved, vocabulary, choose_embedding=layers is None)
     for row in trained:
@@ -373,11 +377,11 @@ def _check_baseline(plan: Plan, train: TaskData, valid: TaskData | None) -> None
 
 def check_data_named(plan: Plan) -> None:
     """Refuse a configuration that names data which must not be read without asking."""
-    specs = {f"data.{part}": getattr(plan.base.data, part) for part in ("train", "valid", "test")}
-    specs["model.options.vectors"] = plan.base.model.options.get("vectors")
-    for field, spec in specs.items():
-        if isinstance(spec, str):
-            check_named_by_run(spec, field, downloads=True)
+    sources = {f"data.{part}": getattr(plan.base.data, part) for part in ("train", "valid", "test")}
+    sources["model.options.vectors"] = plan.base.model.options.get("vectors")
+    for field, source in sources.items():
+        if isinstance(source, str):
+            check_named_by_run(source, field, downloads=True)
 
 
 def _with_batches(task: Task, train: TaskData) -> Task:

@@ -18,7 +18,7 @@ from ..version import __version__
 from .cost import costs, evenly
 from .distances import distances
 from .item_answers import MAX_ITEMS, Item, answer_items, listed, measure_tokens, stored
-from .plan import Plan, is_counted, statistics_of
+from .plan import Plan, is_non_neural, statistics_of
 from .results import TrainingRow
 
 FROM_SUMMARY = ("parameters", "steps", "tokens", "tokens_per_second", "vocabulary_size", "precision")
@@ -50,7 +50,7 @@ def measure(
     # Every run has what means and paired tests over seeds need.
     statistics = statistics_of(measures)
     summary, model = run.summary, run.config.model
-    counted = is_counted(model.layer)
+    counted = is_non_neural(model.layer)
     row: JsonObject = {
         **conditions,
         "layer": layer,

@@ -19,7 +19,7 @@ from ..storage.safe_files import read_json
 from ..storage.written_folders import COMPARISON, RUN, discard, outer, record, settle
 from .assemble import assemble
 from .comparison_progress import ComparisonProgress, ComparisonReporter, PresentTraining
-from .plan import MAX_BYTES, REPORT, Plan, is_counted, read_row, read_trials
+from .plan import MAX_BYTES, REPORT, Plan, is_non_neural, read_row, read_trials
 from .results import Results, TrainingRow
 from .worker import WorkerJob
 from .workers import TrainingWorkers, run_jobs
@@ -208,7 +208,7 @@ class Runner:
         rows = [(layer, seed) for seed in self.plan.seeds for layer in self.plan.layers]
         self._waiting = [row for row in rows if row not in self.finished]
         for layer in dict.fromkeys(layer for layer, _ in self._waiting):
-            if not self.plan.tune or is_counted(layer):
+            if not self.plan.tune or is_non_neural(layer):
                 continue
             is_settled = any(name == layer for name, _ in self.finished)  # all seeds have the same learning rate
             left = trials_left(self.folder, self.plan, layer, repeat_failed=not is_settled)
@@ -235,7 +235,7 @@ class Runner:
             try:
                 if trials is not None and trials.error is not None:
                     raise trials.error
-                if self.plan.tune and not is_counted(layer):
+                if self.plan.tune and not is_non_neural(layer):
                     job.share, job.learning_rate = 0.5, best_rate(self.folder, self.plan, layer)
             except (InputError, TrainingError) as error:
                 self._fail(layer, seed, error)

@@ -29,7 +29,7 @@ from ..training.pace import Pace, pace_of, store_pace
 from ..training.processor_load import Load
 from ..training.reporting import Record, Reporter
 from .conditions import ProcessTimes, describe_machine
-from .plan import BASELINE, Budget, Plan, check_row, is_counted, read_plan
+from .plan import BASELINE, Budget, Plan, check_row, is_non_neural, read_plan
 from .row import measure
 
 STEP_SECONDS = 0.2  # seconds between two lines about steps
@@ -153,7 +153,7 @@ def _trained(job: WorkerJob, plan: Plan, emit: OnEvent) -> tuple[Run, bool]:
         return resume(job.run, reporter=reporter), True
     config = plan.config(job.layer, job.seed)
     overrides: dict[str, object] = {"out": str(job.run)}
-    if is_counted(job.layer):
+    if is_non_neural(job.layer):
         if BASELINE in plan.automatic and job.layer == plan.baseline:
             overrides["training.minutes"] = MINUTES
             with warnings.catch_warnings():
@@ -227,7 +227,7 @@ def evaluate_every(steps: int, pace: Pace) -> int:
 def _planned(job: WorkerJob, plan: Plan, run: Run) -> float | None:
     """Return the seconds of training that the budget gives; None where it gives none, or the training ended early."""
     ended_early = run.config.training.steps is not None and run.summary["steps"] < run.config.training.steps
-    if plan.budget.minutes is None or is_counted(job.layer) or ended_early:
+    if plan.budget.minutes is None or is_non_neural(job.layer) or ended_early:
         return None
     return 60 * plan.budget.minutes * job.share
 

@@ -314,8 +314,8 @@ class ClusterWorkers(TrainingWorkers):
 
 def _file_sizes(plan: Plan) -> dict[str, int]:
     """Return the sizes in bytes of all files of the data, by absolute path."""
-    specs = files_read(plan.base)
-    names = dict.fromkeys(name for spec in specs for name in (spec, *spec.split(",")) if ":" not in name)
+    sources = files_read(plan.base)
+    names = dict.fromkeys(name for source in sources for name in (source, *source.split(",")) if ":" not in name)
     sizes: dict[str, int] = {}
     for name in (os.path.join(os.getcwd(), name) for name in names):
         for path in [name] if os.path.exists(name) else glob.glob(name, recursive=True):

@@ -225,7 +225,7 @@ def _lead(inspected: InspectedRun) -> str:
     return f"A {inspected.explainer.wording.title} ({model.layer}{size}) reads “{isolated(start + more)}”."
 
 
-def read_whole(spec: str, *, strict: bool) -> str:
+def read_whole(source: str, *, strict: bool) -> str:
     """Return the text of a file, or of standard input for ``-``; see `read_lines` for errors."""
-    sources = find_sources(spec, file_format="text")
+    sources = find_sources(source, file_format="text")
     return "\n".join(with_warnings(functools.partial(read_lines, sources), Repairs(strict=strict)))

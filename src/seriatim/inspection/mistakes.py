@@ -42,12 +42,12 @@ def mistakes_section(inspected: InspectedRun) -> SectionBody:
         InputError: data that the user named cannot be read.
         NotOfferedError: there are no data, or the run's own cannot be read, or the task lists no mistakes.
     """
-    spec, explainer = inspected.held_out(), inspected.explainer
-    if spec is None:
+    source, explainer = inspected.held_out(), inspected.explainer
+    if source is None:
         raise NotOfferedError("the run names no test or held-out data; give some with --data")
     try:
-        inspected.check_held_out(spec)
-        mistakes = explainer.require(explainer.labelled).mistakes(spec, inspected.file_format)
+        inspected.check_held_out(source)
+        mistakes = explainer.require(explainer.labelled).mistakes(source, inspected.file_format)
     except InputError as error:
         if inspected.data or isinstance(error, NotOfferedError):
             raise
@@ -59,7 +59,7 @@ def mistakes_section(inspected: InspectedRun) -> SectionBody:
     result = f"{mistakes.correct:,} of {mistakes.total:,} {explainer.wording.correct} ({percent(share)})"
     result += "" if mistakes.chrf is None else f", chrF {mistakes.chrf:.1f}"
     caveat = ""
-    if spec == inspected.run.config.data.valid and inspected.run.task.objective is not None:
+    if source == inspected.run.config.data.valid and inspected.run.task.objective is not None:
         caveat = " These data also selected the weights of the run, so that results on other data may be worse."
     parts: list[Part] = [Prose(f"Evaluated on {mistakes.evaluated} of {name}: {result}.{caveat}")]
     if mistakes.chrf is not None:
