@@ -22,6 +22,7 @@ from distance import READING
 import seriatim
 from seriatim.data.synthetic import generate
 from seriatim.inspection.gradient_flow import SHARE, LayerFlow, gradient_flow
+from seriatim.inspection.gradient_trend import reach
 
 LAYERS = {"rnn": "Elman", "lstm": "LSTM", "gru": "GRU", "transformer": "Transformer"}
 TEXTS = 32
@@ -60,7 +61,10 @@ def draw(found: dict[str, tuple[LayerFlow, float]], distance: int, path: Path) -
 
     figure, grid = new_figure(1, len(found), width=10.5, height=3.4, sharex=True, sharey=True)
     for axes, (name, (flow, right)), colour in zip(grid[0], found.items(), COLOURS, strict=False):
-        for norms, dashes, when in ((flow.fresh, "--", "before training"), (flow.trained, "-", "after training")):
+        for norms, dashes, when in (
+            (flow.fresh.norms, "--", "before training"),
+            (flow.trained.norms, "-", "after training"),
+        ):
             axes.plot(range(1, len(norms) + 1), [norm / norms[0] for norm in norms], dashes, color=colour, label=when)
         axes.axhline(SHARE, color=SOFT, linewidth=0.8, linestyle=":")
         axes.axvline(distance, color=SOFT, linewidth=0.8, linestyle=":")
@@ -76,7 +80,9 @@ def draw(found: dict[str, tuple[LayerFlow, float]], distance: int, path: Path) -
 
 def reaches(flow: LayerFlow) -> tuple[str, str]:
     """Return the reach before and after training; "over" if it exceeds the length of the texts."""
-    after, before = (str(lag or f"over {len(flow.trained)}") for lag in flow.reach)
+    after, before = (
+        str(lag or f"over {len(flow.trained.norms)}") for lag in (reach(flow.trained.norms), reach(flow.fresh.norms))
+    )
     return before, after
 
 
@@ -102,7 +108,7 @@ def main() -> None:
             right = run.evaluate(f"builtin:agreement:test-{distance}")["accuracy"]
             found[LAYERS[layer]] = flow, right
             print(f"{LAYERS[layer]:14}{right:15.3f}{before:>14}{after:>10}", flush=True)
-            for when, norms in (("before", flow.fresh), ("after", flow.trained)):
+            for when, norms in (("before", flow.fresh.norms), ("after", flow.trained.norms)):
                 print(f"   {when:8}" + " ".join(f"{norm / norms[0]:.0e}" for norm in norms[:: len(norms) // 10]))
     if arguments.plot:
         draw(found, distance, arguments.plot)
@@ -116,8 +122,8 @@ def save(found: dict[str, tuple[LayerFlow, float]], settings: dict[str, Any], di
     figures = {}
     for layer, (flow, right) in zip(LAYERS, found.values(), strict=True):
         rows.append([f"`{layer}`", *reaches(flow), f"{right:.3f}"])
-        norms = {"fresh": list(map(float, flow.fresh)), "trained": list(map(float, flow.trained))}
-        figures[layer] = {"reach": flow.reach, "accuracy": right, **norms}
+        norms = {"fresh": list(map(float, flow.fresh.norms)), "trained": list(map(float, flow.trained.norms))}
+        figures[layer] = {"reach": (reach(flow.trained.norms), reach(flow.fresh.norms)), "accuracy": right, **norms}
     learned = {layer: one["accuracy"] > 0.95 for layer, one in figures.items()}
     if is_mixed:
         claims = {"with shorter texts in training every layer learns it": all(learned.values())}

@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from seriatim.comparison.condition_sentences import busy, missed_budgets
+from seriatim.comparison.conditions import busy, missed_budgets
 from seriatim.comparison.results import Results
 from seriatim.comparison.verdict import finding
 

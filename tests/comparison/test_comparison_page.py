@@ -13,18 +13,18 @@ from seriatim.comparison import comparison_tables as tables
 from seriatim.comparison.comparison_page import report, write_report
 from seriatim.comparison.results import Results
 from seriatim.comparison.sentences import (
-    held_equal,
-    keeping,
-    remarks,
-    standing,
+    controlled_variables,
+    kept_state,
+    metric_in_words,
     state_sizes,
     training,
+    training_remarks,
     using_context,
 )
 from seriatim.comparison.verdict import finding
+from seriatim.report.charts import spread
 from seriatim.report.drawing import to_svg
-from seriatim.report.number_formats import in_bytes, in_short, in_time, in_time_range, listed, percent, rounded, times
-from seriatim.report.plot_labels import spread
+from seriatim.report.wording import in_bytes, in_short, in_time, in_time_range, listed, percent, rounded, times
 
 from ..report.test_page import HOSTILE, check_page
 from .comparisons import failed_row, made_up, made_up_row
@@ -87,10 +87,10 @@ def test_any_one_thing_may_be_missing() -> None:
         del rows[-1][key]
     results["rows"] += rows
     results = Results(results)
-    assert all(standing(row, results) and remarks(row, results) for row in results.rows)
-    assert all(keeping(row) and training(row, results) for row in results.rows)
+    assert all(metric_in_words(row, results) and training_remarks(row, results) for row in results.rows)
+    assert all(kept_state(row) and training(row, results) for row in results.rows)
     assert finding(results)
-    assert held_equal(results)
+    assert controlled_variables(results)
     for table in (tables.summary_table, tables.words_table, tables.shapes_table):
         assert len(table(results).rows) == len(results.rows)
     for draw in DRAWN.values():
@@ -165,7 +165,7 @@ def test_the_order_follows_the_metric_and_ties_are_stated() -> None:
     results = Results(values)
     second = results.ranked[1]
     assert f"Not significantly different from it (paired bootstrap): {second.layer}" in finding(results)
-    assert "not significantly different from the best" in standing(second, results)
+    assert "not significantly different from the best" in metric_in_words(second, results)
 
 
 def changed(row: int, **values: object) -> Results:
@@ -178,29 +178,29 @@ def changed(row: int, **values: object) -> Results:
 def test_sentences_follow_the_figures() -> None:
     ngram, lstm, transformer = range(3)
     results = changed(lstm)
-    assert "for a text of any length" in keeping(results.rows[lstm])
-    assert "grows to" in keeping(results.rows[transformer])
-    assert "ngram is not trained by steps, so budget and size do not apply" in held_equal(results)
+    assert "for a text of any length" in kept_state(results.rows[lstm])
+    assert "grows to" in kept_state(results.rows[transformer])
+    assert "ngram is not trained by steps, so budget and size do not apply" in controlled_variables(results)
     growing = changed(transformer, state_bytes={"1": 8, "100": 800, "10000": 80_000})
-    assert "8 B more for every token" in keeping(growing.rows[transformer])
+    assert "8 B more for every token" in kept_state(growing.rows[transformer])
     fastest = 10 * max(row.tokens_per_second for row in results.rows)
     results = changed(lstm, tokens_per_second=fastest)
     assert "the fastest here" in training(results.rows[lstm], results)
     assert training(results.rows[transformer], results).endswith("of the fastest")
     results = changed(ngram, tokens_per_second=1e9)
     assert "the fastest here" in training(results.rows[transformer], results)  # counting is not compared
-    assert "except lstm" in held_equal(changed(lstm, parameters=2_000_000))
+    assert "except lstm" in controlled_variables(changed(lstm, parameters=2_000_000))
     assert "uses no context" in using_context(changed(lstm, state_bytes={"1": 0, "10000": 0}).rows[lstm])
 
 
 def test_given_widths_are_not_called_equal_parameters() -> None:
     values = made_up(("lstm", "gru"))
     values["parameters"] = None
-    assert "the number of parameters within 2 %" in held_equal(Results(values))
+    assert "the number of parameters within 2 %" in controlled_variables(Results(values))
     for row in values["rows"]:
         row["width"] = 16
-    assert "within 2 %" not in held_equal(Results(values))
-    assert "the numbers of parameters differ" in held_equal(Results(values))
+    assert "within 2 %" not in controlled_variables(Results(values))
+    assert "the numbers of parameters differ" in controlled_variables(Results(values))
 
 
 @pytest.mark.parametrize("kind", ["distance", "length"])

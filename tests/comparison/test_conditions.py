@@ -5,15 +5,15 @@ from typing import Any
 import pytest
 
 from seriatim.comparison.comparison_page import report
-from seriatim.comparison.condition_sentences import (
+from seriatim.comparison.conditions import (
+    add_conditions,
     at_once,
     busy,
     conditions,
     machines,
     same_conditions,
-    unfair_minutes,
+    unequal_minutes,
 )
-from seriatim.comparison.conditions import add_conditions
 from seriatim.comparison.results import Results
 from seriatim.comparison.sentences import generating, training
 from seriatim.comparison.verdict import finding
@@ -51,7 +51,7 @@ def test_trainings_one_after_another_are_alone() -> None:
     found = results(recorded(0, 10), recorded(10, 20))
     assert [(run["at_once"], run["beside"]) for run in first_runs(found)] == [(1, 0.0), (1, 0.0)]
     assert "host" not in first_runs(found)[0]["machine"]
-    assert at_once(found) == machines(found) == unfair_minutes(found) == ""
+    assert at_once(found) == machines(found) == unequal_minutes(found) == ""
     assert same_conditions(found.rows)
 
 
@@ -112,9 +112,9 @@ def test_other_machines_are_said() -> None:
 
 @pytest.mark.parametrize("other", [recorded(0, 9, processor="Xeon"), recorded(0, 30)])
 def test_a_budget_in_minutes_is_called_unfair_where_the_conditions_differ(other: dict) -> None:
-    assert "compare by tokens instead (--tokens)" in unfair_minutes(results(recorded(0, 9), other, budget="minutes"))
-    assert unfair_minutes(results(recorded(0, 9), recorded(0, 9), budget="minutes")) == ""
-    assert unfair_minutes(results(recorded(0, 9), recorded(0, 30), budget="tokens")) == ""
+    assert "compare by tokens instead (--tokens)" in unequal_minutes(results(recorded(0, 9), other, budget="minutes"))
+    assert unequal_minutes(results(recorded(0, 9), recorded(0, 9), budget="minutes")) == ""
+    assert unequal_minutes(results(recorded(0, 9), recorded(0, 30), budget="tokens")) == ""
 
 
 def test_speeds_are_only_ranked_under_equal_conditions() -> None:

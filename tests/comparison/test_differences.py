@@ -9,14 +9,22 @@ import numpy as np
 import pytest
 
 import seriatim
-from seriatim.comparison.class_differences import MAX_SHOWN, choose_shown, compare_classes, confusions
 from seriatim.comparison.comparison_page import report
+from seriatim.comparison.differences import (
+    MAX_SHOWN,
+    block_sums,
+    buckets_of,
+    choose_shown,
+    compare_buckets,
+    compare_classes,
+    compare_texts,
+    confusions,
+    most_different,
+)
 from seriatim.comparison.differences_section import differences_section
-from seriatim.comparison.disagreements import compare_texts, most_different
 from seriatim.comparison.item_answers import ItemAnswers, with_equal_names
-from seriatim.comparison.loss_buckets import block_sums, buckets_of, compare_buckets
 from seriatim.comparison.results import Results
-from seriatim.evaluation.token_losses import UNKNOWN, TokenLosses, cut_evenly, places_in_lines
+from seriatim.evaluation.token_scores import UNKNOWN, TokenLosses, cut_evenly, places_in_lines
 from seriatim.storage.weights import load_tensors
 
 from ..exhaustive import parameters

@@ -9,10 +9,10 @@ import pytest
 import seriatim
 from seriatim.comparison import workers
 from seriatim.comparison.comparing import Comparison, resume
+from seriatim.comparison.comparison_page import first_runs
 from seriatim.comparison.comparison_tables import summary_table
 from seriatim.comparison.results import Results
-from seriatim.comparison.run_pages import first_runs
-from seriatim.comparison.sentences import generating, held_equal, standing, training
+from seriatim.comparison.sentences import controlled_variables, generating, metric_in_words, training
 from seriatim.comparison.verdict import finding
 from seriatim.comparison.worker import WorkerJob
 from seriatim.core.errors import TrainingError
@@ -48,8 +48,8 @@ def test_a_layer_of_which_a_seed_failed_is_not_ranked(tmp_path: Path, monkeypatc
     assert text.startswith("gru is not ranked, because 1 of its 2 seeds failed. rnn is the only trained layer that is")
     assert [row.layer for row in results.measured] == ["rnn"]
     assert [row.layer for row in results.ranked] == ["rnn", "gru"]
-    assert "means over 2 seeds, except those of gru (1 of 2 seeds failed)" in held_equal(results)
-    assert "not ranked: 1 of 2 seeds failed" in standing(results.rows[1], results)
+    assert "means over 2 seeds, except those of gru (1 of 2 seeds failed)" in controlled_variables(results)
+    assert "not ranked: 1 of 2 seeds failed" in metric_in_words(results.rows[1], results)
     assert "the fastest" not in training(results.rows[1], results) + generating(results.rows[1], results)
     only = Results({**values, "rows": [gru]})
     assert training(only.rows[0], only).startswith("token by token: "), "the only row lacks a seed"

@@ -2,10 +2,10 @@
 
 import pytest
 
-from seriatim.comparison.paired_text import difference_text, is_clear
 from seriatim.comparison.results import Results
+from seriatim.comparison.verdict import difference_text, is_clear
 from seriatim.evaluation.intervals import is_significant
-from seriatim.report.number_formats import percent_and_interval
+from seriatim.report.wording import percent_and_interval
 
 METRIC = {"key": "accuracy", "name": "accuracy", "digits": 4, "headline": True, "more_is_better": True}
 

@@ -8,16 +8,14 @@ import pytest
 
 import seriatim
 from seriatim.comparison import row
-from seriatim.comparison.comparison_settings import ComparisonSettings, make_plan, parse_parameters, share_options
 from seriatim.comparison.distances import known_distances
-from seriatim.comparison.metric import FIGURE_OF_SUMS, difference
-from seriatim.comparison.plan import Budget, read_plan
-from seriatim.comparison.shared_data import fit_plan
+from seriatim.comparison.plan import FIGURE_OF_SUMS, Budget, difference, read_plan
+from seriatim.comparison.planning import ComparisonSettings, fit_plan, make_plan, parse_parameters, share_options
 from seriatim.comparison.worker import VALIDATING, VALIDATIONS, evaluate_every, settle_budget
 from seriatim.config import resolve
 from seriatim.core.errors import InputError
 from seriatim.evaluation.intervals import paired
-from seriatim.evaluation.label_metrics import classification_measures, tagging_measures
+from seriatim.evaluation.label_metrics import Predictions, prediction_measures, tagging_measures
 from seriatim.evaluation.translation import translation_measures
 from seriatim.layers import find, names
 from seriatim.tasks import TASKS
@@ -150,10 +148,11 @@ def test_every_figure_has_a_direction(task: str) -> None:
 
 def test_figures_of_sums_are_those_of_the_tasks() -> None:
     random = np.random.default_rng(0)
-    probabilities = random.dirichlet(np.ones(3), size=20)
+    predictions = Predictions.empty(random.integers(3, size=20))
+    predictions.set(np.arange(20), random.dirichlet(np.ones(3), size=20))
     tags = [[["B-X", "I-X", "O", "B-Y"][i] for i in random.integers(4, size=5)] for _ in range(8)]
     found = {
-        **classification_measures(random.integers(3, size=20), probabilities, ["a", "b", "c"]),
+        **prediction_measures(predictions, ["a", "b", "c"]),
         **tagging_measures(tags, tags[1:] + tags[:1]),
         **translation_measures(["a b c", "d"], ["a b d", "d e"]),
     }

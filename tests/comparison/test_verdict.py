@@ -8,19 +8,18 @@ import pytest
 
 from seriatim.comparison import assemble
 from seriatim.comparison.comparison_figures import pareto_front
-from seriatim.comparison.comparison_page import _front, report
+from seriatim.comparison.comparison_page import _front, meanings_table, report
 from seriatim.comparison.comparison_tables import (
     longer_budget_table,
     metrics_table,
     seeds_table,
     summary_table,
 )
-from seriatim.comparison.condition_sentences import busy, missed_budgets
+from seriatim.comparison.conditions import busy, missed_budgets
 from seriatim.comparison.differences_section import _bucket_sentence
 from seriatim.comparison.distances import _by_length, gain
-from seriatim.comparison.meanings import meanings_table
 from seriatim.comparison.results import Distance, ResultRow, Results
-from seriatim.comparison.sentences import generating, held_equal, remarks, training, using_context
+from seriatim.comparison.sentences import controlled_variables, generating, training, training_remarks, using_context
 from seriatim.comparison.verdict import beside_simplest, finding
 from seriatim.evaluation.context_use import summed
 from seriatim.report.page import Cell
@@ -98,7 +97,7 @@ def held_out(*values: float, error: float = 0.1) -> dict:
 )
 def test_a_training_that_had_not_ended_is_named(values: list[float], clause: str) -> None:
     results = changed(lstm=held_out(*values), transformer=held_out(9.0, 7.0, 7.0))
-    text = remarks(results.rows[LSTM], results)
+    text = training_remarks(results.rows[LSTM], results)
     assert clause in text
     assert any(word in text for word in ("improving", "worse", "rarely")) == bool(clause)
     named = {"still": "lstm was still improving when the budget ended, so a longer budget may change the order"}
@@ -111,7 +110,7 @@ def test_without_an_interval_of_the_validations_nothing_is_said_of_them() -> Non
     results = changed(lstm=held_out(9.0, 8.0, 5.0))
     for point in results.values["rows"][LSTM]["held_out"]:
         del point["low"], point["high"]
-    assert not any(word in remarks(results.rows[LSTM], results) for word in ("improving", "worse"))
+    assert not any(word in training_remarks(results.rows[LSTM], results) for word in ("improving", "worse"))
 
 
 def test_one_trained_layer_has_no_order() -> None:
@@ -147,9 +146,9 @@ def test_a_figure_without_a_paired_test_has_no_ranks_and_no_words_on_tests(monke
     assert "The layers were not tested against each other on perplexity per token" in table.caption
     assert "difference from the best" not in {row[0] for row in meanings_table(Results(values)).rows}
     monkeypatch.setattr(assemble, "_statistics", lambda folder, row: {})
-    rows = [{"missing_seeds": [], "counted": False, "rank": None, **row} for row in values["rows"]]
+    rows = Results(values).rows
     assemble._add_differences(Path(), Results(values).metric, rows, None)
-    assert [row["rank"] for row in rows] == [None] * 3
+    assert [row.rank for row in rows] == [None] * 3
 
 
 def test_figures_have_the_digits_that_their_intervals_support() -> None:
@@ -241,7 +240,7 @@ def test_trainings_that_miss_the_budget_are_marked_and_others_are_not() -> None:
         results = rows(seconds)
         assert results.rows[LSTM].missed_budget == missed
         assert bool(missed_budgets(results)) == missed
-        assert ("More than 3 % off: lstm" in held_equal(results)) == missed
+        assert ("More than 3 % off: lstm" in controlled_variables(results)) == missed
         table = summary_table(results)
         (column,) = [i for i, heading in enumerate(table.headings) if heading == "training time"]
         cells = {row[0].text: row[column] for row in table.rows}

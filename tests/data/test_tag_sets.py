@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from seriatim.data.tag_sets import TagSet, first_without_chunk, marks_chunks, to_scheme
-from seriatim.evaluation.entities import counts
+from seriatim.evaluation.label_metrics import chunk_counts
 
 BIO = ["O", "B-A", "I-A", "I-A", "B-A", "O", "B-B", "B-A", "I-A"]
 IN_SCHEME = {
@@ -32,7 +32,7 @@ def test_any_tags_keep_the_chunks_that_conlleval_sees(seed: int, types: tuple[st
     tags = choose.choices(["O", *(f"{prefix}{kind}" for prefix in "BIESLUM" for kind in types)], k=12)
     for scheme in IN_SCHEME:
         converted = to_scheme(tags, scheme)
-        correct, guessed, gold = counts(tags, converted)
+        correct, guessed, gold = chunk_counts(tags, converted)
         assert correct == guessed == gold
         assert to_scheme(converted, "bio") == to_scheme(tags, "bio")
 

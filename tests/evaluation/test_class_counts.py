@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from seriatim.evaluation import entities
+from seriatim.evaluation import label_metrics
 from seriatim.evaluation.class_counts import count_chunks, count_labels, exchange_test, f1, holm
 
 TAGS = ["O", "B-X", "I-X", "B-Y", "I-Y"]
@@ -26,7 +26,7 @@ def test_counts_of_labels_add_up_to_the_whole() -> None:
 def test_counts_of_chunks_are_those_of_conlleval() -> None:
     truth, predicted = random_tags(2), random_tags(3)
     counts = count_chunks(truth, predicted, ["X", "Y"])
-    whole = np.sum([entities.counts(*pair) for pair in zip(truth, predicted, strict=True)], axis=0)
+    whole = np.sum([label_metrics.chunk_counts(*pair) for pair in zip(truth, predicted, strict=True)], axis=0)
     assert np.array_equal(counts.totals().sum(0), whole)
 
 

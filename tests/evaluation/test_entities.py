@@ -6,7 +6,7 @@ from typing import NamedTuple
 import pytest
 
 from seriatim.core.errors import InputError
-from seriatim.evaluation.entities import _boundaries, counts, counts_by_type
+from seriatim.evaluation.label_metrics import _boundaries, chunk_counts, chunk_counts_by_type
 
 
 class Chunk(NamedTuple):
@@ -101,15 +101,15 @@ def test_counts_are_those_of_the_common_chunks() -> None:
         truth = random_tags(source)
         found = [tag if source.random() < 0.7 else source.choice(("O", "B-X", "I-X", "I-Y")) for tag in truth]
         gold, guessed = second_implementation(truth), second_implementation(found)
-        assert counts(truth, found) == (len(set(gold) & set(guessed)), len(guessed), len(gold))
-        for kind, own in counts_by_type(truth, found).items():
+        assert chunk_counts(truth, found) == (len(set(gold) & set(guessed)), len(guessed), len(gold))
+        for kind, own in chunk_counts_by_type(truth, found).items():
             of_kind = [{chunk for chunk in side if chunk.type == kind} for side in (gold, guessed)]
             assert own == (len(of_kind[0] & of_kind[1]), len(of_kind[1]), len(of_kind[0]))
 
 
 def test_a_chunk_started_before_another_ended_is_counted_as_the_script_does() -> None:
     # B, then [ of the same type: two starts and one end, so that even the truth itself is half right
-    assert counts(["B-X", "[-X"], ["B-X", "[-X"]) == (1, 2, 2)
+    assert chunk_counts(["B-X", "[-X"], ["B-X", "[-X"]) == (1, 2, 2)
     assert chunks(["B-X", "[-X"]) == [(0, 1, "X"), (1, 2, "X")]
 
 
@@ -125,4 +125,4 @@ def test_every_chunk_lies_in_its_sentence_and_after_the_one_before() -> None:
 
 def test_sequences_of_different_length_are_refused() -> None:
     with pytest.raises(InputError, match="got 1 tags for 2 tokens"):
-        counts(["O", "O"], ["O"])
+        chunk_counts(["O", "O"], ["O"])

@@ -6,16 +6,31 @@ import numpy as np
 import pytest
 
 from seriatim.core.errors import InputError
-from seriatim.evaluation import entities, label_metrics
+from seriatim.evaluation import label_metrics
 from seriatim.evaluation.intervals import interval, paired
 from seriatim.evaluation.label_metrics import (
-    classification_measures,
-    classification_metrics,
+    Predictions,
+    prediction_measures,
+    prediction_metrics,
     tagging_measures,
     tagging_metrics,
 )
 
 LABELS = ["a", "b", "c", "d", "never"]
+
+
+def predictions(truth: np.ndarray, probabilities: np.ndarray) -> Predictions:
+    made = Predictions.empty(truth, probabilities.dtype.type)
+    made.set(np.arange(len(truth)), probabilities)
+    return made
+
+
+def classification_metrics(truth: np.ndarray, probabilities: np.ndarray, labels: list[str]) -> dict:
+    return prediction_metrics(predictions(truth, probabilities), labels)
+
+
+def classification_measures(truth: np.ndarray, probabilities: np.ndarray, labels: list[str]) -> dict:
+    return prediction_measures(predictions(truth, probabilities), labels)
 
 
 def example(items: int, seed: int = 0, skill: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
@@ -118,25 +133,6 @@ def test_two_classifiers_are_compared_on_the_same_items() -> None:
         assert paired(good[name].statistics, bad[name].statistics, good[name].compute).p_value < 0.01
 
 
-@pytest.mark.parametrize(
-    ("truth", "probabilities", "labels", "message"),
-    [
-        ([], np.zeros((0, 2)), ["a", "b"], "nothing to evaluate"),
-        ([0], [[0.5, 0.5], [0.5, 0.5]], ["a", "b"], "1 items of 2 classes"),
-        ([2], [[0.5, 0.5]], ["a", "b"], "from 0 to 1, got 2 to 2"),
-        ([-1], [[0.5, 0.5]], ["a", "b"], "from 0 to 1"),
-        ([0.0], [[0.5, 0.5]], ["a", "b"], "integers"),
-        ([0, 0], [[0.5, 0.5], [1.5, 0.5]], ["a", "b"], "item 2: .* sum to 1"),
-        ([0], [[1.5, -0.5]], ["a", "b"], "item 1: .* not be negative"),
-        ([0], [[np.nan, 1]], ["a", "b"], "item 1"),
-        ([0], [[0.5, 0.5]], ["a", "a"], "'a' names two classes"),
-    ],
-)
-def test_bad_input_is_refused(truth: list, probabilities: list, labels: list[str], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        classification_metrics(np.array(truth), np.array(probabilities), labels)
-
-
 TRUTH = [["B-X", "I-X", "O"], ["B-Y"], [], ["O", "I-X", "B-X"]]
 FOUND = [["B-X", "I-X", "O"], ["B-X"], [], ["O", "I-X", "I-X"]]
 
@@ -160,7 +156,7 @@ def test_f1_is_of_the_summed_counts() -> None:
     tags = np.array(["O", "B-X", "I-X", "I-Y"])
     truth = [tags[random.integers(0, 4, random.integers(1, 9))].tolist() for _ in range(60)]
     found = [[t if random.random() < 0.8 else "O" for t in sentence] for sentence in truth]
-    correct, guessed, gold = np.sum([entities.counts(*pair) for pair in zip(truth, found, strict=True)], 0)
+    correct, guessed, gold = np.sum([label_metrics.chunk_counts(*pair) for pair in zip(truth, found, strict=True)], 0)
     metrics = tagging_metrics(truth, found)
     assert metrics["f1"] == pytest.approx(2 * correct / (guessed + gold))
     assert sum(own["support"] for own in metrics["entities"].values()) == gold

@@ -14,8 +14,7 @@ import seriatim
 from seriatim.cli.main import main
 from seriatim.core.errors import InputError
 from seriatim.data.tokenizers import Tokenizer
-from seriatim.evaluation.surprisal_reader import SurprisalReader
-from seriatim.evaluation.word_surprisal import ReadLine, word_starts
+from seriatim.evaluation.word_surprisal import ReadLine, SurprisalReader, word_starts
 from seriatim.models.base_models import TextModel
 
 LINES = ["the cat sat .", "a dog likes  the cat", "", "she", "  the dog "]

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from seriatim.inspection import gradient_flow
-from seriatim.inspection.gradient_flow import LayerFlow, gradient_flow_figure, leaves_frame
+from seriatim.inspection.gradient_flow import FlowCurve, LayerFlow, gradient_flow_figure, leaves_frame
 from seriatim.inspection.gradient_trend import Trend, reach, trend
 from seriatim.inspection.inspected_run import prepare
 from seriatim.inspection.jacobians import JacobianProduct
@@ -35,7 +35,7 @@ def test_a_rate_describes_the_curve_up_to_its_reach() -> None:
     unclear = trend([bent * scale for scale in (1, 2, 3, 4)])
     assert unclear is not None
     assert unclear.kind is None
-    assert gradient_flow._phrases(bent.tolist(), unclear) == ["reach more than 60 steps"]
+    assert FlowCurve(bent.tolist(), unclear).phrases == ["reach more than 60 steps"]
 
 
 def test_a_reach_of_few_steps_has_no_rate() -> None:
@@ -45,7 +45,7 @@ def test_a_reach_of_few_steps_has_no_rate() -> None:
 
 
 def frame(trained: list[float], fresh: list[float]) -> tuple[float, float, float]:
-    axes = gradient_flow_figure([LayerFlow("layer 1: rnn", trained, fresh)]).axes[0]
+    axes = gradient_flow_figure([LayerFlow("layer 1: rnn", FlowCurve(trained), FlowCurve(fresh))]).axes[0]
     return axes.get_xlim()[1], *axes.get_ylim()
 
 
@@ -55,7 +55,7 @@ def test_an_exploding_curve_does_not_hide_the_other() -> None:
     assert right >= 255
     assert low < min(flat)
     assert high > max(up)
-    assert leaves_frame(LayerFlow("a", up, flat)) == (None, None)
+    assert leaves_frame(LayerFlow("a", FlowCurve(up), FlowCurve(flat))) == (None, None)
 
 
 def test_a_curve_that_leaves_the_frame_is_named() -> None:
@@ -63,11 +63,13 @@ def test_a_curve_that_leaves_the_frame_is_named() -> None:
     right, low, _ = frame(falling, flat)
     assert right >= 40
     assert low >= 0.1**11
-    layer = LayerFlow("layer 1: rnn", falling, flat)
+    layer = LayerFlow("layer 1: rnn", FlowCurve(falling), FlowCurve(flat))
     assert leaves_frame(layer) == (11, None)
     assert "the curve after training leaves the frame at k = 11." in gradient_flow._caption(layer)
     assert frame(falling, falling)[0] < 15, "the plot ends where nothing is drawn"
-    endless = LayerFlow("layer 1: rnn", [1.0, 1e100, math.inf, math.inf], [1.0, 1e90, math.inf, math.nan])
+    endless = LayerFlow(
+        "layer 1: rnn", FlowCurve([1.0, 1e100, math.inf, math.inf]), FlowCurve([1.0, 1e90, math.inf, math.nan])
+    )
     assert leaves_frame(endless) == (None, None)
     assert "leaves the frame" not in gradient_flow._caption(endless)
 
@@ -76,11 +78,15 @@ def test_the_measured_rate_stands_beside_the_spectral_radius_only_where_it_is_st
     product = JacobianProduct([1, 2], [1.0, 0.9], 1)
     for fit, is_stated in ((0.99, True), (0.05, False)):  # no straight line fits the second
         measured = Trend(0.9, 0.89, 0.91, fit, 200, 16)
-        layer = LayerFlow("a", [1.0] * 40, [1.0] * 40, measured, measured, None, None, product, product, 1.774, 1.2)
+        layer = LayerFlow(
+            "a",
+            FlowCurve([1.0] * 40, measured, None, product, 1.774),
+            FlowCurve([1.0] * 40, measured, None, product, 1.2),
+        )
         said = " ".join(gradient_flow._jacobians(layer))
         assert "1.77" in said
         assert ("(0.890 to 0.910)" in said) is is_stated
-    assert not list(gradient_flow._jacobians(LayerFlow("layer 1: gru", [1.0] * 40, [1.0] * 40)))
+    assert not list(gradient_flow._jacobians(LayerFlow("layer 1: gru", FlowCurve([1.0] * 40), FlowCurve([1.0] * 40))))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 import seriatim
 from seriatim.inspection.gates import Gate, changing_units, gate_names, gates, gates_section, recorded_gates
 from seriatim.inspection.inspected_run import prepare
-from seriatim.inspection.primitive_layers import primitive_layers
+from seriatim.inspection.recording import primitive_layers
 from seriatim.recurrence import uncompiled
 from seriatim.report.page import Tokens
 

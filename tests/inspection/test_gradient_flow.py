@@ -13,7 +13,7 @@ from seriatim.core.contract import SequenceLayer
 from seriatim.core.state import map_state, state_leaves, with_parts
 from seriatim.inspection import jacobians
 from seriatim.inspection.gradient_flow import (
-    _phrases,
+    FlowCurve,
     equal_windows,
     flow_section,
     gradient_flow,
@@ -170,11 +170,11 @@ def test_before_and_after_a_training(texts: dict[str, str], tmp_path: Path) -> N
     flow = gradient_flow(run, text, lags=9)
     assert torch.equal(torch.random.get_rng_state(), before)
     assert [layer.name for layer in flow.layers] == ["layer 1: mingru", "layer 2: mingru"]
-    assert all(len(layer.trained) == len(layer.fresh) == flow.lags == 9 for layer in flow.layers)
-    assert all(layer.trained != layer.fresh for layer in flow.layers)
+    assert all(len(layer.trained.norms) == len(layer.fresh.norms) == flow.lags == 9 for layer in flow.layers)
+    assert all(layer.trained.norms != layer.fresh.norms for layer in flow.layers)
     untrained = gradient_flow(trained("none", 1, 1e-30), text, lags=9)
     for one, other in zip(flow.layers, untrained.layers, strict=True):
-        torch.testing.assert_close(torch.tensor(one.fresh), torch.tensor(other.trained))
+        torch.testing.assert_close(torch.tensor(one.fresh.norms), torch.tensor(other.trained.norms))
 
 
 @pytest.mark.parametrize(("factor", "kind"), [(1.2, "exploding"), (0.8, "vanishing"), (1.0, None)])
@@ -222,7 +222,7 @@ def test_a_norm_that_leaves_the_range_of_numbers_at_once_is_named(factor: float,
     seen = torch.cat([0.1 ** torch.arange(5.0), torch.zeros(40)])
     assert trend([seen] * 9) is None
     at_once = [1.0, math.inf, *[math.nan] * 40]
-    assert _phrases(at_once, trend([torch.tensor(at_once)] * 9)) == [
+    assert FlowCurve(at_once, trend([torch.tensor(at_once)] * 9)).phrases == [
         "exploding, beyond the range of floating-point numbers"
     ]
 
@@ -268,8 +268,8 @@ def test_windows_have_one_length(inspected, name: str) -> None:
     flow = gradient_flow(run, items, lags=19, max_windows=8)
     assert (flow.windows, flow.length) == (len(found.examples), found.length)
     for layer in flow.layers:
-        low, high = layer.trained_band
-        assert all(a <= mean <= b for a, mean, b in zip(low, layer.trained, high, strict=True) if a < b)
+        low, high = layer.trained.band
+        assert all(a <= mean <= b for a, mean, b in zip(low, layer.trained.norms, high, strict=True) if a < b)
 
 
 def test_windows_of_a_running_text_do_not_overlap(inspected) -> None:
@@ -353,7 +353,7 @@ def test_one_short_text_gives_all_its_lags(texts: dict[str, str], tmp_path: Path
     config = small_config(texts, tmp_path / "run", model={"layer": "rnn"}, training={"steps": 1})
     run = seriatim.train({**config, "data": {"train": texts["train"], "valid": "none"}})
     (flow,) = gradient_flow(run, "nine char").layers
-    assert len(flow.trained) == len(flow.fresh) == 8
+    assert len(flow.trained.norms) == len(flow.fresh.norms) == 8
     parts, lines = flow_section(prepare(run, "nine char", beam=1, data=None, file_format=None))
     assert parts
     assert not lines, "no statement on reach or rate"

@@ -14,7 +14,7 @@ from seriatim.inspection.alignment import Aligned, aligned_figure
 from seriatim.inspection.attention_maps import attention_figure, attention_maps
 from seriatim.inspection.gates import experts_figure, gate_figure, gate_means_figure, gates
 from seriatim.inspection.gradient_flow import gradient_flow, gradient_flow_figure
-from seriatim.inspection.primitive_layers import primitive_layers
+from seriatim.inspection.recording import primitive_layers
 from seriatim.inspection.recording import unrolled as unrolled_with
 from seriatim.models.attentional import BahdanauDecoder, LuongDecoder
 from seriatim.recurrence import uncompiled
@@ -148,8 +148,7 @@ def test_figures_are_drawn_from_the_results(texts: dict[str, str], tmp_path: Pat
     run = seriatim.train(small_config(texts, tmp_path / "run", model=model, training={"steps": 1}))
     flow, opened, maps = (inspect(run, TEXT) for inspect in (gradient_flow, gates, attention_maps))
     figures = [
-        gradient_flow_figure(flow.layers, "reach $"),
-        gradient_flow_figure(flow.layers[:1], relative=True),
+        gradient_flow_figure(flow.layers),
         *map(gate_figure, opened.gates),
         gate_means_figure(opened.gates[:1]),
         *map(experts_figure, opened.choices),

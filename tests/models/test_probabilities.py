@@ -14,7 +14,7 @@ from seriatim.decoding.continuous_batch import ContinuousBatch, TextRequest
 from seriatim.decoding.next_token_scores import score_tokens
 from seriatim.decoding.sampling_settings import Sampling
 from seriatim.evaluation.context_use import by_context
-from seriatim.evaluation.surprisal_reader import SurprisalReader
+from seriatim.evaluation.word_surprisal import SurprisalReader
 from seriatim.models.base_models import TextModel
 from seriatim.models.crf import CRF
 from seriatim.models.language_model import LanguageModel

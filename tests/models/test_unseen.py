@@ -20,7 +20,7 @@ from seriatim.models.ngrams.estimation import smoothed
 from seriatim.models.ngrams.smoothing import Smoothing
 from seriatim.models.ngrams.table import orders_of
 from seriatim.models.ngrams.unseen import EXACT, possible, seen_of, sparsity, tallied
-from seriatim.report.number_formats import percent
+from seriatim.report.wording import percent
 
 from ..comparison.comparisons import made_up
 

@@ -6,12 +6,12 @@ import xml.etree.ElementTree
 import numpy as np
 import pytest
 
+from seriatim.report.charts import SPACED, name_tokens, shortened, shown
 from seriatim.report.drawing import to_svg
-from seriatim.report.number_formats import MAX_LISTED, listed
 from seriatim.report.page import TEMPLATES, Cell, PageSection, Prose, Table, Token, TokenLinks, Tokens, render
-from seriatim.report.plot_labels import SPACED, name_tokens, shortened, shown
 from seriatim.report.theme import new_figure
 from seriatim.report.token_links import LinkedToken, LinkView
+from seriatim.report.wording import MAX_LISTED, listed
 
 from .test_page import check_page, sections
 

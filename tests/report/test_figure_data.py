@@ -9,13 +9,11 @@ import pytest
 from matplotlib.figure import Figure
 
 from seriatim.report.charts import ChartLine, line_chart
-from seriatim.report.drawing import drawing
-from seriatim.report.figure_data import show
-from seriatim.report.heat_map_data import MAX_CELLS, name_cells
-from seriatim.report.number_formats import in_bytes
+from seriatim.report.drawing import MAX_CELLS, drawing, name_cells, show
 from seriatim.report.page import SCRIPTS, TEMPLATES, Cell, PageSection, Plot, Table, render
 from seriatim.report.palette import HEAT
 from seriatim.report.theme import new_figure, plain, style
+from seriatim.report.wording import in_bytes
 
 from .test_page import HOSTILE, check_page
 

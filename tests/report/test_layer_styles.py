@@ -7,8 +7,8 @@ from matplotlib.figure import Figure
 
 from seriatim.layers.registry import BUILT_IN, REGISTRY
 from seriatim.report.charts import ChartLine, line_chart
-from seriatim.report.layer_styles import layer_style
 from seriatim.report.palette import COLOURS, LIGHT
+from seriatim.report.theme import layer_style
 from seriatim.tasks import FITTED
 
 NAMES = [*BUILT_IN, *FITTED]

@@ -9,7 +9,7 @@ import pytest
 
 import seriatim
 from seriatim.cli.main import main
-from seriatim.comparison.comparison_settings import ComparisonSettings, make_plan
+from seriatim.comparison.planning import ComparisonSettings, make_plan
 from seriatim.config import resolve
 from seriatim.data import synthetic
 from seriatim.evaluation.displayed_metrics import Metric

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import seriatim
-from seriatim.comparison.comparison_settings import ComparisonSettings, make_plan
+from seriatim.comparison.planning import ComparisonSettings, make_plan
 from seriatim.config import Training, resolve
 from seriatim.core.contract import LEARNING_RATES
 from seriatim.recurrence import uncompiled

@@ -6,13 +6,13 @@ from typing import Any
 
 from ..comparison.comparing import Comparison
 from ..comparison.comparison_progress import ComparisonProgress, ComparisonReporter, PresentTraining
-from ..comparison.condition_sentences import conditions, missed_budgets
-from ..comparison.plan import Plan, is_counted
-from ..comparison.results import ResultRow, Results
+from ..comparison.conditions import conditions, missed_budgets
+from ..comparison.plan import Plan, is_non_neural
+from ..comparison.results import ResultRow, Results, TrainingRow
 from ..comparison.verdict import beside_baseline, beside_simplest, finding
 from ..core.errors import InputError, printable
 from ..evaluation.displayed_metrics import Metric
-from ..report.number_formats import listed
+from ..report.wording import listed
 from ..storage.atomic_files import to_json
 from ..tasks import FITTED
 from ..training.reporting import duration
@@ -48,14 +48,14 @@ class ComparisonConsole(ProgressLine, ComparisonReporter):
         if event["event"] in ("step", "timing", "measuring"):
             self.show(progress)
 
-    def row(self, progress: ComparisonProgress, row: Mapping[str, Any]) -> None:
+    def row(self, progress: ComparisonProgress, row: TrainingRow) -> None:
         """Print one line for a row of the table."""
-        value = row["metrics"].get(self.metric)
+        value = row.metrics.get(self.metric)
         figure = "" if value is None else f"{self.metric} {value:,.4g}, "
-        learned = FITTED[row["layer"]].fitting if is_counted(row["layer"]) else ""
-        steps = learned or f"{row['steps']:,} steps"
-        name = progress.name(row["layer"], row["seed"])
-        self.say(f"{name}: {figure}{steps} in {duration(row['training_seconds'])}")
+        learned = FITTED[row.layer].fitting if is_non_neural(row.layer) else ""
+        steps = learned or f"{row.steps:,} steps"
+        name = progress.name(row.layer, row.seed)
+        self.say(f"{name}: {figure}{steps} in {duration(row.training_seconds)}")
 
     def failure(self, layer: str, seed: int, reason: str) -> None:
         """Print why there is no row."""

@@ -5,15 +5,17 @@ import platform
 import shlex
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from ..core.errors import InputError
+from ..core.json_object import JsonObject
 from ..data.holding_out import share_of
 from ..evaluation.displayed_metrics import Metric
-from ..evaluation.intervals import Metrics, is_significant
+from ..evaluation.intervals import is_significant
 from ..layers import find as find_layer
 from ..layers.origins import CODE
 from ..storage.weights import load_tensors
@@ -21,43 +23,38 @@ from ..tasks import FITTED
 from ..tasks.model_size import machine_memory
 from ..training.hardware import environment
 from ..version import __version__
-from .condition_sentences import conditions as condition_sentences
 from .conditions import add_conditions
+from .conditions import conditions as condition_sentences
 from .differences import differences
 from .item_answers import PREFIX
-from .metric import choose_metric, difference
-from .plan import FORMAT, Plan, architecture, is_counted, parts, read_trials, width_of
-from .results import Results
+from .plan import FORMAT, Plan, architecture, choose_metric, difference, is_non_neural, parts, read_trials, width_of
+from .results import ResultRow, Results, Row, TrainingRow
 
-OF_FIRST_RUN = (
-    *("hidden_size", "embedding_size", "num_layers", "bidirectional", "options", "parameters", "learning_rate"),
-    *("precision", "curve", "held_out", "ngrams", "state_bytes", "state_at_length", "step_milliseconds"),
-    *("milliseconds_per_token", "milliseconds_spread", "reading_milliseconds", "distance", "samples", "disk_bytes"),
-)
-"""Fields that the first run of a layer gives for all of its runs."""
 OF_EVERY_RUN = (
     *("seed", "metrics", "steps", "epochs", "tokens", "training_seconds", "planned_seconds", "tokens_per_second"),
     *("load", "machine"),
 )
-Rows = Mapping[tuple[str, int], Metrics]  # what was measured, by layer and seed
+"""Fields of a training that the row of its layer lists for every run."""
+Rows = Mapping[tuple[str, int], TrainingRow]  # what was measured, by layer and seed
 Failures = Mapping[tuple[str, int], Exception]  # the errors of trainings that failed, by layer and seed
 
 
-def assemble(folder: Path, plan: Plan, finished: Rows, failures: Failures, seconds: float) -> Metrics:
+def assemble(folder: Path, plan: Plan, finished: Rows, failures: Failures, seconds: float) -> JsonObject:
     """Return what `results.json` holds of the comparison in a folder, which took some seconds so far."""
     task = plan.task()
     metric, measured_on = choose_metric(task, plan.metric), plan.measured()
-    measured = {key for row in finished.values() for key in row["metrics"]}
+    measured = {key for row in finished.values() for key in row.metrics}
     figures = sorted(task.evaluator.metrics, key=lambda figure: figure.key != metric.key)
     failed = {layer: str(error) for (layer, _), error in failures.items()}
+
     rows = [_layer(folder, plan, layer, finished, failed.get(layer)) for layer in plan.layers]
     _add_differences(folder, metric, rows, plan.baseline)
-    tried = [trial for row in rows for trial in row.get("tried") or ()]
-    add_conditions([run for row in rows for run in row.get("runs") or ()], tried)
-    any_row = next(iter(finished.values()), {})
-    simplest = (row["simplest"] for row in finished.values() if row.get("simplest"))  # of a first seed, if it succeeded
-    ranked = sorted(_measured(rows, metric), key=lambda row: row["metrics"][metric.key], reverse=metric.more_is_better)
-    first_runs = [finished[row["layer"], row["runs"][0]["seed"]] for row in ranked]
+    add_conditions([run for row in rows for run in row.runs], [trial for row in rows for trial in row.tried])
+
+    # What all rows share is taken from any of them, because a first layer may have failed.
+    any_row = next(iter(finished.values()), None)
+    simplest = (row.simplest for row in finished.values() if row.simplest)  # of a first seed, if it succeeded
+    first_runs = [finished[row.layer, row.runs[0]["seed"]] for row in _ranked(rows, metric)]
     values = {
         "format": FORMAT,
         "task": plan.base.task,
@@ -67,13 +64,13 @@ def assemble(folder: Path, plan: Plan, finished: Rows, failures: Failures, secon
         "data": {
             "train": plan.base.data.train,
             "valid": None if task.files.validation_source() is None else task.files.validation_name(),
-            "measured_on": task.files.name_of(measured_on.spec) if share_of(measured_on.spec) else str(measured_on),
-            "described": {"train": plan.described, "measured": any_row.get("described", "")},
+            "measured_on": task.files.name_of(measured_on.source) if share_of(measured_on.source) else str(measured_on),
+            "described": {"train": plan.described, "measured": any_row.described if any_row else ""},
         },
         "simplest": next(simplest, None),
         "tokenizer": {
-            "kind": any_row.get("tokenizer_kind") or task.config.tokenizer.kind,
-            "vocabulary_size": any_row.get("vocabulary_size"),
+            "kind": (any_row and any_row.tokenizer_kind) or task.config.tokenizer.kind,
+            "vocabulary_size": any_row and any_row.vocabulary_size,
         },
         "budget": plan.budget.amount(),
         "parameters": plan.parameters,
@@ -88,14 +85,14 @@ def assemble(folder: Path, plan: Plan, finished: Rows, failures: Failures, secon
         "versions": {"seriatim": __version__, "python": platform.python_version(), "torch": torch.__version__},
         "failures": [{"layer": layer, "seed": seed, "reason": str(error)} for (layer, seed), error in failures.items()],
         "differ": differences(folder, first_runs, figures, tags=task.reader.tags_words),
-        "rows": rows,
+        "rows": [row.to_json() for row in rows],
     }
     return {**values, "conditions": condition_sentences(Results(values))}
 
 
-def _machine(rows: Sequence[Metrics]) -> Metrics:
+def _machine(rows: Sequence[ResultRow]) -> JsonObject:
     """Return what this machine is, with the number of threads of the trainings if it was the same for all."""
-    threads = {run["machine"]["threads"] for row in rows for run in row.get("runs") or () if run.get("machine")}
+    threads = {run["machine"]["threads"] for row in rows for run in row.runs if run["machine"]}
     described = environment(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
     return {
         "processor": described["processor"],
@@ -108,42 +105,37 @@ def _machine(rows: Sequence[Metrics]) -> Metrics:
     }
 
 
-def _layer(folder: Path, plan: Plan, layer: str, finished: Rows, failed: str | None) -> Metrics:
+def _layer(folder: Path, plan: Plan, layer: str, finished: Rows, failed: str | None) -> ResultRow:
     """Return the row of one layer: means over its runs, and the costs of its first run."""
     described = _describe(layer)
     runs = [finished[layer, seed] for seed in plan.seeds if (layer, seed) in finished]
     if not runs:
-        return {**described, "failed": failed or "not trained yet"}
+        return ResultRow(**described, failed=failed or "not trained yet")
     first = runs[0]
-    keys = [key for key, value in first["metrics"].items() if isinstance(value, int | float)]
-    values = {key: [run["metrics"].get(key) for run in runs] for key in keys}
-    values = {key: each for key, each in values.items() if None not in each}  # null is infinite, too, and has no mean
-    return {
-        **described,
+    keys = [key for key, value in first.metrics.items() if isinstance(value, int | float)]
+    values = {key: [run.metrics.get(key) for run in runs] for key in keys}
+    # A figure that is null in one run is infinite there, and has no mean.
+    known = {key: [value for value in each if value is not None] for key, each in values.items() if None not in each}
+    changed: JsonObject = {
         "baseline": layer == plan.baseline,
-        **{name: first.get(name) for name in OF_FIRST_RUN},
         "tried": read_trials(folder, layer),
-        "metrics": {key: float(np.mean(each)) for key, each in values.items()},
-        "spread": {key: [min(each), max(each)] for key, each in values.items()},
+        "metrics": {key: float(np.mean(each)) for key, each in known.items()},
+        "spread": {key: [min(each), max(each)] for key, each in known.items()},
         "runs": [_run(folder, run) for run in runs],
-        "tokens_per_second": float(np.mean([run["tokens_per_second"] for run in runs])),
-        "epochs": None if first.get("epochs") is None else float(np.mean([run["epochs"] for run in runs])),
-        "memory_bytes": max((run["memory_bytes"] for run in runs if run["memory_bytes"] is not None), default=None),
+        "tokens_per_second": float(np.mean([run.tokens_per_second for run in runs])),
+        "epochs": None if first.epochs is None else float(np.mean([run.epochs for run in runs])),
+        "memory_bytes": max((run.memory_bytes for run in runs if run.memory_bytes is not None), default=None),
         "missing_seeds": [seed for seed in plan.seeds if (layer, seed) not in finished],
         "note": failed,
-        "rank": None,
-        "difference": None,
-        "beside_best_trained": None,
-        "beside_baseline": None,
-        "failed": None,
     }
+    return ResultRow(**{each.name: getattr(first, each.name) for each in fields(Row)} | described | changed)
 
 
-def _describe(row: str) -> Metrics:
+def _describe(row: str) -> JsonObject:
     """Return what a layer is, what it keeps of the past, and its paper, for all parts of a stack."""
-    names = {"layer": row, "architecture": architecture(row), "width": width_of(row), "counted": is_counted(row)}
-    names |= {"learned": FITTED[row].fitting if is_counted(row) else "trained"}
-    if is_counted(row) and (describe := FITTED[row].describe_model) is not None:
+    names = {"layer": row, "architecture": architecture(row), "width": width_of(row), "counted": is_non_neural(row)}
+    names |= {"learned": FITTED[row].fitting if is_non_neural(row) else "trained"}
+    if is_non_neural(row) and (describe := FITTED[row].describe_model) is not None:
         described = describe()
         return {**names, **{name: described[name] for name in ("keeps", "parallel", "paper")}}
     layers = [find_layer(part) for part in dict.fromkeys(parts(row))]
@@ -155,62 +147,61 @@ def _describe(row: str) -> Metrics:
     }
 
 
-def _run(folder: Path, row: Metrics) -> Metrics:
-    name = f"{row['layer']}-{row['seed']}"
-    run = folder / "runs" / name
-    command = ["seriatim", "train", "--config", str(run / "config.yaml"), "--out", f"{folder}-again/{name}"]
+def _run(folder: Path, row: TrainingRow) -> JsonObject:
+    run = folder / "runs" / row.name
+    command = ["seriatim", "train", "--config", str(run / "config.yaml"), "--out", f"{folder}-again/{row.name}"]
     command += ["--allow-code"] if (run / CODE).exists() else []
-    return {"path": f"runs/{name}", **{key: row.get(key) for key in OF_EVERY_RUN}, "command": shlex.join(command)}
+    values = {name: getattr(row, name) for name in OF_EVERY_RUN}
+    return {"path": f"runs/{row.name}", **values, "machine": row.machine or None, "command": shlex.join(command)}
 
 
-def _add_differences(folder: Path, metric: Metric, rows: Sequence[Metrics], baseline: str | None) -> None:
+def _add_differences(folder: Path, metric: Metric, rows: Sequence[ResultRow], baseline: str | None) -> None:
     """Compare every ranked row with the best one, with the best trained one, and with the baseline; and give ranks.
 
     A row that cannot be tested against the first of a rank has no rank.
     """
-    measured = _measured(rows, metric)
-    measured.sort(key=lambda row: row["metrics"][metric.key], reverse=metric.more_is_better)
-    statistics = {row["layer"]: _statistics(folder, row) for row in measured}
+    measured = _ranked(rows, metric)
+    statistics = {row.layer: _statistics(folder, row) for row in measured}
 
-    def compared(row: Metrics, other: Metrics) -> Metrics | None:
+    def compared(row: ResultRow, other: ResultRow) -> JsonObject:
         if row is other:
-            return None
-        result = difference(statistics[row["layer"]], statistics[other["layer"]], metric.key)
-        return result and {"to": other["layer"], **result}
+            return {}
+        result = difference(statistics[row.layer], statistics[other.layer], metric.key)
+        return {"to": other.layer, **result} if result else {}
 
-    best, simple = measured[:1], [row for row in measured if row["layer"] == baseline]
-    trained = [row for row in measured if not row["counted"]][:1]
+    # Three questions are asked of a row, and each needs its own test: how far from the best, from the best trained one,
+    # and from the simple baseline.
+    best, simple = measured[:1], [row for row in measured if row.layer == baseline]
+    trained = [row for row in measured if not row.counted][:1]
     for others, name in ((best, "difference"), (trained, "beside_best_trained"), (simple, "beside_baseline")):
         for other in others:
             for row in measured:
-                row[name] = compared(row, other)
-    if not any(_p_value(row["difference"]) is not None for row in measured):
+                setattr(row, name, compared(row, other))
+    if not any(row.is_tested for row in measured):
         return  # no test, no ranks
+
+    # A rank begins with the first row that differs from the leader of the rank before; rows of one rank may differ.
     leader = measured[0]
-    leader["rank"] = 1
+    leader.rank = 1
     for place, row in enumerate(measured[1:], 2):
         test = compared(row, leader)
         if test and is_significant(test["p_value"], test["low"], test["high"]):
-            leader, row["rank"] = row, place
-        elif _p_value(test) is not None:
-            row["rank"] = leader["rank"]
+            leader, row.rank = row, place
+        elif test.get("p_value") is not None:
+            row.rank = leader.rank
 
 
-def _p_value(result: Metrics | None) -> float | None:
-    return None if result is None else result["p_value"]
+def _ranked(rows: Sequence[ResultRow], metric: Metric) -> list[ResultRow]:
+    """Return the rows that are ranked, best first: those with the metric, of which no seed is missing."""
+    known = [row for row in rows if not row.missing_seeds and row.metrics.get(metric.key) is not None]
+    return sorted(known, key=lambda row: row.metrics[metric.key] or 0.0, reverse=metric.more_is_better)
 
 
-def _measured(rows: Sequence[Metrics], metric: Metric) -> list[Metrics]:
-    """Return the rows that are ranked: those with the metric, of which no seed is missing."""
-    complete = [row for row in rows if row["failed"] is None and not row["missing_seeds"]]
-    return [row for row in complete if row["metrics"].get(metric.key) is not None]
-
-
-def _statistics(folder: Path, row: Metrics) -> dict[str, np.ndarray]:
+def _statistics(folder: Path, row: ResultRow) -> dict[str, np.ndarray]:
     """Return the statistics of every item by figure, summed over the seeds."""
     total: dict[str, np.ndarray] = {}
-    for run in row["runs"]:
-        path = folder / "rows" / f"{row['layer']}-{run['seed']}.safetensors"
+    for run in row.runs:
+        path = folder / "rows" / f"{row.layer}-{run['seed']}.safetensors"
         if not path.exists():
             remedy = f"seriatim compare --resume {shlex.quote(str(folder))} continues it"
             raise InputError(f"{path}: was removed during the comparison; {remedy}")

@@ -12,11 +12,18 @@ from ..storage.lock import locked, refuse_locked
 from ..storage.written_folders import COMPARISON, begin, finish_replacing, outer, place_of, recover
 from ..training.run_files import check_out, check_place, files_read, refuse_overwriting
 from .comparison_progress import ComparisonReporter
-from .comparison_settings import ComparisonSettings, extend_plan, make_plan, register_references
 from .plan import check_runs, default_out, read_plan
+from .planning import (
+    ComparisonSettings,
+    check_data_named,
+    extend_plan,
+    fit_plan,
+    make_plan,
+    read_data,
+    register_references,
+)
 from .runner import Comparison as Comparison
 from .runner import Runner
-from .shared_data import check_data_named, fit_plan, read_data
 from .workers import open_workers
 
 
@@ -77,6 +84,8 @@ def compare(
     settings = ComparisonSettings(layers, minutes, tokens, steps, parameters, seeds, tune, metric, widths, command)
     plan = make_plan(config, settings, overrides=overrides)
     plan.record_code()
+
+    # Nothing is written before all that can be refused has been checked.
     out = plan.base.out or default_out(plan.base.task, plan.base.data.train or "data")
     folder = check_place(out)
     refuse_overwriting(folder, (str(config) if isinstance(config, str | Path) else None, *files_read(plan.base)))
@@ -124,6 +133,8 @@ def resume(
     if place != folder:
         kept = f"the one that is there stays until a layer of this one is finished (to forget this one, remove {place})"
         warnings.warn(f"{folder}: continues the comparison that is to replace the one there; {kept}", stacklevel=2)
+
+    # Code of the user's own is imported before the layers are checked, and not without permission.
     plan = read_plan(place)
     if layers is not None:
         layers = register_references(layers)
@@ -133,6 +144,8 @@ def resume(
     check_data_named(plan)
     added = extend_plan(plan, layers, widths, seeds)
     plan.record_code()
+
+    # From here on the folder is written. Data are read again only if something is left to train.
     with open_workers(workers, cluster) as opened, locked(folder), opened.session(folder, plan):
         recover(folder)
         place = place_of(folder, COMPARISON)

@@ -6,13 +6,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ..evaluation.displayed_metrics import Metric
-from ..report.charts import ChartLine, Format, Point, line_chart, logarithmic, tall_figure
-from ..report.figure_data import show
-from ..report.layer_styles import layer_style
-from ..report.number_formats import in_bytes, in_short
+from ..report.charts import ChartLine, Format, Point, end_labels, line_chart, logarithmic, point_labels, tall_figure
+from ..report.drawing import show
 from ..report.palette import INK, PAPER, SOFT
-from ..report.plot_labels import end_labels, point_labels
-from ..report.theme import new_figure, plain
+from ..report.theme import layer_style, new_figure, plain
+from ..report.wording import in_bytes, in_short
 from .results import ResultRow, Results
 
 AGAINST = {"seconds": "training time", "tokens": "tokens read", "compute": "floating-point operations"}
@@ -31,6 +29,8 @@ def metric_plot(results: Results) -> Figure | None:
         return None
     figure, grid = new_figure(height=0.9 + 0.24 * len(rows))
     axes = grid[0, 0]
+
+    # Intervals are drawn first and dots last, so that a dot covers its line.
     for y, row in enumerate(rows):
         colour, value = layer_style(row.layer)["color"], results.of(row)
         if interval := row.interval(metric.key):

@@ -5,9 +5,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
+from ..inspection.inspection import PAGE
 from ..inspection.unseen_ngrams import sparsity_parts
-from ..report.number_formats import in_bytes, in_short, listed
 from ..report.page import (
     Cell,
     Code,
@@ -23,16 +24,67 @@ from ..report.page import (
     render,
     write_page,
 )
-from ..report.wording import sentence_case, short_name
+from ..report.wording import in_bytes, in_short, in_time, listed, sentence_case, short_name
 from . import comparison_figures as figures
 from . import comparison_tables as tables
+from .comparison_tables import SPEED, TOKEN, Cells
 from .differences_section import differences_section
-from .meanings import machine_table, meanings_table
 from .plan import REPORT
 from .results import MAX_DRAWN, Json, ResultRow, Results
-from .run_pages import inspected_pages
-from .sentences import held_equal, state_sizes
+from .sentences import controlled_variables, state_sizes
 from .verdict import beside_baseline, beside_simplest, finding
+
+# The tables of a comparison page that explain its figures, and name the machine that measured them.
+
+
+def machine_table(results: Results) -> Table:
+    """Return the machine, the versions and the date."""
+    rows = dict(results.section("machine"))
+    if rows.get("memory_bytes"):
+        rows["memory"] = in_bytes(rows.pop("memory_bytes"))
+    rows |= results.section("versions")
+    rows |= {"finished": results.values.get("finished"), "took": in_time(1000 * (results.values.get("seconds") or 0))}
+    cells: list[Cells] = [[str(name), str(value)] for name, value in rows.items() if value is not None]
+    return Table(["fact", "value"], cells, "The machine, the versions and the date.")
+
+
+def meanings_table(results: Results) -> Table:
+    """Return what the figures of the page mean."""
+    metric, data, several = results.metric, results.section("data"), len(results.seeds) > 1
+    better = f"{'higher' if metric.more_is_better else 'lower'} is better"
+    measured = f"{better}; measured on {short_name(str(data.get('measured_on') or 'held-out data'))}"
+    if data.get("valid") is not None and data.get("valid") == data.get("measured_on"):
+        measured += ", which also selected the weights of each training, so all values are a little too good"
+    seeds = "the bounds are means over seeds" if several else "it does not cover other seeds"
+    together = "; the items of all seeds are resampled together, so differences between seeds are not covered"
+    work = results.values.get("timed_work", "reading and answering")
+    meanings = {
+        metric.name: measured,
+        "95 % interval": "percentile bootstrap over the items (lines, blocks of a text, sentences) of the measured "
+        f"data; {seeds}",
+        "difference from the best": "paired bootstrap: both layers on the same resampled items; significant if the "
+        "two-sided p is at most 0.05 and the 95 % interval excludes 0. There is no correction for comparing many layers"
+        + together
+        * several,
+        "learning rate": "the default of the layer, the one that was set, or with tuning the best of those tried",
+        "parameters": "all numbers that are learned, including embeddings and the output layer",
+        SPEED: "tokens read in training per second, without the time of validations",
+        "memory": "the peak of resident memory of the training process, with the data, above that of the idle program",
+        "on disk": "the size of the file of the weights",
+        "state": "bytes that must be kept of one text to continue it; 1 kB is 1,000 bytes",
+        TOKEN: f"the time of {work}, one text at a time, divided by the number of tokens: the median of the "
+        "repetitions, and below it the range of the middle half of them",
+    }
+    if not results.is_tested:
+        del meanings["difference from the best"]
+    distance = results.at_distance()
+    if distance.kind:
+        count = f", over {distance.count:,} {distance.items} each" if distance.count else ""
+        meanings[f"{distance.of} {'by length' if distance.kind == 'length' else 'at distance'}"] = (
+            f"{distance.name}{count}"
+        )
+    return Table(["figure", "meaning"], [[*row] for row in meanings.items()], "What the figures mean.")
+
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -57,6 +109,18 @@ def write_report(folder: Path, results: Json) -> Path:
     return folder / REPORT
 
 
+def first_runs(values: Json) -> dict[str, str]:
+    """Return the name of the first run of each layer that did not fail, best layer first, from ``results.json``."""
+    rows = [row for row in Results(values).ranked if row.runs]
+    return {row.layer: f"{row.layer}-{row.runs[0]['seed']}" for row in rows}
+
+
+def inspected_pages(folder: Path, values: Json) -> dict[str, str]:
+    """Return the address of the page that inspects the first run of a layer, by layer, relative to the report."""
+    runs = first_runs(values).items()
+    return {layer: f"runs/{quote(run)}/{PAGE}" for layer, run in runs if (folder / "runs" / run / PAGE).is_file()}
+
+
 def report(values: Json, pages: Mapping[str, str] = MappingProxyType({})) -> str:
     """Return the page as HTML, which is the same for the same results.
 
@@ -76,11 +140,15 @@ def report(values: Json, pages: Mapping[str, str] = MappingProxyType({})) -> str
         tables.trials_table(results),
         tables.seeds_table(results),
     ]
+
+    # A reader can repeat the whole comparison, or one row of it.
     reproduce: list[Part] = [Code(values.get("command") or "seriatim compare", "The whole comparison:")]
     if commands:
         caption = "Each row alone, from the folder in which the comparison was started:"
         alone = Code("\n".join(commands), caption)
         reproduce.append(alone if len(commands) <= MAX_DRAWN else Folded(f"The {len(commands):,} commands", [alone]))
+
+    # A section without parts is left out of the page.
     sections = [
         PageSection("summary", "Summary", _summary(results, drawn, pages)),
         PageSection("words", "In words", [tables.words_table(results)]),
@@ -99,7 +167,7 @@ def report(values: Json, pages: Mapping[str, str] = MappingProxyType({})) -> str
     ]
     title = f"{len(results.rows)} sequence models on {name}"
     baselines = " ".join(filter(None, [beside_baseline(results), beside_simplest(results)]))
-    lead = "\n\n".join(filter(None, [finding(results), baselines, held_equal(results)]))
+    lead = "\n\n".join(filter(None, [finding(results), baselines, controlled_variables(results)]))
     return render(title, lead, sections)
 
 
@@ -189,7 +257,8 @@ def _quality_against_cost(results: Results) -> list[Part]:
             equal.append(name)
         else:
             figure = figures.quality_against(results, cost, name=axis, written=written)
-            caption = f"{_better(results)} and further left is better. "
+            better = "Higher" if results.metric.more_is_better else "Lower"
+            caption = f"{better} and further left is better. "
             caption += "Lines are 95 % intervals. " if results.has_intervals else ""
             caption += _front(results, cost)
             plots.append((figure, f"{sentence_case(results.metric.name)} against {name}", caption))
@@ -288,10 +357,6 @@ def _mark(sample: Json) -> str:
     if sample.get("truth") is None:
         return ""
     return "right" if sample.get("right", sample["text"] == sample["truth"]) else "wrong"
-
-
-def _better(results: Results) -> str:
-    return "Higher" if results.metric.more_is_better else "Lower"
 
 
 def _plots(results: Results, drawn: Sequence[Drawn], otherwise: str) -> list[Part]:

@@ -3,9 +3,9 @@
 import time
 from collections.abc import Mapping
 
-from ..evaluation.intervals import Metrics
-from .metric import choose_metric
-from .plan import Plan, is_counted
+from ..core.json_object import JsonObject
+from .plan import Plan, choose_metric, is_non_neural
+from .results import TrainingRow
 
 OVERHEAD = 15.0  # estimated seconds that a row takes beside its training, until a row has been finished
 KNOWN_SHARE = 0.05  # the share of a run after which its remaining time is known
@@ -24,11 +24,11 @@ class PresentTraining:
 
     def __init__(self, number: int, layer: str, seed: int, trial: int | None) -> None:
         self.number, self.layer, self.seed, self.trial = number, layer, seed, trial
-        self.share, self.event = 0.0, Metrics()
+        self.share, self.event = 0.0, JsonObject()
         self.left: float | None = None
         self.began = time.monotonic()
 
-    def hear(self, event: Metrics) -> None:
+    def hear(self, event: JsonObject) -> None:
         """Take note of an event."""
         self.event = event
         if event["event"] == "step":
@@ -98,20 +98,17 @@ class ComparisonProgress:
 
     def start(self, layer: str, seed: int, trial: int | None) -> PresentTraining:
         """Begin a training."""
-        number = self._numbers.setdefault((layer, seed), self._next_number())
+        number = self._numbers.setdefault((layer, seed), max(self.done, *self._numbers.values(), 0) + 1)
         training = PresentTraining(number, layer, seed, trial)
         self.present.append(training)
         return training
-
-    def _next_number(self) -> int:
-        return max(self.done, *self._numbers.values(), 0) + 1
 
     def end(self, training: PresentTraining, *, succeeded: bool) -> None:
         """End a training. The time that counting takes says nothing about other rows."""
         row = training.layer, training.seed
         self.present.remove(training)
         self._spent[row] = self._spent.get(row, 0.0) + time.monotonic() - training.began
-        if succeeded and training.trial is None and not is_counted(training.layer):
+        if succeeded and training.trial is None and not is_non_neural(training.layer):
             self._durations.append(self._spent[row])
 
     def add(self, layer: str, metrics: Mapping[str, float | None]) -> None:
@@ -134,16 +131,16 @@ class ComparisonReporter:
     def run(self, progress: ComparisonProgress, training: PresentTraining) -> None:
         """Hear that a training begins."""
 
-    def hear(self, progress: ComparisonProgress, training: PresentTraining, event: Metrics) -> None:
+    def hear(self, progress: ComparisonProgress, training: PresentTraining, event: JsonObject) -> None:
         """Receive an event of a training: ``timing``, ``begin``, ``step``, ``validation`` or ``measuring``."""
 
-    def row(self, progress: ComparisonProgress, row: Metrics) -> None:
-        """Receive a finished row, with its ``layer`` and ``seed``."""
+    def row(self, progress: ComparisonProgress, row: TrainingRow) -> None:
+        """Receive a finished row."""
 
     def failure(self, layer: str, seed: int, reason: str) -> None:
         """Receive the reason why a run failed."""
 
-    def end(self, results: Metrics) -> None:
+    def end(self, results: JsonObject) -> None:
         """Receive what `results.json` holds, after the last run."""
 
     def close(self) -> None:

@@ -5,14 +5,80 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
+import numpy as np
+
 from ..evaluation.displayed_metrics import Metric
-from ..report.number_formats import in_bytes, in_time, in_time_range, listed, percent, rounded, times
 from ..report.page import Cell, Table
-from ..report.wording import sentence_case
+from ..report.wording import in_bytes, in_time, in_time_range, listed, percent, rounded, sentence_case, times
 from . import sentences
-from .extrapolation import CERTAIN, FACTOR, HELD_BACK, extrapolate
-from .paired_text import difference_and_interval
 from .results import DEVIATION, ResultRow, Results
+from .verdict import difference_and_interval
+
+# What a longer budget would bring: a curve through the held-out figures of a training, and its error.
+# The error of a model (a loss, or the distance of a share from 1) falls with the tokens read as a power law with a
+# floor, ``a + b · tokens^−c`` (J. Hestness et al., "Deep learning scaling is predictable, empirically", 2017). The same
+# fit without the last validations predicts them, which shows how far it can be trusted.
+
+
+FACTOR = 4
+"""The budget of the extrapolation, in budgets of the comparison."""
+MIN_POINTS, HELD_BACK = 6, 2
+"""The smallest number of validations that are extrapolated, and how many of the last are held back for the error."""
+CERTAIN = 2
+"""How many times larger than the error a change must be to be shown."""
+EXPONENTS = np.geomspace(0.02, 3, 120)
+"""Exponents c that are tried."""
+Point = tuple[float, float]
+
+
+class Extrapolation(NamedTuple):
+    """The value now and at `FACTOR` times the budget, and the largest error at the points that were held back.
+
+    All are in the unit of the figure. ``value`` is None unless the change is at least `CERTAIN` times the error.
+    ``horizon`` is how far ahead the error was measured: the tokens at the last point, in tokens at the last one that
+    was not held back.
+    """
+
+    now: float
+    value: float | None
+    error: float
+    horizon: float
+
+
+def extrapolate(points: Sequence[Point], *, ceiling: float | None = None) -> Extrapolation | None:
+    """Extrapolate a figure at several numbers of tokens, ``(tokens, value)``, to `FACTOR` times the last number.
+
+    ``ceiling`` is the largest possible value of a figure of which more is better; None for one that falls towards 0 or
+    a floor above it. Perplexities should be given as losses. None if there are fewer than `MIN_POINTS` points.
+    """
+    known = np.array([point for point in points if np.isfinite(point).all() and point[0] > 0])
+    if len(known) < MIN_POINTS:
+        return None
+    tokens, values = known.T
+    errors = values if ceiling is None else ceiling - values
+    shown = errors[:-HELD_BACK]
+    held_back = np.abs(_predict(tokens[:-HELD_BACK], shown, tokens[-HELD_BACK:]) - errors[-HELD_BACK:]).max()
+    later = float(_predict(tokens, errors, tokens[-1:] * FACTOR)[0])
+    value = later if ceiling is None else ceiling - later
+    is_certain = abs(later - errors[-1]) >= CERTAIN * held_back
+    horizon = float(tokens[-1] / tokens[-HELD_BACK - 1])
+    return Extrapolation(float(values[-1]), value if is_certain else None, float(held_back), horizon)
+
+
+def _predict(tokens: np.ndarray, errors: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """Fit the law to errors by least squares of relative deviations, with a, b ≥ 0, and return its values ``at``."""
+    scale, weights = tokens[-1], 1 / np.maximum(errors, 1e-9)
+    best, result = np.inf, np.full(len(at), errors.mean())
+    for exponent in EXPONENTS:
+        powers = (tokens / scale) ** -exponent
+        for columns in (np.stack([np.ones_like(powers), powers], 1), powers[:, None]):
+            coefficients, *_ = np.linalg.lstsq(columns * weights[:, None], errors * weights, rcond=None)
+            deviation = float((((columns @ coefficients) * weights - 1) ** 2).sum())
+            if (coefficients >= 0).all() and deviation < best:
+                later = (at / scale) ** -exponent
+                best, result = deviation, coefficients[-1] * later + (coefficients[0] if len(coefficients) > 1 else 0)
+    return result
+
 
 SPEED, TRAINING, TOKEN = "training tokens/s", "training time", "time per token"
 BEYOND = 4
@@ -39,6 +105,8 @@ def summary_table(results: Results, pages: Mapping[str, str] = MappingProxyType(
     ``pages`` has the address that the name of a layer leads to.
     """
     columns = [column for column in _columns(results) if any(column.value(row) is not None for row in results.rows)]
+
+    # The layers have ranks only where a test compared them.
     ranked = results.is_tested
     cells: list[Cells] = []
     for row in results.ranked:
@@ -157,8 +225,8 @@ def words_table(results: Results) -> Table:
         how: Cells = [Cell(f"failed: {row.failed}", span=5)]
         if not row.failed:
             how = [sentences.training(row, results), sentences.generating(row, results), sentences.using_context(row)]
-            how += [sentences.standing(row, results), sentences.remarks(row, results)]
-        cells.append([row.layer, sentences.keeping(row), *how])
+            how += [sentences.metric_in_words(row, results), sentences.training_remarks(row, results)]
+        cells.append([row.layer, sentences.kept_state(row), *how])
     answering = "generates" if results.continues_text else "answers"
     of_distance = {"context": "context", "length": "length of inputs"}.get(results.at_distance().kind, "distance")
     headings = ["layer", "keeps", "trains", answering, of_distance, results.metric.name, "its training"]
@@ -226,6 +294,8 @@ def trials_table(results: Results) -> Table | None:
 def longer_budget_table(results: Results) -> Table | None:
     """Return the held-out metric of each trained layer with `FACTOR` times the budget, extrapolated, with its error."""
     metric, cells = results.metric, list[Cells]()
+
+    # A power law describes losses, not perplexities, which are their exponentials.
     is_exponential = metric.key in EXPONENTIAL
     for row in results.ranked:
         validations = [each for each in row.held_out if each.get("key") == metric.key]

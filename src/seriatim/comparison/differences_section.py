@@ -4,17 +4,120 @@ import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from ..evaluation.intervals import SIGNIFICANT, supported_digits
 from ..inspection.mistakes import MAX_LABELS, confusion_figure
-from ..report.number_formats import listed, percent
+from ..report.charts import end_labels, tall_figure
+from ..report.drawing import show
 from ..report.page import Beside, Cell, Folded, Part, Plot, Plots, Prose, Table, Token, Tokens
-from ..report.wording import sentence_case
-from .bucket_figures import bucket_figure
-from .class_table import class_sentence, class_table, short
-from .disagreements import LOSS
-from .loss_buckets import UNKNOWN_NAME
+from ..report.theme import layer_style, plain
+from ..report.wording import cut, listed, percent, sentence_case
+from .differences import LOSS, MAX_DIFFERING, MIN_SUPPORT, UNKNOWN_NAME
 from .results import Json, Results
+
+# Figures of the quality of each layer in buckets of tokens or of items.
+
+
+DODGE = 0.05  # distance of the intervals of two layers, where that of two buckets is 1
+WIDEST = 0.5  # the largest distance of all intervals of a bucket
+
+
+def bucket_figure(buckets: Json) -> Figure | None:
+    """Draw the figure of each layer in each shown bucket, with 95 % intervals; None with fewer than two buckets.
+
+    ``buckets`` is a result of `loss_buckets.compare_buckets` or `length_buckets.compare_lengths`.
+    """
+    shown, names = list(buckets["shown"]), buckets["names"]
+    values = {layer: [each[i] for i in shown] for layer, each in buckets["values"].items()}
+    drawn = {layer: each for layer, each in values.items() if any(value is not None for value, *_ in each)}
+    if len(shown) < 2 or not drawn:
+        return None
+    figure, axes = tall_figure(len(drawn))
+    step, ends = min(DODGE, WIDEST / len(drawn)), []
+    for i, (layer, each) in enumerate(drawn.items()):
+        look = layer_style(layer)
+        xs = np.arange(len(shown)) + step * (i - (len(drawn) - 1) / 2)
+        ys = [np.nan if value is None else value for value, *_ in each]
+        show(axes.plot(xs, ys, **look), layer, names=[names[bucket] for bucket in shown])
+        for x, (_, low, high) in zip(xs.tolist(), each, strict=True):
+            if low is not None and high is not None and low < high:
+                show(axes.plot([x, x], [low, high], color=look["color"], linewidth=0.8), layer, is_interval=True)
+        ends.append((layer, layer, next(y for y in reversed(ys) if not np.isnan(y))))
+    crowded = sum(map(len, (names[bucket] for bucket in shown))) > 24
+    labels = [plain(names[bucket]) for bucket in shown]
+    axes.set_xticks(range(len(shown)), labels, rotation=40 if crowded else 0, ha="right" if crowded else "center")
+    axes.set_xlabel(plain(buckets["name"]))
+    axes.set_ylabel(plain(buckets["of"]))
+    end_labels(axes, ends)
+    return figure
+
+
+# The table of F1 by class on a comparison page, and a sentence on the classes that differ.
+
+
+MAX_CHARACTERS = 60  # of the name of a class
+LOWER, HIGHER = "▼", "▲"
+
+
+def class_sentence(classes: Json) -> str:
+    """Return in how many classes each layer differs significantly from the best one."""
+    rows, best, total = classes["rows"], classes["best"], f"{classes['tested_classes']:,}"
+    others = [layer for layer in next((row["f1"] for row in rows), {}) if layer != best]
+    if not others or not classes["tested_classes"]:
+        return f"F1 of each class, measured on {_part(classes)}."
+    counts = classes["differing"]
+    differing = [f"{layer} in {counts[layer]:,}" for layer in others if counts.get(layer)]
+    same = [layer for layer in others if not counts.get(layer)]
+    clauses = [
+        f"F1 differs significantly from that of {best}: {listed(differing)} of {total} tested classes."
+        if differing
+        else f"No layer differs significantly from {best} in the F1 of one of the {total} tested classes."
+    ]
+    if differing and same:
+        clauses.append(f"In no tested class: {listed(same)}.")
+    return " ".join([*clauses, f"Measured on {_part(classes)}."])
+
+
+def class_table(classes: Json) -> Table:
+    """Return one row for each class: how often it is true, and F1 of each layer with its interval."""
+    rows, best, unit = classes["rows"], classes["best"], classes["unit"]
+    layers = list(next((row["f1"] for row in rows), {}))
+    cells: list[list[str | Cell]] = []
+    for row in rows:
+        figures = [_cell(row["f1"][layer], row["f1"][best][0], row["p_values"].get(layer)) for layer in layers]
+        cells.append([cut(row["name"], MAX_CHARACTERS) or "(no name)", f"{row['support']:,}", *figures])
+    caption = f"F1 of each class, with 95 % intervals; the classes with the most {unit} first."
+    if classes["tests"]:
+        caption += (
+            f" {LOWER} and {HIGHER}: significantly lower or higher than {best} in this class (random exchanges "
+            f"of the answers of both, p ≤ {SIGNIFICANT}, adjusted for {classes['tests']:,} tests by Holm's method). "
+            f"The {classes['tested_classes']:,} most frequent classes with at least {MIN_SUPPORT} {unit} are tested."
+        )
+    if hidden := classes["classes"] - len(rows):
+        caption += (
+            f" {hidden:,} of {classes['classes']:,} classes are left out: shown are up to {MAX_DIFFERING} of those "
+            "that differ significantly, the largest differences first, and the most frequent ones."
+        )
+    return Table(["class", unit, *layers], cells, caption, range(1, 2 + len(layers)))
+
+
+def _cell(figure: list[float | None], best: float, p_value: float | None) -> Cell:
+    value, low, high = figure
+    assert value is not None
+    sign = ""
+    if p_value is not None and p_value <= SIGNIFICANT:
+        sign = f" {LOWER if value < best else HIGHER}"
+    if low is None or high is None or low == high:
+        return Cell(f"{value:.2f}{sign}", value=value)
+    digits = max(1, supported_digits(low, high, 3))
+    return Cell(f"{value:.{digits}f}{sign}", note=f"{low:.{digits}f} to {high:.{digits}f}", value=value)
+
+
+def _part(classes: Json) -> str:
+    measured, total = classes["measured"], classes["total"]
+    return f"all {total:,} test items" if measured == total else f"{measured:,} of {total:,} items, evenly spread"
+
 
 MAX_LABEL = 24  # characters of a label in a figure
 
@@ -50,10 +153,11 @@ def _confusion(layer: str, confused: Json) -> Part:
             "Rows are true labels, columns predicted labels; each cell is a share of the true label. Correct "
             f"predictions are on the diagonal; {wrong}."
         )
-        labels = [short(label, MAX_LABEL) for label in confused["labels"]]
+        labels = [cut(label, MAX_LABEL) for label in confused["labels"]]
         figure = confusion_figure(np.array(confused["matrix"]), labels)
         return Plots([Plot(figure, f"Confusion matrix of {layer}", caption, f"Confusion matrix; {wrong}.")])
-    rows = [[short(true), short(predicted), f"{count:,}"] for true, predicted, count in confused["pairs"]]
+    pairs = [(*(cut(label, MAX_CHARACTERS) for label in labels), count) for *labels, count in confused["pairs"]]
+    rows = [[true, predicted, f"{count:,}"] for true, predicted, count in pairs]
     caption = f"The most frequent confusions of {layer}; {wrong}. There are more than {MAX_LABELS} labels, so there is "
     return Table(["true", "predicted", "count"], rows, f"{caption}no matrix.", {2})
 

@@ -6,16 +6,16 @@ from collections.abc import Mapping
 import numpy as np
 
 from ..core.errors import InputError
+from ..core.json_object import JsonObject
 from ..data.corpus import Corpus
 from ..data.synthetic import SYNTHETIC_TASKS, generate
 from ..evaluation.context_use import COMPARED, MIN_BLOCKS, losses_by_block
-from ..evaluation.intervals import Metrics, exp_mean, interval, mean, paired, wilson
+from ..evaluation.intervals import exp_mean, interval, mean, paired, wilson
 from ..evaluation.perplexity import BLOCK, safe_exp
 from ..runs.run import Run
 from ..tasks.task import TaskData
-from .length_buckets import by_length
-from .metric import FIGURE_OF_SUMS
-from .plan import DataPart
+from .differences import by_length
+from .plan import FIGURE_OF_SUMS, MeasuredData
 from .results import Distance
 
 ROWS = 200  # items of each distance of a synthetic task
@@ -32,13 +32,13 @@ UNITS = {
 
 
 def distances(
-    run: Run, data: TaskData, measured: DataPart, metric: str, statistics: Mapping[str, np.ndarray]
+    run: Run, data: TaskData, measured: MeasuredData, metric: str, statistics: Mapping[str, np.ndarray]
 ) -> Distance | None:
     """Measure a figure at several distances, or return None where no distance can be measured.
 
     By length, the figure is the metric, computed from the statistics of every item.
     """
-    name = measured.spec.split(":")[1] if measured.spec.startswith("builtin:") else ""
+    name = measured.source.split(":")[1] if measured.source.startswith("builtin:") else ""
     if name in SYNTHETIC_TASKS:
         return _at_known_distances(run, name)
     if isinstance(data, Corpus):
@@ -92,7 +92,7 @@ def _with_short_contexts(run: Run, data: Corpus) -> Distance | None:
     )
 
 
-def gain(size: int, short: np.ndarray, whole: np.ndarray) -> Metrics | None:
+def gain(size: int, short: np.ndarray, whole: np.ndarray) -> JsonObject | None:
     """Return by which share the context beyond the last ``size`` tokens lowers the perplexity, with its 95 % interval.
 
     The losses of the same items ``(items, 2)`` with the short and the whole context are paired. None without an

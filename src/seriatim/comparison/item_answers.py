@@ -9,11 +9,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..core.errors import InputError
-from ..evaluation.intervals import Metrics
+from ..core.json_object import JsonObject
+from ..evaluation.token_scores import TokenLosses
+from ..inspection.inspected_run import explainer_of
+from ..report.wording import cut
 from ..runs.run import Run
+from ..tasks.explainer import NotOfferedError
+from ..tasks.task import TaskData
 from .cost import evenly
-from .metric import FIGURE_OF_SUMS
-from .results import Json
+from .plan import FIGURE_OF_SUMS
+from .results import Json, TrainingRow
 
 PREFIX = "items."
 """The beginning of the names of these arrays in the file of a row, which also has the statistics for paired tests."""
@@ -53,9 +58,9 @@ class ItemAnswers:
     texts: Sequence[Json]
 
     @classmethod
-    def read(cls, row: Json, arrays: Arrays) -> "ItemAnswers | None":
+    def read(cls, row: TrainingRow, arrays: Arrays) -> "ItemAnswers | None":
         """Return what `answer_items` has kept, given the result of `read_arrays`; None if there is nothing."""
-        fields = row.get("answers")
+        fields = row.answers
         if not fields or not set(ARRAYS) <= arrays.keys():
             return None
         rows, sizes, lengths, truth, predicted = (arrays[name] for name in ARRAYS)
@@ -71,7 +76,7 @@ class ItemAnswers:
         return true, predicted
 
 
-def answer_items(run: Run, items: Sequence[Item]) -> tuple[Metrics, Arrays]:
+def answer_items(run: Run, items: Sequence[Item]) -> tuple[JsonObject, Arrays]:
     """Answer inputs that are evenly spread over the data, given with their right answers.
 
     Returns:
@@ -90,6 +95,8 @@ def answer_items(run: Run, items: Sequence[Item]) -> tuple[Metrics, Arrays]:
         return {}, {}
     if not answers:
         return {}, {}
+
+    # Answers are compared label by label where all of them are labels; a tagger may give fewer tags than words.
     labels = [
         (predictor.labels_of(items[i][1][0]), predictor.labels_of(answer))
         for i, answer in zip(chosen, answers, strict=True)
@@ -99,16 +106,19 @@ def answer_items(run: Run, items: Sequence[Item]) -> tuple[Metrics, Arrays]:
     true, predicted = ([list(labels[i][side] or ()) if labelled else [] for i in usable] for side in (0, 1))
     names = sorted({label for row in (*true, *predicted) for label in row})
     numbers = {name: i for i, name in enumerate(names)}
-    texts = [
-        {"row": chosen[i], "text": items[chosen[i]][0], "truth": listed(items[chosen[i]][1]), "answer": answers[i]}
-        | {"right": answers[i] in items[chosen[i]][1]}
-        for i in evenly(usable, MAX_TEXTS)
-    ]
+
+    # The texts of a part of the items are enough for a page, and keep the file of a row small.
+    texts = []
+    for i in evenly(usable, MAX_TEXTS):
+        text, truths = items[chosen[i]]
+        shown = {"text": text, "truth": listed(truths), "answer": answers[i]}
+        shortened = {name: cut(value, MAX_CHARACTERS) for name, value in shown.items()}
+        texts.append({"row": chosen[i], **shortened, "right": answers[i] in truths})
     fields = {
         "total": len(items),
         "unit": predictor.label_unit,
         "names": names,
-        "texts": [{name: _shortened(value) for name, value in text.items()} for text in texts],
+        "texts": texts,
     }
     arrays = {
         "rows": np.array([chosen[i] for i in usable], np.int64),
@@ -168,7 +178,35 @@ def _count(run: Run, items: Sequence[Item]) -> int:
     return max(1, min(run.predictor.max_compared, int(MAX_UNITS / max(1.0, mean))))
 
 
-def _shortened(value: object) -> object:
-    if not isinstance(value, str) or len(value) <= MAX_CHARACTERS:
-        return value
-    return f"{value[: MAX_CHARACTERS - 1]}…"
+# Losses of single tokens, as a row keeps them: the losses in an array, and the names of tokens in the row itself.
+
+
+LARGEST = 1 << 14  # places and frequencies that are kept; larger ones are alike
+TOKEN_ARRAYS = ("nats", "ids", "positions", "frequencies", "piece_ends", "piece_blocks")
+
+
+def measure_tokens(run: Run, data: TaskData, train: TaskData) -> tuple[JsonObject, Arrays]:
+    """Return the fields of a row and the arrays beside it; both are empty for tasks without losses of tokens."""
+    try:
+        explainer = explainer_of(run)
+        losses = explainer.require(explainer.token_losses)(data, train)
+    except NotOfferedError:
+        return {}, {}
+    names = {str(token): name for token, name in losses.names.items()}
+    spelled = {str(place): word for place, word in losses.spelled.items()}
+    fields = {"token_losses": {"names": names, "spelled": spelled, "measured": losses.measured}}
+    arrays = {name: getattr(losses, name) for name in TOKEN_ARRAYS}
+    small = {name: np.minimum(arrays[name], LARGEST) for name in ("positions", "frequencies")}
+    return fields, arrays | small | {"nats": losses.nats.astype(np.float32)}
+
+
+def read_tokens(row: TrainingRow, arrays: Arrays) -> TokenLosses | None:
+    """Return what `measure_tokens` has kept, given the result of `read_arrays`; None if there is nothing."""
+    fields = row.token_losses
+    if not fields or not set(TOKEN_ARRAYS) <= arrays.keys():
+        return None
+    names = {int(token): name for token, name in fields["names"].items()}
+    spelled = {int(place): word for place, word in fields["spelled"].items()}
+    nats, ids, positions, frequencies, ends, blocks = (arrays[name] for name in TOKEN_ARRAYS)
+    rest = names, spelled, str(fields["measured"])
+    return TokenLosses(nats.astype(float), ids, positions, frequencies, ends, blocks, *rest)

@@ -9,20 +9,77 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
+import numpy as np
 from pydantic import Field, ValidationError
 
 from ..config import Config, Count, Positive, Section, explain, read_yaml, resolve
-from ..core.errors import InputError
+from ..core.errors import InputError, nearest
+from ..core.json_object import JsonObject
 from ..data.builtin import SPLITS
-from ..evaluation.intervals import Metrics
+from ..data.vocabulary import Vocabulary
+from ..evaluation.displayed_metrics import Metric
+from ..evaluation.intervals import Compute, Measure, exp_mean, mean, paired
+from ..evaluation.label_metrics import FIGURES as OF_LABELS
+from ..evaluation.translation import FIGURES as OF_TRANSLATIONS
 from ..layers import REGISTRY, split_names
 from ..layers.origins import origin_of, outside_names, stacks_of
 from ..storage.plain_yaml import dump_plain
 from ..storage.safe_files import read_json
 from ..storage.written_folders import finish_replacing
 from ..tasks import FITTED, new_task
+from ..tasks.beside_baseline import main_figure
 from ..tasks.task import Task
 from ..version import __version__
+from .results import TrainingRow
+
+# The metric that a comparison ranks by, and how two rows are compared by it.
+
+
+SAME_ORDER = {"word_perplexity": "loss", "bits_per_byte": "loss"}
+"""Figures without statistics of their own: they rise and fall with another figure of the same text."""
+FIGURE_OF_SUMS: Mapping[str, Compute] = {"loss": mean, "perplexity": exp_mean, **OF_LABELS, **OF_TRANSLATIONS}
+"""Figures as functions of the summed statistics of items."""
+
+
+def choose_metric(task: Task, key: str | None, vocabulary: Vocabulary | None = None) -> Metric:
+    """Return the figure that a comparison ranks by; refuse a key that the task does not have.
+
+    Without a key, it is the figure that selects weights, or else the first headline of the task. Some figures depend on
+    the labels of the training data, and so on its vocabulary, where that is known.
+    """
+    if key is None:
+        return main_figure(task, vocabulary)
+    figures = task.evaluator.metrics if vocabulary is None else task.evaluator.metrics_for(vocabulary)
+    known = {figure.key: figure for figure in figures}
+    if key not in known:
+        raise InputError(f"--metric: {task.config.task} has no {key!r}; {nearest(key, list(known))}")
+    return known[key]
+
+
+def statistics_of(measures: Mapping[str, Measure]) -> dict[str, np.ndarray]:
+    """Return the statistics of every item ``(items, k)`` by figure, which a row stores for paired tests."""
+    arrays = {
+        name: np.asarray(measure.statistics, float) for name, measure in measures.items() if name in FIGURE_OF_SUMS
+    }
+    if "loss" in arrays:
+        arrays.setdefault("perplexity", arrays["loss"])
+    return arrays
+
+
+def difference(first: Mapping[str, np.ndarray], second: Mapping[str, np.ndarray], key: str) -> JsonObject | None:
+    """Return how far the figure ``key`` of one row is above that of another, by the paired bootstrap.
+
+    The rows are given by their statistics, as `statistics_of` returns them. Where the figure has no statistics, the
+    test uses the figure in `SAME_ORDER`, which the answer names.
+
+    Returns:
+        The fields of `seriatim.evaluation.intervals.Paired` and ``key``; None where the rows cannot be paired.
+    """
+    name = key if key in first else SAME_ORDER.get(key, key)
+    if name not in first or name not in second or first[name].shape != second[name].shape:
+        return None
+    return {"key": name, **paired(first[name], second[name], FIGURE_OF_SUMS[name])._asdict()}
+
 
 FORMAT = "seriatim comparison 1"
 WIDTH = "@"  # between a layer and its width in the name of a row
@@ -32,23 +89,22 @@ BASELINE = "baseline"
 REPORT = "report.html"
 ROW_DIGESTS = {"train": "trained_on", "tokenizer": "tokenizer", "measured": "data"}
 """Digests of a plan, and the fields of a row that hold the same."""
-ROW_FIELDS = {
-    *("version", "layer", "seed", "metrics", "steps", "epochs", "tokens", "training_seconds", "planned_seconds"),
-    *("tokens_per_second", "memory_bytes", "load"),
-}
-"""Fields that the file of a row must have; it may lack others."""
 MAX_BYTES = 1 << 26  # the largest size of the file of a row
 
 
-class DataPart(NamedTuple):
-    """The name of some data (a file, a folder or a built-in corpus), and the part of a built-in corpus to read."""
+class MeasuredData(NamedTuple):
+    """The name of some data (a file, a folder or a built-in corpus), and the split of a built-in corpus to read."""
 
-    spec: str
-    part: str
+    source: str
+    split: str
 
     def __str__(self) -> str:
-        names_part = self.spec.rsplit(":", 1)[-1].split("-")[0] in SPLITS
-        return f"{self.spec}, part {self.part}" if self.spec.startswith("builtin:") and not names_part else self.spec
+        names_part = self.source.rsplit(":", 1)[-1].split("-")[0] in SPLITS
+        return (
+            f"{self.source}, part {self.split}"
+            if self.source.startswith("builtin:") and not names_part
+            else self.source
+        )
 
 
 class Sized(Section):
@@ -117,7 +173,7 @@ class Plan(Section):
         sized = self.sized[row]
         tree = self.base.model_dump(exclude={"out"})
         tree["model"] |= {"layer": stack_name(row), "options": sized.options}
-        if not is_counted(row):
+        if not is_non_neural(row):
             tree["model"] |= {"hidden_size": sized.hidden_size, "embedding_size": sized.embedding_size}
         tree["training"] |= {"seed": self.seeds[0] if seed is None else seed, "learning_rate": sized.learning_rate}
         return resolve(tree)
@@ -126,12 +182,12 @@ class Plan(Section):
         """Return the task of a row, by default of the first one."""
         return new_task(self.config(self.layers[0] if row is None else row))
 
-    def measured(self, task: Task | None = None) -> DataPart:
+    def measured(self, task: Task | None = None) -> MeasuredData:
         """Return the data that rows are measured on: the test data, or else the held-out data of any row's task."""
         data = self.base.data
-        spec = (task or self.task()).files.validation_source() if data.test is None else data.test
-        assert spec is not None
-        return DataPart(spec, "test" if data.valid is None or data.test is not None else "valid")
+        source = (task or self.task()).files.validation_source() if data.test is None else data.test
+        assert source is not None
+        return MeasuredData(source, "test" if data.valid is None or data.test is not None else "valid")
 
     def to_yaml(self) -> str:
         """Return the text of `comparison.yaml`."""
@@ -182,7 +238,7 @@ def width_of(row: str) -> int | None:
     return int(width) if sign else None
 
 
-def is_counted(row: str) -> bool:
+def is_non_neural(row: str) -> bool:
     """Return whether the model of a row is counted, or fitted as a whole, instead of trained by steps."""
     return row in FITTED
 
@@ -194,33 +250,34 @@ def default_out(task: str, data: str) -> str:
     return f"comparisons/{task}-{re.sub(r'[^A-Za-z0-9_-]+', '-', stem).strip('-') or 'data'}"
 
 
-def read_row(folder: Path, name: str, plan: Plan) -> Metrics | None:
+def read_row(folder: Path, name: str, plan: Plan) -> TrainingRow | None:
     """Read a row, None where it is not finished; refuse one that is damaged, or of another version or other data."""
     path = folder / "rows" / f"{name}.json"
     if not path.exists() or not path.with_suffix(".safetensors").exists():
         return None
     remedy = "remove it to measure this row again"
-    row = read_json(path, max_bytes=MAX_BYTES, remedy=remedy)
-    damaged = f"{path}: is damaged, or not a row of a comparison; {remedy}"
-    if not isinstance(row, dict) or "version" not in row:
-        raise InputError(damaged)
-    check_version(path, row["version"])
-    if not row.keys() >= ROW_FIELDS or not isinstance(row["metrics"], dict):
-        raise InputError(damaged)
+    values = read_json(path, max_bytes=MAX_BYTES, remedy=remedy)
+    damaged = InputError(f"{path}: is damaged, or not a row of a comparison; {remedy}")
+    if not isinstance(values, dict) or "version" not in values:
+        raise damaged
+    check_version(path, values["version"])
+    if not values.keys() >= TrainingRow.required() or not isinstance(values["metrics"], dict):
+        raise damaged
+    row = TrainingRow.read(values)
     check_row(path, row, plan)
     return row
 
 
-def read_trials(folder: Path, layer: str) -> list[Metrics]:
+def read_trials(folder: Path, layer: str) -> list[JsonObject]:
     """Return the ``learning_rate`` and ``value`` of each trial of a layer; a failed one has no value, but a reason."""
     path, remedy = folder / "trials" / f"{layer}.json", "remove it to try the learning rates again"
     return read_json(path, max_bytes=MAX_BYTES, remedy=remedy) if path.exists() else []
 
 
-def check_row(path: Path, row: Mapping[str, object], plan: Plan) -> None:
+def check_row(path: Path, row: TrainingRow, plan: Plan) -> None:
     """Refuse a row that was trained or measured on other data than the comparison's."""
     for part, key in ROW_DIGESTS.items():
-        if row.get(key) != plan.digests.get(part):
+        if getattr(row, key) != plan.digests.get(part):
             how = "with a different tokenizer" if part == "tokenizer" else "on different data"
             verb = "trained" if part == "train" else "measured"
             raise InputError(f"{path}: was {verb} {how}; remove it and resume, or {START_NEW}")

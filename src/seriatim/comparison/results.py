@@ -1,15 +1,16 @@
-"""The results of a comparison as pages and consoles read them: typed rows, their order, and who differs from the best.
+"""The rows of a comparison, one for each training and one for each layer, and the results that pages and consoles read.
 
-A row may lack anything but the name of its layer, because a layer may have failed, and because other versions write
-other fields.
+The same fields are measured in the process of a training, written to `rows/LAYER-SEED.json`, read, joined to the row of
+a layer in `results.json`, and shown. The row of a layer may lack anything but its name, since a layer may have failed.
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from functools import cached_property
 from typing import Any, Self
 
+from ..core.json_object import JsonObject
 from ..evaluation.displayed_metrics import Metric
 from ..evaluation.intervals import is_significant
 
@@ -19,15 +20,37 @@ DEVIATION = 0.03  # the largest relative deviation from a budget in time that co
 MAX_DRAWN = 30  # rows that figures and samples show; of more rows, the best ones
 
 
-@dataclass(frozen=True, eq=False)
+UNLESS_MEASURED = {
+    *("ngrams", "state_at_length", "milliseconds_spread", "distance", "machine", "simplest", "answers", "token_losses"),
+    *("difference", "beside_best_trained", "beside_baseline"),
+}
+"""Fields that are empty where nothing was measured; a file has null there."""
+
+
+@dataclass(eq=False)
 class FromJson:
-    """A dataclass that is read from a JSON object."""
+    """A dataclass that is read from a JSON object, and written to one."""
+
+    @classmethod
+    def required(cls) -> set[str]:
+        """Return the names of the fields that a JSON object must have."""
+        return {each.name for each in fields(cls) if each.default is MISSING and each.default_factory is MISSING}
 
     @classmethod
     def read(cls, values: Json) -> Self:
-        """Read the fields; unknown keys are left out, and null means the default."""
-        names = {field.name for field in fields(cls)}
-        return cls(**{name: value for name, value in values.items() if name in names and value is not None})
+        """Read the fields; unknown keys are left out, and null means the default, if there is one.
+
+        Raises:
+            TypeError: a required field is missing.
+        """
+        names, required = {each.name for each in fields(cls)}, cls.required()
+        known = {name: value for name, value in values.items() if name in names}
+        return cls(**{name: value for name, value in known.items() if value is not None or name in required})
+
+    def to_json(self) -> JsonObject:
+        """Return the fields by name."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {name: value or None if name in UNLESS_MEASURED else value for name, value in values.items()}
 
 
 def excludes_zero(gain: Json) -> bool:
@@ -35,7 +58,7 @@ def excludes_zero(gain: Json) -> bool:
     return bool(gain["low"] > 0 or gain["high"] < 0)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Distance(FromJson):
     """A figure ``of`` a model at several distances, each measured on ``count`` of some ``items``.
 
@@ -78,37 +101,31 @@ class Distance(FromJson):
         return sorted((int(far), value) for far, value in self.values.items() if value is not None)
 
 
-@dataclass(frozen=True, eq=False)
-class ResultRow(FromJson):
-    """The results of one layer: the fields of a row in `results.json`."""
+@dataclass(eq=False, kw_only=True)
+class Row(FromJson):
+    """What is measured of a layer: by one training, or by all of its trainings.
+
+    The sizes of a model that is not trained by steps are None. ``curve`` has the losses of training steps,
+    ``held_out`` the validations; see `comparison.cost` and `comparison.distances` for costs and ``distance``.
+    """
 
     layer: str
-    architecture: str = ""
-    width: int | None = None
-    counted: bool = False
-    learned: str = ""
-    baseline: bool = False
-    keeps: str = ""
-    parallel: bool = False
-    paper: str = ""
-    failed: str | None = None
-    missing_seeds: Sequence[int] = ()
-    note: str | None = None
+    metrics: Mapping[str, float | None] = field(default_factory=dict)
     hidden_size: int | None = None
     embedding_size: int | None = None
     num_layers: int | None = None
+    bidirectional: bool = False
     options: Json = field(default_factory=dict)
     parameters: int | None = None
     learning_rate: float | None = None
-    tried: Sequence[Json] = ()
-    metrics: Mapping[str, float | None] = field(default_factory=dict)
-    runs: Sequence[Json] = ()
-    ngrams: Sequence[Json] = ()
-    curve: Sequence[Json] = ()
-    held_out: Sequence[Json] = ()
-    samples: Sequence[Json] = ()
+    precision: str | None = None
+    epochs: float | None = None
     tokens_per_second: float | None = None
     memory_bytes: float | None = None
+    disk_bytes: int | None = None
+    curve: Sequence[Json] = ()
+    held_out: Sequence[Json] = ()
+    ngrams: Sequence[Json] = ()
     state_bytes: Mapping[str, float | None] = field(default_factory=dict)
     state_at_length: Mapping[str, int] = field(default_factory=dict)
     step_milliseconds: Mapping[str, float | None] = field(default_factory=dict)
@@ -116,12 +133,80 @@ class ResultRow(FromJson):
     milliseconds_spread: Sequence[float] = ()
     reading_milliseconds: Mapping[str, float | None] = field(default_factory=dict)
     distance: Json = field(default_factory=dict)
+    samples: Sequence[Json] = ()
+
+
+@dataclass(eq=False, kw_only=True)
+class TrainingRow(Row):
+    """A row for one training: what `rows/LAYER-SEED.json` holds.
+
+    Attributes:
+        planned_seconds: the budget in time; None where there is none, or where the training ended early.
+        load: what other programs did meanwhile; None for a run that an earlier process trained.
+        machine: the record of `conditions.describe_machine`.
+        trained_on, data, tokenizer: digests of the training data, of the measured data, and of the tokenizer.
+        simplest, answers, token_losses: figures of the simplest prediction, and what `item_answers` keeps of single
+            items; only of the first seed.
+    """
+
+    version: str
+    seed: int
+    metrics: Mapping[str, float | None]
+    steps: int
+    epochs: float | None
+    tokens: int
+    tokens_per_second: float
+    training_seconds: float
+    planned_seconds: float | None
+    memory_bytes: float | None
+    load: Json | None
+    machine: JsonObject = field(default_factory=dict)
+    trained_on: str | None = None
+    data: str | None = None
+    described: str = ""
+    tokenizer: str | None = None
+    tokenizer_kind: str = ""
+    vocabulary_size: int | None = None
+    simplest: Json = field(default_factory=dict)
+    answers: Json = field(default_factory=dict)
+    token_losses: Json = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The name of the run's folder, and of the files of the row."""
+        return f"{self.layer}-{self.seed}"
+
+
+@dataclass(eq=False, kw_only=True)
+class ResultRow(Row):
+    """A row for one layer, of `results.json`: means over its ``runs``, and the costs of the first of them.
+
+    Attributes:
+        spread: the smallest and the largest value of each metric.
+        tried: the learning rates that were tried.
+        missing_seeds: those that failed or are not trained yet, for the reason in ``note``.
+        difference, beside_best_trained, beside_baseline: tests against the best row, the best trained row and the
+            simple baseline.
+    """
+
+    architecture: str = ""
+    width: int | None = None
+    counted: bool = False
+    learned: str = ""
+    keeps: str = ""
+    parallel: bool = False
+    paper: str = ""
+    baseline: bool = False
+    tried: Sequence[JsonObject] = ()
+    spread: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    runs: Sequence[JsonObject] = ()
+    missing_seeds: Sequence[int] = ()
+    note: str | None = None
+    rank: int | None = None
     difference: Json = field(default_factory=dict)
     beside_best_trained: Json = field(default_factory=dict)
     beside_baseline: Json = field(default_factory=dict)
-    rank: int | None = None
-    epochs: float | None = None
-    disk_bytes: int | None = None
+    failed: str | None = None
 
     @property
     def title(self) -> str:

@@ -8,19 +8,18 @@ import numpy as np
 from torch import nn
 
 from ..core.allocator import freed_memory_kept
+from ..core.json_object import JsonObject
 from ..data.corpus import Corpus
 from ..data.tokenizers import END
-from ..evaluation.intervals import Metrics
 from ..runs.run import Run
 from ..tasks.task import TaskData
 from ..training.run_writer import read_metrics
 from ..version import __version__
 from .cost import costs, evenly
 from .distances import distances
-from .item_answers import MAX_ITEMS, Item, answer_items, listed, stored
-from .metric import statistics_of
-from .plan import Plan, is_counted
-from .text_losses import measure_tokens
+from .item_answers import MAX_ITEMS, Item, answer_items, listed, measure_tokens, stored
+from .plan import Plan, is_non_neural, statistics_of
+from .results import TrainingRow
 
 FROM_SUMMARY = ("parameters", "steps", "tokens", "tokens_per_second", "vocabulary_size", "precision")
 POINTS = 200  # points of a learning curve, at most
@@ -31,13 +30,15 @@ PROMPT_WORDS, CHARACTERS, TEMPERATURE, SEED = 4, 200, 0.8, 1
 PROMPT_TOKENS = 400  # at the beginning of a text, from which the words of the prompt are taken
 
 
-def measure(run: Run, plan: Plan, *, full: bool) -> tuple[Metrics, dict[str, np.ndarray]]:
-    """Measure a run that was trained to its end.
+def measure(
+    run: Run, plan: Plan, layer: str, *, full: bool, conditions: JsonObject
+) -> tuple[TrainingRow, dict[str, np.ndarray]]:
+    """Measure a run that was trained to its end, as a row of ``layer``; ``conditions`` are fields of the row.
 
     With ``full``, costs, samples and distances are measured, too, for which one run of a layer is enough.
 
     Returns:
-        The row as `rows/LAYER-SEED.json` holds it, and the arrays beside it: the statistics of every item for paired
+        The row, and the arrays beside it: the statistics of every item for paired
         tests, and with ``full`` those of `item_answers` and `text_losses`.
     """
     measured = plan.measured(run.task)
@@ -45,10 +46,15 @@ def measure(run: Run, plan: Plan, *, full: bool) -> tuple[Metrics, dict[str, np.
     train = run.task.reader.read(run.task.files.training_source(), "train", run.vocabulary)
     with freed_memory_kept():
         metrics, measures = run.task.evaluator.evaluate_with_statistics(run.model, data)
+
+    # Every run has what means and paired tests over seeds need.
     statistics = statistics_of(measures)
     summary, model = run.summary, run.config.model
-    counted = is_counted(model.layer)
-    row = {
+    counted = is_non_neural(model.layer)
+    row: JsonObject = {
+        **conditions,
+        "layer": layer,
+        "seed": run.config.training.seed,
         **{name: summary[name] for name in FROM_SUMMARY},
         **{name: None if counted else getattr(model, name) for name in ("hidden_size", "embedding_size", "num_layers")},
         "bidirectional": bool(model.bidirectional),
@@ -67,6 +73,9 @@ def measure(run: Run, plan: Plan, *, full: bool) -> tuple[Metrics, dict[str, np.
         "trained_on": train.key,
         "version": __version__,
     }
+
+    # Costs, samples and single items are those of the first seed: they take longer than the metrics, and a page shows
+    # one of each layer.
     if full:
         items = list(islice(run.task.reader.measured_items(run.vocabulary, *measured), MAX_ITEMS))
         row |= costs(run, [text for text, _ in evenly(items, INPUTS)])
@@ -80,7 +89,7 @@ def measure(run: Run, plan: Plan, *, full: bool) -> tuple[Metrics, dict[str, np.
             "name": run.task.evaluator.baseline_name,
             **run.task.evaluator.trivial_baseline(train, data, run.vocabulary),
         }
-    return row, statistics
+    return TrainingRow.read(row), statistics
 
 
 def epochs(run: Run, train: TaskData) -> float:
@@ -92,7 +101,7 @@ def epochs(run: Run, train: TaskData) -> float:
     return float(run.summary["steps"] * training.accumulate / max(1, windows))
 
 
-def samples(run: Run, data: TaskData, items: Sequence[Item]) -> list[Metrics]:
+def samples(run: Run, data: TaskData, items: Sequence[Item]) -> list[JsonObject]:
     """Return one text of a language model as ``prompt`` and ``text``, or five answers of another model.
 
     Answers are ``input``, ``truth``, ``text`` and ``right``; ``items`` are the inputs and right answers in the data.
@@ -126,7 +135,7 @@ def multiplied_parameters(model: nn.Module) -> int:
     return sum(weight.numel() for weight in model.parameters() if weight.dim() > 1 and id(weight) not in looked_up)
 
 
-def _curves(run: Run, keys: Sequence[str]) -> Metrics:
+def _curves(run: Run, keys: Sequence[str]) -> JsonObject:
     """Return ``curve``, the losses of training steps, and ``held_out``, the first of ``keys`` at each validation.
 
     Where there are more than `POINTS` losses, neighbours are averaged. Tokens and seconds of training before a
@@ -151,11 +160,11 @@ def _curves(run: Run, keys: Sequence[str]) -> Metrics:
     return {"curve": curve, "held_out": held_out}
 
 
-def _time(record: Metrics) -> tuple[int, int, float]:
+def _time(record: JsonObject) -> tuple[int, int, float]:
     """Return the steps, the tokens and the seconds of training, without validations, up to a record."""
     return record["step"], record["tokens"], record["tokens"] / record["tokens_per_second"]
 
 
-def _place(step: int, tokens: int, seconds: float, multiplied: int) -> Metrics:
+def _place(step: int, tokens: int, seconds: float, multiplied: int) -> JsonObject:
     """Return the coordinates of a point; ``compute`` counts two operations a product, forward and twice backward."""
     return {"step": step, "tokens": tokens, "seconds": seconds, "compute": 6 * multiplied * tokens}

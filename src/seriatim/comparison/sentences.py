@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 
 from ..evaluation.intervals import interval_digits, written
-from ..report.number_formats import in_bytes, in_time, listed, percent, rounded, times
-from ..report.wording import short_name
-from .condition_sentences import conditions, missed_budgets, same_conditions
+from ..report.wording import in_bytes, in_time, listed, percent, rounded, short_name, times
+from .conditions import conditions, missed_budgets, same_conditions
 from .results import SMALLEST_GAIN, Json, ResultRow, Results, excludes_zero
 from .verdict import MIN_VALIDATIONS, TOO_RARELY, held_out, last_gain
 
@@ -14,7 +13,7 @@ TOLERANCE = 0.02  # relative difference up to which numbers of parameters are ca
 NEAR = 0.1  # relative difference from the best value up to which another value is near to it
 
 
-def held_equal(results: Results) -> str:
+def controlled_variables(results: Results) -> str:
     """Return what was equal for all layers, and the exceptions."""
     trained = [row for row in results.ran if not row.counted]
     counted = [row.layer for row in results.ran if row.counted]
@@ -87,7 +86,7 @@ def _learning_rates(results: Results, trained: Sequence[ResultRow]) -> str:
     return "Each layer uses its own learning rate." if rates else ""
 
 
-def keeping(row: ResultRow) -> str:
+def kept_state(row: ResultRow) -> str:
     """Return what a layer keeps of a text, in how many bytes, and whether they grow."""
     keeps = row.keeps or "not known"
     sizes = {int(count): size for count, size in row.state_bytes.items() if size is not None}
@@ -192,7 +191,7 @@ def _tokens(count: int) -> str:
     return "1 token" if count == 1 else f"{count:,} tokens"
 
 
-def standing(row: ResultRow, results: Results) -> str:
+def metric_in_words(row: ResultRow, results: Results) -> str:
     """Return the metric of a layer, and its distance from the best."""
     if row not in results.measured:
         known = row.value(results.metric.key) is not None
@@ -212,7 +211,7 @@ def _apart(value: float, best: float) -> str:
     return f", {percent(abs(share))} {'more' if share > 0 else 'less'}"
 
 
-def remarks(row: ResultRow, results: Results) -> str:
+def training_remarks(row: ResultRow, results: Results) -> str:
     """Return what is known about the training of a layer: how often it read the data, and whether it had ended."""
     clauses = []
     if row.epochs is not None:

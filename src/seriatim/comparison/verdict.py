@@ -4,12 +4,88 @@ Every sentence follows from figures of the rows; a difference is only claimed wh
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from ..report.number_formats import in_short, in_time, in_time_range, listed, percent, rounded
-from .condition_sentences import same_conditions
-from .paired_text import MAX_DIFFERENCES, between, difference_text, is_clear, named_with_differences
+from ..evaluation.displayed_metrics import Metric
+from ..evaluation.intervals import interval_digits, is_significant, written
+from ..report.wording import in_short, in_time, in_time_range, listed, percent, rounded
+from .conditions import same_conditions
 from .results import Json, ResultRow, Results
+
+# Paired differences between rows in words, each with its 95 % interval.
+
+
+MAX_DIFFERENCES = 3  # layers of a sentence that are named with their differences
+
+
+Tested = tuple[ResultRow, Json]
+"""A row, and its test against another one."""
+
+
+def between(row: ResultRow, other: ResultRow) -> Json | None:
+    """Return the test of how far a row is above another one; None if they were not tested."""
+    for first, second, sign in ((row, other, 1), (other, row, -1)):
+        for test in (first.beside_best_trained, first.difference, first.beside_baseline):
+            if test.get("to") == second.layer and test.get("p_value") is not None:
+                return test if sign == 1 else _reversed(test)
+    return None
+
+
+def is_clear(test: Json) -> bool:
+    """Return whether a difference is significant; see `is_significant`."""
+    return is_significant(*(test.get(name) for name in ("p_value", "low", "high")))
+
+
+def difference_and_interval(results: Results, test: Json) -> tuple[str, str]:
+    """Return a difference and its interval: ``−0.052``, ``−0.086 to −0.018``; both are empty if it is not known.
+
+    The interval is left out if it is empty, or excludes 0 although the difference is not significant.
+    """
+    value, low, high = (test.get(name) for name in ("difference", "low", "high"))
+    figure = _figure(results, test)
+    if value is None or low is None or high is None:
+        return "", ""
+    digits = interval_digits(low, high, figure.digits)
+    size, *ends = (_signed(number, digits) for number in (value, low, high))
+    if low == high:
+        return ("0" if value == 0 else size), ""
+    return size, " to ".join(ends) if low <= 0 <= high or is_clear(test) else ""
+
+
+def difference_text(results: Results, test: Json, *, other: str = "") -> str:
+    """Return a difference in words: ``difference −0.052, 95 % interval −0.086 to −0.018``; empty if not known.
+
+    ``other`` is the layer that the difference is from, where the sentence does not name it.
+    """
+    size, ends = difference_and_interval(results, test)
+    figure = _figure(results, test)
+    of = "" if figure.key == results.metric.key else f" in {figure.name}"
+    interval = f", 95 % interval {ends}" if ends else ""
+    return f"difference{of}{f' from {other}' if other else ''} {size}{interval}" if size else ""
+
+
+def named_with_differences(results: Results, tests: Sequence[Tested]) -> str:
+    """Return the names of rows, each with its difference unless there are more than `MAX_DIFFERENCES`."""
+    texts = [(row.layer, difference_text(results, test)) for row, test in tests]
+    if len(texts) > MAX_DIFFERENCES:
+        return listed([layer for layer, _ in texts])
+    return listed([f"{layer} ({text})" if text else layer for layer, text in texts])
+
+
+def _reversed(test: Json) -> Json:
+    ends = {"difference": "difference", "low": "high", "high": "low"}
+    return {**test, **{name: -test[other] for name, other in ends.items() if test.get(other) is not None}}
+
+
+def _figure(results: Results, test: Json) -> Metric:
+    """Return the figure that was tested, which may stand for the metric; see `metric.SAME_ORDER`."""
+    key = test.get("key", results.metric.key)
+    return next((figure for figure in results.figures if figure.key == key), results.metric)
+
+
+def _signed(value: float, digits: int) -> str:
+    return f"{'−' if value < 0 else '+'}{written(abs(value), digits)}"
+
 
 CLOSE = 0.05  # relative difference from the best value up to which another value is close to it
 MIN_VALIDATIONS = 3  # validations without which it is not known whether a training was still improving
@@ -24,50 +100,62 @@ def finding(results: Results) -> str:
         for row in results.rows
         if row.lacking
     ]
+    failures = _each({"Failed: {}.": listed(failed)})
     if not results.measured:
         nothing = f"No layer has a {results.metric.name}{': all failed' if len(failed) == len(results.rows) else ''}."
-        return " ".join([*incomplete, _failed(failed)] if incomplete else [nothing]).rstrip()
+        return " ".join([*incomplete, *failures] if incomplete else [nothing])
+
+    # Without a test there is no order, and a reader must know it before the figures.
+    untested = len(results.measured) > 1 and not results.is_tested
+    no_ranks = f"The layers were not tested against each other on {results.metric.name}, so they have no ranks."
     sentences = [
         *incomplete,
         *_best_trained(results),
         _best_counted(results),
         _fastest_close(results),
         _unfinished(results),
-        _failed(failed),
-        _untested(results),
+        *failures,
+        no_ranks if untested else "",
         _seeds(results),
     ]
     return " ".join(filter(None, sentences))
 
 
-def _failed(layers: Sequence[str]) -> str:
-    return f"Failed: {listed(layers)}." if layers else ""
+def _each(templates: Mapping[str, str]) -> list[str]:
+    """Return each sentence with its names, where there are any."""
+    return [template.format(names) for template, names in templates.items() if names]
+
+
+def _grouped(tests: Iterable[Tested]) -> tuple[list[Tested], list[Tested]]:
+    """Return the rows that do not differ significantly from another one, and those that do, with their tests."""
+    known = list(tests)
+    return [each for each in known if not is_clear(each[1])], [each for each in known if is_clear(each[1])]
 
 
 def _best_trained(results: Results) -> list[str]:
     """Return the best trained layer with its interval, and how the other trained layers compare with it."""
     metric, trained = results.metric, results.trained
+    degree = "highest" if metric.more_is_better else "lowest"
     if not trained:
         best = results.measured[0]
-        return [f"{best.layer} has the {_degree(results)} {metric.name}: {results.text(best)}."]
+        return [f"{best.layer} has the {degree} {metric.name}: {results.text(best)}."]
     best, *others = trained
     if not others:
         more = " that is ranked" if any(row.lacking for row in results.rows) else ""
         return [f"{best.layer} is the only trained layer{more}. Its {metric.name} is {results.text(best)}."]
-    sentences = [f"{best.layer} has the {_degree(results)} {metric.name} of the trained layers: {results.text(best)}."]
     tests = [(row, test) for row in others if (test := between(row, best)) is not None]
-    tied = [(row, test) for row, test in tests if not is_clear(test)]
-    worse = [(row, test) for row, test in tests if is_clear(test)]
     untested = [row.layer for row in others if between(row, best) is None]
-    if tied:
-        sentences.append(
-            f"Not significantly different from it (paired bootstrap): {named_with_differences(results, tied)}."
-        )
-    if worse:
-        sentences.append(f"Significantly worse (paired bootstrap): {named_with_differences(results, worse)}.")
-    if tests and untested:
-        sentences.append(f"Not tested against it: {listed(untested)}.")
-    return sentences
+    tied, worse = _grouped(tests)
+    return [
+        f"{best.layer} has the {degree} {metric.name} of the trained layers: {results.text(best)}.",
+        *_each(
+            {
+                "Not significantly different from it (paired bootstrap): {}.": named_with_differences(results, tied),
+                "Significantly worse (paired bootstrap): {}.": named_with_differences(results, worse),
+                "Not tested against it: {}.": listed(untested) if tests else "",
+            }
+        ),
+    ]
 
 
 def _best_counted(results: Results) -> str:
@@ -174,13 +262,6 @@ def held_out(row: ResultRow) -> list[Json]:
     return [point for point in row.held_out if point.get("value") is not None]
 
 
-def _untested(results: Results) -> str:
-    """Return that the layers have no ranks, if none was tested against another."""
-    if len(results.measured) < 2 or results.is_tested:
-        return ""
-    return f"The layers were not tested against each other on {results.metric.name}, so they have no ranks."
-
-
 def _seeds(results: Results) -> str:
     """Return how many seeds were run, and what intervals and tests therefore do not cover."""
     if not results.trained:
@@ -206,27 +287,22 @@ def beside_baseline(results: Results) -> str:
     simple = next((row for row in results.measured if row.baseline), None)
     if simple is None:
         return ""
-    worse, tied, better = (list[tuple[ResultRow, Json]]() for _ in range(3))
     others = [row for row in results.measured if not row.baseline]
     untested = [row.layer for row in others if row.beside_baseline.get("p_value") is None]
-    for row in others:
-        if row.layer not in untested:
-            above = results.of(row) > results.of(simple)
-            is_tied = not is_clear(row.beside_baseline)
-            kind = tied if is_tied else better if above == results.metric.more_is_better else worse
-            kind.append((row, row.beside_baseline))
-    parts = [f"The simple baseline is {simple.layer}: {results.metric.name} {results.text(simple)}."]
-    if worse:
-        parts.append(f"Worse than the baseline: {named_with_differences(results, worse)}.")
-    if tied:
-        parts.append(f"Not significantly different from the baseline: {named_with_differences(results, tied)}.")
-    if better:
-        every = "All other layers are" if len(better) == len(others) > MAX_DIFFERENCES else ""
-        better_ones = every or f"{named_with_differences(results, better)} {'is' if len(better) == 1 else 'are'}"
-        parts.append(f"{better_ones} better than the baseline.")
-    if untested:
-        parts.append(f"Not tested against the baseline: {listed(untested)}.")
-    return " ".join(parts)
+    tied, clear = _grouped((row, row.beside_baseline) for row in others if row.layer not in untested)
+    up = results.metric.more_is_better
+    better = [each for each in clear if (results.of(each[0]) > results.of(simple)) == up]
+    worse = [each for each in clear if each not in better]
+    are = f"{named_with_differences(results, better)} {'is' if len(better) == 1 else 'are'}" if better else ""
+    every = len(better) == len(others) > MAX_DIFFERENCES
+    sentences = {
+        "Worse than the baseline: {}.": named_with_differences(results, worse),
+        "Not significantly different from the baseline: {}.": named_with_differences(results, tied),
+        "{} better than the baseline.": "All other layers are" if every else are,
+        "Not tested against the baseline: {}.": listed(untested),
+    }
+    lead = f"The simple baseline is {simple.layer}: {results.metric.name} {results.text(simple)}."
+    return " ".join([lead, *_each(sentences)])
 
 
 def beside_simplest(results: Results) -> str:
@@ -240,20 +316,12 @@ def beside_simplest(results: Results) -> str:
     for row in results.measured:
         low, high = row.interval(metric.key) or (results.of(row),) * 2
         pessimistic, optimistic = sorted((sign * low, sign * high))
-        if optimistic < sign * value:
-            worse.append(row.layer)
-        elif pessimistic <= sign * value:
-            unclear.append(row.layer)
+        if pessimistic <= sign * value:
+            (worse if optimistic < sign * value else unclear).append(row.layer)
     bounds = next((ends for row in results.measured if (ends := row.interval(metric.key))), None)
-    text = metric.written(value, bounds)
-    parts = [f"The simplest prediction, {simplest.get('name')}, gives {metric.name} {text}."]
-    parts += [f"Worse than that: {listed(worse)}."] * bool(worse)
-    parts += [f"Not clearly better than that: {listed(unclear)}."] * bool(unclear)
-    return " ".join(parts)
-
-
-def _degree(results: Results) -> str:
-    return "highest" if results.metric.more_is_better else "lowest"
+    lead = f"The simplest prediction, {simplest.get('name')}, gives {metric.name} {metric.written(value, bounds)}."
+    sentences = {"Worse than that: {}.": listed(worse), "Not clearly better than that: {}.": listed(unclear)}
+    return " ".join([lead, *_each(sentences)])
 
 
 def _were(names: Sequence[str]) -> str:

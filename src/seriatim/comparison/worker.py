@@ -14,6 +14,7 @@ import torch
 
 from ..config import resolve
 from ..core.errors import InputError
+from ..core.json_object import JsonObject
 from ..data.repairs import DataWarning
 from ..layers.origins import Origin, import_origins
 from ..processes.child import OnEvent, serve
@@ -28,7 +29,7 @@ from ..training.pace import Pace, pace_of, store_pace
 from ..training.processor_load import Load
 from ..training.reporting import Record, Reporter
 from .conditions import ProcessTimes, describe_machine
-from .plan import BASELINE, Budget, Plan, check_row, is_counted, read_plan
+from .plan import BASELINE, Budget, Plan, check_row, is_non_neural, read_plan
 from .row import measure
 
 STEP_SECONDS = 0.2  # seconds between two lines about steps
@@ -113,8 +114,10 @@ def work(job: WorkerJob, emit: OnEvent) -> None:
     peak, load = peak_memory(), Load.now().since(before)
     times.note()
     memory = max(0, peak - idle) if trained_here and peak is not None and idle is not None else None
-    conditions = {"load": load._asdict() if trained_here else None}
+    conditions: JsonObject = {"load": load._asdict() if trained_here else None}
     device = choose_device(run.config.training.device)
+
+    # A trial only chooses a learning rate, so that nothing else is measured of it.
     if job.trial is not None:
         conditions["machine"] = describe_machine(device, times, trained_from)
         rate = run.config.training.learning_rate
@@ -122,18 +125,20 @@ def work(job: WorkerJob, emit: OnEvent) -> None:
         outcome["more_is_better"] = run.task.evaluator.selection(run.vocabulary).more_is_better
         emit({"event": "done", **outcome, **conditions})
         return
+
+    # The row is written last, after its statistics: a row that exists is complete.
     emit({"event": "measuring"})
-    row, statistics = measure(run, plan, full=job.seed == plan.seeds[0])
-    if row["trained_on"] != plan.digests.get("train"):
+    conditions |= {"memory_bytes": memory, "planned_seconds": _planned(job, plan, run)}
+    row, statistics = measure(run, plan, job.layer, full=job.seed == plan.seeds[0], conditions=conditions)
+    if row.trained_on != plan.digests.get("train"):
         discard(job.run, RUN)  # so that it is trained again once the data are restored
     path = Path(job.comparison) / "rows" / f"{job.name}.json"
     check_row(path, row, plan)
-    row |= {"memory_bytes": memory, **conditions, "machine": describe_machine(device, times, trained_from)}
-    row |= {"planned_seconds": _planned(job, plan, run), "layer": job.layer, "seed": job.seed}
+    row.machine = describe_machine(device, times, trained_from)
     path.parent.mkdir(exist_ok=True)
     tensors = {name: torch.tensor(values) for name, values in statistics.items()}  # copies: some arrays are shared
     save_tensors(tensors, path.with_suffix(".safetensors"))
-    write_whole(path, to_json(row, indent=1) + "\n")
+    write_whole(path, to_json(row.to_json(), indent=1) + "\n")
     emit({"event": "done"})
 
 
@@ -148,7 +153,7 @@ def _trained(job: WorkerJob, plan: Plan, emit: OnEvent) -> tuple[Run, bool]:
         return resume(job.run, reporter=reporter), True
     config = plan.config(job.layer, job.seed)
     overrides: dict[str, object] = {"out": str(job.run)}
-    if is_counted(job.layer):
+    if is_non_neural(job.layer):
         if BASELINE in plan.automatic and job.layer == plan.baseline:
             overrides["training.minutes"] = MINUTES
             with warnings.catch_warnings():
@@ -157,6 +162,8 @@ def _trained(job: WorkerJob, plan: Plan, emit: OnEvent) -> tuple[Run, bool]:
         return train(config, overrides=overrides, reporter=reporter), True
     if job.learning_rate is not None:
         overrides["training.learning_rate"] = job.learning_rate
+
+    # A budget in time becomes a number of steps before the training, so that the run can be repeated exactly.
     device = choose_device(config.training.device)
     emit({"event": "timing"})
     seconds = None if plan.budget.minutes is None else 60 * plan.budget.minutes * job.share
@@ -166,8 +173,10 @@ def _trained(job: WorkerJob, plan: Plan, emit: OnEvent) -> tuple[Run, bool]:
         fields = settle_budget(plan.budget, pace, share=job.share, automatic=plan.automatic)
         return train(resolve(config, overrides | fields), reporter=reporter)
 
+    # A speed that was measured while the machine was busy gives too few steps, and such a run is trained again.
     run = run_at(pace)
-    actual = replace(pace, step_seconds=_training_seconds(run) / run.summary["steps"])
+    spent = run.summary["tokens"] / run.summary["tokens_per_second"]  # without validations
+    actual = replace(pace, step_seconds=spent / run.summary["steps"])
     ratio = actual.step_seconds / pace.step_seconds
     if seconds is not None and not TOO_FAST <= ratio <= 1 / TOO_FAST:
         store_pace(name, actual)
@@ -218,14 +227,9 @@ def evaluate_every(steps: int, pace: Pace) -> int:
 def _planned(job: WorkerJob, plan: Plan, run: Run) -> float | None:
     """Return the seconds of training that the budget gives; None where it gives none, or the training ended early."""
     ended_early = run.config.training.steps is not None and run.summary["steps"] < run.config.training.steps
-    if plan.budget.minutes is None or is_counted(job.layer) or ended_early:
+    if plan.budget.minutes is None or is_non_neural(job.layer) or ended_early:
         return None
     return 60 * plan.budget.minutes * job.share
-
-
-def _training_seconds(run: Run) -> float:
-    """Return the seconds of training without validations."""
-    return float(run.summary["tokens"] / run.summary["tokens_per_second"])
 
 
 if __name__ == "__main__":

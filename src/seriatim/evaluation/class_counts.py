@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from . import entities
+from . import label_metrics
 from .intervals import ratio
 from .label_metrics import Tags
 
@@ -71,7 +71,7 @@ def count_chunks(truth: Tags, predicted: Tags, classes: Sequence[str]) -> ClassC
     numbers = {name: i for i, name in enumerate(classes)}
     cells, counts = [], []
     for i, pair in enumerate(zip(truth, predicted, strict=True)):
-        for kind, found in entities.counts_by_type(*pair).items():
+        for kind, found in label_metrics.chunk_counts_by_type(*pair).items():
             cells.append((i, numbers[kind]))
             counts.append(found)
     shape = (len(cells), 2), (len(cells), 3)

@@ -135,6 +135,8 @@ def predict_with_contexts(
         first = first if first < len(ids) else 0
         positions = np.linspace(first, len(ids) - 1, min(POSITIONS, len(ids) - first)).round()
     places = np.unique(np.asarray(positions, dtype=np.int64))
+
+    # No context reaches beyond the beginning of its line, where lines are texts of their own.
     starts = np.zeros(len(places), dtype=np.int64)
     if ends is not None:
         starts = np.concatenate([[0], ends])[np.searchsorted(ends, places, side="right")]

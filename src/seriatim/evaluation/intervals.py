@@ -10,11 +10,12 @@ Sources: B. Efron and R. Tibshirani, *An Introduction to the Bootstrap* (1993), 
 import math
 from collections.abc import Callable, Mapping
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from ..core.errors import InputError
+from ..core.json_object import JsonObject
 
 RESAMPLES = 1000
 BOUNDS, Z = (0.025, 0.975), 1.959964
@@ -23,7 +24,6 @@ SIGNIFICANT = 0.05
 """The largest p-value of a difference that is called significant."""
 BLOCK = 1 << 21  # draws held in memory at once; limits the memory to about 50 MB for any number of items
 
-Metrics = dict[str, Any]  # metrics by name, as JSON holds them: numbers, lists and dictionaries of them
 Compute = Callable[[np.ndarray], np.ndarray]
 """Maps summed statistics ``(..., k)`` to metrics ``(...)``; NaN where the sums count no item."""
 
@@ -87,15 +87,17 @@ def interval(
     return value, *_bounds(drawn, present, compute, items, value)
 
 
-def with_interval(name: str, statistics: np.ndarray, compute: Compute, *, counts: np.ndarray | None = None) -> Metrics:
+def with_interval(
+    name: str, statistics: np.ndarray, compute: Compute, *, counts: np.ndarray | None = None
+) -> JsonObject:
     """Return the result of `interval` as ``NAME``, ``NAME_low`` and ``NAME_high``."""
     value, low, high = interval(statistics, compute, counts=counts)
     return {name: value, f"{name}_low": low, f"{name}_high": high}
 
 
-def with_intervals(measures: Mapping[str, Measure]) -> Metrics:
+def with_intervals(measures: Mapping[str, Measure]) -> JsonObject:
     """Return the result of `with_interval` for several measures of the same items, which are resampled once."""
-    metrics: Metrics = {}
+    metrics: JsonObject = {}
     columns = np.cumsum([0] + [measure.statistics.shape[1] for measure in measures.values()])
     statistics = _checked(np.concatenate([measure.statistics for measure in measures.values()], 1))
     sums = statistics.sum(0)
@@ -127,6 +129,8 @@ def paired(
     difference = values[0] - values[1]
     if len(first) < 2 or not np.isfinite(values).all():  # an infinite loss has no interval
         return Paired(difference, None, None, None)
+
+    # Both systems are resampled with the same seed, so that each resample holds the same items of both.
     drawn, other = (compute(_resampled_sums(rows, None, resamples, seed)) for rows in (first, second))
     with np.errstate(invalid="ignore"):
         drawn = drawn - other
@@ -134,6 +138,8 @@ def paired(
     low, high = _ends(drawn)
     if low is None:
         return Paired(difference, None, None, None)
+
+    # Few items that differ are no evidence, however large their difference is.
     as_far = int((np.abs(drawn - difference) >= abs(difference)).sum())
     differing = min(int(np.any(first != second, axis=1).sum()), 1000)
     least = min(1.0, 2.0 ** (1 - differing))

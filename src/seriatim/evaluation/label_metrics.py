@@ -6,15 +6,98 @@ over the classes that occur in the true labels or in the predictions; a class th
 
 import itertools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from ..core.errors import InputError
+from ..core.json_object import JsonObject
 from ..data.tag_sets import marks_chunks
-from . import entities
-from .intervals import Compute, Measure, Metrics, mean, ratio, with_interval, with_intervals
+from .intervals import Compute, Measure, mean, ratio, with_interval, with_intervals
+
+# Chunks (named entities, phrases) of a tag sequence, by the rules of the CoNLL-2000 evaluation script.
+# Published F1 scores come from that script, conlleval (E. Tjong Kim Sang and S. Buchholz, *Introduction to the
+# CoNLL-2000 shared task: chunking*), which accepts any sequence of tags, well-formed or not. A tag is a prefix, a
+# hyphen and a type; a tag without a hyphen has an empty type. Between two neighbouring tokens
+# - a chunk *ends* after ``E``, ``S``, ``[`` or ``]``; after ``B`` or ``I`` if ``B``, ``S`` or ``O`` follows; and after
+#   any prefix except ``O`` and ``.`` if a tag of another type follows;
+# - a chunk *starts* with ``B``, ``S``, ``[`` or ``]``; with ``I`` or ``E`` after ``O``, ``E`` or ``S``; and with any
+#   prefix except ``O`` and ``.`` after a tag of another type.
+# Therefore ``I-PER`` after ``O`` starts a chunk, and so does ``I-LOC`` after ``I-PER``. The last token counts as
+# followed by ``O``. ``S`` (a chunk of one token), and a new chunk at ``B`` after ``E``, a bracket or ``.``, are not in
+# its first version; they follow later ones. ``L`` and ``U`` (BILOU) are read as ``E`` and ``S``, and ``M`` (BMES) as
+# ``I``.
+
+
+OTHER_SCHEMES = {"L": "E", "U": "S", "M": "I"}
+
+
+class Counts(NamedTuple):
+    """Numbers of correct chunks, of predicted chunks (``guessed``) and of true chunks (``gold``)."""
+
+    correct: int
+    guessed: int
+    gold: int
+
+
+class Boundary(NamedTuple):
+    """Whether a chunk ends and whether one starts just before a token, and the type of the token."""
+
+    ends: bool
+    starts: bool
+    type: str
+
+
+def chunk_counts(truth: Sequence[str], predicted: Sequence[str]) -> Counts:
+    """Count the chunks of a sentence over all types: precision is correct / guessed, recall is correct / gold."""
+    by_type = chunk_counts_by_type(truth, predicted).values()
+    return Counts(*map(sum, zip(Counts(0, 0, 0), *by_type, strict=True)))
+
+
+def chunk_counts_by_type(truth: Sequence[str], predicted: Sequence[str]) -> dict[str, Counts]:
+    """Count the chunks of a sentence for each type that occurs; sequences of different length are an InputError.
+
+    Both sequences are scanned together, as conlleval does. For well-formed tags this equals comparing the two lists of
+    chunks. If a chunk starts before another one has ended, the results differ, and conlleval's result is returned.
+    """
+    if len(truth) != len(predicted):
+        raise InputError(f"got {len(predicted)} tags for {len(truth)} tokens; give one tag per token")
+    correct, guessed, gold = Counter[str](), Counter[str](), Counter[str]()
+    agree, last = False, ""
+    for true, guess in zip(_boundaries(truth), _boundaries(predicted), strict=True):
+        if agree and true.ends and guess.ends:
+            correct[last] += 1
+            agree = False
+        elif true.ends != guess.ends or true.type != guess.type:
+            agree = False
+        gold[true.type] += true.starts
+        guessed[guess.type] += guess.starts
+        if true.starts and guess.starts and true.type == guess.type:
+            agree = True
+        last = true.type
+    types = sorted(kind for kind in gold.keys() | guessed.keys() if gold[kind] or guessed[kind])
+    return {kind: Counts(correct[kind], guessed[kind], gold[kind]) for kind in types}
+
+
+def _boundaries(tags: Sequence[str]) -> Iterator[Boundary]:
+    """Yield the boundary before each token, and the one after the last token."""
+    last, last_type = "O", ""
+    for tag in (*tags, "O"):
+        prefix, _, kind = tag.partition("-")
+        prefix = OTHER_SCHEMES.get(prefix, prefix)
+        other = kind != last_type
+        yield Boundary(
+            ends=last in ("E", "S", "[", "]")
+            or (last in ("B", "I") and prefix in ("B", "S", "O"))
+            or (last not in ("O", ".") and other),
+            starts=prefix in ("B", "S", "[", "]")
+            or (prefix in ("I", "E") and last in ("O", "E", "S"))
+            or (prefix not in ("O", ".") and other),
+            type=kind,
+        )
+        last, last_type = prefix, kind
+
 
 MAX_CONFUSION = 1000
 """The largest number of labels whose confusion matrix is returned."""
@@ -23,32 +106,6 @@ MAX_STATISTICS = 1 << 25
 BINS = 15  # number of bins of equal width in the calibration error
 TYPELESS = "chunk"  # the name of the type of chunks without types
 Tags = Sequence[Sequence[str]]
-
-
-def classification_metrics(truth: np.ndarray, probabilities: np.ndarray, labels: Sequence[str]) -> Metrics:
-    """Return the metrics of a classifier, from the index of the true label of each item ``(items,)``.
-
-    The most probable class by the probabilities ``(items, classes)`` is the prediction; ``labels`` names the classes.
-
-    Returns:
-        ``accuracy``, ``macro_f1`` and ``loss`` (nats, −log P of the true label), each with its 95 % interval as
-        ``NAME_low`` and ``NAME_high``; ``impossible``, the number of items whose true label has probability 0 (in the
-        loss they count with the smallest positive number of the type); ``majority``, the accuracy of always predicting
-        the most frequent label; ``classes``, with ``precision recall f1 support`` for each label; ``confusion``, with a
-        row per true label; the ``calibration_error`` and bins of `calibration`; ``items``.
-
-    Raises:
-        InputError: no items, shapes that do not match, labels out of range or duplicate, rows that are not
-            probabilities.
-    """
-    truth, probabilities = _checked(truth, probabilities, labels)
-    return prediction_metrics(_reduced(truth, probabilities), labels)
-
-
-def classification_measures(truth: np.ndarray, probabilities: np.ndarray, labels: Sequence[str]) -> dict[str, Measure]:
-    """Return ``accuracy macro_f1 loss`` item by item, as `classification_metrics`; memory is items times classes."""
-    truth, probabilities = _checked(truth, probabilities, labels)
-    return prediction_measures(_reduced(truth, probabilities), labels)
 
 
 class Predictions(NamedTuple):
@@ -72,11 +129,18 @@ class Predictions(NamedTuple):
         self.of_truth[rows] = np.where(truth < classes, of_truth, np.nan)
 
 
-def prediction_metrics(predictions: Predictions, labels: Sequence[str]) -> Metrics:
-    """Return the metrics of `classification_metrics`; labels without a class follow those of the classes.
+def prediction_metrics(predictions: Predictions, labels: Sequence[str]) -> JsonObject:
+    """Return the metrics of a classifier; ``labels`` names the classes, and after them true labels without a class.
 
-    An item whose true label has no class counts as wrong, and is left out of the loss. Of more than `MAX_CONFUSION`
-    labels, ``confusion`` is None, and ``classes`` has only those that occur.
+    An item whose true label has no class counts as wrong, and is left out of the loss.
+
+    Returns:
+        ``accuracy``, ``macro_f1`` and ``loss`` (nats, −log P of the true label), each with its 95 % interval as
+        ``NAME_low`` and ``NAME_high``; ``impossible``, the number of items whose true label has probability 0 (in the
+        loss they count with the smallest positive number of the type); ``majority``, the accuracy of always predicting
+        the most frequent label; ``classes``, with ``precision recall f1 support`` for each label; ``confusion``, with a
+        row per true label; the ``calibration_error`` and bins of `calibration`; ``items``. Of more than `MAX_CONFUSION`
+        labels, ``confusion`` is None, and ``classes`` has only those that occur.
     """
     truth, predicted, confidence, of_truth = predictions
     size, items = len(labels), len(truth)
@@ -90,7 +154,7 @@ def prediction_metrics(predictions: Predictions, labels: Sequence[str]) -> Metri
     np.add.at(sums[0], cell_classes[1], counts * hits[:, 0])
     np.add.at(sums[1], cell_classes[1], counts)
     np.add.at(sums[2], cell_classes[0], counts)
-    macro_f1: Metrics = {"macro_f1": float(_macro_f1(sums.reshape(-1))), "macro_f1_low": None, "macro_f1_high": None}
+    macro_f1: JsonObject = {"macro_f1": float(_macro_f1(sums.reshape(-1))), "macro_f1_low": None, "macro_f1_high": None}
     if 3 * len(cells) * len(occurring) <= MAX_STATISTICS:
         statistics = _class_counts(cell_classes[0], cell_classes[1], len(occurring))
         macro_f1 = with_interval("macro_f1", statistics, _macro_f1, counts=counts)
@@ -116,7 +180,7 @@ def prediction_metrics(predictions: Predictions, labels: Sequence[str]) -> Metri
 
 
 def prediction_measures(predictions: Predictions, labels: Sequence[str]) -> dict[str, Measure]:
-    """Return the measures of `classification_measures`; without ``macro_f1`` if they would take too much memory."""
+    """Return ``accuracy macro_f1 loss`` item by item; without ``macro_f1`` if it would take too much memory."""
     truth, predicted = predictions.truth, predictions.predicted
     measures = {
         "accuracy": Measure(np.stack([truth == predicted, np.ones(len(truth))], 1), mean),
@@ -127,20 +191,14 @@ def prediction_measures(predictions: Predictions, labels: Sequence[str]) -> dict
     return measures
 
 
-def _reduced(truth: np.ndarray, probabilities: np.ndarray) -> Predictions:
-    predictions = Predictions.empty(truth, probabilities.dtype.type)
-    predictions.set(np.arange(len(truth)), probabilities)
-    return predictions
-
-
-def tagging_metrics(truth: Tags, predicted: Tags) -> Metrics:
+def tagging_metrics(truth: Tags, predicted: Tags) -> JsonObject:
     """Return the metrics of a tagger, from the true and the predicted tags of each sentence.
 
     Returns:
         ``accuracy`` over tokens with its 95 % interval over sentences as ``accuracy_low`` and ``accuracy_high``,
         ``sentences`` and ``tokens``. If the true tags mark chunks (see `seriatim.data.tag_sets`), also ``precision``,
         ``recall`` and ``f1`` over whole chunks with their intervals, and ``entities``, with ``precision recall f1
-        support`` for each type, or for `TYPELESS`, as conlleval computes them (`seriatim.evaluation.entities`).
+        support`` for each type, or for `TYPELESS`, as conlleval computes them (`seriatim.evaluation.label_metrics`).
 
     Raises:
         InputError: no tokens, or sentences or tags that do not match.
@@ -159,12 +217,12 @@ def tagging_measures(truth: Tags, predicted: Tags) -> dict[str, Measure]:
     hits = [[sum(a == b for a, b in zip(*pair, strict=True)), len(pair[0])] for pair in pairs]
     measures = {"accuracy": Measure(np.array(hits, float), mean)}
     if marks_chunks(itertools.chain.from_iterable(truth)):
-        counts = np.array([entities.counts(*pair) for pair in pairs], float)
+        counts = np.array([chunk_counts(*pair) for pair in pairs], float)
         measures |= {name: Measure(counts, compute) for name, compute in OF_CHUNKS.items()}
     return measures
 
 
-def calibration(confidence: np.ndarray, correct: np.ndarray) -> tuple[float, list[Metrics]]:
+def calibration(confidence: np.ndarray, correct: np.ndarray) -> tuple[float, list[JsonObject]]:
     """Compare the confidence of predictions with whether they are correct, ``(items,)`` each.
 
     Returns:
@@ -189,7 +247,7 @@ OF_CHUNKS: dict[str, Compute] = {
 """Figures of summed counts ``(..., 3)``: correct, predicted and true chunks."""
 
 
-def _scores(*counts: float) -> Metrics:
+def _scores(*counts: float) -> JsonObject:
     """Return the figures of counts of correct, predicted and true ones."""
     return {
         **{name: float(compute(np.array(counts))) for name, compute in OF_CHUNKS.items()},
@@ -217,35 +275,12 @@ def _loss(of_truth: np.ndarray) -> Measure:
     return Measure(np.stack([np.where(counted, nats, 0), counted], 1), mean)
 
 
-def _by_type(truth: Tags, predicted: Tags) -> dict[str, Metrics]:
+def _by_type(truth: Tags, predicted: Tags) -> dict[str, JsonObject]:
     sums: dict[str, np.ndarray] = {}
     for pair in zip(truth, predicted, strict=True):
-        for kind, counts in entities.counts_by_type(*pair).items():
+        for kind, counts in chunk_counts_by_type(*pair).items():
             sums[kind] = sums.get(kind, 0) + np.array(counts)
     return {kind or TYPELESS: _scores(*sums[kind]) for kind in sorted(sums)}
-
-
-def _checked(truth: np.ndarray, probabilities: np.ndarray, labels: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    truth, probabilities = np.asarray(truth), np.asarray(probabilities)
-    shape = (len(truth), len(labels))
-    if not len(truth):
-        raise InputError("there is nothing to evaluate; give at least one item")
-    if probabilities.shape != shape or truth.ndim != 1:
-        needed = f"{len(truth)} items of {len(labels)} classes need {shape}"
-        raise InputError(f"probabilities have shape {probabilities.shape}; {needed}")
-    if duplicates := [label for label, count in Counter(labels).items() if count > 1]:
-        raise InputError(f"label {duplicates[0]!r} names two classes; give each class its own name")
-    if not np.issubdtype(truth.dtype, np.integer) or truth.min() < 0 or truth.max() >= len(labels):
-        found = f"{truth.min()} to {truth.max()}"
-        raise InputError(f"true labels must be integers from 0 to {len(labels) - 1}, got {found}")
-    if not np.issubdtype(probabilities.dtype, np.floating):
-        probabilities = probabilities.astype(float)
-    # the tolerance allows for probabilities computed in 16 bits; a NaN fails the comparison too
-    wrong = ~((probabilities >= 0).all(1) & (np.abs(probabilities.sum(1, dtype=float) - 1) < 0.02))
-    if wrong.any():
-        row = int(wrong.argmax())
-        raise InputError(f"item {row + 1}: probabilities must not be negative and must sum to 1; give a softmax")
-    return truth.astype(int), probabilities
 
 
 def _check_tags(truth: Tags, predicted: Tags) -> None:

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 import torch
 
+from ..core.json_object import JsonObject
 from ..core.state import State
 from ..data.arguments import check_integer
 from ..data.batching import Batches
 from ..data.corpus import Corpus
 from ..data.text_blocks import Statistics
 from ..models.base_models import TextModel
-from .intervals import Metrics
 
 WINDOW = 256
 LINES_TOGETHER = 64
@@ -27,21 +27,16 @@ BLOCK = 500
 """Tokens of a running text that count as one observation in the interval, since neighbours are not independent."""
 
 
-def evaluate_language_model(model: TextModel, corpus: Corpus, *, window: int = WINDOW) -> Metrics:
-    """Compute the metrics of a text that is encoded by the model's tokenizer.
-
-    The number of tokens read at once, ``window``, changes the memory needed, not the result.
+def text_metrics(losses: np.ndarray, sizes: np.ndarray, counts: Statistics) -> JsonObject:
+    """Compute the metrics of a text from the summed losses and sizes of its blocks ``(blocks,)``, and its counts.
 
     Returns:
         ``loss perplexity word_perplexity bits_per_byte``, each with its 95 % interval as ``NAME_low`` and
         ``NAME_high`` (None if the text is one observation), and ``tokens words bytes lines unknown_tokens``.
     """
-    return text_metrics(*block_losses(model, corpus, window), corpus.statistics)
-
-
-def text_metrics(losses: np.ndarray, sizes: np.ndarray, counts: Statistics) -> Metrics:
-    """Compute the metrics of a text from the summed losses and sizes of its blocks ``(blocks,)``, and its counts."""
     loss = float(losses.sum() / sizes.sum())
+
+    # Tokens of one block are not independent, so that blocks are the observations of the interval.
     blocks, error = len(losses), None
     if blocks > 1 and math.isfinite(loss):  # the standard error of a ratio estimator; an infinite loss has no interval
         squares = ((losses - loss * sizes) ** 2).sum()
@@ -50,7 +45,7 @@ def text_metrics(losses: np.ndarray, sizes: np.ndarray, counts: Statistics) -> M
     tokens_per_word = counts.tokens / (counts.words + counts.lines)
     tokens_per_byte = counts.tokens / counts.bytes
 
-    def with_interval(name: str, compute: Callable[[float], float]) -> Metrics:
+    def with_interval(name: str, compute: Callable[[float], float]) -> JsonObject:
         low, high = (None, None) if error is None else (compute(loss - 1.96 * error), compute(loss + 1.96 * error))
         return {name: compute(loss), f"{name}_low": low, f"{name}_high": high}
 
@@ -63,7 +58,7 @@ def text_metrics(losses: np.ndarray, sizes: np.ndarray, counts: Statistics) -> M
     }
 
 
-def unigram_metrics(train: Corpus, held_out: Corpus, vocabulary_size: int, *, word_dropout: float = 0.0) -> Metrics:
+def unigram_metrics(train: Corpus, held_out: Corpus, vocabulary_size: int, *, word_dropout: float = 0.0) -> JsonObject:
     """Compute perplexity and bits per byte of a unigram model with add-one counts of the training text.
 
     ``word_dropout`` is the share of the tokens that occur once which count as the unknown token, as models learn it.
@@ -97,7 +92,11 @@ def sum_blocks(corpus: Corpus, pieces: Iterable[tuple[np.ndarray, np.ndarray]]) 
 
 
 def each_loss(model: TextModel, corpus: Corpus, *, window: int = WINDOW) -> np.ndarray:
-    """Return −log P of every token of a text ``(tokens,)``, in nats; arguments as in `evaluate_language_model`."""
+    """Return −log P of every token of a text ``(tokens,)``, in nats.
+
+    The text is encoded by the model's tokenizer. The number of tokens read at once, ``window``, changes the memory
+    needed, not the result.
+    """
     losses = np.empty(len(corpus.ids))
     for places, values in window_losses(model, corpus, window):
         losses[places] = values
@@ -111,6 +110,8 @@ def window_losses(model: TextModel, corpus: Corpus, window: int) -> Iterator[tup
     if (whole := model.text_losses(corpus.ids)) is not None:
         yield np.arange(len(whole)), whole
         return
+
+    # A running text is one row whose state is carried on; lines are read side by side, each from the initial state.
     batches = Batches(corpus, 1 if corpus.ends is None else LINES_TOGETHER, window)
     training, state = model.training, None
     model.eval()

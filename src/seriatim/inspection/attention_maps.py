@@ -24,16 +24,15 @@ from ..core.contract import MemoryLayer
 from ..core.errors import InputError
 from ..evaluation.token_scores import visible
 from ..recurrence import uncompiled
-from ..report.heat_map_data import name_cells
+from ..report.charts import SPACED, WIDE, name_tokens, width_for
+from ..report.drawing import name_cells
 from ..report.page import Folded, Part, Plot, Plots, Prose
 from ..report.palette import HEAT
-from ..report.plot_labels import SPACED, WIDE, name_tokens, width_for
 from ..report.theme import new_figure, plain
 from ..runs.run import Run
 from ..tasks.capabilities import Example
 from .inspected_run import InspectedRun, SectionBody, explainer_of
-from .primitive_layers import PrimitiveLayer, inside, primitive_layers, run_once, top_layers
-from .recording import Arguments, CallRecorder, Keywords
+from .recording import Arguments, CallRecorder, Keywords, PrimitiveLayer, inside, primitive_layers, run_once, top_layers
 
 MAX_TOKENS = 128
 """Tokens of a map; its size grows with their square."""
@@ -280,16 +279,12 @@ def attention_section(inspected: InspectedRun) -> SectionBody:
         intro += "Later tokens are blank. "
     intro += f"{result.limits}{cut}"
     drawn = result.maps[:MAX_LAYERS]
-    parts: list[Part] = [Prose(intro.strip()), Plots([_plot(mean_of_heads(each), len(each.weights)) for each in drawn])]
+    means = [(replace(each, weights=each.weights.mean(0, keepdim=True)), len(each.weights)) for each in drawn]
+    parts: list[Part] = [Prose(intro.strip()), Plots([_plot(mean, heads) for mean, heads in means])]
     several = [each for each in drawn if len(each.weights) > 1]
     if several:
         parts.append(Folded("All heads of all layers", [Plots([_plot(each, 1) for each in several])]))
     return SectionBody(parts)
-
-
-def mean_of_heads(attention: AttentionMap) -> AttentionMap:
-    """Return the mean of the weights over the heads, as the map of a single head."""
-    return replace(attention, weights=attention.weights.mean(0, keepdim=True))
 
 
 def _plot(attention: AttentionMap, mean_of: int) -> Plot:

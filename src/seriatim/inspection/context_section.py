@@ -15,15 +15,14 @@ from ..core.errors import InputError
 from ..core.state import State, map_state, state_to_dict
 from ..evaluation.context_use import ContextExcess, ContextScore, ContextUse, Excess
 from ..layers.positions import learned_positions
-from ..report.figure_data import show
-from ..report.layer_styles import model_style
-from ..report.number_formats import percent, percent_and_interval
+from ..report.drawing import show
 from ..report.page import Part, Plot, Plots, Prose, Table
 from ..report.palette import SOFT
-from ..report.theme import new_figure, style
+from ..report.theme import model_style, new_figure, style
+from ..report.wording import percent, percent_and_interval
 from ..tasks.capabilities import StateReader
 from .inspected_run import InspectedRun, SectionBody
-from .primitive_layers import DECODER, primitive_layers
+from .recording import DECODER, primitive_layers
 
 TOLERANCE = 0.01
 """Share by which a loss may differ from that of the full context and still count as equal to it."""

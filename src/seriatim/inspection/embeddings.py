@@ -14,12 +14,11 @@ from matplotlib.figure import Figure
 from ..core.errors import InputError
 from ..data.tokenizers import END
 from ..evaluation.token_scores import token_name
-from ..report.figure_data import show
-from ..report.number_formats import percent
+from ..report.drawing import show
 from ..report.page import Folded, Plot, Prose, Table
 from ..report.palette import COLOURS, INK, PAPER
 from ..report.theme import new_figure, plain
-from ..report.wording import isolated, quoted
+from ..report.wording import isolated, percent, quoted
 from ..runs.run import Run
 from .inspected_run import InspectedRun, SectionBody, explainer_of
 
@@ -189,6 +188,8 @@ def embeddings_section(inspected: InspectedRun) -> SectionBody:
         [each.token, ", ".join(f"{isolated(near.token)} {near.similarity:.2f}" for near in each.nearest)]
         for each in result.neighbours
     ]
+
+    # Similarities are judged against those of shuffled embeddings, because in few dimensions some are high by chance.
     frequent = "most frequent " if result.by_frequency else ""
     caption = (
         f"Tokens of the text with the nearest of the {result.candidates:,} {frequent}tokens of the vocabulary, by the "

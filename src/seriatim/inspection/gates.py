@@ -19,17 +19,26 @@ from ..core.errors import InputError
 from ..data.tokenizers import Tokenizer
 from ..evaluation.token_scores import is_symbol, spaced, visible
 from ..layers.experts import Experts, Routing
-from ..report.figure_data import show
-from ..report.number_formats import percent
+from ..report.charts import name_tokens, width_for
+from ..report.drawing import show
 from ..report.page import Folded, Part, Plot, Plots, Prose, Table, Token, Tokens
-from ..report.plot_labels import name_tokens, width_for
 from ..report.theme import new_figure, plain, style
+from ..report.wording import percent
 from ..runs.run import Run
 from ..tasks.capabilities import Example
 from .attention_maps import MARGINS, token_map
 from .inspected_run import InspectedRun, SectionBody, explainer_of
-from .primitive_layers import PrimitiveLayer, primitive_layers, run_once
-from .recording import Arguments, CallRecorder, Keywords, Steps, recorded_results, unrolled
+from .recording import (
+    Arguments,
+    CallRecorder,
+    Keywords,
+    PrimitiveLayer,
+    Steps,
+    primitive_layers,
+    recorded_results,
+    run_once,
+    unrolled,
+)
 
 MAX_TOKENS = 128
 """Tokens that are read."""

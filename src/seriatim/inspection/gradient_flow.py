@@ -31,19 +31,17 @@ from ..core.errors import InputError
 from ..core.state import state_leaves
 from ..evaluation.intervals import supported_digits
 from ..layers.positions import learned_positions
-from ..report.layer_styles import layer_style
-from ..report.number_formats import percent
 from ..report.page import Plot, Plots, Prose, Table
-from ..report.palette import COLOURS, INK, SOFT
-from ..report.theme import new_figure, plain
+from ..report.palette import COLOURS, INK
+from ..report.theme import layer_style, new_figure, plain
+from ..report.wording import percent
 from ..runs.run import Run
 from ..tasks.capabilities import Example, Examples
 from ..tasks.explainer import Explainer
 from .gradient_trend import MIN_LAGS, MIN_WINDOWS, SHARE, Trend, band, lag_below, reach, trend
 from .inspected_run import InspectedRun, SectionBody, explainer_of
 from .jacobians import JacobianProduct, jacobian_products, spectral_radii
-from .primitive_layers import BACKWARDS, primitive_layers
-from .recording import Steps, unrolled
+from .recording import BACKWARDS, Steps, primitive_layers, unrolled
 
 LAGS, WINDOWS = 255, 16
 """Largest lag, and largest number of windows over which the norms are averaged."""
@@ -144,30 +142,52 @@ def _cut_in_words(inputs: Examples, sequences: Sequence[Example]) -> str:
 
 
 @dataclass(frozen=True)
-class LayerFlow:
-    """The norms of one layer from lag 1 on, as means over windows, after training and before it (fresh).
+class FlowCurve:
+    """The norms of one layer from lag 1 on, as means over windows.
 
-    The trends are the rates at which they change; None if the windows are too few or too short. The bands are 95 %
-    intervals of the means, as lists of lower and upper bounds; None for a single window. The products are those of
-    the Jacobians of the layer's own state, and the radii the spectral radii of its recurrent matrix; see `jacobians`.
+    Attributes:
+        trend: the rate at which they change; None if the windows are too few or too short.
+        band: the 95 % intervals of the means, as lists of lower and upper bounds; None for a single window.
+        product: that of the Jacobians of the layer's own state; see `jacobians`.
+        radius: the spectral radius of its recurrent matrix.
     """
 
-    name: str
-    trained: list[float]
-    fresh: list[float]
-    trained_trend: Trend | None = None
-    fresh_trend: Trend | None = None
-    trained_band: tuple[list[float], list[float]] | None = None
-    fresh_band: tuple[list[float], list[float]] | None = None
-    trained_product: JacobianProduct | None = None
-    fresh_product: JacobianProduct | None = None
-    trained_radius: float | None = None
-    fresh_radius: float | None = None
+    norms: list[float]
+    trend: Trend | None = None
+    band: tuple[list[float], list[float]] | None = None
+    product: JacobianProduct | None = None
+    radius: float | None = None
 
     @property
-    def reach(self) -> tuple[int | None, int | None]:
-        """Reach in the trained model and in the fresh model; see `reach`."""
-        return reach(self.trained), reach(self.fresh)
+    def overflow(self) -> str:
+        """A phrase for a gradient that is not finite, whose rate is unknown; else an empty string."""
+        return "" if all(map(math.isfinite, self.norms)) else "exploding, beyond the range of floating-point numbers"
+
+    @property
+    def reach(self) -> str:
+        """The steps of `reach`, in words; empty for short texts, or if the gradient explodes."""
+        if len(self.norms) < MIN_LAGS or self.overflow or (self.trend is not None and self.trend.kind == "exploding"):
+            return ""
+        steps = reach(self.norms)
+        return f"more than {len(self.norms):,}" if steps is None else f"{steps:,}"
+
+    @property
+    def phrases(self) -> list[str]:
+        """What the numbers support of the rate, with its interval, and of the reach."""
+        phrases = [self.overflow] if self.overflow else []
+        if self.trend is not None and self.trend.kind is not None:
+            factor, low, high = _factors(self.trend)
+            phrases = [f"{self.trend.kind}, ×{factor} per step back (95 % interval {low} to {high})"]
+        return phrases + ([f"reach {self.reach} steps"] if self.reach else [])
+
+
+@dataclass(frozen=True)
+class LayerFlow:
+    """The curves of one layer after training and before it (fresh)."""
+
+    name: str
+    trained: FlowCurve
+    fresh: FlowCurve
 
 
 @dataclass(frozen=True)
@@ -208,31 +228,23 @@ def gradient_flow(run: Run, texts: object, *, lags: int = LAGS, max_windows: int
         return GradientFlow([], 0, 0)
 
     # The same windows are measured before training, since only the difference shows what the training changed.
-    before = fresh_explainer(run)
-    trained, fresh = (_norms(each, found.examples, lags) for each in (explainer, before))
-    products, fresh_products = (
-        jacobian_products(each.model, each.require(each.losses).forward, found.examples) for each in (explainer, before)
-    )
-    radii, fresh_radii = (spectral_radii(each.model) for each in (explainer, before))
-    layers = [
-        LayerFlow(
-            name,
-            torch.stack(rows).mean(0).tolist(),
-            torch.stack(fresh[name]).mean(0).tolist(),
-            trend(rows),
-            trend(fresh[name]),
-            band(rows),
-            band(fresh[name]),
-            products.get(name),
-            fresh_products.get(name),
-            radii.get(name),
-            fresh_radii.get(name),
-        )
-        for name, rows in trained.items()
-        if rows
-    ]
-    most = max((len(layer.trained) for layer in layers), default=0)
+    trained, fresh = (_curves(each, found.examples, lags) for each in (explainer, fresh_explainer(run)))
+    layers = [LayerFlow(name, curve, fresh[name]) for name, curve in trained.items()]
+    most = max((len(layer.trained.norms) for layer in layers), default=0)
     return GradientFlow(layers, len(found.examples), most, found.length, found.cut)
+
+
+def _curves(explainer: Explainer, examples: Sequence[Example], lags: int) -> dict[str, FlowCurve]:
+    """Return the curve of each layer that has norms."""
+    norms, radii = _norms(explainer, examples, lags), spectral_radii(explainer.model)
+    products = jacobian_products(explainer.model, explainer.require(explainer.losses).forward, examples)
+    return {
+        name: FlowCurve(
+            torch.stack(rows).mean(0).tolist(), trend(rows), band(rows), products.get(name), radii.get(name)
+        )
+        for name, rows in norms.items()
+        if rows
+    }
 
 
 def fresh_explainer(run: Run) -> Explainer:
@@ -335,11 +347,13 @@ def flow_section(inspected: InspectedRun) -> SectionBody:
     """Write the section on how far back the gradient reaches and how fast it changes, before and after training."""
     if not primitive_layers(inspected.run.model):
         raise InputError("this model has no layers, so that there is no gradient")
-    items, name = _measured(inspected)
-    result = gradient_flow(inspected.run, items)
+
+    # One text supports few statements, so that held-out data are measured, if the run has some.
+    items = inspected.held_out_items(WINDOWS if inspected.inputs.running_text else CANDIDATES, LAGS + 1)
+    result = gradient_flow(inspected.run, items or [inspected.item])
     if not result.layers:
-        if name != GIVEN:
-            raise InputError(f"all texts of {name} are too short")
+        if items:
+            raise InputError(f"all texts of the held-out data ({inspected.held_out_name}) are too short")
         tokens = inspected.explainer.chosen_excerpts().token_count(inspected.text)
         raise InputError(
             f"the text has {tokens:,} tokens, too few to measure how far back gradients reach, and the run has no "
@@ -349,41 +363,37 @@ def flow_section(inspected: InspectedRun) -> SectionBody:
     # The table holds only what the windows support; a dash is better than a number without an interval.
     rows = []
     for layer in result.layers:
-        curves = (layer.fresh, layer.fresh_trend), (layer.trained, layer.trained_trend)
-        rows.append([layer.name, *(measure(*curve) or "–" for curve in curves for measure in (_rate, _reach))])
-    plots = [
-        Plot(
-            gradient_flow_figure([layer], architecture=inspected.layer),
-            f"Gradient flow of {layer.name}",
-            _caption(layer),
-            f"Norm of the gradient against steps back, up to {len(layer.trained)}, on a logarithmic scale.",
-        )
-        for layer in result.layers
-    ]
+        cells = [text or "–" for curve in (layer.fresh, layer.trained) for text in (_rate(curve), curve.reach)]
+        rows.append([layer.name, *cells])
     headings = ["layer", "before training: per step", "reach", "after training: per step", "reach"]
     caption = (
         "Per step: the factor by which one more step back multiplies the norm, up to the reach, with its 95 % interval "
         f"over the windows. Reach: steps back from which on the norm is below {percent(SHARE)} of its value at k = 1. "
         "A dash means that the measurement does not support a statement."
     )
-    lines = [line for layer in result.layers for line in _summary(layer)]
     supported = any(cell != "–" for row in rows for cell in row[1:])
+    plots = [
+        Plot(
+            gradient_flow_figure([layer], architecture=inspected.layer),
+            f"Gradient flow of {layer.name}",
+            _caption(layer),
+            f"Norm of the gradient against steps back, up to {len(layer.trained.norms)}, on a logarithmic scale.",
+        )
+        for layer in result.layers
+    ]
+    intro = _intro(inspected, result, f"the held-out data ({inspected.held_out_name})" if items else GIVEN)
     tables = [Table(headings, rows, caption, {1, 2, 3, 4})] if supported else []
-    return SectionBody([Prose(_meaning(inspected, result) + _intro(result, name)), *tables, Plots(plots)], lines)
+    lines = [line for layer in result.layers for line in _summary(layer)]
+    return SectionBody([Prose(intro), *tables, Plots(plots)], lines)
 
 
-def _meaning(inspected: InspectedRun, result: GradientFlow) -> str:
-    """Return what a curve is, for each kind of layer that was measured."""
+def _intro(inspected: InspectedRun, result: GradientFlow, name: str) -> str:
+    """Return what a curve is, for each kind of layer that was measured, and of which windows."""
     measured = {layer.name for layer in result.layers}
-    causal = {
-        primitive.layer.causal for primitive in primitive_layers(inspected.run.model) if primitive.name in measured
-    }
-    steps = WHOLE if inspected.inputs.predicts == "sequence" else STEPS
-    return (steps if True in causal else "") + (INPUTS if False in causal else "")
-
-
-def _intro(result: GradientFlow, name: str) -> str:
-    intro = "The solid line is the trained model; the dashed line is the same model before training. "
+    causal = {each.layer.causal for each in primitive_layers(inspected.run.model) if each.name in measured}
+    intro = (WHOLE if inspected.inputs.predicts == "sequence" else STEPS) if True in causal else ""
+    intro += INPUTS if False in causal else ""
+    intro += "The solid line is the trained model; the dashed line is the same model before training. "
     if result.windows > 1:
         intro += (
             f"The curves are means over {result.windows} windows of {result.length:,} tokens each, from {name}: "
@@ -398,17 +408,12 @@ def _intro(result: GradientFlow, name: str) -> str:
     return intro
 
 
-def _rate(norms: Sequence[float], trend: Trend | None) -> str:
+def _rate(curve: FlowCurve) -> str:
     """Return the factor per step with its interval, if the numbers support it; else an empty string."""
-    if trend is None or trend.kind is None:
-        return _overflow(norms)
-    factor, low, high = _factors(trend)
-    return f"×{factor} ({low} to {high}), {trend.kind}"
-
-
-def _overflow(norms: Sequence[float]) -> str:
-    """Return a phrase for a gradient that is not finite, whose rate is unknown; else an empty string."""
-    return "" if all(map(math.isfinite, norms)) else "exploding, beyond the range of floating-point numbers"
+    if curve.trend is None or curve.trend.kind is None:
+        return curve.overflow
+    factor, low, high = _factors(curve.trend)
+    return f"×{factor} ({low} to {high}), {curve.trend.kind}"
 
 
 def _factors(trend: Trend) -> tuple[str, str, str]:
@@ -419,92 +424,56 @@ def _factors(trend: Trend) -> tuple[str, str, str]:
     return format(trend.factor, form), format(trend.low, form), format(trend.high, form)
 
 
-def _reach(norms: Sequence[float], trend: Trend | None) -> str:
-    """Return the lag from which on the norm is below `SHARE` of its start; empty for short texts, or if it explodes."""
-    if len(norms) < MIN_LAGS or _overflow(norms) or (trend is not None and trend.kind == "exploding"):
-        return ""
-    steps = reach(norms)
-    return f"more than {len(norms):,}" if steps is None else f"{steps:,}"
-
-
 def _caption(layer: LayerFlow) -> str:
-    before, after = _phrases(layer.fresh, layer.fresh_trend), _phrases(layer.trained, layer.trained_trend)
-    parts = (("Before training", before), ("After training", after))
-    sentences = [f"{when}: {', '.join(phrases)}." for when, phrases in parts if phrases]
-    after_end, before_end = leaves_frame(layer)
-    ends = [
-        f"the curve {when} leaves the frame at k = {lag:,}"
-        for when, lag in (("before training", before_end), ("after training", after_end))
-        if lag is not None
-    ]
-    if ends:
-        sentences.append(f"Norms below 1/{1 / SMALLEST:,.0f} of that at k = 1 are not drawn: {' and '.join(ends)}.")
+    curves = {"before training": layer.fresh, "after training": layer.trained}
+    sentences = [f"{when.capitalize()}: {', '.join(each.phrases)}." for when, each in curves.items() if each.phrases]
+    ends = zip(curves, reversed(leaves_frame(layer)), strict=True)
+    left = [f"the curve {when} leaves the frame at k = {lag:,}" for when, lag in ends if lag is not None]
+    if left:
+        sentences.append(f"Norms below 1/{1 / SMALLEST:,.0f} of that at k = 1 are not drawn: {' and '.join(left)}.")
     return " ".join([*sentences, *_jacobians(layer)])
 
 
 def _jacobians(layer: LayerFlow) -> Iterator[str]:
     """Yield sentences on the product of the layer's Jacobians and on its recurrent matrix, where they are known."""
-    if layer.trained_product is not None:
-        windows = layer.trained_product.windows
+    trained, fresh = layer.trained, layer.fresh
+    if trained.product is not None:
+        windows = trained.product.windows
         along = f"{windows} of these windows (means)" if windows > 1 else "one of these windows"
         yield (
             "The thin lines are the largest singular value of the exact product of the layer's own Jacobians, each of "
             f"a state with respect to the one before, along {along}, times the norm at k = 1. A gradient that flows "
             "through this state alone cannot be larger."
         )
-    if layer.trained_radius is not None and layer.fresh_radius is not None:
+    if trained.radius is not None and fresh.radius is not None:
         sentence = (
-            f"The spectral radius of the recurrent matrix is {layer.trained_radius:.3g} after training and "
-            f"{layer.fresh_radius:.3g} before it"
+            f"The spectral radius of the recurrent matrix is {trained.radius:.3g} after training and "
+            f"{fresh.radius:.3g} before it"
         )
-        measured = layer.trained_trend
-        if measured is not None and measured.kind is not None:
-            factor, low, high = _factors(measured)
+        if trained.trend is not None and trained.trend.kind is not None:
+            factor, low, high = _factors(trained.trend)
             sentence += f"; the measured factor after training is {factor} ({low} to {high})"
         yield f"{sentence}."
 
 
-def _phrases(norms: Sequence[float], trend: Trend | None) -> list[str]:
-    phrases = []
-    if trend is not None and trend.kind is not None:
-        factor, low, high = _factors(trend)
-        phrases.append(f"{trend.kind}, ×{factor} per step back (95 % interval {low} to {high})")
-    elif _overflow(norms):
-        phrases.append(_overflow(norms))
-    if steps := _reach(norms, trend):
-        phrases.append(f"reach {steps} steps")
-    return phrases
-
-
 def _summary(layer: LayerFlow) -> list[str]:
-    after, before = _phrases(layer.trained, layer.trained_trend), _phrases(layer.fresh, layer.fresh_trend)
+    after, before = layer.trained.phrases, layer.fresh.phrases
     place, _, kind = layer.name.partition(": ")
     line = f"gradient flow, {place}{f' ({kind})' if kind else ''}: {', '.join(after)}"
     if not after:
         return []
-    if after == before and reach(layer.trained) is None and not any("per step" in phrase for phrase in after):
+    if after == before and reach(layer.trained.norms) is None and not any("per step" in phrase for phrase in after):
         return []  # neither curve falls within the windows
     if after == before:
         return [f"{line}, before and after training"]
     return [f"{line} (before training: {', '.join(before)})" if before else line]
 
 
-def _measured(inspected: InspectedRun) -> tuple[list[object], str]:
-    """Return the items to measure and their name: held-out data if the run has some, or else the given text."""
-    items = inspected.held_out_items(WINDOWS if inspected.inputs.running_text else CANDIDATES, LAGS + 1)
-    if not items:
-        return [inspected.item], GIVEN
-    return items, f"the held-out data ({inspected.held_out_name})"
-
-
-def gradient_flow_figure(
-    layers: Sequence[LayerFlow], title: str = "", *, relative: bool = False, architecture: str = ""
-) -> Figure:
+def gradient_flow_figure(layers: Sequence[LayerFlow], *, architecture: str = "") -> Figure:
     """Draw norms against lags, with a logarithmic axis for the norms: dashed before training, solid after it.
 
     Shaded bands are 95 % intervals of the means. Thin black lines, dotted after training, are the norm at lag 1 times
     that of the exact product of the layer's Jacobians; see `jacobians`.
-    If ``relative``, shares of the norm at lag 1 are drawn, to compare layers, and a line marks `SHARE`.
     A single layer has the colour of its ``architecture``, if one is named.
     """
     figure, [[axes]] = new_figure()
@@ -513,19 +482,16 @@ def gradient_flow_figure(
     products = list[tuple[JacobianProduct, float, str, str]]()
     for layer, colour in zip(layers, colours, strict=False):
         prefix = f"{layer.name}, " if len(layers) > 1 else ""
-        curves = (
-            (layer.trained, layer.trained_band, layer.trained_product, "after training", "-"),
-            (layer.fresh, layer.fresh_band, layer.fresh_product, "before", "--"),
-        )
-        for norms, intervals, product, when, dashes in curves:
-            lags, start = np.arange(1, len(norms) + 1), norms[0] or 1.0 if relative else 1.0
-            axes.plot(lags, _positive(norms) / start, dashes, color=colour, label=plain(prefix + when))
-            if intervals is not None:
-                low, high = (_positive(bounds) / start for bounds in intervals)
-                axes.fill_between(lags, low, high, color=colour, alpha=0.18, linewidth=0)
-            if product is not None:
-                dashes = ":" if when == "after training" else "-."
-                products.append((product, norms[0] / start, f"{prefix}product of Jacobians, {when}", dashes))
+        for curve, when, dashes, thin in (
+            (layer.trained, "after training", "-", ":"),
+            (layer.fresh, "before", "--", "-."),
+        ):
+            lags = np.arange(1, len(curve.norms) + 1)
+            axes.plot(lags, _positive(curve.norms), dashes, color=colour, label=plain(prefix + when))
+            if curve.band is not None:
+                axes.fill_between(lags, *map(_positive, curve.band), color=colour, alpha=0.18, linewidth=0)
+            if curve.product is not None:
+                products.append((curve.product, curve.norms[0], f"{prefix}product of Jacobians, {when}", thin))
 
     # The products are drawn within the range of the measured norms, of which they are bounds that may be far larger.
     bottom, top = _drawn_range(axes)
@@ -535,10 +501,7 @@ def gradient_flow_figure(
         axes.plot(product.lags, values, dashes, color=INK, linewidth=1.0, label=plain(label))
         widest = max([widest, *(values[np.isfinite(values)] / top)])
     axes.set_ylim(bottom, top * min(widest * 1.5 if widest > 1 else 1, WIDENED))
-    if relative:
-        axes.axhline(SHARE, color=SOFT, linewidth=0.8, linestyle=":")
-    name = "norm as a share of that at k = 1" if relative else "norm of ∂loss/∂h, k steps back"
-    axes.set(xlabel="k, steps back", ylabel=name, title=plain(title))
+    axes.set(xlabel="k, steps back", ylabel="norm of ∂loss/∂h, k steps back", title="")
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.legend()
     return figure
@@ -575,5 +538,6 @@ def leaves_frame(layer: LayerFlow) -> tuple[int | None, int | None]:
 
     None for a curve that stays in the frame, or that ends because a norm is not finite.
     """
-    floor = _floor([_positive(norms[:1]) for norms in (layer.trained, layer.fresh)])
-    return lag_below(layer.trained, floor), lag_below(layer.fresh, floor)
+    trained, fresh = layer.trained.norms, layer.fresh.norms
+    floor = _floor([_positive(norms[:1]) for norms in (trained, fresh)])
+    return lag_below(trained, floor), lag_below(fresh, floor)

@@ -27,14 +27,14 @@ from ..evaluation.intervals import interval
 from ..evaluation.intervals import mean as mean_of
 from ..evaluation.token_scores import is_symbol, spaced
 from ..models.probabilities import checked_losses
-from ..report.number_formats import percent_and_interval
 from ..report.page import Part, Prose
 from ..report.token_links import DIGITS, LinkedToken, LinkView, TokenLinks
+from ..report.wording import percent_and_interval
 from ..runs.run import Run
 from ..tasks.capabilities import Example, Examples, Losses
 from .attention_maps import MAX_LAYERS, AttentionMap, attention_maps
 from .inspected_run import InspectedRun, SectionBody, explainer_of
-from .primitive_layers import top_layers
+from .recording import top_layers
 
 MAX_TOKENS = 200
 """Tokens of a text that are shown."""
@@ -233,7 +233,8 @@ def influence_section(inspected: InspectedRun) -> SectionBody:
     # Influence and attention share one text, so that the views differ in nothing but their shades.
     place = layout(inputs, result.example, result.answers)
     views = [influence_view(inputs, result, place), *(each for one in maps for each in attention_views(one, place))]
-    limits = [] if len(views) == 1 else [_choice(len(maps))]
+    what = "the attention layer" if len(maps) == 1 else f"{len(maps)} attention layers"
+    limits = [] if len(views) == 1 else [f"The weights of {what} can be chosen above the text."]
     if result.example.length < result.total:
         left = result.total - result.example.length
         limits.append(f"The last {left:,} of {result.total:,} tokens are left out here.")
@@ -255,20 +256,11 @@ def _intro(inputs: Examples, example: Example) -> str:
     return f"Influence is how strongly {what} (the connectivity of Madsen 2019). {MEANING}"
 
 
-def _choice(layers: int) -> str:
-    what = "the attention layer" if layers == 1 else f"{layers} attention layers"
-    return f"The weights of {what} can be chosen above the text."
-
-
 def _tokens_to_show(maps: Sequence[AttentionMap]) -> int:
     """Return the number of tokens for which all views stay below `MAX_BYTES`, with `DIGITS` bytes for each weight."""
-    views = 1 + sum(_view_count(one) for one in maps[:MAX_LAYERS])
+    heads = [len(one.weights) for one in maps[:MAX_LAYERS]]
+    views = 1 + sum(heads) + sum(count > 1 for count in heads)  # several heads have a mean as well
     return max(1, min(MAX_TOKENS, math.isqrt(MAX_BYTES // (DIGITS * views))))
-
-
-def _view_count(attention: AttentionMap) -> int:
-    heads = len(attention.weights)
-    return heads + (heads > 1)
 
 
 def layout(inputs: Examples, example: Example, answers: Sequence[str]) -> Layout:

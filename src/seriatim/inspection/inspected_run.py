@@ -90,30 +90,30 @@ class InspectedRun:
 
     def held_out(self) -> str | None:
         """Return the data to find mistakes in: the given data, or the run's own test or held-out data."""
-        spec = self.data or self.run.config.data.test or self.run.task.files.validation_source()
-        return spec if self.data or spec != "-" else None
+        source = self.data or self.run.config.data.test or self.run.task.files.validation_source()
+        return source if self.data or source != "-" else None
 
     @property
     def held_out_name(self) -> str:
         """The name of the data of `held_out` for a reader, without folders."""
         return short_name(self.run.task.files.name_of(self.held_out()))
 
-    def check_held_out(self, spec: str) -> None:
+    def check_held_out(self, source: str) -> None:
         """Raise an InputError if the run itself names data that must not be read without being asked for."""
         if not self.data:
-            check_named_by_run(self.run.task.files.subset(spec, "test").source, f"{self.run.path}/config.yaml")
+            check_named_by_run(self.run.task.files.subset(source, "test").source, f"{self.run.path}/config.yaml")
 
     def from_held_out(self, read: Callable[[str, str | None], Result]) -> Result | None:
         """Return what a capability reads of the held-out data; None if there are none or it cannot read them.
 
         The arguments of ``read`` are the data and their format.
         """
-        spec = self.held_out()
-        if spec is None:
+        source = self.held_out()
+        if source is None:
             return None
         try:
-            self.check_held_out(spec)
-            return read(spec, self.file_format)
+            self.check_held_out(source)
+            return read(source, self.file_format)
         except InputError:  # the section on mistakes reports it
             return None
 

@@ -13,8 +13,7 @@ from ..data.readers import find_sources, read_lines
 from ..data.repairs import Repairs, with_warnings
 from ..layers.origins import AllowCode
 from ..models.probabilities import NotFiniteError, naming
-from ..report.notebook_display import framed
-from ..report.page import Code, Link, PageSection, Part, Prose, Table, render, write_page
+from ..report.page import Code, Link, PageSection, Part, Prose, Table, framed, render, write_page
 from ..report.wording import isolated, without_isolates
 from ..runs.run import Run
 from ..tasks.explainer import Explainer, NotOfferedError
@@ -28,7 +27,7 @@ from .gradient_flow import flow_section
 from .influence import influence_section
 from .inspected_run import ALONE, InspectedRun, SectionBody, open_run, prepare
 from .mistakes import mistakes_section
-from .primitive_layers import top_layers
+from .recording import top_layers
 from .surprisal import label_effect_section, surprisal_section
 from .unseen_ngrams import ngrams_section
 from .word_order import MAX_PERMUTATIONS, PERMUTATIONS, order_section
@@ -153,7 +152,8 @@ def _sections(inspected: InspectedRun, given: Mapping[str, object]) -> tuple[lis
         of_network = spec.of_network and inspected.is_blended
         about = [Prose(f"This section is about {ALONE}.")] if of_network else []
         sections.append(PageSection(spec.anchor, spec.title, [*about, *content.parts] if content.parts else []))
-        lines += [_of_network(line) for line in content.summary] if of_network else content.summary
+        # A main result, such as "memory: …", says so if it is about the network alone.
+        lines += [line.replace(": ", f", of {ALONE}: ", 1) if of_network else line for line in content.summary]
     errors = PageSection("errors", "Errors", mistakes.parts)
     return [*sections, errors, about_section(inspected, missing, given)], [*lines, *mistakes.summary]
 
@@ -164,12 +164,6 @@ def _sections_of_tasks(explainer: Explainer) -> list[SectionSpec]:
     found = [scores if explainer.label_effect is None else LABEL_EFFECT_SECTION]
     found += [] if explainer.search is None else [ALIGNMENT_SECTION]
     return found + ([] if explainer.ngram_counts is None else [NGRAMS_SECTION])
-
-
-def _of_network(line: str) -> str:
-    """Return a main result, such as ``memory: …``, that says that it is about the network alone."""
-    name, separator, rest = line.partition(": ")
-    return f"{name}, of {ALONE}{separator}{rest}"
 
 
 def about_section(inspected: InspectedRun, missing: Sequence[list[str]], given: Mapping[str, object]) -> PageSection:
@@ -231,7 +225,7 @@ def _lead(inspected: InspectedRun) -> str:
     return f"A {inspected.explainer.wording.title} ({model.layer}{size}) reads “{isolated(start + more)}”."
 
 
-def read_whole(spec: str, *, strict: bool) -> str:
+def read_whole(source: str, *, strict: bool) -> str:
     """Return the text of a file, or of standard input for ``-``; see `read_lines` for errors."""
-    sources = find_sources(spec, file_format="text")
+    sources = find_sources(source, file_format="text")
     return "\n".join(with_warnings(functools.partial(read_lines, sources), Repairs(strict=strict)))

@@ -20,8 +20,7 @@ from torch import Tensor, nn
 from ..core.contract import RecurrentCell
 from ..core.state import map_state, state_leaves
 from ..recurrence import uncompiled
-from .primitive_layers import primitive_layers
-from .recording import Steps, unrolled
+from .recording import Steps, primitive_layers, unrolled
 
 Item = TypeVar("Item")
 MAX_WINDOWS = 4
@@ -110,6 +109,8 @@ def _times_jacobian(product: Tensor, steps: Steps[None], t: int, row: int, sizes
     )
     with torch.enable_grad(), uncompiled():
         _, after = steps.primitive.layer.step(steps.fed[t][row : row + 1].expand(copies, -1), given)
+
+    # Counters in a state are integers and have no gradient. Each copy of the step carries one row of the product.
     outputs = [leaf for leaf in state_leaves(after) if leaf.is_floating_point()]
     inputs = [leaf for leaf in state_leaves(given) if leaf.is_floating_point()]
     ways = [

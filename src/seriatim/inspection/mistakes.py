@@ -2,21 +2,21 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import StrMethodFormatter
 
 from ..core.errors import InputError
+from ..core.json_object import JsonObject
 from ..evaluation.error_analysis import Mistakes, WrongExample
-from ..evaluation.intervals import Metrics
 from ..evaluation.label_metrics import BINS
-from ..report.layer_styles import model_style
-from ..report.number_formats import percent, rounded
+from ..report.charts import shortened
 from ..report.page import Cell, Part, Plot, Plots, Prose, Table
 from ..report.palette import HEAT, ON_DARK, ON_LIGHT, SOFT
-from ..report.plot_labels import shortened
-from ..report.theme import new_figure
+from ..report.theme import model_style, new_figure
+from ..report.wording import cut, percent, rounded
 from ..tasks.explainer import NotOfferedError
 from .inspected_run import InspectedRun, SectionBody
 
@@ -32,6 +32,9 @@ MAX_CHARACTERS = 400
 """Characters of an example that are shown."""
 
 
+_cut = partial(cut, limit=MAX_CHARACTERS)
+
+
 def mistakes_section(inspected: InspectedRun) -> SectionBody:
     """Write the section on mistakes on labelled data.
 
@@ -39,12 +42,12 @@ def mistakes_section(inspected: InspectedRun) -> SectionBody:
         InputError: data that the user named cannot be read.
         NotOfferedError: there are no data, or the run's own cannot be read, or the task lists no mistakes.
     """
-    spec, explainer = inspected.held_out(), inspected.explainer
-    if spec is None:
+    source, explainer = inspected.held_out(), inspected.explainer
+    if source is None:
         raise NotOfferedError("the run names no test or held-out data; give some with --data")
     try:
-        inspected.check_held_out(spec)
-        mistakes = explainer.require(explainer.labelled).mistakes(spec, inspected.file_format)
+        inspected.check_held_out(source)
+        mistakes = explainer.require(explainer.labelled).mistakes(source, inspected.file_format)
     except InputError as error:
         if inspected.data or isinstance(error, NotOfferedError):
             raise
@@ -56,7 +59,7 @@ def mistakes_section(inspected: InspectedRun) -> SectionBody:
     result = f"{mistakes.correct:,} of {mistakes.total:,} {explainer.wording.correct} ({percent(share)})"
     result += "" if mistakes.chrf is None else f", chrF {mistakes.chrf:.1f}"
     caveat = ""
-    if spec == inspected.run.config.data.valid and inspected.run.task.objective is not None:
+    if source == inspected.run.config.data.valid and inspected.run.task.objective is not None:
         caveat = " These data also selected the weights of the run, so that results on other data may be worse."
     parts: list[Part] = [Prose(f"Evaluated on {mistakes.evaluated} of {name}: {result}.{caveat}")]
     if mistakes.chrf is not None:
@@ -102,11 +105,12 @@ def _row(example: WrongExample) -> list[str | Cell]:
     score = "infinite (probability zero)"
     if math.isfinite(example.score):
         score = f"{example.score:,}" if isinstance(example.score, int) else rounded(example.score)
-    return [score, _cut(example.text), _cut(example.truth), Cell(_cut(example.predicted), "wrong")]
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= MAX_CHARACTERS else f"{text[: MAX_CHARACTERS - 1]}…"
+    return [
+        score,
+        _cut(example.text),
+        _cut(example.truth),
+        Cell(_cut(example.predicted), "wrong"),
+    ]
 
 
 def most_confused(confusion: np.ndarray, *, count: int = MAX_LABELS) -> np.ndarray:
@@ -146,7 +150,7 @@ def _size_for(texts: Sequence[Sequence[str]], names: Sequence[str]) -> tuple[flo
     return max(4.6, width), max(4.0, margin + 0.25 * len(names))
 
 
-def calibration_figure(bins: Sequence[Metrics], error: float, layer: str = "") -> Figure:
+def calibration_figure(bins: Sequence[JsonObject], error: float, layer: str = "") -> Figure:
     """Draw accuracy against confidence, and the size of each bin, as `label_metrics.calibration` returns them.
 
     The curve has the style of ``layer``, if one is named.

@@ -10,14 +10,12 @@ from ..core.errors import InputError
 from ..evaluation.intervals import interval, supported_digits, wilson
 from ..evaluation.intervals import mean as mean_of
 from ..evaluation.token_scores import TokenScore, TokenScores, visible
-from ..report.figure_data import show
-from ..report.layer_styles import model_style
-from ..report.number_formats import percent, percent_and_interval
+from ..report.charts import name_tokens, width_for
+from ..report.drawing import show
 from ..report.page import Cell, Part, Plot, Prose, Table, Token, Tokens
 from ..report.palette import SOFT
-from ..report.plot_labels import name_tokens, width_for
-from ..report.theme import new_figure, plain, style
-from ..report.wording import quoted
+from ..report.theme import model_style, new_figure, plain, style
+from ..report.wording import percent, percent_and_interval, quoted
 from ..tasks.capabilities import LabelEffect
 from ..tasks.explainer import Refusal
 from .inspected_run import ALONE, InspectedRun, SectionBody

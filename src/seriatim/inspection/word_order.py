@@ -25,8 +25,7 @@ from ..runs.run import Run
 from ..tasks.capabilities import Example
 from .attention_maps import recorded_attention
 from .inspected_run import InspectedRun, SectionBody, explainer_of
-from .primitive_layers import BACKWARDS, DECODER, PrimitiveLayer, primitive_layers, top_layers
-from .recording import recorded_results
+from .recording import BACKWARDS, DECODER, PrimitiveLayer, primitive_layers, recorded_results, top_layers
 
 PERMUTATIONS, MAX_PERMUTATIONS = 20, 1000
 """Default and largest number of orders."""
@@ -150,7 +149,8 @@ def order_effect(
         example.tokens,
         rows[1].tokens,
         _distance(first, others).numpy(),
-        _divergence(first, others).flatten(1).mean(1).numpy(),
+        # outcomes that are impossible after the text add nothing to D(text ‖ order)
+        torch.where(first > 0, first * (first.log2() - others.log2()), 0.0).sum(-1).flatten(1).mean(1).numpy(),
         float(_distance(first, alone.unsqueeze(0))),
         layers,
         _path(tops[0])[0] if tops else None,
@@ -206,11 +206,6 @@ def _path(lengths: Tensor) -> tuple[int | None, int]:
 def _distance(first: Tensor, others: Tensor) -> Tensor:
     """Return the total variation between ``first`` ``(predictions, outcomes)`` and each of the others, averaged."""
     return 0.5 * (others - first).abs().sum(-1).flatten(1).mean(1)
-
-
-def _divergence(first: Tensor, others: Tensor) -> Tensor:
-    """Return D(first ‖ other) in bits; outcomes that are impossible under the first add nothing."""
-    return torch.where(first > 0, first * (first.log2() - others.log2()), 0.0).sum(-1)
 
 
 def order_section(inspected: InspectedRun) -> SectionBody:

@@ -9,13 +9,14 @@ import math
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from html import escape
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..core.errors import InputError
 from ..storage.atomic_files import write_whole
-from .heat_map_data import cells_left_out
+from ..storage.safe_files import read_text
 from .palette import DARK, LIGHT
 from .theme import printable
 from .token_links import TokenLinks
@@ -25,7 +26,7 @@ try:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
-    from .drawing import drawing
+    from .drawing import cells_left_out, drawing
 except ModuleNotFoundError as error:
     raise InputError("a page of plots: needs matplotlib and jinja2; pip install 'seriatim[report]'") from error
 
@@ -275,3 +276,28 @@ def _environment() -> Environment:
         "visible": lambda token: seen(token.replace("\n", "↵\n").replace("\t", "⇥\t")),
     }
     return environment
+
+
+# Display a page that is a file in a notebook.
+
+
+HEIGHT = 700  # height of a page in a notebook, in pixels
+MAX_BYTES = 1 << 28  # size of a page
+
+
+def framed(path: Path, lines: Sequence[str] = ()) -> str:
+    """Return HTML that shows a page in a frame, so that its styles and scripts do not affect the notebook.
+
+    Args:
+        path: file of the page.
+        lines: the main results, which are shown instead if the page cannot be read.
+    """
+    try:
+        page = read_text(path, max_bytes=MAX_BYTES, remedy="write it again")
+    except InputError:
+        items = "".join(f"<li>{escape(line)}</li>" for line in lines)
+        return f"<p>{escape(str(path))} cannot be read.</p><ul>{items}</ul>"
+    return (
+        f'<iframe title="{escape(str(path))}" srcdoc="{escape(page)}" '
+        f'style="width: 100%; height: {HEIGHT}px; border: 1px solid #d5d8db"></iframe>'
+    )

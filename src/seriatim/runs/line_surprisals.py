@@ -10,8 +10,16 @@ from ..data.arguments import check_text, iterate_items
 from ..data.pipes import chunks
 from ..data.tokenizers import Tokenizer
 from ..evaluation.pseudo_likelihood import pseudo_surprisals
-from ..evaluation.surprisal_reader import SurprisalReader, Surprisals
-from ..evaluation.word_surprisal import UNITS, By, ReadLine, UnitSurprisal, spans_of, word_starts
+from ..evaluation.word_surprisal import (
+    UNITS,
+    By,
+    ReadLine,
+    SurprisalReader,
+    Surprisals,
+    UnitSurprisal,
+    spans_of,
+    word_starts,
+)
 from ..layers.positions import check_lengths, learned_positions
 from ..models import MaskedLanguageModel
 from ..models.base_models import TextModel

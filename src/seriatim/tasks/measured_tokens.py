@@ -9,8 +9,7 @@ from ..data.readers import read_pieces
 from ..data.text_blocks import Statistics
 from ..data.tokenizers import Tokenizer
 from ..evaluation.perplexity import BLOCK
-from ..evaluation.token_losses import UNKNOWN, TokenLosses, cut_evenly, places_in_lines
-from ..evaluation.token_scores import token_text
+from ..evaluation.token_scores import UNKNOWN, TokenLosses, cut_evenly, places_in_lines, token_text
 
 MAX_TOKENS = 30_000  # tokens that are kept
 LINES_TOGETHER = 16  # neighbouring lines that are chosen together

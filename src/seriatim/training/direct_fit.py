@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from ..core.allocator import freed_memory_kept
-from ..evaluation.intervals import Metrics
+from ..core.json_object import JsonObject
 from .checkpoints import Progress
 from .reporting import SafeReporter
 from .run_writer import MetricsLog, RunWriter
@@ -27,7 +27,7 @@ class DirectFit:
     reporter: SafeReporter
     model: nn.Module
     progress: Progress
-    metrics: Metrics | None = None
+    metrics: JsonObject | None = None
     ended: str = ""
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 

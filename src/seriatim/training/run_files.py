@@ -336,8 +336,8 @@ def check_belongs(weights: Path, config: Config, vocabulary: Vocabulary) -> None
         wrong = [weights.name]  # the two other files agree
     if len(wrong) == 1 and wrong[0] != weights.name:
         raise InputError(
-            f"{weights.parent}: {wrong[0]} does not belong to {weights.name}; restore the one of both that was changed, "
-            "or train again"
+            f"{weights.parent}: {wrong[0]} does not belong to {weights.name}; restore the one that was changed, or train "
+            "again"
         )
     if wrong:
         raise InputError(f"{weights}: does not belong to the files beside it; restore it, or train again")

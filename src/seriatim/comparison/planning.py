@@ -1,6 +1,8 @@
-"""The settings of a comparison, and the checks that turn them into a `Plan` before any data is read."""
+"""From the arguments of `compare` to a complete `Plan`: first what needs no data, then what reads them."""
 
 import re
+import shlex
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -8,13 +10,43 @@ from pydantic import ValidationError
 
 from ..config import Config, ConfigSource, Fields, resolve
 from ..core.errors import InputError, nearest
+from ..data.builtin import builtin_task
+from ..data.paths import check_named_by_run
+from ..data.vocabulary import Vocabulary
 from ..layers import current, options_of
 from ..layers.origins import register_reference
 from ..layers.outside_code import is_reference
-from ..tasks import FITTED, check_own_layers, chosen_baseline, find_kind, layer_names, shared_options
+from ..tasks import (
+    FITTED,
+    check_own_layers,
+    chosen_baseline,
+    find_kind,
+    layer_names,
+    new_task,
+    open_task,
+    shared_options,
+)
 from ..tasks.defaults import default_rate
-from .metric import choose_metric
-from .plan import BASELINE, WIDTH, Budget, Plan, Sized, architecture, is_counted, parts, stack_name, width_of
+from ..tasks.model_size import count_parameters
+from ..tasks.task import ModelBuilder, Task, TaskData
+from ..training.finish import refuse_long
+from ..training.overlap import warn_of_overlap
+from ..training.settle import settle_texts, with_data_defaults
+from ..training.width_solver import TOLERANCE, WidthSolver
+from .plan import (
+    BASELINE,
+    START_NEW,
+    WIDTH,
+    Budget,
+    Plan,
+    Sized,
+    architecture,
+    choose_metric,
+    is_non_neural,
+    parts,
+    stack_name,
+    width_of,
+)
 
 DEFAULT_MINUTES = 2.0
 BUDGETS = ("minutes", "tokens", "steps")
@@ -46,8 +78,10 @@ def make_plan(
     model = config.model.model_dump(exclude_unset=True, exclude_none=True)
     training = config.training.model_dump(exclude_unset=True, exclude_none=True)
     layers = _check_layers(_with_widths(settings.layers, settings.widths), config.task)
+
+    # The arguments are checked before anything is filled in, so that a message names what the user wrote.
     swept = any(width_of(row) is not None for row in layers)
-    if swept and settings.parameters is not None and all(width_of(row) or is_counted(row) for row in layers):
+    if swept and settings.parameters is not None and all(width_of(row) or is_non_neural(row) for row in layers):
         raise InputError("--parameters: the widths of all layers are given; leave out --parameters or the widths")
     budget, tune = _budget(settings, training), settings.tune
     if tune is not None:
@@ -58,6 +92,8 @@ def make_plan(
         raise InputError("model.layer: a comparison has several layers; give them with --layers A,B,C")
     if "init" in training:
         raise InputError("training.init: the layers of a comparison start from random parameters; leave it out")
+
+    # What a comparison decides itself is a default, so that its trainings differ in nothing but the layer.
     defaults: dict[str, object] = {"training.steps": 1, "training.baseline": "none"}
     baseline = find_kind(config.task).reference_model if chosen_baseline(config) == "simple" else None
     automatic = [name for name in ("evaluate_every", "embedding_size") if name not in training | model]
@@ -67,6 +103,8 @@ def make_plan(
         defaults["model.bidirectional"] = False  # a layer that reads in both directions has no state to measure
     base = resolve(config.model_dump(exclude_unset=True, exclude={"training": set(BUDGETS)}), defaults)
     check_own_layers([stack_name(row) for row in layers], base.model)
+
+    # The plan is checked by making the task of every row, which also checks the options of its layer.
     plan = Plan(
         command=settings.command,
         base=base,
@@ -113,7 +151,7 @@ def _unsolved(rows: Sequence[str], base: Config) -> dict[str, Sized]:
     sized = {}
     for row in rows:
         rate = base.training.learning_rate
-        if rate is None and not is_counted(row):
+        if rate is None and not is_non_neural(row):
             rate = default_rate(base, stack_name(row))
         sized[row] = Sized(
             hidden_size=width_of(row) or model.hidden_size,
@@ -167,7 +205,7 @@ def _with_widths(layers: Sequence[str], widths: Sequence[int] | None) -> list[st
         raise InputError(f"--layers: {named} already has a width; leave out {WIDTH} and the number, or --widths")
     rows: list[str] = []
     for layer in filter(None, map(str.strip, layers)):
-        rows += [layer] if is_counted(layer) else [f"{layer}{WIDTH}{width}" for width in widths]
+        rows += [layer] if is_non_neural(layer) else [f"{layer}{WIDTH}{width}" for width in widths]
     return rows
 
 
@@ -175,7 +213,7 @@ def _check_width(row: str) -> None:
     name, sign, width = row.partition(WIDTH)
     if sign and not (width.isascii() and width.isdigit() and len(width) <= 10 and 0 < int(width) < 2**31):
         raise InputError(f"--layers: {row}: {width!r} is not a width; give a whole number, for instance lstm@32")
-    if sign and is_counted(name):
+    if sign and is_non_neural(name):
         raise InputError(f"--layers: {row}: {name} has no width; give {name} alone")
 
 
@@ -188,14 +226,14 @@ def share_options(rows: Sequence[str], options: Fields, task: str) -> dict[str, 
             hint = nearest(name, sorted(names))
             raise InputError(f"model.options.{name}: none of {', '.join(rows)} has such an option; {hint}")
     given = {row: {name: value for name, value in options.items() if name in known[row]} for row in rows}
-    return {row: shared_options(task, row) | given[row] if is_counted(row) else given[row] for row in rows}
+    return {row: shared_options(task, row) | given[row] if is_non_neural(row) else given[row] for row in rows}
 
 
 def _option_names(row: str, options: Fields, task: str) -> set[str]:
     """Return the options of the task, of a counted model, or of the layers of a row and of the decoder."""
     sections = [each.options for each in (find_kind(task), find_kind(task, row)) if each.options]
     decoder = options.get("decoder")
-    stacks = [] if is_counted(row) else [row, *([decoder] if isinstance(decoder, str) else [])]
+    stacks = [] if is_non_neural(row) else [row, *([decoder] if isinstance(decoder, str) else [])]
     names = {name for stack in stacks for layer in parts(stack) for name in options_of(layer, options)}
     return names.union(*(section.model_fields for section in sections))
 
@@ -241,3 +279,175 @@ def _budget(settings: ComparisonSettings, training: Fields) -> Budget:
         ((name, value),) = given.items()
         kind = "number" if name == "minutes" else "whole number"
         raise InputError(f"--{name}: must be a {kind} above 0, got {value}") from None
+
+
+# What all rows of a comparison share: the data, the tokenizer, and the number of parameters.
+
+
+def read_data(plan: Plan) -> tuple[Task, Vocabulary, TaskData, TaskData | None]:
+    """Read the data of a comparison, and write ``plan.digests``, or refuse data that have changed since they were.
+
+    Returns:
+        The task that reads the data, the vocabulary, the training data and the held-out data.
+    """
+    config, _, vocabulary = settle_texts(plan.config(plan.layers[0]))
+    plan.base = plan.base.replaced({"data.valid": config.data.valid})
+    task = open_task(config)
+
+    # Rows are compared by figures on held-out data, and tuned on them, so that both must exist before any training.
+    train_source, valid_source = task.files.training_source(), task.files.validation_source()
+    if valid_source is None and plan.base.data.test is None:
+        raise InputError("data.valid: no held-out data to measure on; give --valid FILE, or --data.test FILE")
+    if valid_source is None and plan.tune is not None:
+        raise InputError("--tune: learning rates are chosen on held-out data; give --valid FILE")
+    for source in (train_source, valid_source, plan.base.data.test):
+        if (
+            source
+            and (meant := builtin_task(source))
+            and next(task.reader.labelled_items(source, "test"), None) is None
+        ):
+            remedy = f"write: seriatim compare {meant} --data {shlex.quote(source)}"
+            raise InputError(f"{source}: rows are compared by their answers, and {plan.base.task} gives none; {remedy}")
+
+    # The digests keep a resumed comparison from mixing rows of different data.
+    train = task.reader.read(train_source, "train", vocabulary)
+    valid = None if valid_source is None else task.reader.read(valid_source, "valid", vocabulary)
+    measured = task.reader.read(*plan.measured(), vocabulary)
+    parts = {
+        "train": (f"data.train: {train_source}", train.key),
+        "tokenizer": ("tokenizer", vocabulary.fingerprint()),
+        "valid": (f"data.valid: {valid_source}", "" if valid is None else valid.key),
+        "measured": (plan.measured().source, measured.key),
+    }
+    for part, (name, digest) in parts.items():
+        if plan.digests.get(part, digest) != digest:
+            raise InputError(f"{name} has changed since this comparison began; restore it, or {START_NEW}")
+    plan.digests = {part: digest for part, (_, digest) in parts.items()}
+    return task, vocabulary, train, valid
+
+
+def fit_plan(plan: Plan, *, layers: Sequence[str] | None = None) -> Vocabulary:
+    """Complete a plan: read and check the data, solve the widths, and choose the metric; return the vocabulary.
+
+    In a comparison that is extended, ``layers`` are the new rows. Invalid data, a budget shorter than a step, or too
+    few parameters are refused.
+    """
+    task, vocabulary, train, valid = read_data(plan)
+    plan.described = task.reader.describe(train)
+    rows = plan.layers if layers is None else layers
+    warn_of_overlap(task, train, valid)
+    if BASELINE in plan.automatic and plan.baseline in rows:
+        _check_baseline(plan, train, valid)
+    rows = [row for row in rows if row in plan.layers]
+
+    # Sizes are solved once the vocabulary is known, because it has most of the parameters of a small model.
+    _check_tokens(plan, task, train)
+    trained = [row for row in rows if not is_non_neural(row)]
+    if solved := [row for row in trained if width_of(row) is None]:
+        _solve_sizes(plan, solved, vocabulary, choose_embedding=layers is None)
+    for row in trained:
+        if (width := width_of(row)) is not None:
+            sized = plan.sized[row]
+            sized.embedding_size = width if plan.base.model.tie_weights else plan.base.model.embedding_size
+            try:
+                sized.parameters = count_parameters(plan.task(row).builder, vocabulary)
+            except ValueError as error:
+                name = architecture(row)
+                raise InputError(f"--widths: {name} does not accept the width {width}: {error}") from None
+    for row in rows:
+        _with_batches(plan.task(row), train).check(train, valid)
+    fewest = min(
+        (plan.task(row) for row in rows), key=lambda task: len(task.evaluator.metrics)
+    )  # some models have no loss
+    plan.metric = choose_metric(fewest, plan.metric or None, vocabulary).key
+    return vocabulary
+
+
+def _check_baseline(plan: Plan, train: TaskData, valid: TaskData | None) -> None:
+    """Remove the row of the simple baseline, which nobody asked for, with a warning if it cannot be trained."""
+    task = plan.task(plan.baseline)
+    try:
+        refuse_long(task.config, train)
+        task.check(train, valid)
+    except InputError as error:
+        warnings.warn(f"the simple baseline is left out: {error}", stacklevel=2)
+        plan.layers = [row for row in plan.layers if row != plan.baseline]
+        plan.baseline = None
+
+
+def check_data_named(plan: Plan) -> None:
+    """Refuse a configuration that names data which must not be read without asking."""
+    sources = {f"data.{part}": getattr(plan.base.data, part) for part in ("train", "valid", "test")}
+    sources["model.options.vectors"] = plan.base.model.options.get("vectors")
+    for field, source in sources.items():
+        if isinstance(source, str):
+            check_named_by_run(source, field, downloads=True)
+
+
+def _with_batches(task: Task, train: TaskData) -> Task:
+    """Return the task with the size of batches, and other values, that suit the training data."""
+    return open_task(with_data_defaults(task.config, train)) if task.objective is not None else task
+
+
+def _check_tokens(plan: Plan, task: Task, train: TaskData) -> None:
+    """Refuse a budget of tokens that is less than one step reads."""
+    if plan.budget.tokens is None:
+        return
+    objective = _with_batches(task, train).objective
+    assert objective is not None
+    batches = objective.batches(train)
+    step = next(iter(batches.read(batches.shuffled(plan.seeds[0], 0)))).tokens
+    if plan.budget.tokens < step * (2 * plan.tune if plan.tune else 1):
+        shared = f", and {plan.tune} trials share half of the budget" if plan.tune else ""
+        raise InputError(
+            f"--tokens: {plan.budget.tokens:,} is too little, one step reads {step:,}{shared}; give more, or lower "
+            "training.batch_size"
+        )
+
+
+def _solve_sizes(plan: Plan, rows: Sequence[str], vocabulary: Vocabulary, *, choose_embedding: bool) -> None:
+    """Solve the sizes of rows for the number of parameters of the plan, or else that of the first row.
+
+    ``choose_embedding`` says whether the embedding size, which all rows share, may be reduced.
+    """
+    solvers = {row: WidthSolver(plan.config(row), vocabulary, _builder_of) for row in rows}
+    if plan.parameters is None:
+        first = plan.config(rows[0])
+        if first.model.tie_weights:
+            first = first.replaced({"model.embedding_size": first.model.hidden_size})
+        plan.parameters = count_parameters(_builder_of(first), vocabulary)
+    if choose_embedding:
+        size = _common_embedding(plan, solvers, plan.parameters)
+        plan.base = plan.base.replaced({"model.embedding_size": size})
+    has_vectors = plan.base.model.options.get("vectors") is not None
+    for row, solver in solvers.items():
+        sizes = solver.solve(plan.parameters, plan.base.model.embedding_size, adjust=not has_vectors)
+        sized = plan.sized[row]
+        sized.hidden_size, sized.embedding_size, sized.parameters = sizes
+
+
+def _builder_of(config: Config) -> ModelBuilder:
+    return new_task(config).builder
+
+
+def _common_embedding(plan: Plan, solvers: Mapping[str, WidthSolver], target: int) -> int:
+    """Halve the configured embedding size until every layer has a width for the target.
+
+    Where the size was not set by the user, every layer gets at least half the width of the embedding.
+    """
+    size = plan.base.model.embedding_size
+    may_shrink = plan.base.model.options.get("vectors") is None
+    automatic = may_shrink and "embedding_size" in plan.automatic
+    while True:
+        minima = {row: solver.minimum(size) or 0 for row, solver in solvers.items()}
+        tightest = max(minima, key=lambda row: minima[row])
+        tight = minima[tightest] > (1 + TOLERANCE) * target
+        cramped = automatic and size > 1 and any(solver.is_cramped(target, size) for solver in solvers.values())
+        if not tight and not cramped:
+            return size
+        if size == 1 or not may_shrink:
+            raise InputError(
+                f"--parameters: {target:,} is less than {tightest} can have with this vocabulary; give at least "
+                f"{minima[tightest]:,}, or a smaller tokenizer.vocabulary_size"
+            )
+        size //= 2
