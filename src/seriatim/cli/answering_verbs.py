@@ -5,7 +5,7 @@ import functools
 from typing import TYPE_CHECKING
 
 from ..core.errors import InputError, printable
-from ..storage.atomic_files import json_line, to_json
+from ..storage.files import json_line, to_json
 from .minimal_pairs_console import evaluate_pairs
 from .shared_options import (
     COLUMNS_HELP,
@@ -126,7 +126,7 @@ def add_predict(verbs: Verbs) -> None:
 def predict(options: argparse.Namespace) -> None:
     """Print one answer for each line of a file, or of standard input while it arrives."""
     from ..data.pipes import chunks, ready
-    from ..data.readers import TEXT_SUFFIXES, find_sources, standard_input
+    from ..data.sources import TEXT_SUFFIXES, find_sources, standard_input
     from ..runs.ensembles import ensemble
 
     run = ensemble([open_run(path, options) for path in options.run.split(",")])

@@ -6,7 +6,7 @@ from importlib import metadata
 from pathlib import Path
 
 from ..core.errors import InputError, nearest
-from ..storage.atomic_files import to_json
+from ..storage.files import to_json
 from .shared_options import Verbs, add_code, add_verb, allowed, write_out
 
 DOCS = Path(__file__).parent.with_name("docs")
@@ -31,7 +31,7 @@ def add_export(verbs: Verbs) -> None:
 
 def export(options: argparse.Namespace) -> None:
     """Export a run."""
-    from ..interchange.runs import export_run, sizes
+    from ..interchange.formats import export_run, sizes
     from ..runs.run import load
 
     run = load(options.run, allow_code=allowed(options))
@@ -64,8 +64,8 @@ def add_import(verbs: Verbs) -> None:
 
 def import_run(options: argparse.Namespace) -> None:
     """Import a model."""
-    from ..interchange import runs
-    from ..interchange.torch_import import TorchOptions
+    from ..interchange import formats
+    from ..interchange.torch_states import TorchOptions
 
     weights = None
     if options.mixture_weights is not None:
@@ -74,7 +74,7 @@ def import_run(options: argparse.Namespace) -> None:
         except ValueError:
             raise InputError("--mixture-weights: must be positive numbers, such as 0.7,0.3") from None
     torch_options = TorchOptions(options.vocabulary, options.end, options.nonlinearity, options.unit)
-    run = runs.import_run(
+    run = formats.import_run(
         options.sources,
         options.out,
         weights=weights,
@@ -82,7 +82,7 @@ def import_run(options: argparse.Namespace) -> None:
         overwrite=options.overwrite,
         strict=options.strict,
     )
-    write_out([f"wrote the run {options.out}: {runs.sizes(run)}\n"])
+    write_out([f"wrote the run {options.out}: {formats.sizes(run)}\n"])
 
 
 def add_layers(verbs: Verbs) -> None:

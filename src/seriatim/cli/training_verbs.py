@@ -7,7 +7,7 @@ import warnings
 from typing import TYPE_CHECKING
 
 from ..core.errors import InputError, TrainingError
-from ..storage.atomic_files import to_json
+from ..storage.files import to_json
 from .shared_options import Verbs, add_code, add_task, add_verb, allowed, named, number, require_task, whole_number
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from ..core.errors import InputError
-from ..data.holding_out import share_of
+from ..data.split import share_of
 from ..evaluation.displayed_metrics import Metric
 from ..evaluation.intervals import Metrics, is_significant
 from ..layers import find as find_layer

@@ -17,8 +17,7 @@ from pathlib import Path
 from ..core.errors import InputError
 from ..processes.child import Event, Stopped, run_module
 from ..processes.cluster import run_elsewhere, send_message, threads_of_worker
-from ..storage.lock import refuse_locked
-from ..storage.safe_files import open_regular
+from ..storage.files import open_regular, refuse_locked
 from ..storage.written_folders import SESSION
 
 LOCKED_SECONDS = 1800.0

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ..core.errors import TrainingError
 from ..evaluation.intervals import Metrics
-from ..storage.atomic_files import to_json, write_whole
+from ..storage.files import to_json, write_whole
 from ..storage.written_folders import RUN, discard
 from .plan import Plan, read_trials
 

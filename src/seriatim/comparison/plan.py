@@ -13,12 +13,12 @@ from pydantic import Field, ValidationError
 
 from ..config import Config, Count, Positive, Section, explain, read_yaml, resolve
 from ..core.errors import InputError
-from ..data.builtin import SPLITS
+from ..data.sources import SPLITS
 from ..evaluation.intervals import Metrics
 from ..layers import REGISTRY, split_names
 from ..layers.origins import origin_of, outside_names, stacks_of
+from ..storage.files import read_json
 from ..storage.plain_yaml import dump_plain
-from ..storage.safe_files import read_json
 from ..storage.written_folders import finish_replacing
 from ..tasks import FITTED, new_task
 from ..tasks.task import Task

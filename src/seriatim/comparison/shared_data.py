@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from ..config import Config
 from ..core.errors import InputError
-from ..data.builtin import builtin_task
-from ..data.paths import check_named_by_run
+from ..data.sources import builtin_task, check_named_by_run
 from ..data.vocabulary import Vocabulary
 from ..tasks import new_task, open_task
 from ..tasks.model_size import count_parameters

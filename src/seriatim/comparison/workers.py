@@ -27,7 +27,7 @@ from ..core.errors import InputError, TrainingError, first_line
 from ..processes.child import POLL_SECONDS, Event, OnEvent, Stopped, StopSignal, run_module
 from ..processes.cluster import ClusterExecutor, open_cluster
 from ..processes.executors import ThreadExecutor, WorkersLostError, WorkExecutor
-from ..storage.atomic_files import write_whole
+from ..storage.files import write_whole
 from ..training.run_files import files_read
 from ..version import __version__
 from .cluster_jobs import ClusterSession, check_worker, train_on_worker

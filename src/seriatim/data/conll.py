@@ -30,11 +30,11 @@ from .conll_lines import (
     LineFormat,
     separated,
 )
-from .paths import plain_name
-from .readers import TAGGED_SUFFIXES, Source, object_fields, read_items, read_lines
 from .repairs import DataWarning, Repairs
+from .sources import TAGGED_SUFFIXES, plain_name
 from .spellings import other_spelling, stripped
 from .tag_sets import SCHEMES, TagSet, first_without_chunk
+from .text import Source, object_fields, read_items, read_lines
 
 UNTAGGED_FORMATS = ("auto", "conllu", "conll", "text", "jsonl")
 LOOKED_AT, WARNED_AFTER = 1000, 20

@@ -19,10 +19,9 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple, TypeVar, cast
 
 from ..core.errors import InputError
-from ..storage.atomic_files import write_all
-from .text_bytes import TextFile
+from ..storage.files import write_all
+from .text import PIECE_BYTES, TextFile
 
-PIECE_BYTES = 1 << 20
 SPARE_BYTES, SPARE_SHARE = 1 << 28, 100
 """A copy of a pipe, which may have no end, leaves so much of the disk free, or this part of what is free now."""
 ARRIVED_BYTES, ARRIVING, PAUSE = 1 << 24, 1.0, 0.1

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ..core.errors import InputError
-from ..data.readers import Source, read_objects, string_field
 from ..data.repairs import Repairs
+from ..data.text import Source, read_objects, string_field
 from .intervals import Measure, Metrics, mean, with_intervals
 
 GOOD, BAD = "sentence_good", "sentence_bad"

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from ..data.batching import Buckets, Windows
+from ..data.batches import Buckets, Windows
 from ..models import MaskedLanguageModel
 from ..models.probabilities import log_softmax
 from .intervals import Measure, Metrics, exp_mean, mean, with_intervals

@@ -8,8 +8,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from ..config import Fields
 from ..core.errors import InputError
-from ..data.pretrained_tokenizer import PretrainedTokenizer
-from ..data.subword_tokenizer import bytes_by_symbol
+from ..data.library_tokenizers import PretrainedTokenizer, bytes_by_symbol
 from ..data.tokenizers import END_TEXT, UNKNOWN_TEXT, Tokenizer
 
 CHARACTER = r"[\s\S]"

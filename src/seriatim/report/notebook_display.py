@@ -5,7 +5,7 @@ from html import escape
 from pathlib import Path
 
 from ..core.errors import InputError
-from ..storage.safe_files import read_text
+from ..storage.files import read_text
 
 HEIGHT = 700  # height of a page in a notebook, in pixels
 MAX_BYTES = 1 << 28  # size of a page

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..core.errors import InputError
-from ..storage.atomic_files import write_whole
+from ..storage.files import write_whole
 from .heat_map_data import cells_left_out
 from .palette import DARK, LIGHT
 from .theme import printable

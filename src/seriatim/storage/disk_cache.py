@@ -16,8 +16,7 @@ from typing import Any, TypeVar
 from filelock import FileLock, Timeout
 
 from ..core.errors import InputError, TrainingError, UnreadableError
-from .atomic_files import PARTIAL, flush, remove, write_whole
-from .safe_files import open_regular, read_json
+from .files import PARTIAL, flush, open_regular, read_json, remove, write_whole
 
 DAY = 24 * 60 * 60
 CHECKSUMS = "checksums.json"

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from ..data.batching import Buckets
+from ..data.batches import Buckets
 from ..data.tokenizers import END, Tokenizer
 from ..evaluation.intervals import Metrics
 from ..models import MaskedLanguageModel

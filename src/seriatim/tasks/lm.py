@@ -12,7 +12,7 @@ from ..config import BATCH_SIZE, Config, Fields, Rate, Section, Training, read_s
 from ..core.device_copies import to_device
 from ..core.errors import InputError
 from ..core.state import State
-from ..data.batching import Batch, Batches
+from ..data.batches import Batch, Batches
 from ..data.corpus import Corpus
 from ..data.vocabulary import Vocabulary
 from ..evaluation.displayed_metrics import Metric

@@ -17,7 +17,7 @@ from torch import nn
 
 from ..config import Config, Section, read_settings
 from ..core.errors import InputError
-from ..data.encoded_pairs import Pairs
+from ..data.pairs import Pairs
 from ..data.vocabulary import Vocabulary
 from ..evaluation.intervals import Measure, Metrics
 from ..evaluation.translation import edit_distance, translation_measures, translation_metrics

@@ -22,8 +22,7 @@ from torch import Tensor, nn
 from ..core.contract import KIND, saved_kind
 from ..core.errors import InputError, TrainingError, shown
 from ..core.state import State, require_kind, state_from_dict, state_to_dict
-from ..storage.atomic_files import PARTIAL, flush, remove, write_whole
-from ..storage.safe_files import open_regular, read_json, read_text
+from ..storage.files import PARTIAL, flush, open_regular, read_json, read_text, remove, write_whole
 from ..storage.weights import load_tensors, load_weights, read_metadata, save_tensors, save_weights
 from ..storage.written_folders import RUN, outer, place_of
 from .training_state import Progress

@@ -10,8 +10,7 @@ from typing import Literal
 
 from ..config import Config
 from ..core.errors import InputError
-from ..storage.atomic_files import write_whole
-from ..storage.safe_files import read_text
+from ..storage.files import read_text, write_whole
 from ..storage.written_folders import RUN, is_run, place_of, record, remove_written
 from .identity import read_config
 from .run_files import has_begun

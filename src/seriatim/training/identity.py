@@ -9,7 +9,7 @@ from torch import nn
 from ..config import Config, resolve
 from ..core.errors import InputError
 from ..data.vocabulary import Vocabulary
-from ..storage.safe_files import is_text
+from ..storage.files import is_text
 from ..storage.weights import digest, read_metadata
 from ..tasks import FITTED, TASKS
 

@@ -18,7 +18,7 @@ from torch import nn
 
 from ..core.errors import InputError, TrainingError
 from ..core.state import State
-from ..data.batching import IdleBatch
+from ..data.batches import IdleBatch
 from ..evaluation.intervals import Metrics
 from ..layers.experts import count_experts
 from ..layers.origins import CODE

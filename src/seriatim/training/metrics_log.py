@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..core.errors import InputError
-from ..storage.atomic_files import to_json, whole
-from ..storage.safe_files import open_regular
+from ..storage.files import open_regular, to_json, whole
 from ..storage.written_folders import RUN, record
 from .reporting import Record
 

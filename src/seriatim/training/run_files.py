@@ -13,9 +13,7 @@ from ..config import Config
 from ..core.errors import InputError, TrainingError, shown
 from ..data.vocabulary import Vocabulary
 from ..layers.origins import stacks_of, write_origins
-from ..storage.atomic_files import PARTIAL, remove, write_whole
-from ..storage.lock import LOCK
-from ..storage.safe_files import is_text
+from ..storage.files import LOCK, PARTIAL, is_text, remove, write_whole
 from ..storage.written_folders import (
     COMPARISON,
     OWN,

@@ -1,4 +1,4 @@
-"""A part of the training data that is held out, where no other data are given to validate a training with.
+"""The split of data into training and validation data, where no other data are given to validate a training with.
 
 Rows (labelled texts, sentences, pairs, lines) are chosen by a hash of their content, so that the choice depends neither
 on their order nor on the seed, and equal rows are on the same side. Of a running text the end is held out.
@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ..core.errors import InputError
-from .pipes import PIECE_BYTES
-from .readers import UNREADABLE, Source, is_compressed, unreadable
-from .text_bytes import MARK, normal_line_ends
+from .sources import is_compressed
+from .text import MARK, PIECE_BYTES, UNREADABLE, Source, normal_line_ends, unreadable
 
 NOTHING = "none"
 """The value of ``data.valid`` that holds nothing out."""

@@ -6,27 +6,21 @@ from pathlib import Path
 from ..config import resolve
 from ..core.errors import InputError, nearest
 from ..data.repairs import Repairs
-from ..data.tokenizers import Spelling
+from ..data.tokenizers import Spelling, WordTokenizer
 from ..data.vocabulary import Vocabulary
-from ..data.word_tokenizer import WordTokenizer
 from ..models.ngram import NGram
 from ..models.ngrams.table import pieces_of
 from ..runs.run import Run, load
-from ..storage.lock import locked
+from ..storage.files import locked
 from ..storage.weights import stream_tensors
 from ..storage.written_folders import RUN, record, settle
 from ..tasks import new_task
 from ..training.identity import identity
 from ..training.run_files import ARPA, begin_run, check_file, check_out, refuse_overwriting
-from .arpa import write_arpa
-from .arpa_mixture import check_weights, mix
-from .arpa_reader import read_arpa
-from .checkpoint_export import export_checkpoint
-from .checkpoint_import import import_checkpoint
-from .checkpoint_reader import HUB
+from .arpa import check_weights, mix, read_arpa, write_arpa
+from .checkpoints import HUB, export_checkpoint, import_checkpoint
 from .onnx_export import export_onnx
-from .torch_export import export_torch
-from .torch_import import TorchOptions, import_torch, state_file
+from .torch_states import TorchOptions, export_torch, import_torch, state_file
 
 FORMATS = ("arpa", "onnx", "torch", "transformers")
 

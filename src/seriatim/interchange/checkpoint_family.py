@@ -7,8 +7,8 @@ from typing import ClassVar, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from ...config import Fields, Model
-from ...core.errors import InputError, shown
+from ..config import Fields, Model
+from ..core.errors import InputError, shown
 
 Kind = Literal["same", "transposed", "joined", "kernel", "table", "outputs", "positions"]
 """``joined``: several tensors, one after another along their first dimension. ``kernel``: that of a convolution of each

@@ -1,22 +1,36 @@
-"""Reads the folder of a checkpoint of the ``transformers`` library: its fields, its tensors and its tokenizer.
+"""Checkpoints of the ``transformers`` library: read, made a run of, and written from a run.
 
-Nothing is unpickled and no code is run. Tensors are read one at a time.
+Nothing is unpickled and no code is run. Tensors are read one at a time. `families` says which tensor there is which
+parameter here.
 """
 
-from collections.abc import Callable, Iterable
+import json
+import warnings
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Protocol, TypeVar, cast
 
+import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from ..config import Fields
+from ..config import Fields, resolve
 from ..core.errors import InputError, first_line, shown
-from ..data.pretrained_tokenizer import PretrainedTokenizer
-from ..data.tokenizers import MAX_FILE_BYTES
-from ..storage.safe_files import read_json
-from .families.checkpoint_family import Family
+from ..data.library_tokenizers import PretrainedTokenizer
+from ..data.tokenizers import MAX_FILE_BYTES, Tokenizer
+from ..data.vocabulary import Vocabulary
+from ..models.language_model import LanguageModel
+from ..models.masked_language_model import MaskedLanguageModel
+from ..runs.run import Run
+from ..storage.files import read_json, write_whole
+from ..storage.weights import write_safetensors
+from ..tasks import new_task
+from ..training.run_files import check_out
+from .checkpoint_families import FAMILIES, family_for, family_of
+from .checkpoint_family import ConversionRule, Family, TokenRows
+from .new_folders import check_new, new_folder, parameter_shapes, write_run
+from .tokenizer_export import library_fields, special_tokens
 
 Result = TypeVar("Result")
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
@@ -212,3 +226,158 @@ def read_tokenizer(folder: Path, family: Family, size: int) -> PretrainedTokeniz
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{path}: {error}; use another checkpoint") from None
+
+
+def import_checkpoint(source: str, out: str | None, *, overwrite: bool = False) -> Run:
+    """Make a run of the folder of a checkpoint, or of ``hf:NAME``.
+
+    Raises:
+        InputError: the architecture, an option or a file is not supported, missing or damaged, or the disk is full.
+    """
+    check_out(out, overwrite=overwrite)
+    source_folder = located(source)
+    fields = read_fields(source_folder)
+    family = family_of(fields, str(source_folder / "config.json"))
+    family.model()  # names what is not supported before files are read
+    tensors = CheckpointTensors(source_folder)
+    check_tied(family, tensors)
+    settings, rules = family.model(), with_names(family, family.rules(), tensors)
+    table = next(rule.theirs[0] for rule in rules if rule.kind == "table")
+    family.check_names(tensors.names(), str(source_folder))
+    check_names(family, rules, tensors)
+    if len(shape := tensors.shape(table)) != 2:
+        raise InputError(f"{source_folder}: {table} has the shape {shape}, which is no table; check the files")
+    tokenizer = read_tokenizer(source_folder, family, shape[0])
+    config = {
+        "task": family.task,
+        "data": {"unit": family.unit},
+        "tokenizer": {"kind": "pretrained"},
+        "model": settings,
+        "training": family.training(),
+    }
+    task, vocabulary = new_task(resolve(config)), Vocabulary({"tokenizer": tokenizer})
+    parameters = parameter_shapes(task, vocabulary)
+    assert parameters.keys() == {rule.ours for rule in rules}, parameters.keys() ^ {rule.ours for rule in rules}
+    check_shapes(rules, tensors, parameters, token_rows(tokenizer))
+    return write_run(out, task, vocabulary, converted(rules, tensors, tokenizer), overwrite=overwrite)
+
+
+def check_tied(family: Family, tensors: CheckpointTensors) -> None:
+    """Take the output layer of a checkpoint that stores it beside another embedding, whatever `config.json` says.
+
+    Raises:
+        InputError: a model here cannot hold both.
+    """
+    names = tensors.names()
+    for first, second in family.tied.items() if family.is_tied else ():
+        first = family.name_in(names, first)
+        if not {first, second} <= names or torch.equal(tensors.read(first), tensors.read(second)):
+            continue
+        problem = f"{tensors.folder}: {first} and {second} differ, which tie_word_embeddings makes one tensor"
+        if not family.can_untie:
+            raise InputError(f"{problem}; write the checkpoint again with the one that is right")
+        warnings.warn(f"{problem}; both are kept, as transformers does from version 5 on", stacklevel=3)
+        family.fields = {**family.fields, "tie_word_embeddings": False}
+
+
+def with_names(family: Family, rules: list[ConversionRule], tensors: CheckpointTensors) -> list[ConversionRule]:
+    """Return the rules for the names of a checkpoint, which differ from those of others in some ways."""
+    names = tensors.names()
+    return [rule._replace(theirs=tuple(family.name_in(names, name) for name in rule.theirs)) for rule in rules]
+
+
+def check_names(family: Family, rules: list[ConversionRule], tensors: CheckpointTensors) -> None:
+    """Raise InputError for the first tensor that is missing, or that no rule reads."""
+    expected = {name for rule in rules for name in rule.theirs}
+    if missing := sorted(expected - tensors.names()):
+        raise InputError(f"{tensors.folder}: the tensor {missing[0]} is missing; check that the folder is complete")
+    dropped = sorted(name for name in tensors.names() - expected if name.startswith(family.dropped))
+    others = sorted(tensors.names() - expected - set(dropped))
+    copies = set(family.tied.values()) if family.is_tied else set[str]()
+    unread = [name for name in others if not name.endswith(family.ignored) and name not in copies]
+    if unread:
+        raise InputError(
+            f"{tensors.folder}: the tensor {unread[0]} has no place in a model here; use another checkpoint"
+        )
+    if dropped:
+        warnings.warn(f"{tensors.folder}: left out, as no model here has them: {', '.join(dropped)}", stacklevel=3)
+
+
+def check_shapes(
+    rules: list[ConversionRule], tensors: CheckpointTensors, parameters: dict[str, tuple[int, ...]], tokens: TokenRows
+) -> None:
+    """Raise InputError for the first tensor of another shape than the configuration says."""
+    for rule in rules:
+        given = [torch.empty(tensors.shape(name), device="meta") for name in rule.theirs]
+        try:
+            shape = tuple(rule.to_ours(given, tokens).shape)
+        except (RuntimeError, ValueError, IndexError, TypeError):
+            shape = ()
+        if shape != parameters[rule.ours]:
+            shapes = ", ".join(str(tuple(tensor.shape)) for tensor in given)
+            raise InputError(
+                f"{tensors.folder}: {rule.theirs[0]} has the shape {shapes}, unlike config.json; check the files"
+            )
+
+
+def converted(
+    rules: list[ConversionRule], tensors: CheckpointTensors, tokenizer: PretrainedTokenizer
+) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield every parameter, one at a time."""
+    for rule in rules:
+        parts = [tensors.read(name) for name in rule.theirs]
+        yield rule.ours, rule.to_ours(parts, token_rows(tokenizer)).contiguous().numpy()
+
+
+def token_rows(tokenizer: Tokenizer) -> TokenRows:
+    """Return the order of the rows of tables for the ids of a tokenizer."""
+    return TokenRows(tokenizer.end, tokenizer.mask) if isinstance(tokenizer, PretrainedTokenizer) else TokenRows()
+
+
+MAX_LENGTH = 1 << 20
+"""What `tokenizer_config.json` says of the length of a text where the positions of a model do not end."""
+
+
+def export_checkpoint(run: Run, out: str) -> None:
+    """Write the folder ``out``, which must not exist: `config.json`, `model.safetensors` and the tokenizer.
+
+    Raises:
+        InputError: the model has a part that no architecture of the library has; or the folder exists.
+    """
+    folder = check_new(out)
+    if not isinstance(run.model, LanguageModel | MaskedLanguageModel) or run.answering is not run.model:
+        raise InputError(f"{run.path}: only a single neural language model can be a checkpoint of transformers")
+    tokenizer = run.tokenizer
+    begin, end = tokenizer.begin, 0
+    if isinstance(tokenizer, PretrainedTokenizer):
+        begin, end = (int(tokenizer.exchanged([token])[0]) for token in (begin, end))
+    fields = family_for(run.config, run.model, str(run.path))
+    kind = FAMILIES[fields["model_type"]]
+    if "mask" in kind.special_tokens and not tokenizer.frames:
+        raise InputError(
+            f"{run.path}: its tokenizer has no token that stands for a gap, as [MASK] does there; start the training "
+            "from an imported model, with --init"
+        )
+    fields |= {"vocab_size": tokenizer.vocabulary_size, **kind.token_ids(begin, end)}
+    fields |= {"dtype": "float32", "tie_word_embeddings": run.config.model.tie_weights}
+    family = kind(fields, str(run.path))
+    parameters, tensors = dict(run.model.named_parameters()), dict[str, Tensor]()
+    tokens = token_rows(tokenizer)
+    for rule in family.rules():
+        parameter = parameters.pop(rule.ours).detach().cpu()
+        sizes = family.rows(len(rule.theirs)) if rule.kind == "joined" else []
+        for name, tensor in zip(rule.theirs, rule.to_theirs(parameter, sizes, tokens), strict=True):
+            tensors[name] = tensor.contiguous().clone()
+    assert not parameters, parameters
+    with new_folder(folder) as aside:
+        _write(aside, fields, tensors, run)
+
+
+def _write(folder: Path, fields: Fields, tensors: dict[str, Tensor], run: Run) -> None:
+    write_safetensors(tensors, folder / WEIGHTS, {"format": "pt"})
+    names = special_tokens(run.tokenizer)
+    length = fields.get("n_positions", fields.get("max_position_embeddings", MAX_LENGTH))
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
+    settings |= {"model_max_length": length, **names}
+    for name, content in ((CONFIG, fields), (TOKENIZER_CONFIG, settings), (TOKENIZER, library_fields(run.tokenizer))):
+        write_whole(folder / name, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
