@@ -18,7 +18,7 @@ from torch import nn
 from ..config import Config, Fields
 from ..core.errors import InputError, shown
 from ..layers import options_of
-from .checkpoint_family import ConversionRule, Family, ModelFacts
+from .checkpoint_family import ConversionRule, Family, Field, ModelFacts, renamed
 
 ACTIVATIONS = {
     "gelu_new": "gelu-tanh",
@@ -27,6 +27,15 @@ ACTIVATIONS = {
     "relu": "relu",
     "silu": "silu",
 }
+GATED_ACTIVATIONS = {"silu": "swiglu", "gelu": "geglu", "relu": "reglu"}
+PLAIN_ATTENTION: Fields = {
+    "qkv_bias": True,
+    "qk_norm": False,
+    "score": "scaled-dot",
+    "window": None,
+    "num_experts": None,
+}
+"""The options of attention and feed-forward networks without what came after GPT-2."""
 
 
 class GPT2Family(Family):
@@ -38,71 +47,56 @@ class GPT2Family(Family):
     unit = "line"
     tied: ClassVar = {"transformer.wte.weight": "lm_head.weight"}
     tied_by_default = True
+    sizes = ("n_embd", "n_layer")
+    options: ClassVar = {
+        "num_heads": Field("n_head"),
+        "max_length": Field("n_positions"),
+        "feed_forward_size": Field("n_inner"),
+        "feed_forward": Field("activation_function", choices=ACTIVATIONS, chosen="gelu_new"),
+        "norm_epsilon": Field("layer_norm_epsilon", 1e-5),
+    }
+    fixed: ClassVar = {"position": "learned", "norm": "layer", "bias": True}
+    demanded: ClassVar = {
+        **PLAIN_ATTENTION,
+        "norm_first": True,
+        "final_norm": True,
+        "causal": True,
+        "position_norm": False,
+    }
+    has_own_heads = False
+    MODULES: ClassVar = {
+        "0.layer.qkv_proj": "attn.c_attn",
+        "0.layer.o_proj": "attn.c_proj",
+        "1.layer.module.up_proj": "mlp.c_fc",
+        "1.layer.module.down_proj": "mlp.c_proj",
+    }
 
-    def model(self) -> Fields:
-        """Return the section ``model``; see `Family.model`."""
+    def layer_options(self) -> Fields:
+        """Return the options of the layer; see `Family.layer_options`."""
         self.require(
             add_cross_attention=False, scale_attn_by_inverse_layer_idx=False, scale_attn_weights=True,
             reorder_and_upcast_attn=False,
         )  # fmt: skip
-        size = self.number("n_embd")
-        options = {
-            "num_heads": self.number("n_head"),
-            "position": "learned",
-            "max_length": self.number("n_positions", self.fields.get("n_ctx")),
-            "norm": "layer",
-            "norm_epsilon": self.real("layer_norm_epsilon", 1e-5),
-            "feed_forward": self.choose("activation_function", ACTIVATIONS, "gelu_new"),
-            "feed_forward_size": self.number("n_inner", 4 * size),
-            "bias": True,
-        }
-        return self.section("transformer", size, self.number("n_layer"), options)
+        return super().layer_options()
+
+    def default_of(self, name: str) -> int | None:
+        """Return what depends on other fields; see `Family.default_of`."""
+        return 4 * self.number("n_embd") if name == "n_inner" else self.fields.get("n_ctx")
 
     @classmethod
     def fields_for(cls, facts: ModelFacts) -> Fields:
         """Return the fields; see `Family.fields_for`."""
-        facts.demand(
-            norm="layer", norm_first=True, final_norm=True, bias=True, qkv_bias=True, qk_norm=False, causal=True,
-            score="scaled-dot", window=None, num_experts=None, position_norm=False,
-            head_size=facts.model.hidden_size // facts.options["num_heads"], num_kv_heads=facts.options["num_heads"],
-        )  # fmt: skip
-        names = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
-        kind = facts.options["feed_forward"]
-        if kind not in names:
-            raise InputError(f"{facts.where}: model.options.feed_forward {kind} has no place in a checkpoint of GPT-2")
-        return {
-            "model_type": "gpt2",
-            "architectures": ["GPT2LMHeadModel"],
-            "n_embd": facts.model.hidden_size,
-            "n_layer": facts.model.num_layers,
-            "n_head": facts.options["num_heads"],
-            "n_positions": facts.options["max_length"],
-            "n_inner": facts.options["feed_forward_size"],
-            "activation_function": names[kind],
-            "layer_norm_epsilon": facts.options["norm_epsilon"],
-        }
+        return {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], **super().fields_for(facts)}
 
     def rules(self) -> list[ConversionRule]:
         """Return the rules; see `Family.rules`."""
         rules = self.tables("transformer.wte.weight", "lm_head.weight")
         rules.append(ConversionRule("layer.layers.0.table", ("transformer.wpe.weight",)))
-        blocks = "layer.layers.1"
         for i in range(self.number("n_layer")):
-            ours, theirs = f"{blocks}.layers.{i}.layers", f"transformer.h.{i}"
-            for part, name in ((f"{ours}.0.norm", "ln_1"), (f"{ours}.1.norm", "ln_2")):
-                rules += [ConversionRule(f"{part}.{end}", (f"{theirs}.{name}.{end}",)) for end in ("weight", "bias")]
-            for part, name in (
-                (f"{ours}.0.layer.qkv_proj", "attn.c_attn"),
-                (f"{ours}.0.layer.o_proj", "attn.c_proj"),
-                (f"{ours}.1.layer.module.up_proj", "mlp.c_fc"),
-                (f"{ours}.1.layer.module.down_proj", "mlp.c_proj"),
-            ):
-                rules.append(ConversionRule(f"{part}.weight", (f"{theirs}.{name}.weight",), "transposed"))
-                rules.append(ConversionRule(f"{part}.bias", (f"{theirs}.{name}.bias",)))
-        return [
-            *rules,
-            *(ConversionRule(f"{blocks}.norm.{end}", (f"transformer.ln_f.{end}",)) for end in ("weight", "bias")),
-        ]
+            ours, theirs = f"layer.layers.1.layers.{i}.layers.", f"transformer.h.{i}."
+            rules += renamed({"0.norm": "ln_1", "1.norm": "ln_2"}, ours, theirs)
+            rules += renamed(self.MODULES, ours, theirs, kind="transposed")
+        return [*rules, *renamed({"norm": "ln_f"}, "layer.layers.1.", "transformer.")]
 
 
 HEAD = "cls.predictions."
@@ -134,30 +128,33 @@ class BertFamily(Family):
     needed = ("end", "begin", "mask")
     ignored = ("embeddings.position_ids",)
     dropped = ("bert.pooler.", "cls.seq_relationship.")
+    options: ClassVar = {
+        "num_heads": Field("num_attention_heads"),
+        "feed_forward_size": Field("intermediate_size"),
+        "feed_forward": Field("hidden_act", choices=ACTIVATIONS, chosen="gelu"),
+        "max_length": Field("max_position_embeddings"),
+        "norm_epsilon": Field("layer_norm_eps", 1e-12),
+    }
+    fixed: ClassVar = {"position": "learned", "position_norm": True, "norm": "layer", "norm_first": False, "bias": True}
+    demanded: ClassVar = {**PLAIN_ATTENTION, "causal": False}
+    has_own_heads = False
+    MODULES: ClassVar = {
+        "0.layer.o_proj": "attention.output.dense",
+        "0.norm": "attention.output.LayerNorm",
+        "1.layer.module.up_proj": "intermediate.dense",
+        "1.layer.module.down_proj": "output.dense",
+        "1.norm": "output.LayerNorm",
+    }
 
-    def model(self) -> Fields:
-        """Return the section ``model``; see `Family.model`."""
+    def layer_options(self) -> Fields:
+        """Return the options of the layer; see `Family.layer_options`."""
         self.require(
             is_decoder=False, add_cross_attention=False, position_embedding_type="absolute", tie_word_embeddings=True,
             pruned_heads={},
         )  # fmt: skip
-        size, epsilon = self.number("hidden_size"), self.real("layer_norm_eps", 1e-12)
-        activation = self.choose("hidden_act", ACTIVATIONS, "gelu")
-        options = {
-            "num_heads": self.number("num_attention_heads"),
-            "position": "learned",
-            "position_norm": True,
-            "max_length": self.number("max_position_embeddings"),
-            "norm": "layer",
-            "norm_first": False,
-            "norm_epsilon": epsilon,
-            "feed_forward": activation,
-            "feed_forward_size": self.number("intermediate_size"),
-            "bias": True,
-            "transform_activation": activation,
-            "transform_epsilon": epsilon,
-        }
-        return self.section("transformer", size, self.number("num_hidden_layers"), options)
+        options = super().layer_options()
+        transform = {"transform_activation": options["feed_forward"], "transform_epsilon": options["norm_epsilon"]}
+        return {**options, **transform}
 
     def training(self) -> Fields:
         """Return the section ``training``: a text may fill all positions but those of [CLS] and [SEP]."""
@@ -168,27 +165,11 @@ class BertFamily(Family):
     @classmethod
     def fields_for(cls, facts: ModelFacts) -> Fields:
         """Return the fields; see `Family.fields_for`."""
-        options, names = facts.options, {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
-        facts.demand(
-            position="learned", position_norm=True, norm="layer", norm_first=False, bias=True, qkv_bias=True,
-            qk_norm=False, score="scaled-dot", causal=False, window=None, num_experts=None,
-            head_size=facts.model.hidden_size // options["num_heads"], num_kv_heads=options["num_heads"],
-            transform_epsilon=options["norm_epsilon"], transform_activation=options["feed_forward"],
-        )  # fmt: skip
+        fields, options = super().fields_for(facts), facts.options
+        facts.demand(transform_epsilon=options["norm_epsilon"], transform_activation=options["feed_forward"])
         if not facts.model.tie_weights:
             raise InputError(f"{facts.where}: the output layer must share the embedding; train with tie_weights true")
-        return {
-            "model_type": "bert",
-            "architectures": ["BertForMaskedLM"],
-            "hidden_size": facts.model.hidden_size,
-            "num_hidden_layers": facts.model.num_layers,
-            "num_attention_heads": options["num_heads"],
-            "intermediate_size": options["feed_forward_size"],
-            "hidden_act": names[options["feed_forward"]],
-            "max_position_embeddings": options["max_length"],
-            "type_vocab_size": 1,
-            "layer_norm_eps": options["norm_epsilon"],
-        }
+        return {"model_type": "bert", "architectures": ["BertForMaskedLM"], **fields, "type_vocab_size": 1}
 
     @classmethod
     def token_ids(cls, begin: int, end: int) -> Fields:
@@ -221,33 +202,24 @@ class BertFamily(Family):
 
     def rules(self) -> list[ConversionRule]:
         """Return the rules; see `Family.rules`."""
-        there, transform, count = "bert.embeddings", f"{HEAD}transform", self.number("num_hidden_layers")
-        rules = self.tables(f"{there}.word_embeddings.weight", "")
-        tables = (f"{there}.position_embeddings.weight", f"{there}.token_type_embeddings.weight")
-        rules += [
+        there, count = "bert.embeddings.", self.number("num_hidden_layers")
+        tables = (f"{there}position_embeddings.weight", f"{there}token_type_embeddings.weight")
+        rules = [
+            *self.tables(f"{there}word_embeddings.weight", ""),
             ConversionRule("layer.layers.0.table", tables, "positions"),
             ConversionRule("bias", (f"{HEAD}bias",), "outputs"),
         ]
-        parts = [
-            ("layer.layers.1.module", f"{there}.LayerNorm"),
-            ("transform.0", f"{transform}.dense"),
-            ("transform.2", f"{transform}.LayerNorm"),
-        ]
+
+        # A stack of a single block is that block itself here, so its number is not in the names.
+        modules = renamed({"layer.layers.1.module": "LayerNorm"}, "", there)
+        modules += renamed({"0": "dense", "2": "LayerNorm"}, "transform.", f"{HEAD}transform.")
         for i in range(count):
-            block, theirs = f"layer.layers.2{f'.layers.{i}' if count > 1 else ''}.layers", f"bert.encoder.layer.{i}"
-            parts += [
-                (f"{block}.0.layer.o_proj", f"{theirs}.attention.output.dense"),
-                (f"{block}.0.norm", f"{theirs}.attention.output.LayerNorm"),
-                (f"{block}.1.layer.module.up_proj", f"{theirs}.intermediate.dense"),
-                (f"{block}.1.layer.module.down_proj", f"{theirs}.output.dense"),
-                (f"{block}.1.norm", f"{theirs}.output.LayerNorm"),
-            ]
+            ours, theirs = f"layer.layers.2{f'.layers.{i}' if count > 1 else ''}.layers.", f"bert.encoder.layer.{i}."
+            modules += renamed(self.MODULES, ours, theirs)
             for end in ("weight", "bias"):
-                names = tuple(f"{theirs}.attention.self.{part}.{end}" for part in ("query", "key", "value"))
-                rules.append(ConversionRule(f"{block}.0.layer.qkv_proj.{end}", names, "joined"))
-        return rules + [
-            ConversionRule(f"{ours}.{end}", (f"{name}.{end}",)) for ours, name in parts for end in ("weight", "bias")
-        ]
+                names = tuple(f"{theirs}attention.self.{part}.{end}" for part in ("query", "key", "value"))
+                rules.append(ConversionRule(f"{ours}0.layer.qkv_proj.{end}", names, "joined"))
+        return rules + modules
 
     def rows(self, count: int) -> list[int]:
         """Return the rows of queries, keys and values."""
@@ -261,34 +233,40 @@ DEFAULTS: dict[str, Fields] = {
     "qwen3": {"head_dim": 128},
 }
 """What the other library takes for fields that are missing, where it differs from Llama."""
-GATED_ACTIVATIONS = {"silu": "swiglu", "gelu": "geglu", "relu": "reglu"}
 
 
 class LlamaFamily(Family):
-    """Llama, Mistral, Qwen2, Qwen3 and Mixtral."""
+    """Llama, Mistral, Qwen2, Qwen3 and Mixtral: rotary positions, RMSNorm before each part, gated networks."""
 
     model_types = ("llama", "mistral", "qwen2", "qwen3", "mixtral")
     prefix = "model."
     tied: ClassVar = {"model.embed_tokens.weight": "lm_head.weight"}
     ignored = ("rotary_emb.inv_freq",)
+    options: ClassVar = {
+        "num_heads": Field("num_attention_heads"),
+        "num_kv_heads": Field("num_key_value_heads"),
+        "head_size": Field("head_dim"),
+        "feed_forward_size": Field("intermediate_size"),
+        "feed_forward": Field("hidden_act", choices=GATED_ACTIVATIONS, chosen="silu"),
+        "norm_epsilon": Field("rms_norm_eps", 1e-6),
+    }
+    demanded: ClassVar = {
+        "position": "rotary",
+        "norm": "rms",
+        "norm_first": True,
+        "final_norm": True,
+        "bias": False,
+        "score": "scaled-dot",
+        "causal": True,
+    }
 
     def __init__(self, fields: Fields, where: str) -> None:
         super().__init__({**DEFAULTS.get(str(fields["model_type"]), {}), **fields}, where)
 
-    def model(self) -> Fields:
-        """Return the section ``model``; see `Family.model`."""
+    def layer_options(self) -> Fields:
+        """Return the options of the layer; see `Family.layer_options`."""
         self.require(attention_bias=False, mlp_bias=False, pretraining_tp=1)
-        size, heads = self.number("hidden_size"), self.number("num_attention_heads")
-        options: Fields = {
-            "num_heads": heads,
-            "num_kv_heads": self.number("num_key_value_heads", heads),
-            "window": self.window(),
-            "head_size": self.number("head_dim", size // heads),
-            "rotary_base": self.rotary_base(),
-            "norm_epsilon": self.real("rms_norm_eps", 1e-6),
-            "feed_forward": self.choose("hidden_act", GATED_ACTIVATIONS, "silu"),
-            "feed_forward_size": self.number("intermediate_size"),
-        }
+        options = {**super().layer_options(), "window": self.window(), "rotary_base": self.rotary_base()}
         if self.fields["model_type"] == "qwen2":
             options["qkv_bias"] = True
         if self.fields["model_type"] == "qwen3":
@@ -298,39 +276,23 @@ class LlamaFamily(Family):
             options["experts_per_token"] = self.number("num_experts_per_tok", 2)
             if options["experts_per_token"] == 1:
                 raise InputError(f"{self.where}: num_experts_per_tok 1 is not supported; use another checkpoint")
-        return self.section("transformer", size, self.number("num_hidden_layers"), options)
+        return options
+
+    def default_of(self, name: str) -> int | None:
+        """Return what depends on other fields; see `Family.default_of`."""
+        heads = self.number("num_attention_heads")
+        return {"num_key_value_heads": heads, "head_dim": self.number("hidden_size") // heads}.get(name)
 
     @classmethod
     def fields_for(cls, facts: ModelFacts) -> Fields:
         """Return the fields; see `Family.fields_for`."""
-        options = facts.options
-        facts.demand(
-            position="rotary", norm="rms", norm_first=True, final_norm=True, bias=False, score="scaled-dot", causal=True
-        )
-        kind, experts = cls.type_for(facts), options.get("num_experts")
-        names = {ours: theirs for theirs, ours in GATED_ACTIVATIONS.items()}
-        if options["feed_forward"] not in names:
-            raise InputError(
-                f"{facts.where}: model.options.feed_forward {options['feed_forward']} has no place there, "
-                f"only {', '.join(names)}"
-            )
-        fields: Fields = {
-            "model_type": kind,
-            "architectures": [f"{kind.capitalize()}ForCausalLM"],
-            "hidden_size": facts.model.hidden_size,
-            "num_hidden_layers": facts.model.num_layers,
-            "num_attention_heads": options["num_heads"],
-            "num_key_value_heads": options["num_kv_heads"],
-            "head_dim": options["head_size"],
-            "intermediate_size": options["feed_forward_size"],
-            "hidden_act": names[options["feed_forward"]],
-            "rms_norm_eps": options["norm_epsilon"],
-            "rope_parameters": {"rope_type": "default", "rope_theta": options["rotary_base"]},
-            "max_position_embeddings": 1 << 20,
-        }
+        options, fields, kind = facts.options, super().fields_for(facts), cls.type_for(facts)
+        fields = {"model_type": kind, "architectures": [f"{kind.capitalize()}ForCausalLM"], **fields}
+        fields["rope_parameters"] = {"rope_type": "default", "rope_theta": options["rotary_base"]}
+        fields["max_position_embeddings"] = 1 << 20
         if kind in ("mistral", "mixtral"):
             fields["sliding_window"] = options["window"]
-        if experts:
+        if experts := options.get("num_experts"):
             fields |= {"num_local_experts": experts, "num_experts_per_tok": options["experts_per_token"]}
         return fields
 
@@ -338,16 +300,8 @@ class LlamaFamily(Family):
     def type_for(cls, facts: ModelFacts) -> str:
         """Return the ``model_type`` that has the parts of a model."""
         options = facts.options
-        parts = [
-            name
-            for name, present in (
-                ("qwen3", options["qk_norm"]),
-                ("qwen2", options["qkv_bias"]),
-                ("mixtral", options.get("num_experts")),
-                ("mistral", options["window"]),
-            )
-            if present
-        ]
+        needs = {"qwen3": "qk_norm", "qwen2": "qkv_bias", "mixtral": "num_experts", "mistral": "window"}
+        parts = [name for name, option in needs.items() if options.get(option)]
         kind = parts[0] if parts else "llama"
         if parts not in ([], ["mixtral", "mistral"]) and len(parts) > 1:
             raise InputError(f"{facts.where}: no architecture has the parts of {' and '.join(parts)} together")
@@ -357,7 +311,7 @@ class LlamaFamily(Family):
 
     def rows(self, count: int) -> list[int]:
         """Return the rows of queries, keys and values."""
-        options = self.model()["options"]
+        options = self.layer_options()
         heads = (options["num_heads"], options["num_kv_heads"], options["num_kv_heads"])
         return [head * options["head_size"] for head in heads][:count]
 
@@ -374,9 +328,9 @@ class LlamaFamily(Family):
             if not isinstance(parameters, dict):
                 raise InputError(f"{self.where}: {name} must be an object, got {shown(parameters)}; check the file")
             kind = parameters.get("rope_type", parameters.get("type", "default"))
-            share = parameters.get("partial_rotary_factor", self.fields.get("partial_rotary_factor", 1.0))
-            if kind != "default" or share != 1.0:
-                what = f"rope_type {shown(kind)}" if kind != "default" else f"partial_rotary_factor {shown(share)}"
+            fraction = parameters.get("partial_rotary_factor", self.fields.get("partial_rotary_factor", 1.0))
+            if kind != "default" or fraction != 1.0:
+                what = f"rope_type {shown(kind)}" if kind != "default" else f"partial_rotary_factor {shown(fraction)}"
                 raise InputError(f"{self.where}: {what} is not supported, only plain rotary positions")
             base = self.real("rope_theta", base, parameters)
         return base
@@ -398,43 +352,29 @@ class LlamaFamily(Family):
 
     def rules(self) -> list[ConversionRule]:
         """Return the rules; see `Family.rules`."""
-        options = self.model()["options"]
+        options, weight = self.layer_options(), ("weight",)
+        norms = {"0.norm": "input_layernorm", "1.norm": "post_attention_layernorm"}
+        network = {f"1.layer.module.{part}": f"mlp.{part}" for part in ("up_proj", "gate_proj", "down_proj")}
+        if self.has_experts:
+            network = {"1.layer.module.router": "block_sparse_moe.gate"}
+            for e in range(options["num_experts"]):
+                for part, name in (("up_proj", "w3"), ("gate_proj", "w1"), ("down_proj", "w2")):
+                    network[f"1.layer.module.experts.{e}.{part}"] = f"block_sparse_moe.experts.{e}.{name}"
         rules = self.tables("model.embed_tokens.weight", "lm_head.weight")
         for i in range(self.number("num_hidden_layers")):
-            ours, theirs = f"layer.layers.{i}.layers", f"model.layers.{i}"
-            attention, network = f"{ours}.0.layer", f"{ours}.1.layer.module"
-            rules.append(ConversionRule(f"{ours}.0.norm.weight", (f"{theirs}.input_layernorm.weight",)))
-            rules.append(ConversionRule(f"{ours}.1.norm.weight", (f"{theirs}.post_attention_layernorm.weight",)))
-            for end in ("weight", "bias") if options.get("qkv_bias") else ("weight",):
-                names = tuple(f"{theirs}.self_attn.{part}_proj.{end}" for part in "qkv")
-                rules.append(ConversionRule(f"{attention}.qkv_proj.{end}", names, "joined"))
-            rules.append(ConversionRule(f"{attention}.o_proj.weight", (f"{theirs}.self_attn.o_proj.weight",)))
+            ours, theirs = f"layer.layers.{i}.layers.", f"model.layers.{i}."
+            rules += renamed(norms, ours, theirs, ends=weight)
+            for end in ("weight", "bias") if options.get("qkv_bias") else weight:
+                names = tuple(f"{theirs}self_attn.{part}_proj.{end}" for part in "qkv")
+                rules.append(ConversionRule(f"{ours}0.layer.qkv_proj.{end}", names, "joined"))
+            rules += renamed({"0.layer.o_proj": "self_attn.o_proj"}, ours, theirs, ends=weight)
             if options.get("qk_norm"):
                 rules += [
-                    ConversionRule(f"{attention}.{part}_norm", (f"{theirs}.self_attn.{part}_norm.weight",))
+                    ConversionRule(f"{ours}0.layer.{part}_norm", (f"{theirs}self_attn.{part}_norm.weight",))
                     for part in "qk"
                 ]
-            rules += (
-                self.experts(network, theirs)
-                if self.has_experts
-                else [
-                    ConversionRule(f"{network}.{part}.weight", (f"{theirs}.mlp.{part}.weight",))
-                    for part in ("up_proj", "gate_proj", "down_proj")
-                ]
-            )
+            rules += renamed(network, ours, theirs, ends=weight)
         return [*rules, ConversionRule("layer.norm.weight", ("model.norm.weight",))]
-
-    def experts(self, network: str, theirs: str) -> list[ConversionRule]:
-        """Return the rules of a mixture."""
-        rules = [ConversionRule(f"{network}.router.weight", (f"{theirs}.block_sparse_moe.gate.weight",))]
-        for e in range(self.number("num_local_experts", 8)):
-            for part, name in (("up_proj", "w3"), ("gate_proj", "w1"), ("down_proj", "w2")):
-                source = f"{theirs}.block_sparse_moe.experts.{e}.{name}.weight"
-                rules.append(ConversionRule(f"{network}.experts.{e}.{part}.weight", (source,)))
-        return rules
-
-
-MIXER = ("A_log", "D", "x_proj.weight", "dt_proj.weight", "dt_proj.bias", "in_proj.weight", "out_proj.weight")
 
 
 class MambaFamily(Family):
@@ -442,44 +382,45 @@ class MambaFamily(Family):
 
     model_types = ("mamba",)
     prefix = "backbone."
+    layer = "mamba"
     tied: ClassVar = {"backbone.embeddings.weight": "lm_head.weight"}
     tied_by_default = True
+    options: ClassVar = {
+        "state_size": Field("state_size", 16),
+        "expansion": Field("expand", 2),
+        "kernel_size": Field("conv_kernel", 4),
+        "dt_rank": Field("time_step_rank"),
+        "norm_epsilon": Field("layer_norm_epsilon", 1e-5),
+    }
+    demanded: ClassVar = {"norm": "rms", "norm_first": True, "final_norm": True}
+    MIXER = ("A_log", "D", "x_proj.weight", "dt_proj.weight", "dt_proj.bias", "in_proj.weight", "out_proj.weight")
 
-    def model(self) -> Fields:
-        """Return the section ``model``; see `Family.model`."""
+    def __init__(self, fields: Fields, where: str) -> None:
+        rank = fields.get("time_step_rank")
+        super().__init__({**fields, "time_step_rank": None if rank == "auto" else rank}, where)
+
+    def layer_options(self) -> Fields:
+        """Return the options of the layer; see `Family.layer_options`."""
         self.require(use_bias=False, hidden_act="silu")
-        size = self.number("hidden_size")
-        self.require(intermediate_size=self.number("expand", 2) * size)
-        options = {
-            "state_size": self.number("state_size", 16),
-            "expansion": self.number("expand", 2),
-            "kernel_size": self.number("conv_kernel", 4),
-            "dt_rank": -(-size // 16)
-            if self.fields.get("time_step_rank") == "auto"
-            else self.number("time_step_rank", -(-size // 16)),
-            "norm_epsilon": self.real("layer_norm_epsilon", 1e-5),
-            "bias": self.has_kernel_bias,
-        }
-        return self.section("mamba", size, self.number("num_hidden_layers"), options)
+        self.require(intermediate_size=self.number("expand", 2) * self.number("hidden_size"))
+        return {**super().layer_options(), "bias": self.has_kernel_bias}
+
+    def default_of(self, name: str) -> int | None:
+        """Return what depends on other fields; see `Family.default_of`."""
+        return -(-self.number("hidden_size") // 16) if name == "time_step_rank" else None
 
     @classmethod
     def fields_for(cls, facts: ModelFacts) -> Fields:
         """Return the fields; see `Family.fields_for`."""
-        facts.demand(norm="rms", norm_first=True, final_norm=True)
-        options, size = facts.options, facts.model.hidden_size
+        fields, options, width = super().fields_for(facts), facts.options, facts.model.hidden_size
         return {
             "model_type": "mamba",
             "architectures": ["MambaForCausalLM"],
-            "hidden_size": size,
-            "num_hidden_layers": facts.model.num_layers,
-            "state_size": options["state_size"],
-            "expand": options["expansion"],
-            "intermediate_size": options["expansion"] * size,
-            "conv_kernel": options["kernel_size"],
-            "time_step_rank": options["dt_rank"] or -(-size // 16),
+            **fields,
+            "intermediate_size": options["expansion"] * width,
+            "time_step_rank": options["dt_rank"] or -(-width // 16),
             "use_conv_bias": options["bias"],
             "use_bias": False,
-            "layer_norm_epsilon": options["norm_epsilon"],
         }
 
     @property
@@ -493,7 +434,7 @@ class MambaFamily(Family):
         for i in range(self.number("num_hidden_layers")):
             ours, theirs = f"layer.layers.{i}", f"backbone.layers.{i}"
             rules.append(ConversionRule(f"{ours}.norm.weight", (f"{theirs}.norm.weight",)))
-            rules += [ConversionRule(f"{ours}.layer.{part}", (f"{theirs}.mixer.{part}",)) for part in MIXER]
+            rules += [ConversionRule(f"{ours}.layer.{part}", (f"{theirs}.mixer.{part}",)) for part in self.MIXER]
             rules.append(ConversionRule(f"{ours}.layer.conv_weight", (f"{theirs}.mixer.conv1d.weight",), "kernel"))
             if self.has_kernel_bias:
                 rules.append(ConversionRule(f"{ours}.layer.conv_bias", (f"{theirs}.mixer.conv1d.bias",)))
