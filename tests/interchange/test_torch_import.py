@@ -219,8 +219,8 @@ def test_a_tokenizer_of_the_tokenizers_library(tmp_path: Path, make) -> None:
 
 @pytest.mark.parametrize("kind", ["word", "char"])
 def test_words_and_characters_of_the_tokenizers_library(tmp_path: Path, kind: str) -> None:
+    from seriatim.data.library_tokenizers import library_fields
     from seriatim.data.tokenizers import CharTokenizer, Spelling, WordTokenizer
-    from seriatim.interchange.tokenizer_export import library_fields
 
     if kind == "word":
         tokenizer = WordTokenizer(["the", "cat"], Spelling(), lowercase=True)

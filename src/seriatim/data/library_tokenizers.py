@@ -8,6 +8,8 @@ A tokenizer that comes with the model of another library is a `tokenizer.json`. 
 of its tables exchanged in the same way. The tokenizer of a masked language model such as BERT also has a token that
 stands for a gap. It keeps its id, but a gap is read with the row after the vocabulary, as in every masked language
 model here.
+
+Every tokenizer can be written as a file of the library, with the same ids.
 """
 
 import json
@@ -18,12 +20,12 @@ from typing import Any
 
 import numpy as np
 import tokenizers
-from tokenizers import decoders, models, pre_tokenizers, trainers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from ..config import Fields
 from ..config import Tokenizer as TokenizerConfig
 from ..core.errors import InputError, shown
-from .tokenizers import BOUNDARY, END, Spelling, Tokenizer
+from .tokenizers import BOUNDARY, END, END_TEXT, UNKNOWN_TEXT, Spelling, Tokenizer
 
 DEFAULT_SIZE = 8000
 PIECE_CHARACTERS = 20_000
@@ -115,10 +117,10 @@ class SubwordTokenizer(Tokenizer):
         return {"model": json.loads(self.inner.to_str())}
 
 
-def _byte_level(model: models.Model) -> tokenizers.Tokenizer:
-    """Return a tokenizer of the library that applies a model to bytes."""
+def _byte_level(model: models.Model, *, use_regex: bool = True) -> tokenizers.Tokenizer:
+    """Return a tokenizer of the library that applies a model to bytes; without the regex, also across words."""
     inner = tokenizers.Tokenizer(model)
-    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=use_regex)
     inner.decoder = decoders.ByteLevel()
     return inner
 
@@ -143,7 +145,7 @@ def _checked_model(kind: str, stored: Mapping[str, Any], alphabet: Mapping[str, 
         raise ValueError("duplicate subwords, or bytes without a subword")
     if not alphabet.keys() >= set("".join(ids)) or "" in ids:
         raise ValueError("a subword that does not consist of bytes")
-    if {type(place) for place in ids.values()} != {int} or sorted(ids.values()) != list(range(len(ids))):
+    if {type(index) for index in ids.values()} != {int} or sorted(ids.values()) != list(range(len(ids))):
         raise ValueError("the ids do not number the subwords")
     if kind == "unigram":
         if not all(type(score) is float and math.isfinite(score) for _, score in scores):
@@ -368,3 +370,60 @@ def without_space(fields: Fields) -> Fields:
         return values
 
     return {**fields, **{name: changed(fields.get(name)) for name in ("normalizer", "pre_tokenizer")}}
+
+
+CHARACTER = r"[\s\S]"
+
+
+def library_fields(tokenizer: Tokenizer) -> Fields:
+    """Return the content of a `tokenizer.json` of the ``tokenizers`` library for a tokenizer.
+
+    The ids are those of the library for a tokenizer that came from there, else those here: 0 is ``</s>``.
+    """
+    if isinstance(tokenizer, PretrainedTokenizer):
+        return tokenizer.fields
+    if tokenizer.kind in ("bpe", "unigram"):
+        inner = tokenizers.Tokenizer.from_str(json.dumps(_shifted(tokenizer.payload()["model"])))
+    elif tokenizer.kind == "byte":
+        symbols = {symbol: byte + 1 for symbol, byte in bytes_by_symbol().items()}
+        inner = _byte_level(models.BPE({END_TEXT: 0, **symbols}, []), use_regex=False)
+    elif tokenizer.kind in ("char", "word"):
+        ids = {tokenizer.token_bytes(token).decode(): token for token in range(2, tokenizer.vocabulary_size)}
+        inner = tokenizers.Tokenizer(models.WordLevel({END_TEXT: 0, UNKNOWN_TEXT: 1, **ids}, unk_token=UNKNOWN_TEXT))
+        if tokenizer.kind == "char":
+            inner.pre_tokenizer = pre_tokenizers.Split(tokenizers.Regex(CHARACTER), "isolated")
+            inner.decoder = decoders.Fuse()
+        else:
+            inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    else:
+        raise InputError(f"tokenizer.kind: {tokenizer.kind} has no equivalent in the tokenizers library")
+    if tokenizer.lowercase:
+        inner.normalizer = normalizers.Lowercase()
+    inner.add_special_tokens([END_TEXT])
+    fields: Fields = json.loads(inner.to_str())
+    return fields
+
+
+def special_tokens(tokenizer: Tokenizer) -> dict[str, str]:
+    """Return what `tokenizer_config.json` calls the special tokens."""
+    if isinstance(tokenizer, PretrainedTokenizer):
+        end, begin = tokenizer.library_token(0), tokenizer.library_token(tokenizer.begin)
+        names = {"eos_token": end, "bos_token": begin}
+        if tokenizer.mask is not None:
+            unknown, padding = tokenizer.fields["model"].get("unk_token"), "[PAD]"
+            names = {"sep_token": end, "cls_token": begin, "mask_token": tokenizer.inner.id_to_token(tokenizer.mask)}
+            names |= {"unk_token": unknown, "pad_token": padding if padding in tokenizer.special else None}
+        return {key: name for key, name in names.items() if name is not None}
+    special = {"eos_token": END_TEXT, "bos_token": tokenizer.describe(tokenizer.begin)}
+    return special | ({} if tokenizer.unknown_id is None else {"unk_token": UNKNOWN_TEXT})
+
+
+def _shifted(fields: object) -> Fields:
+    """Return a subword tokenizer in which every id is one more, and ``</s>`` has the id 0."""
+    assert isinstance(fields, Mapping)
+    model = dict(fields["model"])
+    if isinstance(model["vocab"], Mapping):
+        model["vocab"] = {END_TEXT: 0, **{piece: i + 1 for piece, i in model["vocab"].items()}}
+    else:
+        model["vocab"] = [[END_TEXT, 0.0], *model["vocab"]]
+    return {**fields, "model": model}

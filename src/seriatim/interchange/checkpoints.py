@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ..config import Fields, resolve
 from ..core.errors import InputError, first_line, shown
-from ..data.library_tokenizers import PretrainedTokenizer
+from ..data.library_tokenizers import PretrainedTokenizer, library_fields, special_tokens
 from ..data.tokenizers import MAX_FILE_BYTES, Tokenizer
 from ..data.vocabulary import Vocabulary
 from ..models.language_model import LanguageModel
@@ -30,7 +30,6 @@ from ..training.run_files import check_out
 from .checkpoint_families import FAMILIES, family_for, family_of
 from .checkpoint_family import ConversionRule, Family, TokenRows
 from .new_folders import check_new, new_folder, parameter_shapes, write_run
-from .tokenizer_export import library_fields, special_tokens
 
 Result = TypeVar("Result")
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"

@@ -29,7 +29,7 @@ from ..core.errors import InputError, first_line
 from ..core.exporting import as_export
 from ..core.state import OutputsAndState, State, state_leaves, with_leaves
 from ..core.time_scan import time_scan
-from ..data.library_tokenizers import PretrainedTokenizer
+from ..data.library_tokenizers import PretrainedTokenizer, library_fields
 from ..data.tokenizers import END, END_TEXT, Tokenizer
 from ..layers.positions import learned_positions
 from ..models.base_models import TokenPredictor, input_embedding
@@ -40,7 +40,6 @@ from ..storage.files import write_whole
 from ..storage.weights import save_tensors
 from .checkpoints import token_rows
 from .new_folders import check_new, new_folder
-from .tokenizer_export import library_fields
 
 if TYPE_CHECKING:  # an optional package
     from onnx_ir import Graph, Model, Value
@@ -232,9 +231,9 @@ def write_models(models: "Mapping[str, Model]", folder: Path) -> None:
                 tensors[names[digest]] = torch.from_numpy(array)
             stored.append((value, names[digest]))
     save_tensors(tensors, folder / WEIGHTS)
-    places = places_in(folder / WEIGHTS)
+    locations = locations_in(folder / WEIGHTS)
     for value, name in stored:
-        array, (offset, length) = _array(value), places[name]
+        array, (offset, length) = _array(value), locations[name]
         kind, shape = onnx_ir.DataType.from_numpy(array.dtype), onnx_ir.Shape(array.shape)
         value.const_value = onnx_ir.ExternalTensor(
             WEIGHTS, offset, length, kind, shape=shape, name=value.name or "", base_dir=folder
@@ -269,7 +268,7 @@ def _transposed(graph: "Graph", name: str) -> "Value":
     return other
 
 
-def places_in(path: Path) -> dict[str, tuple[int, int]]:
+def locations_in(path: Path) -> dict[str, tuple[int, int]]:
     """Return where the values of each tensor of a safetensors file are: offset and length in bytes."""
     with path.open("rb") as file:
         size = int.from_bytes(file.read(8), "little")
@@ -361,7 +360,7 @@ def traced(form: ExportedForm) -> "Model":
 
 
 @contextmanager
-def refusing_what_cannot(place: str) -> Iterator[None]:
+def refusing_what_cannot(where: str) -> Iterator[None]:
     """Raise InputError where PyTorch cannot export a part of a model."""
     try:
         yield
@@ -370,7 +369,7 @@ def refusing_what_cannot(place: str) -> Iterator[None]:
     except Exception as error:
         cause = error.__cause__ or error
         raise InputError(
-            f"{place}: cannot be exported ({type(cause).__name__}: {first_line(cause)}); its layers must not depend on "
+            f"{where}: cannot be exported ({type(cause).__name__}: {first_line(cause)}); its layers must not depend on "
             "the values of inputs in Python code, and only those with a state of fixed size may loop over time in it"
         ) from None
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from ..config import Fields, resolve
 from ..core.contract import SequenceLayer
 from ..core.errors import InputError, nearest, shown
-from ..data.library_tokenizers import PretrainedTokenizer
+from ..data.library_tokenizers import CHARACTER, PretrainedTokenizer
 from ..data.tokenizers import END, LINE_END, MAX_FILE_BYTES, CharTokenizer, Spelling, Tokenizer, WordTokenizer
 from ..data.vocabulary import Vocabulary, load_tokenizer
 from ..layers import options_of, to_torch
@@ -33,7 +33,6 @@ from ..tasks import new_task
 from ..training.run_files import Kind, check_file, check_out
 from .checkpoints import CONFIG, PICKLED, CheckpointTensors
 from .new_folders import write_run
-from .tokenizer_export import CHARACTER
 
 FIRST = "weight_ih_l0"
 PARAMETER = re.compile(r"(weight|bias)_(ih|hh|hr)_l(\d{1,3})(_reverse)?")
