@@ -78,9 +78,9 @@ class TokenizerSample:
             end = 0
             for part in _sample_parts(content, size):
                 end += len(part)
-                place = before + (after - before) * end // len(content)
+                position_here = before + (after - before) * end // len(content)
                 # There must be room for the largest part: short ones are not preferred.
-                if (self.taken + max(size, len(part))) * self.total <= self.bound * place:
+                if (self.taken + max(size, len(part))) * self.total <= self.bound * position_here:
                     self.taken += len(part)
                     blank = blank and part.isspace()
                     yield part.decode()

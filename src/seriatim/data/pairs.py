@@ -52,7 +52,7 @@ class Pair(NamedTuple):
 
 
 def read_pairs(
-    spec: str,
+    data: str,
     *,
     file_format: str = "auto",
     split: str = "train",
@@ -62,9 +62,9 @@ def read_pairs(
     """Read pairs one by one; only one is held in memory.
 
     Args:
-        spec: as for `find_sources`, or two files separated by a comma.
+        data: as for `find_sources`, or two files separated by a comma.
         file_format: ``tsv``, ``jsonl``, or ``auto`` to choose by the name and then by the first line.
-        split: the part of a built-in corpus, if ``spec`` does not name one.
+        split: the part of a built-in corpus, if ``data`` does not name one.
         labelled: whether targets are required. If not, they may be missing, and are returned empty.
         repairs: records the repairs; if None, data that needs a repair is refused.
 
@@ -73,13 +73,13 @@ def read_pairs(
     """
     if file_format not in FORMATS:
         raise InputError(f"{file_format}: not a format of pairs; {nearest(file_format, list(FORMATS))}")
-    names, repairs = spec.split(","), repairs or Repairs(strict=True)
+    names, repairs = data.split(","), repairs or Repairs(strict=True)
     files: Iterable[tuple[str, Iterator[Pair]]]
-    if len(names) == 2 and not os.path.exists(spec):
-        left, right = (_single_file(name, spec, split) for name in names)
+    if len(names) == 2 and not os.path.exists(data):
+        left, right = (_single_file(name, data, split) for name in names)
         files = [(names[0], _aligned_lines(left, right, repairs))]
     else:
-        sources = find_sources(spec, file_format=file_format, split=split, suffixes=PAIRED_SUFFIXES)
+        sources = find_sources(data, file_format=file_format, split=split, suffixes=PAIRED_SUFFIXES)
         files = ((source.name, _pairs(source, file_format, labelled, repairs)) for source in sources)
     for name, pairs in files:
         problem = f"{name}:1: no pairs to learn from; write SOURCE<TAB>TARGET on every line"
@@ -176,9 +176,9 @@ def _from_objects(source: Source, labelled: bool, repairs: Repairs) -> Iterator[
         yield Pair(string_field(record, field, where), target, source.name, number)
 
 
-def _single_file(name: str, spec: str, split: str) -> Source:
+def _single_file(name: str, data: str, split: str) -> Source:
     if not name:
-        raise InputError(f"{spec}: one of the two files has no name; give SOURCES,TARGETS")
+        raise InputError(f"{data}: one of the two files has no name; give SOURCES,TARGETS")
     sources = find_sources(name, split=split)
     if len(sources) != 1:
         raise InputError(f"{name}: {len(sources)} files; give one file for each side")
@@ -252,21 +252,21 @@ def with_invented_stems(source: Tensor, targets: Tensor, parts: SharedParts, rat
     """
     batch, time = source.shape
     chosen = (torch.rand(batch) < rate) & (parts.sizes >= SHORTEST)
-    place = torch.arange(time) - parts.starts.unsqueeze(1)  # within the part (B, S)
-    shared = (place >= 0) & (place < parts.sizes.unsqueeze(1))
+    position = torch.arange(time) - parts.starts.unsqueeze(1)  # within the part (B, S)
+    shared = (position >= 0) & (position < parts.sizes.unsqueeze(1))
     pool = source[shared]  # the tokens of all shared parts (N,)
     if not len(pool):
         return source, targets
 
     # The first and the last token of a part stay, because what follows or precedes may depend on them.
     drawn = pool[torch.randint(len(pool), (batch, time))]  # (B, S)
-    inner = chosen.unsqueeze(1) & (place > 0) & (place < parts.sizes.unsqueeze(1) - 1)
+    inner = chosen.unsqueeze(1) & (position > 0) & (position < parts.sizes.unsqueeze(1) - 1)
     source = torch.where(inner, drawn, source)
 
     # The target has the same new tokens at the same distance from the beginning of the part.
-    place = torch.arange(targets.shape[1]) - parts.target_starts.unsqueeze(1)  # within the part (B, T)
-    inner = chosen.unsqueeze(1) & (place > 0) & (place < parts.sizes.unsqueeze(1) - 1)
-    copied = parts.table[source].gather(1, (place + parts.starts.unsqueeze(1)).clamp(0, time - 1))  # (B, T)
+    position = torch.arange(targets.shape[1]) - parts.target_starts.unsqueeze(1)  # within the part (B, T)
+    inner = chosen.unsqueeze(1) & (position > 0) & (position < parts.sizes.unsqueeze(1) - 1)
+    copied = parts.table[source].gather(1, (position + parts.starts.unsqueeze(1)).clamp(0, time - 1))  # (B, T)
     return source, torch.where(inner, copied, targets)
 
 

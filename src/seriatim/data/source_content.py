@@ -44,12 +44,12 @@ def listening(listener: Listener) -> Iterator[None]:
         _listener.reset(token)
 
 
-def report(text: str, share: float) -> None:
+def report(text: str, fraction: float) -> None:
     """Report to the listener, if there is one."""
     listener = _listener.get()
     if listener is not None:
         try:
-            listener(text, share)
+            listener(text, fraction)
         except OSError:
             _listener.set(None)
 
@@ -77,8 +77,8 @@ class ReadingProgress:
             self.reported = now
             speed = max(0, done - self.before) / max(now - self.started, 1e-9) / 1e6
             unit, size = ("GB", 1e9) if (self.total or done) >= 1e9 else ("MB", 1e6)
-            whole, share = ("", 0.0) if self.total is None else (f" of {self.total / size:,.1f}", done / self.total)
-            report(f"{self.doing}: {done / size:,.1f}{whole} {unit}, {speed:,.0f} MB/s", min(1.0, share))
+            whole, fraction = ("", 0.0) if self.total is None else (f" of {self.total / size:,.1f}", done / self.total)
+            report(f"{self.doing}: {done / size:,.1f}{whole} {unit}, {speed:,.0f} MB/s", min(1.0, fraction))
 
 
 BLOCK = 1 << 20  # the number of bytes that are read at once
@@ -206,20 +206,20 @@ def find_repairs(sources: Sequence[Source], repairs: Repairs) -> None:
         InputError: a file cannot be read; or ``repairs`` is strict, and a file needs a repair.
     """
     files = [source for source in sources if source.origin]
-    for place, found in remembered("repairs", files, lambda: list(_find_repairs(files))) if files else ():
-        repairs.include(replace(Repair(**found), file=files[place].name))
+    for index, found in remembered("repairs", files, lambda: list(_find_repairs(files))) if files else ():
+        repairs.include(replace(Repair(**found), file=files[index].name))
 
 
 def _find_repairs(files: Sequence[Source]) -> Iterator[tuple[int, Fields]]:
-    """Yield the place of each file that needs a repair, with the fields of the repair."""
+    """Yield the index of each file that needs a repair, with the fields of the repair."""
     progress, done = ReadingProgress(f"looking for defects of {name_text(files)}", expected_size(files)), 0
-    for place, source in enumerate(files):
+    for index, source in enumerate(files):
         repairs = Repairs()
         repairs.looks_for_markers = True
         for piece in read_pieces([source], repairs):
             done += len(piece.text)
             progress.update(done)
-        yield from ((place, asdict(found)) for found in sorted(repairs.found(), key=attrgetter("line")))
+        yield from ((index, asdict(found)) for found in sorted(repairs.found(), key=attrgetter("line")))
 
 
 def expected_size(sources: Sequence[Source]) -> int | None:

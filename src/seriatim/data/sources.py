@@ -50,27 +50,27 @@ JSONL_SUFFIXES = (".jsonl", ".ndjson")
 
 
 def find_sources(
-    spec: str, *, file_format: str = "auto", split: str = "train", suffixes: Sequence[str] = TEXT_SUFFIXES
+    source: str, *, file_format: str = "auto", split: str = "train", suffixes: Sequence[str] = TEXT_SUFFIXES
 ) -> list[Source]:
-    """Find the files that ``spec`` names.
+    """Find the files that ``source`` names.
 
     Args:
-        spec: a path, a folder, a glob, ``-``, ``builtin:NAME[:SPLIT]`` or ``hf:NAME``.
+        source: a path, a folder, a glob, ``-``, ``builtin:NAME[:SPLIT]`` or ``hf:NAME``.
         file_format: ``text``, ``jsonl``, or ``auto`` to choose by the name.
-        split: the part of a built-in corpus or a hub data set, if ``spec`` does not name one.
+        split: the part of a built-in corpus or a hub data set, if ``source`` does not name one.
         suffixes: the files of a folder that are read, compressed (``.gz``) or not; hidden files are skipped.
 
     Raises:
         InputError: no file is found.
     """
-    if not spec:
+    if not source:
         raise InputError("the name of the text is empty; give a file, a folder, a glob, - or builtin:python-docs")
-    if spec.startswith("builtin:"):
-        return [Source(spec, lambda: builtin_text(spec, split).open("rb"), builtin_format(spec))]
-    if spec.startswith("hf:"):
-        return [Source(spec, functools.partial(hub_source, spec, split), "jsonl")]
+    if source.startswith("builtin:"):
+        return [Source(source, lambda: builtin_text(source, split).open("rb"), builtin_format(source))]
+    if source.startswith("hf:"):
+        return [Source(source, functools.partial(hub_source, source, split), "jsonl")]
     sources = []
-    for name, path in find_paths(spec, suffixes).items():
+    for name, path in find_paths(source, suffixes).items():
         named = "jsonl" if plain_name(name).endswith(JSONL_SUFFIXES) else "text"
         chosen = named if file_format == "auto" else file_format
         sources.append(Source(name, functools.partial(_open, path), chosen, (str(path.absolute()),)))
@@ -128,15 +128,15 @@ def list_folder(folder: Path, suffixes: Sequence[str]) -> FolderFiles:
     readable: list[Path] = []
     skipped: list[Path] = []
     written: list[Path] = []
-    for place, folders, files in os.walk(folder, onerror=refuse):
+    for directory, folders, files in os.walk(folder, onerror=refuse):
         # A run below the folder is skipped as a whole. The folder itself was named by the user: what others have put
         # into it is read.
-        kind, is_inside = written_kind(Path(place), files), Path(place) != folder
+        kind, is_inside = written_kind(Path(directory), files), Path(directory) != folder
         if kind and (is_inside or kind != "cache"):
-            written.append(Path(place))
+            written.append(Path(directory))
             folders[:], files = ([], []) if is_inside else (of_others(names, kind) for names in (folders, files))
         folders[:] = [name for name in folders if not name.startswith(".")]
-        for path in (Path(place, name) for name in files):
+        for path in (Path(directory, name) for name in files):
             matches = plain_name(path.name).endswith(tuple(suffixes))
             if path.name.startswith(".") or not path.is_file():
                 skipped.extend([path] if matches else [])
@@ -145,31 +145,31 @@ def list_folder(folder: Path, suffixes: Sequence[str]) -> FolderFiles:
     return FolderFiles(sorted(readable), sorted(skipped), sorted(written))
 
 
-def skipped_files(spec: str, suffixes: Sequence[str]) -> list[str]:
-    """Return the files of the folder ``spec`` that are not read; an empty list if ``spec`` is not a folder."""
-    folder = Path(spec)
-    return [str(path.relative_to(folder)) for path in list_folder(folder, suffixes).skipped] if _is_dir(spec) else []
+def skipped_files(source: str, suffixes: Sequence[str]) -> list[str]:
+    """Return the files of the folder ``source`` that are not read; an empty list if ``source`` is not a folder."""
+    folder = Path(source)
+    return [str(path.relative_to(folder)) for path in list_folder(folder, suffixes).skipped] if _is_dir(source) else []
 
 
-def find_paths(spec: str, suffixes: Sequence[str]) -> dict[str, Path]:
-    """Find the files that ``spec`` names, each by its name in messages. Standard input or a pipe is copied to a file.
+def find_paths(source: str, suffixes: Sequence[str]) -> dict[str, Path]:
+    """Find the files that ``source`` names, each by its name in messages. Standard input or a pipe is copied to a file.
 
     It warns of the files of a folder or a glob that are not read.
 
     Raises:
-        InputError: there are no such files, ``spec`` is a device, or the output of this process goes to such a file.
+        InputError: there are no such files, ``source`` is a device, or the output of this process goes to such a file.
     """
-    if spec == "-":
-        return {"<stdin>": spool(spec)}
-    path = Path(spec)
-    if _is_dir(spec):
-        paths = _paths_of_folder(spec, suffixes)
+    if source == "-":
+        return {"<stdin>": spool(source)}
+    path = Path(source)
+    if _is_dir(source):
+        paths = _paths_of_folder(source, suffixes)
     elif path.exists():
         if not path.is_file():
-            return {spec: spool(spec)}
+            return {source: spool(source)}
         paths = [path]
     else:
-        paths = _paths_of_glob(spec)
+        paths = _paths_of_glob(source)
     for path in paths:
         if _is_output(path):
             raise InputError(f"{path}: is read, and the output of this command goes there; send the output elsewhere")
@@ -185,9 +185,9 @@ def _is_output(path: Path) -> bool:
     return False
 
 
-def _paths_of_glob(spec: str) -> list[Path]:
-    matches = sorted(Path(match) for match in glob.glob(spec, recursive=True) if Path(match).is_file())
-    base = _base_of_glob(spec)
+def _paths_of_glob(source: str) -> list[Path]:
+    matches = sorted(Path(match) for match in glob.glob(source, recursive=True) if Path(match).is_file())
+    base = _base_of_glob(source)
     kinds: dict[Path, str] = {}  # of the folders between that in which the glob begins and the files
     written: dict[Path, None] = {}
     paths = []
@@ -204,21 +204,21 @@ def _paths_of_glob(spec: str) -> list[Path]:
         else:
             written[outermost] = None
     if not paths:
-        problem = "no file matches" if glob.has_magic(spec) else "no such file"
+        problem = "no file matches" if glob.has_magic(source) else "no such file"
         found = f" ({_left_out(list(written))})" if written else ""
-        raise InputError(f"{spec}: {problem}{found}; give a file, a folder, a glob, - or builtin:python-docs")
+        raise InputError(f"{source}: {problem}{found}; give a file, a folder, a glob, - or builtin:python-docs")
     if written:
-        _warn_of_written(spec, list(written))
+        _warn_of_written(source, list(written))
     return paths
 
 
-def _base_of_glob(spec: str) -> Path:
+def _base_of_glob(source: str) -> Path:
     """Return the folder in which a glob begins, whose name has no wildcards."""
-    return next(parent for parent in Path(spec).parents if not glob.has_magic(str(parent)))
+    return next(parent for parent in Path(source).parents if not glob.has_magic(str(parent)))
 
 
-def _warn_of_written(spec: str, folders: Sequence[Path]) -> None:
-    warnings.warn(f"{spec}: {_left_out(folders)}; to read a file there, name it", stacklevel=4)
+def _warn_of_written(source: str, folders: Sequence[Path]) -> None:
+    warnings.warn(f"{source}: {_left_out(folders)}; to read a file there, name it", stacklevel=4)
 
 
 def _left_out(folders: Sequence[Path]) -> str:
@@ -230,56 +230,58 @@ def _left_out(folders: Sequence[Path]) -> str:
     return f"the files of {len(folders):,} runs, comparisons or caches were left out: {first} and {more}"
 
 
-def _is_dir(spec: str) -> bool:
+def _is_dir(source: str) -> bool:
     try:
-        os.stat(spec)
+        os.stat(source)
     except FileNotFoundError:
         return False
     except (OSError, ValueError) as error:
-        if glob.has_magic(spec):
+        if glob.has_magic(source):
             return False
         reason = getattr(error, "strerror", None) or error
-        raise InputError(f"{spec[:80]}: not the name of a file ({reason}); check the name") from None
-    return Path(spec).is_dir()
+        raise InputError(f"{source[:80]}: not the name of a file ({reason}); check the name") from None
+    return Path(source).is_dir()
 
 
-def _paths_of_folder(spec: str, suffixes: Sequence[str]) -> list[Path]:
-    readable, skipped, written = list_folder(Path(spec), suffixes)
+def _paths_of_folder(source: str, suffixes: Sequence[str]) -> list[Path]:
+    readable, skipped, written = list_folder(Path(source), suffixes)
     if not readable:
         problem = f"no files to read in this folder (looked for {' '.join(suffixes)}, also .gz)"
-        remedy = f"name the files by a glob such as {shlex.quote(spec.rstrip('/') + '/*')}"
+        remedy = f"name the files by a glob such as {shlex.quote(source.rstrip('/') + '/*')}"
         if written:
             remedy = f"{_left_out(written)}; to read a file there, name it"
-        raise InputError(f"{spec}: {problem}; {remedy}")
+        raise InputError(f"{source}: {problem}; {remedy}")
     if written:
-        _warn_of_written(spec, written)
+        _warn_of_written(source, written)
     if skipped:
-        names = ", ".join(str(path.relative_to(spec)) for path in skipped[:SHOWN_FILES])
+        names = ", ".join(str(path.relative_to(source)) for path in skipped[:SHOWN_FILES])
         more = f" and {len(skipped) - SHOWN_FILES:,} more" if len(skipped) > SHOWN_FILES else ""
         files = "1 file was" if len(skipped) == 1 else f"{len(skipped):,} files were"
         reason = f"hidden, no regular file, or not named {' '.join(suffixes)}"
         warnings.warn(
-            f"{spec}: {files} not read ({reason}): {printable(names)}{more}; use a glob to name files of any kind",
+            f"{source}: {files} not read ({reason}): {printable(names)}{more}; use a glob to name files of any kind",
             stacklevel=2,
         )
     return readable
 
 
-def check_named_by_run(spec: str, key: str, *, downloads: bool = False) -> None:
+def check_named_by_run(source: str, key: str, *, downloads: bool = False) -> None:
     """Refuse files that a run's configuration must not name. All other files are safe to open.
 
-    ``key`` is the field that names ``spec``. ``hf:NAME`` is only allowed with ``downloads``, for instance when the user
+    ``key`` is the field that names ``source``. ``hf:NAME`` is only allowed with ``downloads``, such as when the user
     resumes a training on it.
 
     Raises:
-        InputError: ``spec`` is neither a regular file, nor a folder or glob of a bounded size, nor built in.
+        InputError: ``source`` is neither a regular file, nor a folder or glob of a bounded size, nor built in.
     """
-    if spec == "-" or spec.startswith("builtin:") or (downloads and spec.startswith("hf:")):
+    if source == "-" or source.startswith("builtin:") or (downloads and source.startswith("hf:")):
         return
     remedy = "if you trust it, name the data on the command line"
-    if spec.startswith("hf:"):
-        raise InputError(f"{key}: the run's configuration names {spec}, which would be downloaded; {remedy}")
-    names = [spec] if os.path.exists(spec) else dict.fromkeys((spec, *spec.split(",")))  # a glob may contain a comma
+    if source.startswith("hf:"):
+        raise InputError(f"{key}: the run's configuration names {source}, which would be downloaded; {remedy}")
+    names = (
+        [source] if os.path.exists(source) else dict.fromkeys((source, *source.split(",")))
+    )  # a glob may hold commas
     for name in names:
         reason = _problem(name)
         if reason:
@@ -309,11 +311,11 @@ def _problem(name: str) -> str:
         return "a glob that leaves the folder it begins in"
     bounded = not os.path.isdir(name) and "**" not in name
     started, entries = time.monotonic(), 0
-    for place, folders, files in os.walk(base, followlinks=True):
+    for directory, folders, files in os.walk(base, followlinks=True):
         entries += len(folders) + len(files)
         if entries > MAX_ENTRIES or time.monotonic() - started > MAX_SECONDS:
             return f"which contains more than {MAX_ENTRIES:,} files, or more than can be listed in {MAX_SECONDS:g} s"
-        if bounded and len(Path(place).parts) - len(base.parts) >= len(below) - 1:
+        if bounded and len(Path(directory).parts) - len(base.parts) >= len(below) - 1:
             folders.clear()
     return ""
 
@@ -325,61 +327,61 @@ CORPORA = ("python-docs",)
 SKIPPED_MODULES = {"test", "tests", "idlelib", "lib2to3", "turtledemo", "site-packages", "dist-packages", "__pycache__"}
 
 
-def builtin_text(spec: str, split: str) -> Path:
+def builtin_text(source: str, split: str) -> Path:
     """Return the file of one part of a built-in corpus or task, which is made on first use.
 
-    ``spec`` is ``builtin:NAME`` or ``builtin:NAME:SPLIT``; ``split`` is used if it does not name a part.
+    ``source`` is ``builtin:NAME`` or ``builtin:NAME:SPLIT``; ``split`` is used if it does not name a part.
 
     Raises:
         InputError: no such corpus, task or part.
     """
-    name, colon, part = spec.removeprefix("builtin:").partition(":")
+    name, colon, named = source.removeprefix("builtin:").partition(":")
     known = [*CORPORA, *SYNTHETIC_TASKS]
     if name not in known:
-        raise InputError(f"{spec}: no such built-in corpus; {nearest(name, known)}")
-    requested = part if colon else split
+        raise InputError(f"{source}: no such built-in corpus; {nearest(name, known)}")
+    requested = named if colon else split
     if name in SYNTHETIC_TASKS:
-        return _task_file(spec, name, requested)
+        return _task_file(source, name, requested)
     if requested not in SPLITS:
-        raise InputError(f"{spec}: no such part; choose from {', '.join(SPLITS)}")
+        raise InputError(f"{source}: no such part; choose from {', '.join(SPLITS)}")
     folder = cached(f"{name}-{DOCS_FORMAT}-{platform.python_version()}", _write_python_docs)
     return folder / f"{requested}.txt"
 
 
-def builtin_format(spec: str) -> str:
+def builtin_format(source: str) -> str:
     """Return the format of a built-in corpus or task: ``tsv`` or ``text``."""
-    return "tsv" if spec.split(":")[1] in SYNTHETIC_TASKS else "text"
+    return "tsv" if source.split(":")[1] in SYNTHETIC_TASKS else "text"
 
 
-def builtin_tokens(spec: str | None) -> str | None:
+def builtin_tokens(source: str | None) -> str | None:
     """Return the kind of token in which a built-in task counts distances; None for other data."""
-    prefix, _, name = (spec or "").partition(":")
+    prefix, _, name = (source or "").partition(":")
     task = SYNTHETIC_TASKS.get(name.partition(":")[0])
     return task.tokens if prefix == "builtin" and task is not None else None
 
 
-def builtin_task(spec: str | None) -> str | None:
+def builtin_task(source: str | None) -> str | None:
     """Return the task that a built-in task is for, ``classify`` or ``seq2seq``; None for other data."""
-    if builtin_tokens(spec) is None:
+    if builtin_tokens(source) is None:
         return None
-    return "classify" if SYNTHETIC_TASKS[str(spec).split(":")[1]].header else "seq2seq"
+    return "classify" if SYNTHETIC_TASKS[str(source).split(":")[1]].header else "seq2seq"
 
 
-def _task_file(spec: str, name: str, part: str) -> Path:
+def _task_file(source: str, name: str, requested: str) -> Path:
     """Return the file of one part of a task; every distance is N if ``part`` ends in ``-N``."""
-    task, parsed = SYNTHETIC_TASKS[name], re.fullmatch(rf"({'|'.join(SPLITS)})(?:-([1-9][0-9]{{0,8}}))?", part)
+    task, parsed = SYNTHETIC_TASKS[name], re.fullmatch(rf"({'|'.join(SPLITS)})(?:-([1-9][0-9]{{0,8}}))?", requested)
     if not parsed:
-        raise InputError(f"{spec}: no such part; choose from {', '.join(SPLITS)}, or add -N for distance N")
+        raise InputError(f"{source}: no such part; choose from {', '.join(SPLITS)}, or add -N for distance N")
     split, distance = parsed[1], int(parsed[2]) if parsed[2] else None
     if distance and not task.shortest <= distance <= LONGEST:
-        raise InputError(f"{spec}: no such distance; choose from {task.shortest} to {LONGEST}")
+        raise InputError(f"{source}: no such distance; choose from {task.shortest} to {LONGEST}")
 
     def write(folder: Path) -> None:
-        with (folder / f"{part}.tsv").open("w", encoding="utf-8", newline="\n") as file:
+        with (folder / f"{requested}.tsv").open("w", encoding="utf-8", newline="\n") as file:
             file.write(task.header)
             file.writelines("\t".join(row) + "\n" for row in generate(name, split, COUNTS[split], distance=distance))
 
-    return cached(f"{name}-{TASK_FORMAT}-{part}", write) / f"{part}.tsv"
+    return cached(f"{name}-{TASK_FORMAT}-{requested}", write) / f"{requested}.tsv"
 
 
 def _write_python_docs(folder: Path) -> None:
@@ -388,7 +390,7 @@ def _write_python_docs(folder: Path) -> None:
         for text in module:
             split_of.setdefault(text, {8: "valid", 9: "test"}.get(i % 10, "train"))
     for split in SPLITS:
-        texts = [text for text, part in split_of.items() if part == split]
+        texts = [text for text, chosen in split_of.items() if chosen == split]
         (folder / f"{split}.txt").write_text("\n\n".join(texts) + "\n", encoding="utf-8")
 
 
@@ -428,7 +430,7 @@ class HubSplit(Protocol):
     def __getitem__(self, column: str) -> Sequence[object]: ...
 
 
-def hub_source(spec: str, split: str) -> BinaryIO:
+def hub_source(source: str, split: str) -> BinaryIO:
     """Return one part of a data set as JSONL in a temporary file.
 
     Columns of text, integers and truth values become fields; the numbers of classes become their names.
@@ -436,19 +438,19 @@ def hub_source(spec: str, split: str) -> BinaryIO:
     Raises:
         InputError: the package, the data set or its part is missing, or a class has no name.
     """
-    name, _, rest = spec.removeprefix("hf:").partition(":")
-    config, _, part = rest.partition(":")
-    parts = _load_data_set(spec, name, config)
-    accepted = (part,) if part else SPLIT_NAMES[split]
-    chosen = next((name for name in accepted if name in parts), None)
+    name, _, rest = source.removeprefix("hf:").partition(":")
+    config, _, named = rest.partition(":")
+    splits = _load_data_set(source, name, config)
+    accepted = (named,) if named else SPLIT_NAMES[split]
+    chosen = next((name for name in accepted if name in splits), None)
     if chosen is None:
-        problem = f"no part {shown(part or split)} (it has {', '.join(parts)})"
-        raise InputError(f"{spec}: {problem}; name one as hf:{name}:{config}:PART")
+        problem = f"no part {shown(named or split)} (it has {', '.join(splits)})"
+        raise InputError(f"{source}: {problem}; name one as hf:{name}:{config}:PART")
     file = tempfile.TemporaryFile()  # noqa: SIM115 (the caller closes it)
     try:
-        file.writelines(json.dumps(record).encode() + b"\n" for record in _records_of(spec, parts[chosen]))
+        file.writelines(json.dumps(record).encode() + b"\n" for record in _records_of(source, splits[chosen]))
         if not file.tell():
-            raise InputError(f"{spec}: part {chosen!r} has no rows with text; name another part")
+            raise InputError(f"{source}: part {chosen!r} has no rows with text; name another part")
     except BaseException:
         file.close()
         raise
@@ -456,12 +458,12 @@ def hub_source(spec: str, split: str) -> BinaryIO:
     return file
 
 
-def _load_data_set(spec: str, name: str, config: str) -> Mapping[str, HubSplit]:
+def _load_data_set(source: str, name: str, config: str) -> Mapping[str, HubSplit]:
     """Return the parts of a data set by name."""
     try:
         import datasets
     except ImportError:
-        raise InputError(f"{spec}: needs the datasets package; pip install 'seriatim[hub]'") from None
+        raise InputError(f"{source}: needs the datasets package; pip install 'seriatim[hub]'") from None
     try:
         if any((Path(name) / file).is_file() for file in SAVED_FILES):
             loaded = datasets.load_from_disk(name)
@@ -469,19 +471,19 @@ def _load_data_set(spec: str, name: str, config: str) -> Mapping[str, HubSplit]:
             loaded = datasets.load_dataset(name, config or None)
     except Exception as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise InputError(f"{spec}: the datasets package cannot load it ({reason}); check the name") from None
+        raise InputError(f"{source}: the datasets package cannot load it ({reason}); check the name") from None
     return loaded if hasattr(loaded, "keys") else {"train": loaded}
 
 
-def _records_of(spec: str, part: HubSplit) -> Iterator[dict[str, object]]:
+def _records_of(source: str, split: HubSplit) -> Iterator[dict[str, object]]:
     """Iterate over the fields of each row; columns of other types are left out."""
-    features = getattr(part, "features", None) or {}
-    names = [name for name in part.column_names if COLUMN_TYPES.match(getattr(features.get(name), "dtype", "string"))]
-    for number, values in enumerate(zip(*(part[name] for name in names), strict=True), start=1):
+    features = getattr(split, "features", None) or {}
+    names = [name for name in split.column_names if COLUMN_TYPES.match(getattr(features.get(name), "dtype", "string"))]
+    for number, values in enumerate(zip(*(split[name] for name in names), strict=True), start=1):
         record = {}
         for name, value in zip(names, values, strict=True):
             classes = getattr(features.get(name), "int2str", None)
-            record[name] = value if classes is None else _class_name(f"{spec}:{number}", name, value, classes)
+            record[name] = value if classes is None else _class_name(f"{source}:{number}", name, value, classes)
         yield record
 
 

@@ -69,8 +69,9 @@ def tab_separated(
     # Quotes of a column that is quoted as a whole are left out, and other quotes are kept and noted.
     for i, (number, fields) in enumerate(split(source, repairs)):
         columns = columns or find(fields)
-        places = [place for place in columns if i >= headed and place < len(fields) and _in_quotes(fields[place])]
-        if bare := quoted.intersection(places):
+        here = [column for column in columns if i >= headed and column < len(fields)]
+        quoted_fields = [column for column in here if _in_quotes(fields[column])]
+        if bare := quoted.intersection(quoted_fields):
             repairs.add(
                 "quoted fields",
                 *(source.name, number),
@@ -79,9 +80,9 @@ def tab_separated(
                 remedy="delete the quotes",
                 count=len(bare),
             )
-        for place in places:
-            if place in bare:
-                fields[place] = unquoted(fields[place])
+        for column in quoted_fields:
+            if column in bare:
+                fields[column] = unquoted(fields[column])
             else:
                 problem = f"a field begins and ends with a quote, {why}; it is read with its quotes"
                 repairs.note("quotes in TSV", source.name, number, problem=problem, remedy=remedy)
@@ -159,13 +160,13 @@ def _quoted_columns(rows: Iterable[Row], columns: Iterable[int], headed: bool) -
         for _, fields in itertools.islice(rows, headed, None):
             if not _is_blank(fields):
                 count += 1
-                left = {place for place in left if place < len(fields) and _in_quotes(fields[place])}
-                odd.update(place for place in left if '"' in _content(fields[place]).replace('""', ""))
+                left = {column for column in left if column < len(fields) and _in_quotes(fields[column])}
+                odd.update(column for column in left if '"' in _content(fields[column]).replace('""', ""))
             if not left:
                 break
     except InputError:  # whoever reads the rows says what is wrong
         return set()
-    return {place for place in left if 2 * odd[place] <= count}
+    return {column for column in left if 2 * odd[column] <= count}
 
 
 def unquoted(field: str) -> str:

@@ -130,10 +130,10 @@ class TextFile:
         """Return whether the file can be read from another place on."""
         return self._file.seekable()
 
-    def seek(self, place: int) -> int:
-        """Read on at the byte ``place``; `line` counts from there."""
+    def seek(self, position: int) -> int:
+        """Read on at the byte ``position``; `line` counts from there."""
         self._held = b""
-        return self._file.seek(place)
+        return self._file.seek(position)
 
     def record(self, name: str, repairs: Repairs) -> None:
         """Record the CRs that were read since the last call."""
@@ -282,14 +282,14 @@ def decode(raw: bytes, name: str, line: int, *, following: Iterable[bytes], know
     raise InputError(f"{where}: {problem}; {'; '.join(remedies)}")
 
 
-def _remedy(parts: Iterable[bytes], *, known: bool) -> str:
+def _remedy(blocks: Iterable[bytes], *, known: bool) -> str:
     """Return what to do with text of which some bytes are not UTF-8; ``known`` says whether characters before are.
 
     In WINDOWS-1252 the bytes 0x80 to 0x9F, without `UNDEFINED`, are quotes, dashes and the like; ISO-8859-1 has control
     characters there.
     """
     c1 = set[int]()
-    for raw in parts:
+    for raw in blocks:
         rest, characters = UTF8.subn(b"", raw)
         known = known or characters > len(rest.translate(None, ASCII))
         c1 |= {*rest.translate(None, NO_C1)}
@@ -532,11 +532,11 @@ def _decoded_pieces(source: Source, file: BinaryIO, repairs: Repairs) -> Iterato
     pieces = _raw_pieces(source, file)
     for raw in pieces:  # none is empty
         following = () if source.is_live else pieces
-        for part in split_at_damage(raw):  # so that lines before a damaged one are read
-            text = decode(part, source.name, line, following=following, known=known)
+        for lines in split_at_damage(raw):  # so that lines before a damaged one are read
+            text = decode(lines, source.name, line, following=following, known=known)
             if isinstance(file, TextFile):
                 file.record(source.name, repairs)
-            find_control_characters(part, source.name, line, repairs)
+            find_control_characters(lines, source.name, line, repairs)
 
             # Line ends become equal before anything else is looked for at the beginning of a line.
             text = text.replace("\r\n", "\n")
@@ -553,7 +553,7 @@ def _decoded_pieces(source: Source, file: BinaryIO, repairs: Repairs) -> Iterato
                 yield Piece(text, begins)
                 begins = False
             known = known or not text.isascii()
-            line, at_line = line + line_ends(part), part.endswith(b"\n") or (at_line and is_mark)
+            line, at_line = line + line_ends(lines), lines.endswith(b"\n") or (at_line and is_mark)
 
 
 def _raw_pieces(source: Source, file: BinaryIO) -> Iterator[bytes]:

@@ -307,15 +307,15 @@ class CharTokenizer(Tokenizer):
     def encode(self, text: str) -> np.ndarray:
         """Return the id of each character ``(tokens,)``, int32."""
         text = self.prepare(text)
-        parts = [self._encode(text[i : i + BLOCK_CHARACTERS]) for i in range(0, len(text), BLOCK_CHARACTERS)]
-        return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int32)
+        blocks = [self._encode(text[i : i + BLOCK_CHARACTERS]) for i in range(0, len(text), BLOCK_CHARACTERS)]
+        return np.concatenate(blocks) if blocks else np.zeros(0, dtype=np.int32)
 
     def _encode(self, text: str) -> np.ndarray:
         points = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
         if not len(self._points):
             return np.full(len(points), self.unknown_id, dtype=np.int32)
-        place = np.searchsorted(self._points, points).clip(max=len(self._points) - 1)
-        return np.where(self._points[place] == points, self._order[place] + 2, self.unknown_id).astype(np.int32)
+        position = np.searchsorted(self._points, points).clip(max=len(self._points) - 1)
+        return np.where(self._points[position] == points, self._order[position] + 2, self.unknown_id).astype(np.int32)
 
     def token_bytes(self, token: int) -> bytes:
         """Return the UTF-8 bytes of the character."""

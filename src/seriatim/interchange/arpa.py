@@ -87,11 +87,11 @@ def _lines(orders: Sequence[Order], n: int, names: Sequence[str]) -> Iterator[st
         yield _line(-np.inf, BEGIN, 1.0 if longest else float(order.backoff[END]))
     for start in range(0, len(order.probability), BLOCK):
         part = slice(start, start + BLOCK)
-        columns, place = [], order.key[part]
+        columns, words_before = [], order.key[part]
         for shorter in range(n - 1, 0, -1):
-            columns.append([names[word] for word in (place % len(names)).tolist()])
-            place = orders[shorter - 1].key[place // len(names)]
-        columns.append([names[word] if n == 1 or word != END else BEGIN for word in place.tolist()])
+            columns.append([names[word] for word in (words_before % len(names)).tolist()])
+            words_before = orders[shorter - 1].key[words_before // len(names)]
+        columns.append([names[word] if n == 1 or word != END else BEGIN for word in words_before.tolist()])
         with np.errstate(divide="ignore"):
             probability = np.log10(order.probability[part]).tolist()
         backoff = [1.0] * len(probability) if longest else order.backoff[part].tolist()

@@ -84,18 +84,18 @@ def import_run(
             raise InputError(f"--{name}: has no meaning for {sources[0]}, only for a safetensors file; leave it out")
     if folders:
         return import_checkpoint(sources[0], out, overwrite=overwrite)
-    folder, shares = check_out(out, overwrite=overwrite), check_weights(weights, len(sources))
+    folder, mixture_weights = check_out(out, overwrite=overwrite), check_weights(weights, len(sources))
     repairs = Repairs(strict=strict)
     models = [read_arpa(Path(name), repairs) for name in sources]
     repairs.warn()
-    arpa = models[0] if len(models) == 1 else mix(models, shares)
+    arpa = models[0] if len(models) == 1 else mix(models, mixture_weights)
     model = {"layer": "ngram", "options": {"order": len(arpa.orders)}}
     settings = {"task": "lm", "data": {"unit": "line"}, "tokenizer": {"kind": "word"}, "model": model}
     task = new_task(resolve(settings))
     vocabulary = Vocabulary({"tokenizer": WordTokenizer(arpa.words, Spelling())})
     with locked(folder):
         check_out(out, overwrite=overwrite)  # another process may have been quicker
-        place = begin_run(folder, task.config, vocabulary)
-        record(place, RUN, "model.safetensors")
-        stream_tensors(pieces_of(arpa.orders), place / "model.safetensors", identity(task.config, vocabulary))
-        return load(settle(place))
+        folder = begin_run(folder, task.config, vocabulary)
+        record(folder, RUN, "model.safetensors")
+        stream_tensors(pieces_of(arpa.orders), folder / "model.safetensors", identity(task.config, vocabulary))
+        return load(settle(folder))

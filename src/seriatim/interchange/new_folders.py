@@ -82,7 +82,7 @@ def write_run(
         stream_tensors(parameters, weights, identity(task.config, vocabulary))
         with locked(folder):
             check_out(out, overwrite=overwrite)  # another process may have been quicker
-            place = begin_run(folder, task.config, vocabulary)
-            record(place, RUN, weights.name)
-            weights.replace(place / weights.name)
-            return load(settle(place))
+            folder = begin_run(folder, task.config, vocabulary)
+            record(folder, RUN, weights.name)
+            weights.replace(folder / weights.name)
+            return load(settle(folder))
