@@ -427,6 +427,8 @@ def _spelled(sentences: Iterable[Sentence], tag_set: TagSet, repairs: Repairs) -
         for row, before, after in zip(sentence.rows, sentence.tags, tags, strict=True):
             if before == after:
                 continue
+
+            # An odd tag is more than another spelling: a chunk may be lost with it.
             kind, problem = "spelling of a tag", f"the tag {other_spelling(before, after)}"
             remedy = f"write {shown(after)}"
             if tag_set.is_odd(before):

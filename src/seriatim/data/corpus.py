@@ -279,8 +279,9 @@ def fit_corpus_tokenizer(sources: Sequence[Source], config: TokenizerConfig, *, 
     content = content_of(sources)
     fitted: list[Tokenizer] = []
 
+    # Learning words reads the whole text, so the encoded text is a by-product of it, and is cached, too.
     def write(folder: Path) -> None:
-        if config.kind == "word":  # the text is read once for the tokenizer and the encoded text
+        if config.kind == "word":
             encoded = folder / "encoded"
             make_folder(encoded)
             tokenizer = write_words(encoded, sources, config, unit=unit, content=content)

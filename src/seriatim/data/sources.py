@@ -245,6 +245,8 @@ def _is_dir(source: str) -> bool:
 
 def _paths_of_folder(source: str, suffixes: Sequence[str]) -> list[Path]:
     readable, skipped, written = list_folder(Path(source), suffixes)
+
+    # An empty result is most often a folder of files with other names, or one that Seriatim wrote.
     if not readable:
         problem = f"no files to read in this folder (looked for {' '.join(suffixes)}, also .gz)"
         remedy = f"name the files by a glob such as {shlex.quote(source.rstrip('/') + '/*')}"
@@ -446,6 +448,8 @@ def hub_source(source: str, split: str) -> BinaryIO:
     if chosen is None:
         problem = f"no part {shown(named or split)} (it has {', '.join(splits)})"
         raise InputError(f"{source}: {problem}; name one as hf:{name}:{config}:PART")
+
+    # The rows are written as JSONL, so that one reader serves data sets and files alike.
     file = tempfile.TemporaryFile()  # noqa: SIM115 (the caller closes it)
     try:
         file.writelines(json.dumps(record).encode() + b"\n" for record in _records_of(source, splits[chosen]))

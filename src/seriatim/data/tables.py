@@ -196,6 +196,8 @@ def quoted_rows(source: Source, columns: Sequence[str], repairs: Repairs) -> Ite
     header = next(lines, None)
     separator = _separator("" if header is None else header[1], columns)
     lines = itertools.chain([] if header is None else [header], lines)
+
+    # A row may go on over several lines, and messages name the first of them.
     reader = csv.reader(_ended_lines(source.name, lines, separator), delimiter=separator, strict=True)
     try:
         for fields in reader:
@@ -333,6 +335,8 @@ def with_spellings(
         except InputError:
             if not repairs.strict:
                 raise  # if strict, the second reading may name an earlier line
+
+    # The second reading reports the repairs, once it is known which spelling stands for the others.
     for row in read(repairs):
         label = spellings(row.label)
         if label != row.label:
@@ -428,6 +432,8 @@ def _from_fasttext(source: Source, label: str | None, repairs: Repairs) -> Itera
         if not line.strip(BLANKS):
             _leave_out(repairs, source.name, number)
             continue
+
+        # A label that is repeated is still one label; several are a task that this one cannot learn.
         labels = list(dict.fromkeys(FASTTEXT_LABEL.findall(line)))
         if not labels:
             raise InputError(f"{where}: no word begins with __label__; write the label before or after the text")

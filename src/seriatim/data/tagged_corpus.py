@@ -181,6 +181,8 @@ class TaggedCorpus:
         position = np.arange(int(lengths.max(initial=0)))
         valid = position < lengths[:, None]
         at = (self._starts[rows][:, None] + position)[valid]
+
+        # A tag that no training sentence has cannot be predicted: it is unknown to the loss.
         words, tags = self.words[at], None
         if self.tags is not None:
             tags = np.where(self.tags[at] < len(self.vocabulary.labels), self.tags[at], NO_TAG)

@@ -41,6 +41,8 @@ def fit_tokenizer(config: TokenizerConfig, texts: Iterable[str]) -> Tokenizer:
         from .library_tokenizers import SubwordTokenizer
 
         return SubwordTokenizer.fit(config, texts)
+
+    # Words and characters are counted, and only then it is known which are common enough.
     counts: Counter[str] = Counter()
     for text in texts:
         text = text.lower() if config.lowercase else text

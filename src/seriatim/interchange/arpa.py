@@ -87,11 +87,16 @@ def _lines(orders: Sequence[Order], n: int, names: Sequence[str]) -> Iterator[st
         yield _line(-np.inf, BEGIN, 1.0 if longest else float(order.backoff[END]))
     for start in range(0, len(order.probability), BLOCK):
         part = slice(start, start + BLOCK)
+
+        # A key holds the index of the shorter n-gram and the last word, so words are found from the last to the
+        # first.
         columns, words_before = [], order.key[part]
         for shorter in range(n - 1, 0, -1):
             columns.append([names[word] for word in (words_before % len(names)).tolist()])
             words_before = orders[shorter - 1].key[words_before // len(names)]
         columns.append([names[word] if n == 1 or word != END else BEGIN for word in words_before.tolist()])
+
+        # A probability of 0 becomes −∞ here, and `NOTHING` on the line.
         with np.errstate(divide="ignore"):
             probability = np.log10(order.probability[part]).tolist()
         backoff = [1.0] * len(probability) if longest else order.backoff[part].tolist()
@@ -231,6 +236,9 @@ class _Reader:
             if self.number > 100:
                 raise self.wrong("no \\data\\ so far", "is it an ARPA file?")
             line = self.line()
+
+        # The counts are not trusted: they may announce more than memory holds, but never more than the file has room
+        # for.
         counts: list[int] = []
         while match := COUNT.fullmatch((line := self.line()).strip()):
             n = len(counts) + 1
@@ -263,6 +271,8 @@ class _Reader:
         if len(words) != n or len(rest) > 1 or is_empty:
             raise self.wrong(f"not a {n}-gram: {line[:60]!r}", "are the counts at the top right?")
         p, backoff = (self.figure(field) for field in (fields[0], rest[0] if rest else "0"))
+
+        # Programs that compute in float32 write logarithms a little above 0; anything larger is no rounding.
         if p > ROUNDING:
             raise self.wrong(f"the logarithm of a probability is above 0: {fields[0][:40]}", "mend it")
         if p > 0:
@@ -312,6 +322,8 @@ class _Reader:
                 probability[token] = p
             if word != FINISH:
                 backoff[token] = weight
+
+        # Some programs write the names of the boundary in capitals. A file that has both means two different words.
         for name in MISSING:
             if name not in seen and (line := capitals.get(name.upper())):
                 p, weight = self.adopt(name, line, probability, backoff)
@@ -375,6 +387,8 @@ class _Reader:
             p.append(probability)
             backoff.append(weight)
             numbers.append(self.number)
+
+        # All n-grams are looked up together, which takes a small part of the time of one lookup a line.
         table, columns, lines = NgramTable(orders), np.array(tokens).reshape(-1, n).T, np.array(numbers)
         context = columns[0]
         for shorter in range(2, n):
@@ -382,6 +396,8 @@ class _Reader:
         if (context < 0).any():
             self.number = int(lines[(context < 0).argmax()])
             raise self.wrong(f"its first {n - 1} words are not among the {n - 1}-grams", "add them there")
+
+        # The table is searched by key, and files list n-grams in any order.
         key = context * table.vocabulary_size + columns[-1]
         order = np.argsort(key, kind="stable")
         key = key[order]
@@ -414,6 +430,8 @@ def mix(models: Sequence[Arpa], weights: Sequence[float]) -> Arpa:
     tables = [NgramTable(model.orders) for model in models]
     from_mixed = [_inverse(ids_of, FIRST_WORD + len(words)) for ids_of in to_mixed]
     size, orders = FIRST_WORD + len(words), list[Order]()
+
+    # From the shortest on, because the weight of a context needs the probabilities of the n-grams below it.
     grams = np.arange(size)[:, None]
     for n in range(1, max(len(model.orders) for model in models) + 1):
         if n > 1:
@@ -426,6 +444,8 @@ def mix(models: Sequence[Arpa], weights: Sequence[float]) -> Arpa:
         probability = np.zeros(len(grams))
         for table, weight, known in zip(tables, weights, from_mixed, strict=True):
             probability += weight * _probabilities(table, known[grams], is_known=known[grams[:, -1]] >= 0)
+
+        # The context of every n-gram is an n-gram itself, so its place in the order before is its index there.
         key = grams[:, 0].astype(np.int64)
         if n > 1:
             key = _contexts(orders, grams[:, :-1]) * size + grams[:, -1]

@@ -352,6 +352,7 @@ class LlamaFamily(Family):
 
     def rules(self) -> list[ConversionRule]:
         """Return the rules; see `Family.rules`."""
+        # An expert is a feed-forward network of its own, so that a mixture only has more names.
         options, weight = self.layer_options(), ("weight",)
         norms = {"0.norm": "input_layernorm", "1.norm": "post_attention_layernorm"}
         network = {f"1.layer.module.{part}": f"mlp.{part}" for part in ("up_proj", "gate_proj", "down_proj")}
@@ -472,6 +473,8 @@ def family_for(config: Config, built: nn.Module, where: str) -> Fields:
         )
     if model.embedding_size != model.hidden_size or model.bidirectional:
         raise InputError(f"{where}: the layers of a checkpoint are as wide as its embedding and not bidirectional")
+
+    # Options that nobody set have their defaults, or were chosen from sizes when the model was built.
     declared = options_of(model.layer, model.options)
     options: Fields = {name: option.default for name, option in declared.items()} | model.options
     options |= chosen_sizes(built)

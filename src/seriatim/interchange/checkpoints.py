@@ -110,6 +110,8 @@ class CheckpointTensors:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.files: dict[str, Path] = {}
+
+        # A folder can hold several forms of the same weights: the library takes the whole file first, and so do we.
         if (folder / WEIGHTS).is_file():
             self._add([folder / WEIGHTS])
         elif (folder / INDEX).is_file():
@@ -189,6 +191,8 @@ def read_tokenizer(folder: Path, family: Family, size: int) -> PretrainedTokeniz
     content = read_json(path, max_bytes=MAX_FILE_BYTES, remedy=WHOLE)
     if not isinstance(content, dict) or not isinstance(content.get("model"), dict):
         raise InputError(f"{path}: not a tokenizer of the tokenizers library; {WHOLE}")
+
+    # A token beyond the last row of the embedding could be written by the tokenizer, but not read by the model.
     listed = content.get("added_tokens") or []
     if not isinstance(listed, list) or not all(
         isinstance(token, dict) and isinstance(token.get("content"), str) for token in listed
@@ -203,6 +207,7 @@ def read_tokenizer(folder: Path, family: Family, size: int) -> PretrainedTokeniz
                 "token out of added_tokens"
             )
 
+    # Checkpoints name a special token by its id in one file, by its text in the other, or not at all.
     def special(name: str) -> int | None:
         token = family.fields.get(f"{name}_token_id")
         token = token[0] if isinstance(token, list) and token else token
@@ -213,6 +218,7 @@ def read_tokenizer(folder: Path, family: Family, size: int) -> PretrainedTokeniz
         found = added.get(text) if isinstance(text, str) else None
         return found if isinstance(found, int) else None
 
+    # A masked model needs more tokens than one that predicts the next, so the family says which are missed.
     family.check_tokenizer(content, settings)
     tokens = {role: special(name) for role, name in family.special_tokens.items()}
     if missing := next((role for role in family.needed if tokens[role] is None), None):
@@ -238,6 +244,8 @@ def import_checkpoint(source: str, out: str | None, *, overwrite: bool = False) 
     fields = read_fields(source_folder)
     family = family_of(fields, str(source_folder / "config.json"))
     family.model()  # names what is not supported before files are read
+
+    # What a checkpoint ties decides which options and rules hold, so the tensors are compared before either is used.
     tensors = CheckpointTensors(source_folder)
     check_tied(family, tensors)
     settings, rules = family.model(), with_names(family, family.rules(), tensors)
@@ -246,6 +254,8 @@ def import_checkpoint(source: str, out: str | None, *, overwrite: bool = False) 
     check_names(family, rules, tensors)
     if len(shape := tensors.shape(table)) != 2:
         raise InputError(f"{source_folder}: {table} has the shape {shape}, which is no table; check the files")
+
+    # The rows of the embedding, and not the configuration, say how many tokens there are.
     tokenizer = read_tokenizer(source_folder, family, shape[0])
     config = {
         "task": family.task,
@@ -255,6 +265,8 @@ def import_checkpoint(source: str, out: str | None, *, overwrite: bool = False) 
         "training": family.training(),
     }
     task, vocabulary = new_task(resolve(config)), Vocabulary({"tokenizer": tokenizer})
+
+    # Every shape is compared before the first tensor is read, so that a large checkpoint is refused at once.
     parameters = parameter_shapes(task, vocabulary)
     assert parameters.keys() == {rule.ours for rule in rules}, parameters.keys() ^ {rule.ours for rule in rules}
     check_shapes(rules, tensors, parameters, token_rows(tokenizer))
@@ -350,6 +362,8 @@ def export_checkpoint(run: Run, out: str) -> None:
     begin, end = tokenizer.begin, 0
     if isinstance(tokenizer, PretrainedTokenizer):
         begin, end = (int(tokenizer.exchanged([token])[0]) for token in (begin, end))
+
+    # Any model that the checks below let pass can be written as a whole: nothing is on the disk until then.
     fields = family_for(run.config, run.model, str(run.path))
     kind = FAMILIES[fields["model_type"]]
     if "mask" in kind.special_tokens and not tokenizer.frames:
@@ -360,6 +374,8 @@ def export_checkpoint(run: Run, out: str) -> None:
     fields |= {"vocab_size": tokenizer.vocabulary_size, **kind.token_ids(begin, end)}
     fields |= {"dtype": "float32", "tie_word_embeddings": run.config.model.tie_weights}
     family = kind(fields, str(run.path))
+
+    # Rules take parameters away as they use them: what is left over would be missing in the checkpoint.
     parameters, tensors = dict(run.model.named_parameters()), dict[str, Tensor]()
     tokens = token_rows(tokenizer)
     for rule in family.rules():

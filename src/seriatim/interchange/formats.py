@@ -71,6 +71,8 @@ def import_run(
     sources = [source] if isinstance(source, str) else list(source)
     if out:
         refuse_overwriting(out, (*sources, *(torch_options or ())))
+
+    # What a source is decides which options mean anything; one that means nothing is refused, not ignored.
     folders = [name for name in sources if name.startswith(HUB) or Path(name).is_dir()]
     if len(sources) == 1 and weights is not None:
         raise InputError("--mixture-weights: has no meaning with one file; leave it out")
@@ -85,6 +87,8 @@ def import_run(
     if folders:
         return import_checkpoint(sources[0], out, overwrite=overwrite)
     folder, mixture_weights = check_out(out, overwrite=overwrite), check_weights(weights, len(sources))
+
+    # Only ARPA files are left. All are read before the folder changes, since any of them may be damaged.
     repairs = Repairs(strict=strict)
     models = [read_arpa(Path(name), repairs) for name in sources]
     repairs.warn()

@@ -70,6 +70,8 @@ class StepGraph:
         signature = program.graph_signature
         names = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
         names |= signature.inputs_to_lifted_tensor_constants
+
+        # What depends on parameters alone is computed once here, so that the loop over time does not repeat it.
         known: dict[fx.Node, Operand] = {}
         self._inputs: list[fx.Node] = []
         self._operations: list[fx.Node] = []
@@ -83,6 +85,8 @@ class StepGraph:
                 known[node] = _result(node, known)
             else:
                 self._operations.append(node)
+
+        # Only what the remaining operators read becomes an input of the loop; the rest was needed on the way.
         read = dict.fromkeys(n for node in self._operations for n in node.all_input_nodes if n in known)
         self._known = {node: known[node] for node in read if not isinstance(known[node], Tensor)}
         self._names = [node for node in read if isinstance(known[node], Tensor)]
@@ -137,6 +141,7 @@ class ScannedLayer(SequenceLayer):
         if lengths is not None:
             sequences.append(torch.arange(inputs.shape[1], device=inputs.device).unsqueeze(1) < lengths)  # (T, B)
 
+        # Padding must not change the state, so that a row keeps what it had when it ended.
         def advance(*values: Tensor) -> list[Tensor]:
             before, (x, *valid) = values[: len(start)], values[len(start) : len(start) + len(sequences)]
             outputs, *after = self.graph.run([x, *before], values[len(start) + len(sequences) :])
@@ -230,6 +235,8 @@ def write_models(models: "Mapping[str, Model]", folder: Path) -> None:
                 names[digest] = name if name not in tensors else f"{name}.{len(tensors)}"
                 tensors[names[digest]] = torch.from_numpy(array)
             stored.append((value, names[digest]))
+
+    # Offsets are known once the file is written; until then the models hold the weights themselves.
     save_tensors(tensors, folder / WEIGHTS)
     locations = locations_in(folder / WEIGHTS)
     for value, name in stored:
@@ -297,6 +304,8 @@ def export_onnx(run: Run, out: str) -> None:
         raise InputError(f"--format onnx: needs {' and '.join(missing)}; run pip install 'seriatim[onnx]'")
     if tuple(map(int, torch.__version__.split(".")[:2])) < TORCH:
         raise InputError(f"--format onnx: needs PyTorch {TORCH[0]}.{TORCH[1]} or later, this is {torch.__version__}")
+
+    # Everything is traced before the folder is made: most models that cannot be exported fail there.
     folder = check_new(out)
     if run.answering is not run.model:
         warnings.warn(

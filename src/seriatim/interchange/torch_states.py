@@ -96,11 +96,16 @@ def find_recurrence(tensors: StateTensors) -> Recurrence:
             f"{where}: {prefix}{reverse[0]} reads backwards, and a language model must not see what it predicts; use a "
             "module with bidirectional=False"
         )
+
+    # With a projection, the recurrent matrix has fewer columns than units, and only the projection says how many
+    # units.
     inner = shapes.get("weight_hr_l0", shapes.get("weight_hh_l0"))
     first, recurrent = shapes[FIRST], shapes.get("weight_hh_l0", ())
     if inner is None or {2} != {*map(len, (inner, first, recurrent))} or not all((*inner, *first, *recurrent)):
         raise InputError(f"{where}: {prefix}weight_hh_l0 is missing or no matrix; a file needs {NEEDED}")
     hidden, output = inner[1], recurrent[1]
+
+    # The three kinds of layers differ in nothing but the number of gates.
     gates, rest = divmod(first[0], hidden)
     if rest or gates not in LAYERS:
         raise InputError(
@@ -150,6 +155,8 @@ def find_tables(tensors: StateTensors, found: Recurrence) -> Tables:
     def refuse(problem: str) -> NoReturn:
         raise InputError(f"{tensors.folder}: {problem}; a file needs {NEEDED}, and has {tensors.listed()}")
 
+    # Names say little, since everybody names modules differently: the largest table of a fitting width has the
+    # tokens.
     size = max((shape[0] for shape in shapes.values() if len(shape) == 2 and shape[1] in widths), default=0)
     names = [name for name, shape in shapes.items() if shape in [(size, width) for width in widths]]
     biases = [name for name, shape in shapes.items() if shape == (size,)]
@@ -161,6 +168,8 @@ def find_tables(tensors: StateTensors, found: Recurrence) -> Tables:
     outputs = [name for name in names if shapes[name][1] == found.output_size]
     if not size or not inputs or not outputs or len(names) > 2:
         refuse(f"the embedding has {widths[0]} columns and the output layer {widths[1]}, and one of them is missing")
+
+    # Two tables of one shape can be tied, or be told apart by a bias, which only an output layer has, or by name.
     if len(names) == 1:
         return Tables(size, names[0], None, bias)
     if widths[0] == widths[1]:
@@ -231,6 +240,8 @@ def read_vocabulary(path: Path, size: int, *, end: str | None = None) -> SourceV
     if path.suffix != ".json":
         lines = read_text(path, max_bytes=MAX_FILE_BYTES, remedy=REMEDY).removesuffix("\n").split("\n")
         return _listed(path, [ESCAPES.get(line, line) for line in lines], size, end)
+
+    # Five kinds of files are JSON; what they contain tells them apart, because their names do not.
     content = read_json(path, max_bytes=MAX_FILE_BYTES, remedy=REMEDY)
     if isinstance(content, dict) and isinstance(content.get("kind"), str):
         if end is not None:
@@ -318,12 +329,16 @@ def _listed(
     _check_size(path, len(ids), size)
     if is_characters is None:
         is_characters = all(len(token) == 1 for token in ids if not SYMBOL.fullmatch(token) and token != end)
+
+    # A line end can itself be the token that ends a text, but among characters it is one of the text.
     ending = _ending(path, ids, end, ENDS[:-1] if is_characters else ENDS)
     begin, unknown = _special(path, ids, BEGINS, "begin a text"), _special(path, ids, UNKNOWNS, "be the unknown token")
     if ending is not None and ending == unknown:
         raise InputError(f"--end: {shown(end)} is the unknown token of {path}; name the token that ends a text")
     if ending is None and not is_characters:
         raise InputError(f"{path}: no token ends a line, such as <eos>; name it with --end TOKEN")
+
+    # Tokens 0 and 1 have fixed meanings here, so the rows of the tables change their order.
     rows = [ids.get("\n", ADDED) if ending is None else ending, ADDED if unknown is None else unknown]
     others = [token for token, i in ids.items() if i not in (ending, unknown)]
     rows += [ids[token] for token in others]
@@ -405,6 +420,8 @@ def import_torch(path: Path, out: str | None, options: TorchOptions, *, overwrit
     tables = find_tables(tensors, found)
     given = Path(options.vocabulary) if options.vocabulary is not None else find_vocabulary(path)
     source = read_vocabulary(given, tables.size, end=options.end)
+
+    # The state dictionary may have been exported from here, and then says what its tensors do not.
     unit = options.unit or metadata.get("data.unit") or source.unit
     if unit not in UNITS:
         raise InputError(f"{path}: the unit of the data is {shown(unit)}; set it with --unit to {' or '.join(UNITS)}")

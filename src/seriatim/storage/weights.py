@@ -89,6 +89,8 @@ def load_weights(model: nn.Module, path: Path) -> None:
                 f"{path}: {name} has shape {shape} of {dtype}, the model needs {required[1]} of {required[0]}; restore "
                 "the file of the run"
             )
+
+    # The header is compared first: it is small, and the tensors may be many gigabytes.
     tensors = load_tensors(path)
     refuse_nonfinite(tensors, path)
     with torch.no_grad():
