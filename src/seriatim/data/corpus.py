@@ -4,6 +4,7 @@ A text need not fit in memory: it is encoded piece by piece, and training reads 
 from a part of a large text, which is bounded, the same every time, and spread over the text.
 """
 
+import functools
 import hashlib
 import itertools
 import json
@@ -48,12 +49,8 @@ class TokenizerSample:
     """
 
     def __init__(self, config: TokenizerConfig, total: int) -> None:
-        self.bound = largest_sample(config, total)
-        self.total = total
-        self.taken = 0
-        """The number of bytes that were chosen."""
-        self.read = 0
-        """The number of bytes of the text, without what surrounds it in JSONL."""
+        self.bound, self.total = largest_sample(config, total), total
+        self.taken = self.read = 0  # bytes that were chosen, and those of the text without what surrounds it in JSONL
 
     def choose(self, texts: Iterable[str], position: Callable[[], int]) -> Iterator[str]:
         """Choose parts, which end after a line end or a space if possible.
@@ -262,12 +259,9 @@ def encode_corpus(sources: Sequence[Source], tokenizer: Tokenizer, *, unit: str)
         return Corpus(ids, ends, statistics, key, tokenizer, sources)
 
     content = content_of(sources)
-    key = _corpus_key(tokenizer, unit, content.digest)
-
-    def write(folder: Path) -> None:
-        write_encoded(folder, sources, tokenizer, unit=unit, content=content)
-
-    return _open_cached(_folder(key), write, read, sources)
+    key = _corpus_key(tokenizer, unit, content)
+    write = functools.partial(write_encoded, sources=sources, tokenizer=tokenizer, unit=unit, content=content)
+    return _open_cached(f"{key}-{CONTENT_VERSION}", write, read, sources)
 
 
 def fit_corpus_tokenizer(sources: Sequence[Source], config: TokenizerConfig, *, unit: str) -> Tokenizer:
@@ -285,7 +279,7 @@ def fit_corpus_tokenizer(sources: Sequence[Source], config: TokenizerConfig, *, 
             encoded = folder / "encoded"
             make_folder(encoded)
             tokenizer = write_words(encoded, sources, config, unit=unit, content=content)
-            corpus = folder.parent / _folder(_corpus_key(tokenizer, unit, content.digest))
+            corpus = folder.parent / f"{_corpus_key(tokenizer, unit, content)}-{CONTENT_VERSION}"
             if not intact(corpus):
                 complete(corpus, encoded, lambda _: None)
             shutil.rmtree(encoded, ignore_errors=True)  # only if the corpus was there
@@ -319,15 +313,19 @@ def _fit(
     doing, is_large = f"learning the tokenizer from {name_text(sources)}", content.bytes >= PARALLEL_BYTES
     progress = ReadingProgress(doing, content.bytes if is_large else 0)
 
-    def shown(texts: Iterable[str]) -> Iterator[str]:
+    def watched() -> Iterator[str]:
+        is_blank = True
         for text in texts:
             progress.update(hashed.bytes)
+            is_blank = is_blank and not text.strip()
             yield text
         if is_large:  # the library that learns subwords does not say how far it is
             report(f"{doing}: all is read", 1.0)
+        if is_blank:
+            raise no_text(sources)
 
     # The text is read to its end even where a sample is enough, so that errors are found and a change is noticed.
-    chosen = sample.choose(_refuse_blank(shown(texts), sources), lambda: hashed.bytes)
+    chosen = sample.choose(watched(), lambda: hashed.bytes)
     if unit == "line":  # a part of a sample may end within a line
         chosen = (line for text in chosen for line in text.removesuffix("\n").split("\n"))
     tokenizer = fit_tokenizer(config, chosen)
@@ -373,27 +371,14 @@ def _open_cached(
 
 def _tokenizer_folder(config: TokenizerConfig, unit: str, content: TextDigest) -> str:
     """Return the name of the cache folder of a learned tokenizer."""
-    name = f"tokenizer-{_key(f'{unit} {config.model_dump_json()}', content.digest)}"
+    name = _key("tokenizer", f"{unit} {config.model_dump_json()}", content)
     return name if largest_sample(config, content.bytes) == content.bytes else f"{name}-{SAMPLE_VERSION}"
 
 
-def _corpus_key(tokenizer: Tokenizer, unit: str, content: str) -> str:
-    return f"corpus-{_key(f'{unit} {tokenizer.fingerprint()}', content)}"
+def _corpus_key(tokenizer: Tokenizer, unit: str, content: TextDigest) -> str:
+    return _key("corpus", f"{unit} {tokenizer.fingerprint()}", content)
 
 
-def _folder(key: str) -> str:
-    """Return the name of the cache folder of an encoded text."""
-    return f"{key}-{CONTENT_VERSION}"
-
-
-def _key(settings: str, content: str) -> str:
-    return hashlib.blake2b(f"{KEY_VERSION} {settings} {content}".encode(), digest_size=16).hexdigest()
-
-
-def _refuse_blank(texts: Iterable[str], sources: Sequence[Source]) -> Iterator[str]:
-    blank = True
-    for text in texts:
-        blank = blank and not text.strip()
-        yield text
-    if blank:
-        raise no_text(sources)
+def _key(kind: str, settings: str, content: TextDigest) -> str:
+    digest = hashlib.blake2b(f"{KEY_VERSION} {settings} {content.digest}".encode(), digest_size=16)
+    return f"{kind}-{digest.hexdigest()}"

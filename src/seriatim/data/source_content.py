@@ -180,7 +180,7 @@ def remembered(kind: str, sources: Sequence[Source], read: Callable[[], Facts]) 
         return read()
 
     # A file that has just been written may be written again within the resolution of the clock.
-    newest = max((state.changed_ns for state in before), default=0)
+    newest = max((changed_ns for _, changed_ns, *_ in before), default=0)
     if time.time_ns() - newest < RACY_SECONDS * 1e9:  # also if the clock of another machine is ahead
         return read()
     identity = json.dumps(
@@ -224,8 +224,7 @@ def _find_repairs(files: Sequence[Source]) -> Iterator[tuple[int, Fields]]:
 
 def expected_size(sources: Sequence[Source]) -> int | None:
     """Return how many bytes will be read, for `ReadingProgress`: 0 for a small text, None if a large one is unknown."""
-    states = _states(sources) or []
-    size = sum(state.size for state in states)
+    size = sum(state[0] for state in _states(sources) or [])
     paths = [Path(source.origin[0]) for source in sources if source.origin]
     if size < (LARGE_BYTES / COMPRESSION if any(map(is_compressed, paths)) else LARGE_BYTES):
         return 0
@@ -234,27 +233,20 @@ def expected_size(sources: Sequence[Source]) -> int | None:
     return size if is_known else None
 
 
-class _State(NamedTuple):
-    """What the file system says about a file; equal values mean that the file did not change."""
+def _states(sources: Sequence[Source]) -> list[tuple[int, ...]] | None:
+    """Return the state of the file of each source; None if one of them is not a file of the disk.
 
-    size: int
-    modified_ns: int
-    changed_ns: int  # the time of the last change of content, name or permissions, which programs cannot set
-    inode: int
-    device: int
-
-
-def _states(sources: Sequence[Source]) -> list[_State] | None:
-    """Return the states of the files of some sources; None if one of them is not a file of the disk."""
-    states = []
-    for source in sources:
-        try:
-            status = os.stat(source.origin[0])
-        except (IndexError, OSError):
-            return None
-        times = status.st_mtime_ns, max(status.st_mtime_ns, status.st_ctime_ns)
-        states.append(_State(status.st_size, *times, status.st_ino, status.st_dev))
-    return states
+    Equal states mean that a file did not change. The first two numbers are its size, and the time of its last change of
+    content, name or permissions, which programs cannot set.
+    """
+    try:
+        found = [os.stat(source.origin[0]) for source in sources]
+    except (IndexError, OSError):
+        return None
+    times = [max(status.st_mtime_ns, status.st_ctime_ns) for status in found]
+    return [
+        (one.st_size, time, one.st_mtime_ns, one.st_ino, one.st_dev) for one, time in zip(found, times, strict=True)
+    ]
 
 
 def _read_content(sources: Sequence[Source]) -> TextDigest:
