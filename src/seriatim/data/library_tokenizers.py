@@ -46,7 +46,7 @@ class SubwordTokenizer(Tokenizer):
     """
 
     def __init__(self, kind: str, model: Mapping[str, Any], *, lowercase: bool = False) -> None:
-        self.kind, self.lowercase = kind, lowercase  # type: ignore[misc]
+        self.kind, self.lowercase = kind, lowercase
         self._bytes = bytes_by_symbol()
         self.inner = _byte_level(_checked_model(kind, model, self._bytes))
         self.vocabulary_size = self.inner.get_vocab_size() + 1

@@ -91,7 +91,7 @@ class Tokenizer(ABC):
         reserved: tokens that are no part of a text, as far as they are known, besides the boundary and the unknown one.
     """
 
-    kind: ClassVar[str]
+    kind: str
     ends_lines: ClassVar[bool] = False
     vocabulary_size: int
     unknown_id: int | None = None

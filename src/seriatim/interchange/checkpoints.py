@@ -1,7 +1,7 @@
 """Checkpoints of the ``transformers`` library: read, made a run of, and written from a run.
 
-Nothing is unpickled and no code is run. Tensors are read one at a time. `families` says which tensor there is which
-parameter here.
+Nothing is unpickled and no code is run. Tensors are read one at a time. `checkpoint_families` says which tensor is
+which parameter here.
 """
 
 import json
