@@ -18,11 +18,11 @@ from seriatim.data.vocabulary import fit_tokenizer
 
 PROGRAM = """
 import sys
-from seriatim.data import encoding, text_blocks
+from seriatim.data import encoding
 from seriatim.data.corpus import encode_corpus
-from seriatim.data.readers import find_sources
-from seriatim.data.tokenizer_factory import ByteTokenizer
-encoding.PARALLEL_BYTES, encoding.worker_count, text_blocks.BLOCK_CHARACTERS = 1, lambda: 2, 1 << 20
+from seriatim.data.sources import find_sources
+from seriatim.data.tokenizers import ByteTokenizer
+encoding.PARALLEL_BYTES, encoding.worker_count, encoding.BLOCK_CHARACTERS = 1, lambda: 2, 1 << 20
 encode_corpus(find_sources(sys.argv[1]), ByteTokenizer(), unit="line")
 """
 

@@ -10,15 +10,12 @@ from ..data.tokenizers import Spelling, WordTokenizer
 from ..data.vocabulary import Vocabulary
 from ..models.ngram import NGram
 from ..models.ngrams.table import pieces_of
-from ..runs.run import Run, load
-from ..storage.files import locked
-from ..storage.weights import stream_tensors
-from ..storage.written_folders import RUN, record, settle
+from ..runs.run import Run
 from ..tasks import new_task
-from ..training.identity import identity
-from ..training.run_files import ARPA, begin_run, check_file, check_out, refuse_overwriting
+from ..training.run_files import ARPA, check_file, check_out, refuse_overwriting
 from .arpa import check_weights, mix, read_arpa, write_arpa
 from .checkpoints import HUB, export_checkpoint, import_checkpoint
+from .new_folders import write_run
 from .onnx_export import export_onnx
 from .torch_states import TorchOptions, export_torch, import_torch, state_file
 
@@ -86,7 +83,8 @@ def import_run(
             raise InputError(f"--{name}: has no meaning for {sources[0]}, only for a safetensors file; leave it out")
     if folders:
         return import_checkpoint(sources[0], out, overwrite=overwrite)
-    folder, mixture_weights = check_out(out, overwrite=overwrite), check_weights(weights, len(sources))
+    check_out(out, overwrite=overwrite)
+    mixture_weights = check_weights(weights, len(sources))
 
     # Only ARPA files are left. All are read before the folder changes, since any of them may be damaged.
     repairs = Repairs(strict=strict)
@@ -97,9 +95,4 @@ def import_run(
     settings = {"task": "lm", "data": {"unit": "line"}, "tokenizer": {"kind": "word"}, "model": model}
     task = new_task(resolve(settings))
     vocabulary = Vocabulary({"tokenizer": WordTokenizer(arpa.words, Spelling())})
-    with locked(folder):
-        check_out(out, overwrite=overwrite)  # another process may have been quicker
-        folder = begin_run(folder, task.config, vocabulary)
-        record(folder, RUN, "model.safetensors")
-        stream_tensors(pieces_of(arpa.orders), folder / "model.safetensors", identity(task.config, vocabulary))
-        return load(settle(folder))
+    return write_run(out, task, vocabulary, pieces_of(arpa.orders), overwrite=overwrite)
