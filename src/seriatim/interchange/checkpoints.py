@@ -191,21 +191,7 @@ def read_tokenizer(folder: Path, family: Family, size: int) -> PretrainedTokeniz
     content = read_json(path, max_bytes=MAX_FILE_BYTES, remedy=WHOLE)
     if not isinstance(content, dict) or not isinstance(content.get("model"), dict):
         raise InputError(f"{path}: not a tokenizer of the tokenizers library; {WHOLE}")
-
-    # A token beyond the last row of the embedding could be written by the tokenizer, but not read by the model.
-    listed = content.get("added_tokens") or []
-    if not isinstance(listed, list) or not all(
-        isinstance(token, dict) and isinstance(token.get("content"), str) for token in listed
-    ):
-        raise InputError(f"{path}: added_tokens must be a list of tokens; {WHOLE}")
-    added = {token["content"]: token.get("id") for token in listed}
-    for name, token in added.items():
-        if isinstance(token, int) and token >= size:
-            raise InputError(
-                f"{path}: the token {shown(name)} has the id {token:,}, but the embedding has only the rows 0 to "
-                f"{size - 1:,}; call model.resize_token_embeddings(len(tokenizer)) and save_pretrained, or take the "
-                "token out of added_tokens"
-            )
+    added = _added_tokens(path, content, size)
 
     # Checkpoints name a special token by its id in one file, by its text in the other, or not at all.
     def special(name: str) -> int | None:
@@ -231,6 +217,28 @@ def read_tokenizer(folder: Path, family: Family, size: int) -> PretrainedTokeniz
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{path}: {error}; use another checkpoint") from None
+
+
+def _added_tokens(path: Path, content: Fields, size: int) -> dict[str, object]:
+    """Return the ids of the tokens that were added to a vocabulary by their texts.
+
+    Raises:
+        InputError: they are no list of tokens; or the model, whose embedding has ``size`` rows, could not read one.
+    """
+    listed = content.get("added_tokens") or []
+    if not isinstance(listed, list) or not all(
+        isinstance(token, dict) and isinstance(token.get("content"), str) for token in listed
+    ):
+        raise InputError(f"{path}: added_tokens must be a list of tokens; {WHOLE}")
+    added = {token["content"]: token.get("id") for token in listed}
+    for name, token in added.items():
+        if isinstance(token, int) and token >= size:
+            raise InputError(
+                f"{path}: the token {shown(name)} has the id {token:,}, but the embedding has only the rows 0 to "
+                f"{size - 1:,}; call model.resize_token_embeddings(len(tokenizer)) and save_pretrained, or take the "
+                "token out of added_tokens"
+            )
+    return added
 
 
 def import_checkpoint(source: str, out: str | None, *, overwrite: bool = False) -> Run:
