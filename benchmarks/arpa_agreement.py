@@ -18,7 +18,7 @@ import numpy as np
 
 import seriatim
 from seriatim.interchange.arpa import spelled
-from seriatim.interchange.runs import export_run, import_run
+from seriatim.interchange.formats import export_run, import_run
 
 STRANGE = "never-seen-anywhere"
 

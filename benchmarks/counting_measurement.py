@@ -21,9 +21,10 @@ import torch
 
 from seriatim.config import Tokenizer as TokenizerConfig
 from seriatim.data.encoding import write_encoded
-from seriatim.data.readers import find_sources, read_pieces
 from seriatim.data.source_content import content_of
-from seriatim.data.tokenizer_factory import fit_tokenizer
+from seriatim.data.sources import find_sources
+from seriatim.data.text import read_pieces
+from seriatim.data.vocabulary import fit_tokenizer
 from seriatim.models.ngrams import levels
 from seriatim.models.ngrams.estimation import smoothed
 from seriatim.models.ngrams.merged_counts import count_merged

@@ -23,9 +23,10 @@ from large_text import make_text
 
 from seriatim.config import Tokenizer as TokenizerConfig
 from seriatim.data.encoding import write_encoded, write_words
-from seriatim.data.readers import find_sources, read_pieces
 from seriatim.data.source_content import content_of
-from seriatim.data.tokenizer_factory import fit_tokenizer
+from seriatim.data.sources import find_sources
+from seriatim.data.text import read_pieces
+from seriatim.data.vocabulary import fit_tokenizer
 
 PART = 20_000
 """The number of characters of a part that the peer encodes."""

@@ -32,7 +32,7 @@ from torch import Tensor, nn
 
 import seriatim
 from seriatim.data.tokenizers import END
-from seriatim.interchange.runs import export_run, import_run
+from seriatim.interchange.formats import export_run, import_run
 from seriatim.models.masked_language_model import Frame
 from tests.interchange import torch_modules
 from tests.interchange.checkpoints import CHECKPOINTS, GAPPED, write

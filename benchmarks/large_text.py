@@ -3,7 +3,8 @@
 import random
 from pathlib import Path
 
-from seriatim.data.readers import find_sources, read_lines
+from seriatim.data.sources import find_sources
+from seriatim.data.text import read_lines
 
 NAMES = 1_000_000
 """The number of different names that are put into the lines, of which low numbers are common."""

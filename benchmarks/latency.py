@@ -25,7 +25,7 @@ import torch
 
 import seriatim
 from seriatim.data.conll import read_sentences
-from seriatim.data.readers import find_sources
+from seriatim.data.sources import find_sources
 from seriatim.data.tables import read_labelled
 from seriatim.tasks.documents import batch_of, encode
 

@@ -27,8 +27,8 @@ import machine
 
 import seriatim
 from seriatim.data.conll import Sentence, read_sentences
-from seriatim.data.readers import find_sources
 from seriatim.data.repairs import Repairs
+from seriatim.data.sources import find_sources
 from seriatim.data.tables import read_labelled
 
 TIMED = 200  # texts that are answered one at a time

@@ -18,8 +18,7 @@ import torch
 from machine import describe, in_turn, seconds
 
 import seriatim
-from seriatim.interchange.onnx_export import prepared, quietly_exporting, traced
-from seriatim.interchange.onnx_weights import write_models
+from seriatim.interchange.onnx_export import prepared, quietly_exporting, traced, write_models
 from seriatim.models import LanguageModel
 from seriatim.models.exported_forms import language_forms
 

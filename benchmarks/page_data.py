@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from seriatim.data.builtin import builtin_text
+from seriatim.data.sources import builtin_text
 
 TOPICS = {
     "delivery": "parcel courier address late arrived box driver street waiting",

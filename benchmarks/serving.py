@@ -38,7 +38,7 @@ from http_client import Streamed, stream
 from machine import describe
 from server_processes import Place, Server, plain, running, seriatim, transformers_serve
 
-from seriatim.interchange.runs import import_run
+from seriatim.interchange.formats import import_run
 
 OURS = "seriatim serve"
 GPT2 = {

@@ -22,7 +22,8 @@ import torch
 
 import seriatim
 from seriatim.core.state import select_state
-from seriatim.data.readers import find_sources, read_lines
+from seriatim.data.sources import find_sources
+from seriatim.data.text import read_lines
 from seriatim.decoding.drafts import Draft, PromptLookup, draft_with
 from seriatim.decoding.sampling import Sampling, read, sample
 from seriatim.decoding.speculative import Generated, speculate

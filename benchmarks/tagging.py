@@ -15,7 +15,7 @@ from pathlib import Path
 import machine
 
 import seriatim
-from seriatim.data.readers import find_sources
+from seriatim.data.sources import find_sources
 
 ROUNDS = 5
 

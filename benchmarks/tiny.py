@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence
 
 from seriatim.config import resolve
-from seriatim.data.encoded_pairs import PairBatch
+from seriatim.data.pairs import PairBatch
 
 STEPS, TURNS = 60, 9
 PLAIN = {

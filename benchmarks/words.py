@@ -24,7 +24,7 @@ from preparing import Prepared, prepare, trainer_of
 from torch import Tensor, nn
 
 from seriatim.config import resolve
-from seriatim.data.batching import Batch
+from seriatim.data.batches import Batch
 from seriatim.training.loop import Trainer
 
 BATCH, LENGTH, SIZE, CLIP, RATE, DROPOUT = 20, 35, 200, 0.25, 20.0, 0.2

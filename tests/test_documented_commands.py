@@ -13,7 +13,7 @@ import pytest
 from torch import nn
 
 import seriatim
-from seriatim.interchange.runs import export_run
+from seriatim.interchange.formats import export_run
 
 from .conftest import sentences
 from .interchange.checkpoints import write

@@ -13,7 +13,7 @@ def test_reading_is_shown(tmp_path: Path, quiet: bool, monkeypatch, capsys) -> N
     monkeypatch.setenv("SERIATIM_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("seriatim.data.encoding.PARALLEL_BYTES", 1)
     monkeypatch.setattr("seriatim.data.encoding.worker_count", lambda: 1)
-    monkeypatch.setattr("seriatim.data.reading_progress.SECONDS", 0.0)
+    monkeypatch.setattr("seriatim.data.source_content.SECONDS", 0.0)
     (tmp_path / "a.txt").write_text("one two three\n" * 100)
     command = ["train", "lm", "--data", str(tmp_path / "a.txt"), "--valid", "none", "--out", str(tmp_path / "run")]
     command += ["--hidden_size", "4", "--embedding_size", "4", "--steps", "1", "--training.baseline", "none"]

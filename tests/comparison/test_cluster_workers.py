@@ -20,7 +20,7 @@ from seriatim.comparison.workers import ClusterSession, ClusterWorkers
 from seriatim.core.errors import InputError, TrainingError
 from seriatim.processes.child import Stopped
 from seriatim.processes.cluster import ClusterExecutor, open_cluster
-from seriatim.storage.lock import locked
+from seriatim.storage.files import locked
 from seriatim.storage.written_folders import COMPARISON, SESSION
 from seriatim.training.run_files import check_out
 

@@ -11,8 +11,7 @@ from seriatim.config import Tokenizer as TokenizerConfig
 from seriatim.config import resolve
 from seriatim.core.contract import RecurrentCell
 from seriatim.core.errors import InputError
-from seriatim.data.tokenizer_factory import fit_tokenizer
-from seriatim.data.vocabulary import Vocabulary
+from seriatim.data.vocabulary import Vocabulary, fit_tokenizer
 from seriatim.tasks import model_size as memory
 from seriatim.tasks import new_task
 from seriatim.tasks.task import Task

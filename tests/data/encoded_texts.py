@@ -10,10 +10,11 @@ import pytest
 
 from seriatim.config import Tokenizer as TokenizerConfig
 from seriatim.data.encoding import write_encoded, write_words
-from seriatim.data.readers import Source, find_sources
 from seriatim.data.source_content import content_of
-from seriatim.data.tokenizer_factory import fit_tokenizer
+from seriatim.data.sources import find_sources
+from seriatim.data.text import Source
 from seriatim.data.tokenizers import Tokenizer
+from seriatim.data.vocabulary import fit_tokenizer
 from seriatim.storage.disk_cache import SCRATCH
 
 KINDS = ["byte", "char", "word", "bpe", "unigram"]
@@ -27,9 +28,9 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def set_sizes(monkeypatch: pytest.MonkeyPatch, *, piece: int, block: int, parallel: int) -> None:
-    monkeypatch.setattr("seriatim.data.readers.PIECE_BYTES", piece)
-    monkeypatch.setattr("seriatim.data.text_blocks.MIN_CHARACTERS", piece)
-    monkeypatch.setattr("seriatim.data.text_blocks.BLOCK_CHARACTERS", block)
+    monkeypatch.setattr("seriatim.data.text.PIECE_BYTES", piece)
+    monkeypatch.setattr("seriatim.data.encoding.MIN_CHARACTERS", piece)
+    monkeypatch.setattr("seriatim.data.encoding.BLOCK_CHARACTERS", block)
     monkeypatch.setattr("seriatim.data.encoding.PARALLEL_BYTES", parallel)
     monkeypatch.setattr("seriatim.data.encoding.worker_count", lambda: 2)
 

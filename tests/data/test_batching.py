@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from seriatim.data.batching import Buckets
+from seriatim.data.batches import Buckets
 
 
 @pytest.mark.parametrize("most", [1, 50, 10_000])

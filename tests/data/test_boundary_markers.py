@@ -16,8 +16,7 @@ from seriatim.cli.main import main
 from seriatim.config import resolve
 from seriatim.core.errors import InputError
 from seriatim.data import pipes
-from seriatim.data.boundary_markers import KNOWN, common_markers, find_markers, without_markers
-from seriatim.data.repairs import DataWarning
+from seriatim.data.repairs import KNOWN, DataWarning, common_markers, find_markers, without_markers
 
 LINES = ["ja nein", "nein ja", "ja <unk> ja", "", "nein nein ja"] * 12
 

@@ -8,8 +8,8 @@ import pytest
 
 from seriatim.core.errors import InputError
 from seriatim.data.conll import Sentence, read_sentences, read_untagged, write
-from seriatim.data.readers import find_sources
 from seriatim.data.repairs import Repairs
+from seriatim.data.sources import find_sources
 from seriatim.data.tag_sets import marks_chunks, to_scheme
 
 CONLLU = """# newdoc id = one

@@ -4,10 +4,8 @@ import numpy as np
 import torch
 
 from seriatim.config import Tokenizer
-from seriatim.data.encoded_pairs import encode_pairs, shared_parts, with_invented_stems
-from seriatim.data.pairs import Pair
-from seriatim.data.tokenizer_factory import fit_tokenizer
-from seriatim.data.vocabulary import Vocabulary
+from seriatim.data.pairs import Pair, encode_pairs, shared_parts, with_invented_stems
+from seriatim.data.vocabulary import Vocabulary, fit_tokenizer
 from seriatim.models.copying import copied_tokens
 
 TEXTS = [

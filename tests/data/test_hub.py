@@ -9,8 +9,9 @@ import pytest
 
 from seriatim.cli.main import main
 from seriatim.core.errors import InputError
-from seriatim.data.readers import find_sources, read_objects
+from seriatim.data.sources import find_sources
 from seriatim.data.tables import read_labelled
+from seriatim.data.text import read_objects
 
 
 class Value:

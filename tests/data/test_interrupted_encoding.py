@@ -11,11 +11,11 @@ import pytest
 
 from seriatim.config import Tokenizer as TokenizerConfig
 from seriatim.core.errors import InputError, TrainingError
-from seriatim.data import text_blocks
+from seriatim.data import encoding
 from seriatim.data.corpus import encode_corpus, fit_corpus_tokenizer
 from seriatim.data.encoding import JOURNAL, JournaledFiles
-from seriatim.data.readers import find_sources
 from seriatim.data.source_content import content_of
+from seriatim.data.sources import find_sources
 from seriatim.storage import disk_cache
 from seriatim.storage.disk_cache import SCRATCH
 
@@ -67,9 +67,9 @@ def test_what_a_killed_process_wrote_is_used(tmp_path: Path, unit: str, learned:
         kill_at(patched, 5)
         with pytest.raises(Killed):
             written(tmp_path / "killed", sources, tokenizer, unit)
-    encoded, encode = [], text_blocks.encode_block
+    encoded, encode = [], encoding.encode_block
     monkeypatch.setattr(
-        "seriatim.data.text_blocks.encode_block", lambda *given: (encoded.append(given), encode(*given))[1]
+        "seriatim.data.encoding.encode_block", lambda *given: (encoded.append(given), encode(*given))[1]
     )
     assert written(tmp_path / "killed", sources, tokenizer, unit) == expected
     resumed = len(encoded)
@@ -167,8 +167,8 @@ def test_what_was_killed_after_the_last_block_is_not_encoded_again(
     monkeypatch.setenv("SERIATIM_CACHE", str(tmp_path / "cache"))
     in_this_process(monkeypatch)
     sources, encoded = many_files(tmp_path / "texts"), []
-    encode = text_blocks.encode_block
-    monkeypatch.setattr(text_blocks, "encode_block", lambda *given: (encoded.append(given), encode(*given))[1])
+    encode = encoding.encode_block
+    monkeypatch.setattr(encoding, "encode_block", lambda *given: (encoded.append(given), encode(*given))[1])
 
     def read() -> dict[str, bytes]:
         config = TokenizerConfig(kind="word")
@@ -199,8 +199,8 @@ def test_a_file_that_is_unreadable_for_a_moment_loses_nothing(tmp_path: Path, le
     sources = [
         source._replace(open=functools.partial(Failing, source, broken)) for source in many_files(tmp_path / "a")
     ]
-    encode = text_blocks.encode_block
-    monkeypatch.setattr(text_blocks, "encode_block", lambda *given: (encoded.append(given), encode(*given))[1])
+    encode = encoding.encode_block
+    monkeypatch.setattr(encoding, "encode_block", lambda *given: (encoded.append(given), encode(*given))[1])
 
     def read() -> object:
         config = TokenizerConfig(kind="word")

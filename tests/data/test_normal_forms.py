@@ -16,8 +16,8 @@ from seriatim.core.errors import InputError
 from seriatim.data.normal_forms import form_of, is_known_otherwise
 from seriatim.data.repairs import DataWarning, Repairs
 from seriatim.data.spellings import LabelSpellings, canonical
-from seriatim.data.tokenizer_factory import fit_tokenizer
 from seriatim.data.vectors import read_vectors
+from seriatim.data.vocabulary import fit_tokenizer
 
 FRENCH = ["très bon café", "mauvais thé glacé", "il a été à l'hôtel", "rien du tout", "une forêt bébé"] * 4
 LABELS = ["été", "hiver"] * 10

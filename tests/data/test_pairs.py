@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from seriatim.cli.main import main
 from seriatim.core.errors import InputError
 from seriatim.data.pairs import Pair, read_pairs, read_unpaired
-from seriatim.data.readers import find_sources
 from seriatim.data.repairs import Repairs
+from seriatim.data.sources import find_sources
 
 TEXT = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\0\r\n\t"), max_size=20)
 in_one_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from seriatim.config import Tokenizer as TokenizerConfig
 from seriatim.core.errors import InputError
-from seriatim.data import text_blocks
+from seriatim.data import encoding
 from seriatim.data.corpus import encode_corpus
-from seriatim.data.readers import Piece, find_sources
-from seriatim.data.reading_progress import listening
-from seriatim.data.text_blocks import BlockTokens, TextBlock, WordNumberer
+from seriatim.data.encoding import BlockTokens, TextBlock, WordNumberer
+from seriatim.data.source_content import listening
+from seriatim.data.sources import find_sources
+from seriatim.data.text import Piece
 from seriatim.data.tokenizers import Tokenizer
 
 from .encoded_texts import (
@@ -97,7 +98,7 @@ def test_errors_name_the_line_as_one_process_does(tmp_path: Path, bad: bytes, mo
 
 def test_progress_is_reported_and_ends_at_the_size(tmp_path: Path, monkeypatch) -> None:
     in_this_process(monkeypatch)
-    monkeypatch.setattr("seriatim.data.reading_progress.SECONDS", 0.0)
+    monkeypatch.setattr("seriatim.data.source_content.SECONDS", 0.0)
     (tmp_path / "a.txt").write_text(TEXT)
     sources = find_sources(str(tmp_path / "a.txt"))
     reports: list[tuple[str, float]] = []
@@ -113,7 +114,7 @@ def test_progress_is_reported_and_ends_at_the_size(tmp_path: Path, monkeypatch) 
 
 def test_a_listener_that_cannot_write_does_not_stop_the_reading(tmp_path: Path, monkeypatch) -> None:
     in_this_process(monkeypatch)
-    monkeypatch.setattr("seriatim.data.reading_progress.SECONDS", 0.0)
+    monkeypatch.setattr("seriatim.data.source_content.SECONDS", 0.0)
     (tmp_path / "a.txt").write_text(TEXT)
     calls = []
 
@@ -136,13 +137,13 @@ def test_the_encoded_text_is_mapped_and_not_loaded(tmp_path: Path) -> None:
 
 def test_the_numbers_of_a_block_do_not_refer_to_themselves(monkeypatch) -> None:
     """The garbage collector would find them too late: they are few objects, and large ones."""
-    made, encode = [], text_blocks.encode_block
+    made, encode = [], encoding.encode_block
 
     def watched(block: TextBlock, tokenizer: Tokenizer, unit: str) -> BlockTokens:
         made.append(tokenizer._ids)
         return encode(block, tokenizer, unit)
 
-    monkeypatch.setattr(text_blocks, "encode_block", watched)
+    monkeypatch.setattr(encoding, "encode_block", watched)
     numbered = WordNumberer(TokenizerConfig(kind="word"), "stream")(TextBlock([Piece("one two", True)]))
     (numbers,) = made
     assert list(numbers) == numbered.words

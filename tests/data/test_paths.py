@@ -11,9 +11,15 @@ import pytest
 import seriatim
 from seriatim.cli.main import main
 from seriatim.core.errors import InputError
-from seriatim.data import paths, pipes
-from seriatim.data.paths import check_named_by_run
-from seriatim.data.readers import LABELLED_SUFFIXES, PAIRED_SUFFIXES, TAGGED_SUFFIXES, TEXT_SUFFIXES, find_sources
+from seriatim.data import pipes, sources
+from seriatim.data.sources import (
+    LABELLED_SUFFIXES,
+    PAIRED_SUFFIXES,
+    TAGGED_SUFFIXES,
+    TEXT_SUFFIXES,
+    check_named_by_run,
+    find_sources,
+)
 from seriatim.inspection.inspected_run import prepare
 from seriatim.inspection.mistakes import mistakes_section
 from seriatim.runs.ensembles import interpolate
@@ -160,7 +166,7 @@ def test_what_is_no_file_of_a_folder_is_told(folder: Path) -> None:
         names = {Path(source.name).name for source in find_sources(str(folder))}
     assert names
     assert not names & {"pipe.txt", "link.txt", "zero.txt"}
-    assert "link.txt" in paths.skipped_files(str(folder), (".txt",))
+    assert "link.txt" in sources.skipped_files(str(folder), (".txt",))
     assert len(caught) == 1
 
 
@@ -259,7 +265,7 @@ def test_a_copy_that_the_system_ends_is_named(tmp_path: Path) -> None:
 def test_a_run_names_regular_files_and_small_folders_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, reason: str
 ) -> None:
-    monkeypatch.setattr(paths, "MAX_ENTRIES", 1000)
+    monkeypatch.setattr(sources, "MAX_ENTRIES", 1000)
     os.mkfifo(tmp_path / "PIPE")
     (tmp_path / "LINK").symlink_to("PIPE")
     (tmp_path / "FILE").write_text("text\n")
@@ -277,7 +283,7 @@ def test_a_run_may_name_its_own_files(folder: Path) -> None:
 
 def test_a_strangers_configuration_opens_no_device(texts, tmp_path: Path, capsys, monkeypatch) -> None:
     """Neither resuming, nor inspecting, nor interpolating reads what must not be read unasked."""
-    monkeypatch.setattr(paths, "MAX_ENTRIES", 1000)
+    monkeypatch.setattr(sources, "MAX_ENTRIES", 1000)
     run = seriatim.train(small_config(texts, tmp_path / "run", model={"layer": "window"}, training={"steps": 2}))
     os.mkfifo(tmp_path / "pipe")
     config = run.path / "config.yaml"

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from seriatim.core.errors import InputError
 from seriatim.data.pipes import ready
-from seriatim.data.readers import find_sources, read_lines, standard_input
+from seriatim.data.sources import find_sources, standard_input
+from seriatim.data.text import read_lines
 
 FRAGMENTS = [b"a", b"\xc3\xa9", b"\xff", b"\0", b"\n", b"\r\n", b"\r", b"\t", b" ", b"\xef\xbb\xbf"]
 HOSTILE = st.lists(st.sampled_from(FRAGMENTS) | st.binary(max_size=2), max_size=30).map(b"".join)

@@ -15,8 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from seriatim.core.errors import InputError
-from seriatim.data import pipes, readers
-from seriatim.data.readers import find_sources, read_lines, read_pieces
+from seriatim.data import pipes
+from seriatim.data.sources import find_sources
+from seriatim.data.text import PIECE_BYTES, read_lines, read_pieces
 
 PACKED = gzip.compress(b"hello world" * 99, mtime=0)
 """Without the time: parallel workers must name the same tests."""
@@ -44,7 +45,7 @@ def test_whatever_the_pieces_nothing_is_lost(tmp_path: Path, text: str, size: in
     spec = written(tmp_path, text)
     normal = re.sub("^\ufeff+", "", text.replace("\r\n", "\n").replace("\r", "\n"), flags=re.MULTILINE)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(readers, "PIECE_BYTES", size)
+        patch.setattr("seriatim.data.text.PIECE_BYTES", size)
         assert text_of(spec) == normal
         expected = normal.split("\n")
         assert lines_of(spec) == (expected[:-1] if expected[-1] == "" else expected)
@@ -58,7 +59,7 @@ def test_mark_and_line_ends_are_normalised(tmp_path: Path) -> None:
 def test_one_line_of_fifty_megabytes(tmp_path: Path) -> None:
     spec = written(tmp_path, b"ab" * 25_000_000)
     assert [len(line) for line in lines_of(spec)] == [50_000_000]
-    assert max(len(piece.text) for piece in read_pieces(find_sources(spec))) <= 2 * readers.PIECE_BYTES
+    assert max(len(piece.text) for piece in read_pieces(find_sources(spec))) <= 2 * PIECE_BYTES
 
 
 def test_folders_globs_gzip_and_jsonl(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ import seriatim
 from seriatim.cli.main import main
 from seriatim.core.errors import InputError
 from seriatim.data.conll import read_sentences
-from seriatim.data.readers import find_sources
 from seriatim.data.repairs import Repairs
+from seriatim.data.sources import find_sources
 
 STRAY = "a\tO\nBob\tI-PER\nx\tO\n\nb\tO\nAnn\tB-PER\nYork\tI-LOC\nCity\tI-LOC\n\n"
 CLEAN = STRAY.replace("Bob\tI", "Bob\tB").replace("York\tI", "York\tB")

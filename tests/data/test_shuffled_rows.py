@@ -4,9 +4,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seriatim.data.batching import POOL, Batches, ShuffledGroups
+from seriatim.data.batches import POOL, Batches, ShuffledGroups
 from seriatim.data.corpus import Corpus
-from seriatim.data.text_blocks import Statistics
+from seriatim.data.encoding import Statistics
 
 
 def all_at_once(lengths: np.ndarray, size: int, seed: int, epoch: int) -> list[np.ndarray]:

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from seriatim.core.errors import InputError
-from seriatim.data.holding_out import end_part, line_part
-from seriatim.data.readers import Source, find_sources
-from seriatim.data.reading_progress import listening
-from seriatim.data.source_content import TextDigest, content_of, expected_size
+from seriatim.data.source_content import TextDigest, content_of, expected_size, listening
+from seriatim.data.sources import find_sources
+from seriatim.data.split import end_part, line_part
+from seriatim.data.text import Source
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ def test_a_file_that_changes_while_it_is_read_is_refused(text: Path) -> None:
 
 @pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
 def test_progress_is_shown_while_a_large_text_is_hashed(tmp_path: Path, name: str, monkeypatch) -> None:
-    monkeypatch.setattr("seriatim.data.reading_progress.SECONDS", 0.0)
+    monkeypatch.setattr("seriatim.data.source_content.SECONDS", 0.0)
     monkeypatch.setattr("seriatim.data.source_content.BLOCK", 10)
     content, reports = b"one two\n" * 10, []
     (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)

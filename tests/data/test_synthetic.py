@@ -14,9 +14,8 @@ import pytest
 
 from seriatim.config import Config, Data, Tokenizer
 from seriatim.core.errors import InputError
-from seriatim.data.builtin import SPLITS, builtin_text
 from seriatim.data.pairs import read_pairs
-from seriatim.data.readers import find_sources
+from seriatim.data.sources import SPLITS, builtin_text, find_sources
 from seriatim.data.synthetic import COUNTS, LONGEST, NOUNS, PREPOSITIONS, SYNTHETIC_TASKS, generate, noisy_reversal
 from seriatim.data.tables import read_labelled
 from seriatim.tasks import TASKS as LEARNED

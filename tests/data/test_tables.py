@@ -18,8 +18,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from seriatim.core.errors import InputError
-from seriatim.data.readers import find_sources, standard_input
 from seriatim.data.repairs import Repairs
+from seriatim.data.sources import find_sources, standard_input
 from seriatim.data.tables import Labelled, read_labelled
 
 TEXT = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\0\r"), max_size=20)

@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 
 from seriatim.core.errors import InputError
-from seriatim.data import readers, text_bytes
 from seriatim.data.conll import read_sentences, read_untagged
-from seriatim.data.holding_out import end_part, line_part
 from seriatim.data.pairs import read_pairs, read_unpaired
-from seriatim.data.readers import find_sources, read_items, read_lines, read_pieces, standard_input
 from seriatim.data.repairs import Repairs
 from seriatim.data.source_content import content_of, find_repairs
+from seriatim.data.sources import find_sources, standard_input
+from seriatim.data.split import end_part, line_part
 from seriatim.data.tables import read_labelled
+from seriatim.data.text import read_items, read_lines, read_pieces
 from seriatim.data.vectors import read_vectors
 from seriatim.evaluation.minimal_pairs import read_pairs as read_minimal_pairs
 from seriatim.runs.text_batches import read_prompts
@@ -89,8 +89,8 @@ def joined(lines: list[str], ends: list[str]) -> bytes:
 @pytest.fixture(params=[1 << 20, 5], ids=["at once", "in pieces"])
 def pieces(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """The number of bytes that are read at once: few let a line end fall on a border."""
-    monkeypatch.setattr(readers, "PIECE_BYTES", request.param)
-    monkeypatch.setattr(text_bytes, "LINE_BYTES", request.param)
+    monkeypatch.setattr("seriatim.data.text.PIECE_BYTES", request.param)
+    monkeypatch.setattr("seriatim.data.text.LINE_BYTES", request.param)
     return request.param
 
 

@@ -7,9 +7,10 @@ import pytest
 
 import seriatim
 from seriatim.core.errors import InputError
-from seriatim.data.readers import find_sources, read_objects, read_pieces
 from seriatim.data.repairs import DataWarning, Repairs
 from seriatim.data.source_content import find_repairs
+from seriatim.data.sources import find_sources
+from seriatim.data.text import read_objects, read_pieces
 from seriatim.runs.checking import check_training
 
 ROWS = [json.dumps({"text": f"row {i} of the text"}) + "\n" for i in range(60)]

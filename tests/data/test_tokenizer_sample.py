@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 import seriatim
 from seriatim.config import Tokenizer as TokenizerConfig
 from seriatim.core.errors import InputError
-from seriatim.data.corpus import fit_corpus_tokenizer
-from seriatim.data.readers import find_sources, read_pieces
+from seriatim.data.corpus import SAMPLED, TokenizerSample, describe_sample, fit_corpus_tokenizer, in_words
 from seriatim.data.source_content import HashedSources
-from seriatim.data.tokenizer_sample import SAMPLED, TokenizerSample, describe_sample, in_words
+from seriatim.data.sources import find_sources
+from seriatim.data.text import read_pieces
 from seriatim.runs.checking import check_training
 
 from ..conftest import small_config
@@ -104,7 +104,7 @@ def test_sizes_are_told_in_fitting_units(size: int, words: str) -> None:
 
 @pytest.mark.parametrize("unit", ["stream", "line"])
 def test_subwords_are_those_of_the_sample(tmp_path: Path, unit: str, monkeypatch) -> None:
-    monkeypatch.setattr("seriatim.data.readers.PIECE_BYTES", 64)
+    monkeypatch.setattr("seriatim.data.text.PIECE_BYTES", 64)
     (tmp_path / "a.txt").write_text("".join(f"word{i % 3} other{i}\n" for i in range(300)))
     sources = find_sources(str(tmp_path / "a.txt"))
     found = [

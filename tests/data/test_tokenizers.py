@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from seriatim.config import Tokenizer as TokenizerConfig
 from seriatim.core.errors import InputError
-from seriatim.data.tokenizer_factory import fit_tokenizer, load_tokenizer
 from seriatim.data.tokenizers import END, Spelling, Tokenizer, lines_of_json
+from seriatim.data.vocabulary import fit_tokenizer, load_tokenizer
 
 from ..conftest import sentences
 

@@ -5,8 +5,7 @@ import pytest
 import torch
 
 from seriatim.config import Tokenizer
-from seriatim.data.tokenizer_factory import fit_tokenizer
-from seriatim.data.vocabulary import Vocabulary
+from seriatim.data.vocabulary import Vocabulary, fit_tokenizer
 from seriatim.data.word_forms import MAX_CHARACTERS, WordForms
 
 

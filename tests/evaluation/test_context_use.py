@@ -9,7 +9,7 @@ import torch
 import seriatim
 from seriatim.core.errors import InputError
 from seriatim.data.corpus import Corpus
-from seriatim.data.text_blocks import Statistics
+from seriatim.data.encoding import Statistics
 from seriatim.evaluation.context_use import ContextScore, by_context, context_sizes
 from seriatim.evaluation.perplexity import each_loss
 from seriatim.models import LanguageModel

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 
 import seriatim
-from seriatim.interchange.runs import import_run
+from seriatim.interchange.formats import import_run
 from seriatim.recurrence import uncompiled
-from seriatim.storage.lock import LOCK
+from seriatim.storage.files import LOCK
 from seriatim.training.checkpoints import checkpoints
 
 from ..conftest import OBJECTS, SUBJECTS, sentences

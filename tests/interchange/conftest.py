@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import seriatim
-from seriatim.interchange.runs import import_run
+from seriatim.interchange.formats import import_run
 
 from .checkpoints import write
 

@@ -12,8 +12,7 @@ from seriatim.core.state import state_leaves
 from seriatim.data.tagged_corpus import TaggedBatch
 from seriatim.data.tokenizers import Tokenizer
 from seriatim.data.word_forms import MAX_CHARACTERS, Spellings
-from seriatim.interchange.onnx_export import prepared, quietly_exporting, traced
-from seriatim.interchange.onnx_weights import write_models
+from seriatim.interchange.onnx_export import prepared, quietly_exporting, traced, write_models
 from seriatim.models import Classifier, LanguageModel, MaskedLanguageModel
 from seriatim.models.ctc_translator import CTCTranslator
 from seriatim.models.encoder_decoder import EncoderDecoder

@@ -14,11 +14,9 @@ from seriatim.cli.main import main
 from seriatim.config import Tokenizer as TokenizerConfig
 from seriatim.core.errors import InputError
 from seriatim.data.repairs import DataWarning, Repairs
-from seriatim.data.tokenizer_factory import fit_tokenizer
-from seriatim.data.tokenizers import Spelling, Tokenizer
-from seriatim.data.word_tokenizer import WordTokenizer
-from seriatim.interchange.arpa import ESCAPED, write_arpa
-from seriatim.interchange.arpa_reader import read_arpa
+from seriatim.data.tokenizers import Spelling, Tokenizer, WordTokenizer
+from seriatim.data.vocabulary import fit_tokenizer
+from seriatim.interchange.arpa import ESCAPED, read_arpa, write_arpa
 from seriatim.models.ngram import NGram
 from seriatim.models.ngrams.counts import count_ngrams
 from seriatim.models.ngrams.estimation import smoothed

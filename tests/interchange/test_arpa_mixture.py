@@ -8,12 +8,9 @@ import pytest
 
 import seriatim
 from seriatim.cli.main import main
-from seriatim.data.tokenizers import Spelling
-from seriatim.data.word_tokenizer import WordTokenizer
-from seriatim.interchange.arpa import write_arpa
-from seriatim.interchange.arpa_mixture import mix
-from seriatim.interchange.arpa_reader import read_arpa
-from seriatim.interchange.runs import import_run
+from seriatim.data.tokenizers import Spelling, WordTokenizer
+from seriatim.interchange.arpa import mix, read_arpa, write_arpa
+from seriatim.interchange.formats import import_run
 from seriatim.models.ngrams.table import NgramTable
 
 from ..conftest import sentences

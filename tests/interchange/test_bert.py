@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 import seriatim
 from seriatim.cli.main import main
-from seriatim.interchange.runs import export_run, import_run
+from seriatim.interchange.formats import export_run, import_run
 
 from .checkpoints import GAPPED, LINES, write
 

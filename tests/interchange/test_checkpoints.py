@@ -11,8 +11,8 @@ import torch
 
 import seriatim
 from seriatim.cli.main import main
-from seriatim.interchange import imported_run
-from seriatim.interchange.runs import import_run
+from seriatim.interchange import new_folders
+from seriatim.interchange.formats import import_run
 
 from . import checkpoints
 from .checkpoints import CHECKPOINTS, GAPPED, LINES, write
@@ -220,7 +220,7 @@ def test_damaged_folders(made, tmp_path, capsys, monkeypatch: pytest.MonkeyPatch
     refused(lambda copy: (copy / "tokenizer.json").write_text("[1]"), "not a tokenizer")
     refused(lambda copy: (copy / "config.json").write_text("{"), "config.json")
     refused(lambda copy: (copy / "config.json").unlink(), "no config.json")
-    monkeypatch.setattr(imported_run, "parameter_shapes", lambda *_: {"weight": (1 << 60,)})
+    monkeypatch.setattr(new_folders, "parameter_shapes", lambda *_: {"weight": (1 << 60,)})
     refused(lambda copy: None, "MB are free; make room")
     monkeypatch.undo()
     refused(not_finite, "holds NaN or infinity")
@@ -369,7 +369,7 @@ def test_a_checkpoint_of_the_hub_is_a_folder(made, tmp_path, monkeypatch: pytest
 
 
 def test_every_family_has_a_checkpoint_here() -> None:
-    from seriatim.interchange.families.known_families import FAMILIES
+    from seriatim.interchange.checkpoint_families import FAMILIES
 
     kinds = {kind.lower() for kind, _, _ in (*CHECKPOINTS.values(), *GAPPED.values())}
     assert set(FAMILIES) == kinds

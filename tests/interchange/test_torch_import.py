@@ -11,8 +11,8 @@ from torch import nn
 
 import seriatim
 from seriatim.cli.main import main
-from seriatim.interchange.runs import import_run
-from seriatim.interchange.torch_import import TorchOptions
+from seriatim.interchange.formats import import_run
+from seriatim.interchange.torch_states import TorchOptions
 
 from ..recurrence.own_cells import quickly
 from .checkpoints import byte_level, sentence_pieces
@@ -219,10 +219,8 @@ def test_a_tokenizer_of_the_tokenizers_library(tmp_path: Path, make) -> None:
 
 @pytest.mark.parametrize("kind", ["word", "char"])
 def test_words_and_characters_of_the_tokenizers_library(tmp_path: Path, kind: str) -> None:
-    from seriatim.data.tokenizer_factory import CharTokenizer
-    from seriatim.data.tokenizers import Spelling
-    from seriatim.data.word_tokenizer import WordTokenizer
-    from seriatim.interchange.tokenizer_export import library_fields
+    from seriatim.data.library_tokenizers import library_fields
+    from seriatim.data.tokenizers import CharTokenizer, Spelling, WordTokenizer
 
     if kind == "word":
         tokenizer = WordTokenizer(["the", "cat"], Spelling(), lowercase=True)

@@ -10,7 +10,7 @@ import seriatim
 from seriatim.config import Model
 from seriatim.config import Tokenizer as TokenizerConfig
 from seriatim.core.errors import InputError
-from seriatim.data.tokenizer_factory import fit_tokenizer
+from seriatim.data.vocabulary import fit_tokenizer
 from seriatim.decoding.beam import Beam, beam_search
 from seriatim.decoding.ensemble import EncoderDecoders
 from seriatim.models.attentional import BahdanauDecoder, LuongDecoder

@@ -15,11 +15,11 @@ import seriatim
 from seriatim.cli.main import main
 from seriatim.config import Tokenizer, resolve
 from seriatim.core.errors import InputError
-from seriatim.data.batching import cut
+from seriatim.data.batches import cut
 from seriatim.data.corpus import Corpus
-from seriatim.data.text_blocks import Statistics
-from seriatim.data.tokenizer_factory import fit_tokenizer
+from seriatim.data.encoding import Statistics
 from seriatim.data.tokenizers import END
+from seriatim.data.vocabulary import fit_tokenizer
 from seriatim.evaluation import pseudo_likelihood
 from seriatim.evaluation.pseudo_likelihood import pseudo_losses
 from seriatim.models import MaskedLanguageModel

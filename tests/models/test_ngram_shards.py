@@ -25,7 +25,7 @@ from seriatim.models.ngrams.shard_merging import divide_merge, merge_shards
 from seriatim.models.ngrams.shard_sequences import open_shards
 from seriatim.models.ngrams.smoothing import Smoothing
 from seriatim.models.ngrams.unseen import Record, seen_pieces, tallied
-from seriatim.storage import atomic_files, weights
+from seriatim.storage import files, weights
 from seriatim.storage.weights import stream_tensors
 
 from ..exhaustive import parameters
@@ -49,7 +49,7 @@ def block_windows(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
     """Blocks of different sizes, and ranges of few blocks."""
     monkeypatch.setattr(shard_files, "BLOCK_WINDOWS", request.param)
     monkeypatch.setattr(shard_merging, "RANGE_BLOCKS", 2)
-    monkeypatch.setattr(atomic_files, "flush", lambda path: None)  # hundreds of files need not reach the disk
+    monkeypatch.setattr(files, "flush", lambda path: None)  # hundreds of files need not reach the disk
 
 
 def model(counted: Sequence[Unigrams | Level], path: Path, size: int, how: Smoothing) -> bytes:
@@ -241,7 +241,7 @@ def test_a_full_disk_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     def fail(path: Path) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(atomic_files, "flush", fail)
+    monkeypatch.setattr(files, "flush", fail)
     with pytest.raises(OSError, match=r"No space left on device.*a\.shard"):
         count_shard(np.array([1, 2, 0], dtype=np.uint16), tmp_path / "a.shard", order=3, vocabulary_size=V)
     assert not list(tmp_path.iterdir())

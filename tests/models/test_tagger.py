@@ -12,7 +12,7 @@ import torch
 import seriatim
 from seriatim.config import Tokenizer
 from seriatim.core.errors import InputError
-from seriatim.data.batching import Buckets
+from seriatim.data.batches import Buckets
 from seriatim.data.conll import Sentence
 from seriatim.data.tagged_corpus import NO_TAG, TaggedBatch, TaggedCorpus, fit_vocabulary, word_ids
 from seriatim.data.vocabulary import Vocabulary

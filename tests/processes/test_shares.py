@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from seriatim.core.errors import InputError
 from seriatim.core.state import join_states
-from seriatim.data.batching import Batches, Buckets, IdleBatch
+from seriatim.data.batches import Batches, Buckets, IdleBatch
 from seriatim.data.corpus import Corpus
 from seriatim.data.encoding import Statistics
 from seriatim.processes.ranks import join_ranks, refuse_ranks

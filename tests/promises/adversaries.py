@@ -21,10 +21,11 @@ from pathlib import Path
 from seriatim.core.errors import InputError
 from seriatim.data.conll import read_sentences
 from seriatim.data.pairs import read_pairs
-from seriatim.data.readers import find_sources, read_lines, read_pieces
+from seriatim.data.sources import find_sources
 from seriatim.data.tables import read_labelled
+from seriatim.data.text import read_lines, read_pieces
 from seriatim.data.vectors import read_vectors
-from seriatim.interchange.arpa_reader import read_arpa
+from seriatim.interchange.arpa import read_arpa
 
 LARGE = 20_000_000
 """Bytes of the largest line."""

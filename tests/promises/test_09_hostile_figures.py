@@ -18,7 +18,7 @@ import yaml
 import seriatim
 from seriatim.cli.main import main
 from seriatim.core.errors import InputError
-from seriatim.data.word_tokenizer import WordTokenizer
+from seriatim.data.tokenizers import WordTokenizer
 from seriatim.storage.weights import load_tensors, read_metadata, save_tensors
 from seriatim.training.checkpoints import MANIFEST, _sum, checkpoints
 

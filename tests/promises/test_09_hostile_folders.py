@@ -8,7 +8,7 @@ import pytest
 
 import seriatim
 from seriatim.core.errors import InputError
-from seriatim.storage.atomic_files import write_whole
+from seriatim.storage.files import write_whole
 from seriatim.training.checkpoints import MANIFEST, checkpoints, damage
 from seriatim.training.run_writer import MetricsLog
 

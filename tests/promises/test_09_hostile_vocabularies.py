@@ -12,10 +12,9 @@ import pytest
 import seriatim
 from seriatim.config import Tokenizer as TokenizerConfig
 from seriatim.core.errors import InputError
-from seriatim.data import tokenizer_factory, tokenizers
-from seriatim.data.tokenizer_factory import fit_tokenizer, load_tokenizer
+from seriatim.data import tokenizers, vocabulary
 from seriatim.data.tokenizers import Tokenizer
-from seriatim.data.vocabulary import Vocabulary, load_vocabulary
+from seriatim.data.vocabulary import Vocabulary, fit_tokenizer, load_tokenizer, load_vocabulary
 from seriatim.storage.weights import load_tensors, save_tensors
 from seriatim.training.run_files import identity
 
@@ -192,7 +191,7 @@ def test_tokens_that_the_weights_do_not_have_are_refused(texts, tmp_path: Path) 
 
 
 def test_a_vocabulary_that_could_not_be_read_again_is_not_written(monkeypatch, texts, tmp_path: Path) -> None:
-    for module in (tokenizers, tokenizer_factory):
+    for module in (tokenizers, vocabulary):
         monkeypatch.setattr(module, "MAX_FILE_BYTES", 100)
     monkeypatch.setenv("SERIATIM_CACHE", str(tmp_path / "cache"))  # without tokenizers of other tests
     with pytest.raises(InputError, match=r"tokenizer\.vocabulary_size: .* set it"):

@@ -104,7 +104,7 @@ def test_runs_open_go_on_and_stream_without_unpickling(run, texts, tmp_path: Pat
     given = {"model": {"layer": "ngram", "options": {"order": 2, "smoothing": "witten-bell"}}, "training": {}}
     config = small_config(texts, tmp_path / "counted")
     counted = seriatim.train({**config, **given})
-    from seriatim.interchange.runs import export_run, import_run
+    from seriatim.interchange.formats import export_run, import_run
 
     export_run(counted, "arpa", str(tmp_path / "model.arpa"))
     assert import_run(str(tmp_path / "model.arpa"), str(tmp_path / "imported")).score(["t h e"])

@@ -22,17 +22,16 @@ from hypothesis import strategies as st
 from seriatim.cli.main import main
 from seriatim.config import Tokenizer as TokenizerConfig
 from seriatim.core.errors import InputError
-from seriatim.data import pipes, readers
+from seriatim.data import pipes
 from seriatim.data.conll import read_sentences, write
 from seriatim.data.pairs import read_pairs
-from seriatim.data.readers import find_sources, read_lines, read_pieces, standard_input
+from seriatim.data.sources import find_sources, standard_input
 from seriatim.data.tables import read_labelled
-from seriatim.data.tokenizer_factory import fit_tokenizer
-from seriatim.data.tokenizers import END, Spelling, Tokenizer
+from seriatim.data.text import read_lines, read_pieces
+from seriatim.data.tokenizers import END, Spelling, Tokenizer, WordTokenizer
 from seriatim.data.vectors import read_vectors
-from seriatim.data.word_tokenizer import WordTokenizer
-from seriatim.interchange.arpa import write_arpa
-from seriatim.interchange.arpa_reader import read_arpa
+from seriatim.data.vocabulary import fit_tokenizer
+from seriatim.interchange.arpa import read_arpa, write_arpa
 
 from .hostile import (
     ANY_TEXT,
@@ -93,7 +92,7 @@ def test_text(tmp_path: Path, lines: list[str], end: str, edits: list, size: int
     content = damaged(encoded(lines, end), edits)
     path, expected = written(tmp_path, content, name), plain(content)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(readers, "PIECE_BYTES", size)
+        patch.setattr("seriatim.data.text.PIECE_BYTES", size)
         try:
             found = "".join(piece.text for piece in read_pieces(find_sources(path)))
             assert found == expected

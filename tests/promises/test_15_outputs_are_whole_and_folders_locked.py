@@ -10,10 +10,9 @@ import pytest
 import seriatim
 from seriatim.cli.main import main
 from seriatim.core.errors import InputError
-from seriatim.interchange.runs import import_run
-from seriatim.storage.atomic_files import write_whole
+from seriatim.interchange.formats import import_run
 from seriatim.storage.disk_cache import cached
-from seriatim.storage.lock import LOCK, locked
+from seriatim.storage.files import LOCK, locked, write_whole
 from seriatim.training.reporting import Reporter
 
 from ..conftest import small_config

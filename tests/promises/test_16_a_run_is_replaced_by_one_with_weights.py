@@ -12,7 +12,7 @@ import seriatim
 from seriatim.cli.main import main
 from seriatim.core.errors import InputError, TrainingError
 from seriatim.processes.signals import Interrupted
-from seriatim.storage.lock import LOCK, locked
+from seriatim.storage.files import LOCK, locked
 from seriatim.storage.written_folders import LIST, RUN, STAGE, begin, clear, place_of, settle
 from seriatim.training.reporting import Reporter
 

@@ -12,17 +12,17 @@ import pytest
 from seriatim.config import Tokenizer as TokenizerConfig
 from seriatim.data.corpus import encode_corpus
 from seriatim.data.encoding import JOURNAL, write_encoded
-from seriatim.data.readers import find_sources
 from seriatim.data.source_content import content_of
-from seriatim.data.tokenizer_factory import fit_tokenizer
+from seriatim.data.sources import find_sources
+from seriatim.data.vocabulary import fit_tokenizer
 
 PROGRAM = """
 import sys
-from seriatim.data import encoding, text_blocks
+from seriatim.data import encoding
 from seriatim.data.corpus import encode_corpus
-from seriatim.data.readers import find_sources
-from seriatim.data.tokenizer_factory import ByteTokenizer
-encoding.PARALLEL_BYTES, encoding.worker_count, text_blocks.BLOCK_CHARACTERS = 1, lambda: 2, 1 << 20
+from seriatim.data.sources import find_sources
+from seriatim.data.tokenizers import ByteTokenizer
+encoding.PARALLEL_BYTES, encoding.worker_count, encoding.BLOCK_CHARACTERS = 1, lambda: 2, 1 << 20
 encode_corpus(find_sources(sys.argv[1]), ByteTokenizer(), unit="line")
 """
 
@@ -64,7 +64,7 @@ def test_the_next_process_goes_on(tmp_path: Path, number: signal.Signals, monkey
     assert not any(map(is_running, workers))
     assert errors.read_text() == "", "the processes end silently"
     monkeypatch.setenv("SERIATIM_CACHE", str(cache))
-    monkeypatch.setattr("seriatim.data.text_blocks.BLOCK_CHARACTERS", 1 << 20)
+    monkeypatch.setattr("seriatim.data.encoding.BLOCK_CHARACTERS", 1 << 20)
     encoded, tokenizer, sources = [], fit_tokenizer(TokenizerConfig(kind="byte"), []), find_sources(str(text))
     encode = tokenizer.encode_lines
     monkeypatch.setattr(tokenizer, "encode_lines", lambda lines: (encoded.append(len(lines)), encode(lines))[1])

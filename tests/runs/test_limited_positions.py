@@ -44,7 +44,7 @@ def test_verbs_name_the_line_before_any_work(run, tmp_path, capsys, monkeypatch,
         content = "".join(json.dumps({"sentence_good": "a dog", "sentence_bad": line}) + "\n" for line in lines)
     (tmp_path / "many.txt").write_text(content)
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content.encode())))
-    monkeypatch.setattr("seriatim.data.paths.spool", lambda spec: tmp_path / "many.txt")
+    monkeypatch.setattr("seriatim.data.sources.spool", lambda spec: tmp_path / "many.txt")
     file = "-" if piped else str(tmp_path / "many.txt")
     arguments = {
         "evaluate": ["evaluate", str(run.path), "--data", file],

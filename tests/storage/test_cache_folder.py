@@ -11,8 +11,8 @@ import pytest
 
 from seriatim.core.errors import InputError
 from seriatim.data.corpus import encode_corpus
-from seriatim.data.readers import find_sources
-from seriatim.data.tokenizer_factory import ByteTokenizer
+from seriatim.data.sources import find_sources
+from seriatim.data.tokenizers import ByteTokenizer
 from seriatim.storage import disk_cache
 from seriatim.storage.disk_cache import cached, cached_in_parts
 

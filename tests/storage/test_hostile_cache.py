@@ -14,9 +14,9 @@ import pytest
 from seriatim.config import Tokenizer
 from seriatim.data.corpus import encode_corpus, fit_corpus_tokenizer
 from seriatim.data.encoding import JOURNAL, JournaledFiles
-from seriatim.data.readers import find_sources
 from seriatim.data.source_content import remembered
-from seriatim.data.tokenizer_factory import ByteTokenizer
+from seriatim.data.sources import find_sources
+from seriatim.data.tokenizers import ByteTokenizer
 from seriatim.storage.disk_cache import CHECKSUMS, cached, cached_in_parts, damage, seal
 
 from ..promises.hostile import NOT_REGULAR, PLACED

@@ -14,7 +14,7 @@ from seriatim.data.vocabulary import FILES
 from seriatim.layers.origins import CODE
 from seriatim.runs.run import BASELINE
 from seriatim.storage import written_folders
-from seriatim.storage.lock import LOCK, locked
+from seriatim.storage.files import LOCK, locked
 from seriatim.storage.written_folders import (
     COMPARISON,
     DECIDED,

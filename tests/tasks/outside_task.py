@@ -14,11 +14,11 @@ import seriatim
 from seriatim.config import Config
 from seriatim.core.contract import RecurrentCell, SequenceLayer
 from seriatim.core.errors import InputError
-from seriatim.data.batching import Buckets
-from seriatim.data.encoded_pairs import Side, encode_side
-from seriatim.data.readers import find_sources, read_items
-from seriatim.data.tokenizer_factory import fit_tokenizer
-from seriatim.data.vocabulary import Vocabulary
+from seriatim.data.batches import Buckets
+from seriatim.data.pairs import Side, encode_side
+from seriatim.data.sources import find_sources
+from seriatim.data.text import read_items
+from seriatim.data.vocabulary import Vocabulary, fit_tokenizer
 from seriatim.evaluation.displayed_metrics import Metric
 from seriatim.evaluation.intervals import Measure, mean, with_interval
 from seriatim.layers.registry import REGISTRY

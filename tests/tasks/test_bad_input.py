@@ -12,8 +12,9 @@ import seriatim
 from seriatim.cli.main import main
 from seriatim.config import Tokenizer
 from seriatim.data.corpus import Corpus, encode_corpus
-from seriatim.data.readers import find_sources, read_lines
-from seriatim.data.tokenizer_factory import fit_tokenizer
+from seriatim.data.sources import find_sources
+from seriatim.data.text import read_lines
+from seriatim.data.vocabulary import fit_tokenizer
 from seriatim.tasks import new_task
 from seriatim.tasks.data_warnings import listed
 from seriatim.training.overlap import warn_of_overlap

@@ -11,8 +11,8 @@ import seriatim
 from seriatim.cli.main import main
 from seriatim.config import resolve
 from seriatim.core.errors import InputError
-from seriatim.data.readers import find_sources
 from seriatim.data.repairs import Repairs
+from seriatim.data.sources import find_sources
 from seriatim.data.tables import read_labelled, with_spellings
 from seriatim.tasks import new_task
 

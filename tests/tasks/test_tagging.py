@@ -14,7 +14,7 @@ from seriatim.cli.main import main
 from seriatim.config import resolve
 from seriatim.core.errors import InputError
 from seriatim.data.conll import read_sentences, write
-from seriatim.data.readers import find_sources
+from seriatim.data.sources import find_sources
 from seriatim.runs.ensembles import ensemble
 from seriatim.tasks import new_task
 

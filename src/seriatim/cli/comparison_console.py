@@ -13,7 +13,7 @@ from ..comparison.verdict import beside_baseline, beside_simplest, finding
 from ..core.errors import InputError, printable
 from ..evaluation.displayed_metrics import Metric
 from ..report.wording import listed
-from ..storage.atomic_files import to_json
+from ..storage.files import to_json
 from ..tasks import FITTED
 from ..training.reporting import duration
 from .console import ProgressLine, show, table_of

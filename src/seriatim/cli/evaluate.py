@@ -4,7 +4,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from ..core.errors import InputError, printable
-from ..storage.atomic_files import to_json
+from ..storage.files import to_json
 from .options import (
     COLUMNS_HELP,
     FORMATS,
@@ -107,7 +107,7 @@ def evaluate(options: argparse.Namespace) -> None:
 
 def evaluate_pairs(options: argparse.Namespace) -> None:
     """Print how often each run finds the good sentence of a pair more probable, and the difference between two runs."""
-    from ..data.readers import find_sources
+    from ..data.sources import find_sources
     from ..evaluation.intervals import paired, written
     from ..evaluation.minimal_pairs import PairScores, read_pairs, score_pairs
     from ..runs.ensembles import ensemble

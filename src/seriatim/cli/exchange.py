@@ -25,7 +25,7 @@ def add_export(parser: Parser) -> None:
 
 def export(options: argparse.Namespace) -> None:
     """Export a run."""
-    from ..interchange.runs import export_run, sizes
+    from ..interchange.formats import export_run, sizes
     from ..runs.run import load
 
     run = load(options.run, allow_code=allowed(options))
@@ -58,8 +58,8 @@ def add_import(parser: Parser) -> None:
 
 def import_run(options: argparse.Namespace) -> None:
     """Import a model."""
-    from ..interchange import runs
-    from ..interchange.torch_import import TorchOptions
+    from ..interchange import formats as runs
+    from ..interchange.torch_states import TorchOptions
 
     weights = None
     if options.mixture_weights is not None:

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 
 from ..core.errors import InputError
-from ..storage.atomic_files import json_line
+from ..storage.files import json_line
 from .options import (
     GENERATION,
     SAMPLING,
@@ -118,7 +118,8 @@ def generate(options: argparse.Namespace) -> None:
 
 def read_prompt(repairs: "Repairs") -> str:
     """Read a prompt from standard input, without the line end after its last line."""
-    from ..data.readers import read_items, standard_input
+    from ..data.sources import standard_input
+    from ..data.text import read_items
 
     lines, size = [], 0
     for line in read_items([standard_input()], repairs):

@@ -2,7 +2,7 @@
 
 import argparse
 
-from ..storage.atomic_files import json_line
+from ..storage.files import json_line
 from .options import (
     COLUMNS_HELP,
     FORMATS,
@@ -38,7 +38,7 @@ def add_predict(parser: Parser) -> None:
 def predict(options: argparse.Namespace) -> None:
     """Print one answer for each line of a file, or of standard input while it arrives."""
     from ..data.pipes import chunks, ready
-    from ..data.readers import TEXT_SUFFIXES, find_sources, standard_input
+    from ..data.sources import TEXT_SUFFIXES, find_sources, standard_input
     from ..runs.ensembles import ensemble
 
     run = ensemble([open_run(path, options) for path in options.run.split(",")])

@@ -6,7 +6,7 @@ from importlib import metadata
 from pathlib import Path
 
 from ..core.errors import InputError, nearest
-from ..storage.atomic_files import to_json
+from ..storage.files import to_json
 from .options import Parser, write_out
 
 DOCS = Path(__file__).parent.with_name("docs")

@@ -138,7 +138,7 @@ def _rules(options: argparse.Namespace) -> "AccessRules":
 
     key = os.environ.get(KEY_VARIABLE) or None
     if options.key_file is not None:
-        from ..storage.safe_files import read_text
+        from ..storage.files import read_text
 
         key = read_text(Path(options.key_file), max_bytes=4096, remedy="name a text file with the key").strip()
     origins = [_checked(origin) for origin in options.cors_origin]

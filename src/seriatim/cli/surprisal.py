@@ -40,11 +40,12 @@ def add_surprisal(parser: Parser) -> None:
 
 def surprisal(options: argparse.Namespace) -> None:
     """Write the table."""
-    from ..data.readers import find_sources, located_items, read_items, standard_input
     from ..data.repairs import with_warnings
+    from ..data.sources import find_sources, standard_input
+    from ..data.text import located_items, read_items
     from ..layers.positions import learned_positions
     from ..runs.surprisal_table import surprisal_table
-    from ..storage.atomic_files import whole
+    from ..storage.files import whole
     from ..storage.written_folders import is_run
     from ..training.run_files import Kind, check_file
 

@@ -6,7 +6,7 @@ import warnings
 from typing import TYPE_CHECKING
 
 from ..core.errors import InputError
-from ..storage.atomic_files import to_json
+from ..storage.files import to_json
 from .options import Parser, add_code, add_task, allowed, named, require_task
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import torch
 
 from ..core.errors import InputError
 from ..core.json_object import JsonObject
-from ..data.holding_out import share_of
+from ..data.split import share_of
 from ..evaluation.displayed_metrics import Metric
 from ..evaluation.intervals import is_significant
 from ..layers import find as find_layer

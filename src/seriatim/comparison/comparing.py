@@ -8,7 +8,7 @@ from ..config import ConfigSource
 from ..layers.origins import AllowCode, Origin, require_code
 from ..layers.outside_code import refuse_while_importing
 from ..processes.ranks import refuse_ranks
-from ..storage.lock import locked, refuse_locked
+from ..storage.files import locked, refuse_locked
 from ..storage.written_folders import COMPARISON, begin, finish_replacing, outer, place_of, recover
 from ..training.run_files import check_out, check_place, files_read, refuse_overwriting
 from .comparison_progress import ComparisonReporter

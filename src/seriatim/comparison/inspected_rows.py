@@ -9,7 +9,7 @@ from urllib.parse import quote
 from ..core.errors import InputError
 from ..inspection.inspection import PAGE, Inspection
 from ..report.page import Link, with_links, write_page
-from ..storage.safe_files import read_json
+from ..storage.files import read_json
 from .comparison_page import first_runs, inspected_pages, write_report
 from .plan import MAX_BYTES, REPORT, read_plan
 from .results import Json

@@ -15,7 +15,7 @@ from pydantic import Field, ValidationError
 from ..config import Config, Count, Positive, Section, explain, read_yaml, resolve
 from ..core.errors import InputError, nearest
 from ..core.json_object import JsonObject
-from ..data.builtin import SPLITS
+from ..data.sources import SPLITS
 from ..data.vocabulary import Vocabulary
 from ..evaluation.displayed_metrics import Metric
 from ..evaluation.intervals import Compute, Measure, exp_mean, mean, paired
@@ -23,8 +23,8 @@ from ..evaluation.label_metrics import FIGURES as OF_LABELS
 from ..evaluation.translation import FIGURES as OF_TRANSLATIONS
 from ..layers import REGISTRY, split_names
 from ..layers.origins import origin_of, outside_names, stacks_of
+from ..storage.files import read_json
 from ..storage.plain_yaml import dump_plain
-from ..storage.safe_files import read_json
 from ..storage.written_folders import finish_replacing
 from ..tasks import FITTED, new_task
 from ..tasks.beside_baseline import main_figure

@@ -10,8 +10,7 @@ from pydantic import ValidationError
 
 from ..config import Config, ConfigSource, Fields, resolve
 from ..core.errors import InputError, nearest
-from ..data.builtin import builtin_task
-from ..data.paths import check_named_by_run
+from ..data.sources import builtin_task, check_named_by_run
 from ..data.vocabulary import Vocabulary
 from ..layers import current, options_of
 from ..layers.origins import register_reference

@@ -14,8 +14,7 @@ from ..processes.child import Stopped
 from ..processes.executors import WorkersLostError
 from ..processes.signals import Interrupted, signals_deferred
 from ..report.page import framed
-from ..storage.atomic_files import to_json, write_whole
-from ..storage.safe_files import read_json
+from ..storage.files import read_json, to_json, write_whole
 from ..storage.written_folders import COMPARISON, RUN, discard, outer, record, settle
 from .assemble import assemble
 from .comparison_progress import ComparisonProgress, ComparisonReporter, PresentTraining

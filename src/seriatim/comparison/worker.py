@@ -20,7 +20,7 @@ from ..layers.origins import Origin, import_origins
 from ..processes.child import OnEvent, serve
 from ..runs.launch import resume, train
 from ..runs.run import Run, load
-from ..storage.atomic_files import to_json, write_whole
+from ..storage.files import to_json, write_whole
 from ..storage.weights import save_tensors
 from ..storage.written_folders import RUN, discard
 from ..training.finish import MINUTES

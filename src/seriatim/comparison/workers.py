@@ -30,9 +30,7 @@ from ..core.errors import InputError, TrainingError, first_line
 from ..processes.child import POLL_SECONDS, Event, OnEvent, Stopped, StopSignal, run_module
 from ..processes.cluster import ClusterExecutor, open_cluster, run_elsewhere, send_message, threads_of_worker
 from ..processes.executors import ThreadExecutor, WorkersLostError, WorkExecutor
-from ..storage.atomic_files import write_whole
-from ..storage.lock import refuse_locked
-from ..storage.safe_files import open_regular
+from ..storage.files import open_regular, refuse_locked, write_whole
 from ..storage.written_folders import SESSION
 from ..training.run_files import files_read
 from ..version import __version__

@@ -8,8 +8,8 @@ import yaml
 from pydantic import ValidationError
 
 from ..core.errors import InputError, nearest, shown
+from ..storage.files import read_text
 from ..storage.plain_yaml import load_plain
-from ..storage.safe_files import read_text
 from .config_errors import explain, explain_all
 from .sections import Config, Fields, Section
 

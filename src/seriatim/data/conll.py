@@ -30,11 +30,11 @@ from .conll_lines import (
     LineFormat,
     separated,
 )
-from .paths import plain_name
-from .readers import TAGGED_SUFFIXES, Source, object_fields, read_items, read_lines
 from .repairs import DataWarning, Repairs
+from .sources import TAGGED_SUFFIXES, plain_name
 from .spellings import other_spelling, stripped
 from .tag_sets import SCHEMES, TagSet, first_without_chunk
+from .text import Source, object_fields, read_items, read_lines
 
 UNTAGGED_FORMATS = ("auto", "conllu", "conll", "text", "jsonl")
 LOOKED_AT, WARNED_AFTER = 1000, 20
@@ -105,13 +105,13 @@ def read_sentences(
 
     # How one tag is read depends on all tags of the data, so the first reading only counts them.
     counts, tag_set = Counter[str](), TagSet.known(labels or (), exact=exact or column in CASE_SENSITIVE)
-    places = dict[str, tuple[str, int]]()  # of the first word with each tag
+    first_words = dict[str, tuple[str, int]]()  # of the first word with each tag
 
     def tags_of(sentences: Iterable[Sentence]) -> Iterator[list[str]]:
         for sentence in sentences:
             for tag in dict.fromkeys(sentence.tags):
-                if tag not in places:
-                    places[tag] = sentence.name, sentence.number + sentence.rows[sentence.tags.index(tag)]
+                if tag not in first_words:
+                    first_words[tag] = sentence.name, sentence.number + sentence.rows[sentence.tags.index(tag)]
             counts.update(sentence.tags)
             yield sentence.tags
 
@@ -126,28 +126,28 @@ def read_sentences(
             raise  # if strict, the second reading may name an earlier line
 
     # Now a tag is known if it occurs anywhere, which tells words from comments.
-    tag_set = _with_counted_chunks(tag_set, counts, places, repairs)
+    tag_set = _with_counted_chunks(tag_set, counts, first_words, repairs)
     sentences = parsed(repairs, counts.__contains__)
     yield from _converted(_spelled(sentences, tag_set, repairs), tag_set, scheme, repairs)
 
 
 def _with_counted_chunks(
-    tag_set: TagSet, counts: Counter[str], places: Mapping[str, tuple[str, int]], repairs: Repairs
+    tag_set: TagSet, counts: Counter[str], first_words: Mapping[str, tuple[str, int]], repairs: Repairs
 ) -> TagSet:
     """Return how the tags of some data are read, and tell if chunks of these or of the model are not counted.
 
-    ``places`` has the file and the line of the first word with each tag, in their order.
+    ``first_words`` has the file and the line of the first word with each tag, in their order.
     """
-    odd = next(filter(tag_set.is_odd, places), None)
+    odd = next(filter(tag_set.is_odd, first_words), None)
     if odd is not None and not tag_set.fits(counts):
-        where = ":".join(map(str, places[odd]))
+        where = ":".join(map(str, first_words[odd]))
         problem = "most tags mark no chunks as those of the model do, so that no chunks are counted"
         warnings.warn(f"{where}: {problem}; check the column of the tags", DataWarning, stacklevel=3)
         return replace(tag_set, style="")
     if not tag_set.style and (alone := first_without_chunk(counts)) is not None:
         problem = f"{shown(alone)} marks no chunk, nor do most other tags, so that no chunks are counted"
         remedy = "write O outside chunks, and B-X and I-X in them, or check the column of the tags"
-        repairs.note("chunks beside other tags", *places[alone], problem=problem, remedy=remedy)
+        repairs.note("chunks beside other tags", *first_words[alone], problem=problem, remedy=remedy)
     return tag_set
 
 
@@ -279,7 +279,7 @@ def _parse(
         line_format = ConlluFormat(column, labelled)
     else:
         line_format = ColumnsFormat(column, labelled, first, is_tag)
-    for sentence in _sentences(lines, name, line_format, labelled, repairs):
+    for sentence in _SentenceReader(name, line_format, labelled, repairs).sentences(lines):
         repairs.examine(" ".join(sentence.words), sentence.name, sentence.number + sum(sentence.rows[:1]))
         yield sentence
 
@@ -307,112 +307,113 @@ def _with_tag(line: str, column: int, tag: str) -> str:
         fields = line.split("\t", column + 1)
         fields[column : column + 1] = [tag]
         return "\t".join(fields)
-    places = list(FIELD.finditer(line))
-    if column < len(places):
-        return line[: places[column].start()] + tag + line[places[column].end() :]
-    return line + ("" if line.endswith(" ") else " " if len(places) > 1 else "\t") + tag
+    columns = list(FIELD.finditer(line))
+    if column < len(columns):
+        return line[: columns[column].start()] + tag + line[columns[column].end() :]
+    return line + ("" if line.endswith(" ") else " " if len(columns) > 1 else "\t") + tag
 
 
-def _sentences(
-    lines: Iterable[str], name: str, line_format: LineFormat, labelled: bool, repairs: Repairs
-) -> Iterator[Sentence]:
-    """Split a file before the first line of content after each separator.
+class _SentenceReader:
+    """Reads the sentences of a file, each from the first line of content after a separator.
 
     Comments after the last sentence, unless tags are required, make a sentence without words.
     """
-    sentence, found = Sentence([], [], [], [], 0, name, 1), False
-    complete = False
-    unended = 0  # the number of the first line of content since the last separator; 0: none yet
-    for number, line in enumerate(lines, start=1):
-        # Blank lines after a sentence belong to it: the next sentence begins with the next line of content.
-        if line_format.separates(line) or _looks_blank(line, line_format, name, number, repairs):
-            _end(sentence, unended, line_format, repairs)
-            complete, unended = bool(sentence.rows), 0
-        else:
-            if complete:
-                yield sentence._replace(column=line_format.column)
-                sentence, complete, found = Sentence([], [], [], [], 0, name, number), False, True
-            unended = unended or number
-            if line_format.is_comment(line, begins=not sentence.rows):
-                _note_comment(line_format, name, number, repairs)
+
+    def __init__(self, name: str, line_format: LineFormat, labelled: bool, repairs: Repairs) -> None:
+        self.name, self.format, self.labelled, self.repairs = name, line_format, labelled, repairs
+        self.number = 0  # of the line that is read
+
+    def sentences(self, lines: Iterable[str]) -> Iterator[Sentence]:
+        """Iterate over the sentences; raise InputError for a file without any."""
+        sentence, found, is_complete = self._begun(1), False, False
+        first_line = 0  # the number of the first line of content since the last separator; 0: none yet
+        for self.number, line in enumerate(lines, start=1):
+            # Blank lines after a sentence belong to it: the next sentence begins with the next line of content.
+            if self.format.separates(line) or self._looks_blank(line):
+                self._end(sentence, first_line)
+                is_complete, first_line = bool(sentence.rows), 0
             else:
-                line, word_and_tag = _read_line(line, line_format, name, number, repairs)
-                if word_and_tag:
-                    sentence.rows.append(len(sentence.lines))
-                    sentence.words.append(word_and_tag[0])
-                    sentence.tags.append(word_and_tag[1])
-        sentence.lines.append(line)
+                if is_complete:
+                    yield sentence._replace(column=self.format.column)
+                    sentence, is_complete, found = self._begun(self.number), False, True
+                first_line = first_line or self.number
+                line = self._add(sentence, line)
+            sentence.lines.append(line)
 
-    # A file may end without a separator, or with comments.
-    _end(sentence, unended, line_format, repairs)
-    if not sentence.rows and not found:
-        raise InputError(f"{name}:1: no sentences; give a file with one word on each line and blank lines between them")
-    if sentence.rows or not labelled:
-        yield sentence._replace(column=line_format.column)
+        # A file may end without a separator, or with comments.
+        self._end(sentence, first_line)
+        if not sentence.rows and not found:
+            remedy = "give a file with one word on each line and blank lines between them"
+            raise InputError(f"{self.name}:1: no sentences; {remedy}")
+        if sentence.rows or not self.labelled:
+            yield sentence._replace(column=self.format.column)
 
+    def _begun(self, number: int) -> Sentence:
+        return Sentence([], [], [], [], 0, self.name, number)
 
-def _end(sentence: Sentence, first_line: int, line_format: LineFormat, repairs: Repairs) -> None:
-    """End a sentence at a separator: refuse missing words; comments without a word belong to the next sentence.
+    def _repair(self, kind: str, problem: str, reading: str, remedy: str) -> None:
+        """Record a repair of the line that is read."""
+        self.repairs.add(kind, self.name, self.number, problem=problem, reading=reading, remedy=remedy)
 
-    ``first_line`` is the number of its first line since the separator before; 0 if there is none.
-    """
-    if missing := line_format.end():
-        word_id, needed = missing
-        row = next(i for i, line in enumerate(sentence.lines) if line.startswith(f"{word_id}\t"))
-        raise InputError(
-            f"{sentence.name}:{sentence.number + row}: {word_id[:SHOWN_DIGITS]} without the word {needed}; add it, or "
-            "delete this line"
-        )
-    if first_line and not sentence.rows and line_format.has_comments:
-        problem, remedy = "comments without a word", "delete them, or the blank line after them"
-        reading = "read as comments of the next sentence"
-        repairs.add(problem, sentence.name, first_line, problem=problem, reading=reading, remedy=remedy)
+    def _looks_blank(self, line: str) -> bool:
+        """Return whether a line holds only blanks that editors do not show, and record it."""
+        if not self.format.is_blank(line):
+            return False
+        problem = "a blank line that holds non-breaking or zero-width blanks"
+        self._repair("invisible blanks", problem, "read as a blank line", "delete them")
+        return True
 
+    def _end(self, sentence: Sentence, first_line: int) -> None:
+        """End a sentence at a separator: refuse missing words; comments without a word belong to the next sentence.
 
-def _note_comment(line_format: LineFormat, name: str, number: int, repairs: Repairs) -> None:
-    """Record a comment, unless the format has comments."""
-    if not line_format.has_comments:
-        problem, reading = "a line that begins with # and is no word", "kept as a comment, which columns do not have"
-        repairs.add("comments", name, number, problem=problem, reading=reading, remedy="delete it")
+        ``first_line`` is the number of its first line since the separator before; 0 if there is none.
+        """
+        if missing := self.format.end():
+            word_id, needed = missing
+            row = next(i for i, line in enumerate(sentence.lines) if line.startswith(f"{word_id}\t"))
+            problem = f"{word_id[:SHOWN_DIGITS]} without the word {needed}"
+            raise InputError(f"{self.name}:{sentence.number + row}: {problem}; add it, or delete this line")
+        if first_line and not sentence.rows and self.format.has_comments:
+            problem, remedy = "comments without a word", "delete them, or the blank line after them"
+            reading = "read as comments of the next sentence"
+            self.repairs.add(problem, self.name, first_line, problem=problem, reading=reading, remedy=remedy)
 
+    def _add(self, sentence: Sentence, line: str) -> str:
+        """Add the word of a line of content to a sentence, unless the line is a comment; return the repaired line."""
+        if self.format.is_comment(line, begins=not sentence.rows):
+            if not self.format.has_comments:
+                problem, reading = (
+                    "a line that begins with # and is no word",
+                    "kept as a comment, which columns do not have",
+                )
+                self._repair("comments", problem, reading, "delete it")
+            return line
 
-def _looks_blank(line: str, line_format: LineFormat, name: str, number: int, repairs: Repairs) -> bool:
-    """Return whether a line holds only blanks that editors do not show, and record it."""
-    if not line_format.is_blank(line):
-        return False
-    problem, remedy = "a blank line that holds non-breaking or zero-width blanks", "delete them"
-    repairs.add("invisible blanks", name, number, problem=problem, reading="read as a blank line", remedy=remedy)
-    return True
-
-
-def _read_line(
-    line: str, line_format: LineFormat, name: str, number: int, repairs: Repairs
-) -> tuple[str, tuple[str, str] | None]:
-    """Return a line with regular columns, and its word and tag; refuse a line that has not one meaning."""
-    try:
-        word_and_tag = line_format.read(line)
-    except BadLineError as reason:
-        tidied = None if repairs.strict else line_format.tidied(line)
+        # A line that has one meaning only is read, although its columns are separated irregularly.
         try:
-            if tidied is None:
-                raise
-            line, word_and_tag = tidied, line_format.read(tidied)
-        except BadLineError:
-            raise InputError(f"{name}:{number}: {reason}") from None
-        problem, reading = (
-            str(reason).partition("; ")[0],
-            "read with any blanks between columns, and without empty ones",
-        )
-        repairs.add("irregular columns", name, number, problem=problem, reading=reading, remedy="")
-    if word_and_tag is None:
-        return line, None
+            read = self.format.read(line)
+        except BadLineError as reason:
+            tidied = None if self.repairs.strict else self.format.tidied(line)
+            try:
+                if tidied is None:
+                    raise
+                line, read = tidied, self.format.read(tidied)
+            except BadLineError:
+                raise InputError(f"{self.name}:{self.number}: {reason}") from None
+            reading = "read with any blanks between columns, and without empty ones"
+            self._repair("irregular columns", str(reason).partition("; ")[0], reading, "")
+        if read is None:
+            return line
 
-    # With blanks that nobody sees, a word or a tag would be another one.
-    word, tag = stripped(word_and_tag[0]), stripped(word_and_tag[1])
-    if (word, tag) != word_and_tag:
-        problem = f"blanks at the end of {shown(word_and_tag[word == word_and_tag[0]])}"
-        repairs.add("invisible blanks", name, number, problem=problem, reading="read without", remedy="delete them")
-    return line, (word, tag)
+        # With blanks that nobody sees, a word or a tag would be another one.
+        word, tag = stripped(read[0]), stripped(read[1])
+        if (word, tag) != read:
+            problem = f"blanks at the end of {shown(read[word == read[0]])}"
+            self._repair("invisible blanks", problem, "read without", "delete them")
+        sentence.rows.append(len(sentence.lines))
+        sentence.words.append(word)
+        sentence.tags.append(tag)
+        return line
 
 
 def _spelled(sentences: Iterable[Sentence], tag_set: TagSet, repairs: Repairs) -> Iterator[Sentence]:
@@ -426,6 +427,8 @@ def _spelled(sentences: Iterable[Sentence], tag_set: TagSet, repairs: Repairs) -
         for row, before, after in zip(sentence.rows, sentence.tags, tags, strict=True):
             if before == after:
                 continue
+
+            # An odd tag is more than another spelling: a chunk may be lost with it.
             kind, problem = "spelling of a tag", f"the tag {other_spelling(before, after)}"
             remedy = f"write {shown(after)}"
             if tag_set.is_odd(before):

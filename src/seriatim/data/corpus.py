@@ -1,10 +1,13 @@
 """Texts encoded as token ids, cached on disk by content and mapped into memory.
 
-A text need not fit in memory: it is encoded piece by piece, and training reads the memory map.
+A text need not fit in memory: it is encoded piece by piece, and training reads the memory map. Subwords are learned
+from a part of a large text, which is bounded, the same every time, and spread over the text.
 """
 
+import functools
 import hashlib
 import itertools
+import json
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,17 +18,129 @@ from typing import TypeVar
 import numpy as np
 
 from ..config import Tokenizer as TokenizerConfig
+from ..core.errors import InputError
 from ..storage.disk_cache import cached_in_parts, complete, find, intact, make_folder, read_entry, read_facts
-from .encoding import BLOCK, PARALLEL_BYTES, measure, no_text, write_encoded, write_words
-from .readers import Source, located_lines, read_pieces, read_whole_lines
-from .reading_progress import ReadingProgress, report
+from .encoding import BLOCK, PARALLEL_BYTES, Statistics, id_type, measure, no_text, write_encoded, write_words
 from .repairs import Repairs
-from .source_content import HashedSources, TextDigest, content_of, name_text
-from .text_blocks import Statistics, id_type
-from .tokenizer_factory import fit_tokenizer, load_tokenizer
-from .tokenizer_sample import VERSION as SAMPLE_VERSION
-from .tokenizer_sample import TokenizerSample, describe_sample, largest_sample
+from .source_content import HashedSources, ReadingProgress, TextDigest, content_of, name_text, report
+from .text import Source, located_lines, read_pieces, read_whole_lines
 from .tokenizers import END, Tokenizer
+from .vocabulary import fit_tokenizer, load_tokenizer
+
+SAMPLED = ("bpe", "unigram")
+"""The kinds of tokenizers that are learned from a part of a large text."""
+SAMPLE_BYTES = 256_000_000
+"""The number of bytes that subwords are learned from by default, at most."""
+MAX_PART_BYTES, MIN_PARTS = 1 << 16, 32
+"""The largest parts of a sample, and the number of parts that even a small sample has, at least."""
+MIN_PART_BYTES, FEWEST_PARTS = 64, 8
+"""The same for a sample that would have very small parts with `MIN_PARTS`, in which few words would be whole."""
+SAMPLE_FILE = "sample.json"
+"""The file beside a tokenizer that says how much it was learned from."""
+SAMPLE_VERSION = 2  # increased whenever other parts are chosen, so that no tokenizer of an older sample is used
+
+
+class TokenizerSample:
+    """The parts of a text that a tokenizer is learned from.
+
+    Args:
+        config: that of the tokenizer.
+        total: the number of bytes of the text in its files.
+    """
+
+    def __init__(self, config: TokenizerConfig, total: int) -> None:
+        self.bound, self.total = largest_sample(config, total), total
+        self.taken = self.read = 0  # bytes that were chosen, and those of the text without what surrounds it in JSONL
+
+    def choose(self, texts: Iterable[str], position: Callable[[], int]) -> Iterator[str]:
+        """Choose parts, which end after a line end or a space if possible.
+
+        All of the text is read, so that errors are found and a text that changes is noticed.
+
+        Args:
+            texts: the text in pieces, in order.
+            position: returns how many bytes of the files were read.
+
+        Raises:
+            InputError: the bound is too small for a single word.
+        """
+        if self.bound == self.total:
+            yield from texts
+            return
+        few = min(MIN_PART_BYTES, self.bound // FEWEST_PARTS)
+        size, before, blank = max(1, few, min(MAX_PART_BYTES, self.bound // MIN_PARTS)), 0, True
+        for text in texts:
+            content, after = text.encode(), position()
+            self.read += len(content)
+            end = 0
+            for part in _sample_parts(content, size):
+                end += len(part)
+                position_here = before + (after - before) * end // len(content)
+                # There must be room for the largest part: short ones are not preferred.
+                if (self.taken + max(size, len(part))) * self.total <= self.bound * position_here:
+                    self.taken += len(part)
+                    blank = blank and part.isspace()
+                    yield part.decode()
+            before = after
+        if blank and self.read:
+            problem = f"tokenizer.sample_bytes: a sample of {self.bound:,} bytes holds no word"
+            raise InputError(f"{problem}; give a larger number, or none for {SAMPLE_BYTES:,}")
+
+    def save(self, folder: Path) -> None:
+        """Write the sizes beside the tokenizer, if this is a sample."""
+        if self.bound < self.total:
+            (folder / SAMPLE_FILE).write_text(json.dumps({"taken": self.taken, "read": self.read}))
+
+
+def largest_sample(config: TokenizerConfig, total: int) -> int:
+    """Return how many bytes of a text of ``total`` bytes a tokenizer is learned from, at most."""
+    if config.kind not in SAMPLED:
+        return total
+    return min(total, config.sample_bytes or SAMPLE_BYTES)
+
+
+def describe_sample(folder: Path | None, config: TokenizerConfig, total: int) -> str:
+    """Return a sentence on the part that a tokenizer was learned from; an empty string if that was all.
+
+    ``folder`` is that of the tokenizer, in which `TokenizerSample.save` wrote; if it is not known, the bound is stated.
+    """
+    bound = largest_sample(config, total)
+    if bound == total:
+        return ""
+    try:
+        sizes = {} if folder is None else read_facts(folder / SAMPLE_FILE)
+        taken, read = in_words(sizes["taken"]), in_words(sizes["read"])
+    except (OSError, ValueError, KeyError, TypeError):
+        taken, read = f"at most {in_words(bound)}", in_words(total)
+    if taken == read:
+        return ""
+    return f"the tokenizer was learned from {taken} of {read} (--tokenizer.sample_bytes)"
+
+
+def in_words(size: int) -> str:
+    """Return a number of bytes in words, such as ``1.5 MB``."""
+    unit, divisor = ("MB", 1e6) if size >= 1e6 else ("kB", 1e3)
+    return f"{size / divisor:,.1f} {unit}" if size >= 1e3 else f"{size} bytes"
+
+
+def _sample_parts(content: bytes, size: int) -> Iterator[bytes]:
+    """Cut UTF-8 into parts of at most ``size`` bytes, or of one character."""
+    start = 0
+    while len(content) - start > size:
+        end = content.rfind(b"\n", start, start + size) + 1 or content.rfind(b" ", start, start + size) + 1
+        if not end:
+            end = start + size
+            while end > start and content[end] & 0xC0 == 0x80:  # inside a character
+                end -= 1
+        if end == start:
+            end += 1
+            while end < len(content) and content[end] & 0xC0 == 0x80:
+                end += 1
+        yield content[start:end]
+        start = end
+    if start < len(content):
+        yield content[start:]
+
 
 KEY_VERSION = 2
 """Part of the key of a corpus. Checkpoints hold the key: a new version would prevent older trainings from resuming."""
@@ -144,12 +259,9 @@ def encode_corpus(sources: Sequence[Source], tokenizer: Tokenizer, *, unit: str)
         return Corpus(ids, ends, statistics, key, tokenizer, sources)
 
     content = content_of(sources)
-    key = _corpus_key(tokenizer, unit, content.digest)
-
-    def write(folder: Path) -> None:
-        write_encoded(folder, sources, tokenizer, unit=unit, content=content)
-
-    return _open_cached(_folder(key), write, read, sources)
+    key = _corpus_key(tokenizer, unit, content)
+    write = functools.partial(write_encoded, sources=sources, tokenizer=tokenizer, unit=unit, content=content)
+    return _open_cached(f"{key}-{CONTENT_VERSION}", write, read, sources)
 
 
 def fit_corpus_tokenizer(sources: Sequence[Source], config: TokenizerConfig, *, unit: str) -> Tokenizer:
@@ -161,12 +273,13 @@ def fit_corpus_tokenizer(sources: Sequence[Source], config: TokenizerConfig, *, 
     content = content_of(sources)
     fitted: list[Tokenizer] = []
 
+    # Learning words reads the whole text, so the encoded text is a by-product of it, and is cached, too.
     def write(folder: Path) -> None:
-        if config.kind == "word":  # the text is read once for the tokenizer and the encoded text
+        if config.kind == "word":
             encoded = folder / "encoded"
             make_folder(encoded)
             tokenizer = write_words(encoded, sources, config, unit=unit, content=content)
-            corpus = folder.parent / _folder(_corpus_key(tokenizer, unit, content.digest))
+            corpus = folder.parent / f"{_corpus_key(tokenizer, unit, content)}-{CONTENT_VERSION}"
             if not intact(corpus):
                 complete(corpus, encoded, lambda _: None)
             shutil.rmtree(encoded, ignore_errors=True)  # only if the corpus was there
@@ -200,15 +313,19 @@ def _fit(
     doing, is_large = f"learning the tokenizer from {name_text(sources)}", content.bytes >= PARALLEL_BYTES
     progress = ReadingProgress(doing, content.bytes if is_large else 0)
 
-    def shown(texts: Iterable[str]) -> Iterator[str]:
+    def watched() -> Iterator[str]:
+        is_blank = True
         for text in texts:
             progress.update(hashed.bytes)
+            is_blank = is_blank and not text.strip()
             yield text
         if is_large:  # the library that learns subwords does not say how far it is
             report(f"{doing}: all is read", 1.0)
+        if is_blank:
+            raise no_text(sources)
 
     # The text is read to its end even where a sample is enough, so that errors are found and a change is noticed.
-    chosen = sample.choose(_refuse_blank(shown(texts), sources), lambda: hashed.bytes)
+    chosen = sample.choose(watched(), lambda: hashed.bytes)
     if unit == "line":  # a part of a sample may end within a line
         chosen = (line for text in chosen for line in text.removesuffix("\n").split("\n"))
     tokenizer = fit_tokenizer(config, chosen)
@@ -254,27 +371,14 @@ def _open_cached(
 
 def _tokenizer_folder(config: TokenizerConfig, unit: str, content: TextDigest) -> str:
     """Return the name of the cache folder of a learned tokenizer."""
-    name = f"tokenizer-{_key(f'{unit} {config.model_dump_json()}', content.digest)}"
+    name = _key("tokenizer", f"{unit} {config.model_dump_json()}", content)
     return name if largest_sample(config, content.bytes) == content.bytes else f"{name}-{SAMPLE_VERSION}"
 
 
-def _corpus_key(tokenizer: Tokenizer, unit: str, content: str) -> str:
-    return f"corpus-{_key(f'{unit} {tokenizer.fingerprint()}', content)}"
+def _corpus_key(tokenizer: Tokenizer, unit: str, content: TextDigest) -> str:
+    return _key("corpus", f"{unit} {tokenizer.fingerprint()}", content)
 
 
-def _folder(key: str) -> str:
-    """Return the name of the cache folder of an encoded text."""
-    return f"{key}-{CONTENT_VERSION}"
-
-
-def _key(settings: str, content: str) -> str:
-    return hashlib.blake2b(f"{KEY_VERSION} {settings} {content}".encode(), digest_size=16).hexdigest()
-
-
-def _refuse_blank(texts: Iterable[str], sources: Sequence[Source]) -> Iterator[str]:
-    blank = True
-    for text in texts:
-        blank = blank and not text.strip()
-        yield text
-    if blank:
-        raise no_text(sources)
+def _key(kind: str, settings: str, content: TextDigest) -> str:
+    digest = hashlib.blake2b(f"{KEY_VERSION} {settings} {content.digest}".encode(), digest_size=16)
+    return f"{kind}-{digest.hexdigest()}"

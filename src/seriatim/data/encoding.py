@@ -8,12 +8,13 @@ import functools
 import itertools
 import json
 import os
+import re
 import shutil
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,27 +23,180 @@ import numpy as np
 from ..config import Tokenizer as TokenizerConfig
 from ..core.errors import InputError, TrainingError
 from ..processes.executors import InlineExecutor, LocalExecutor, ProcessEndedError, worker_count
-from ..storage.atomic_files import write_all
 from ..storage.disk_cache import SCRATCH
-from ..storage.safe_files import open_regular
-from . import text_blocks
-from .pipes import PIECE_BYTES
-from .readers import Source
-from .reading_progress import ReadingProgress
-from .source_content import LARGE_BYTES, HashedSources, TextDigest, name_text
-from .text_blocks import (
-    BlockEncoder,
-    BlockTokens,
-    Statistics,
-    TextBlock,
-    WordNumberer,
-    cut_blocks,
-    id_type,
-    last_of,
-    measure_block,
-)
-from .tokenizers import BOUNDARY, Spelling, Tokenizer
-from .word_tokenizer import WordNumbers
+from ..storage.files import open_regular, write_all
+from .source_content import LARGE_BYTES, HashedSources, ReadingProgress, TextDigest, name_text
+from .text import PIECE_BYTES, Piece, Source, read_pieces, read_whole_lines
+from .tokenizers import BOUNDARY, END, Spelling, Tokenizer, WordNumbers
+from .vocabulary import tokenizer_from_json
+
+BLOCK_CHARACTERS = 1 << 22  # the number of characters from which on a block ends
+MIN_CHARACTERS = 1 << 16  # the smallest number of characters of lines that are encoded together
+PIECE_COST = 64  # the number of characters that a piece counts besides its own
+EMPTY_LINE = re.compile(r"(?<=\n)\n")
+
+
+@dataclass
+class Statistics:
+    """Counts of a text."""
+
+    tokens: int = 0  # tokens, with boundary symbols
+    documents: int = 0  # documents; in unit line every line is a document
+    lines: int = 0  # line ends; a last line without a line end counts too
+    empty_lines: int = 0  # lines without content
+    words: int = 0  # words separated by white space
+    characters: int = 0  # characters, with line ends
+    bytes: int = 0  # bytes in UTF-8 after CRLF became LF
+    unknown_tokens: int = 0  # tokens that are not in the vocabulary
+    spelling_nats: float = 0.0  # the cost in nats of spelling out the unknown words or characters
+
+    def add(self, part: "Statistics") -> None:
+        """Add the counts of a part of the text."""
+        for name, value in vars(part).items():
+            setattr(self, name, getattr(self, name) + value)
+
+
+class TextBlock(NamedTuple):
+    """Some pieces of a stream, or some lines, with what comes before them."""
+
+    pieces: list[Piece]  # in unit line, the text of each is some lines with their line ends
+    last: str = "\n"  # the last character of the piece before, if it has one; else a line end
+    last_character: str = "\n"  # the last character before, in whichever piece
+    is_first: bool = True  # whether no token comes before; the encoder sets it
+
+
+def cut_blocks(sources: Iterable[Source], *, unit: str) -> Iterator[TextBlock]:
+    """Cut a text into blocks of about `BLOCK_CHARACTERS`, always at the same places."""
+    pieces: list[Piece] = []
+    last, last_character, size = "\n", "\n", 0
+    for piece in read_pieces(sources) if unit == "stream" else _joined(read_whole_lines(sources)):
+        pieces.append(piece)
+        size += len(piece.text) + PIECE_COST
+        if size >= BLOCK_CHARACTERS:
+            yield TextBlock(pieces, last, last_character)
+            last, last_character = pieces[-1].text[-1:] or "\n", last_of(pieces, last_character)
+            pieces, size = [], 0
+    if pieces:
+        yield TextBlock(pieces, last, last_character)
+
+
+def last_of(pieces: Iterable[Piece], before: str) -> str:
+    """Return the last character of some pieces; ``before`` if they have none."""
+    return next((piece.text[-1] for piece in reversed(list(pieces)) if piece.text), before)
+
+
+def measure_block(block: TextBlock, *, unit: str, words: bool = True) -> Iterator[tuple[str, Statistics]]:
+    """Iterate over the pieces of a block, and count each; see `seriatim.data.encoding.measure`."""
+    last = block.last
+    for text, begins_document in block.pieces:
+        if unit == "line":
+            lines = text.split("\n")[:-1]
+            empty = lines.count("") + sum(map(str.isspace, lines))
+            word_count = len(text.split()) if words else 0
+            yield text, Statistics(0, len(lines), len(lines), empty, word_count, len(text), len(text.encode()))
+            continue
+        line_ends = text.count("\n") + int(begins_document and last != "\n")
+        empty = len(EMPTY_LINE.findall(("\n" if begins_document else last) + text))
+        continues_word = not (begins_document or last.isspace() or text[:1].isspace())
+        word_count = (len(text.split()) if words else 0) - int(continues_word)
+        yield text, Statistics(0, int(begins_document), line_ends, empty, word_count, len(text), len(text.encode()))
+        last = text[-1:] or "\n"
+
+
+def _joined(texts: Iterable[str]) -> Iterator[Piece]:
+    """Join short texts until they have ``MIN_CHARACTERS``."""
+    parts: list[str] = []
+    size = 0
+    for text in texts:
+        parts.append(text)
+        size += len(text)
+        if size >= MIN_CHARACTERS:
+            yield Piece("".join(parts), True)
+            parts, size = [], 0
+    if parts:
+        yield Piece("".join(parts), True)
+
+
+class BlockTokens(NamedTuple):
+    """The tokens of a block."""
+
+    ids: np.ndarray  # token ids (tokens,), of the type that `id_type` returns
+    sizes: np.ndarray  # in unit line, the number of tokens of each line (lines,); else empty
+    statistics: Statistics  # counts of the block, without the cost of spelling
+    symbols: np.ndarray | None  # the symbols of the unknown words or characters (257,), if there are any
+    words: list[str] | None = None  # for `WordNumberer`, the word of each number
+
+
+class BlockEncoder:
+    """Encodes blocks with a tokenizer."""
+
+    def __init__(self, tokenizer: Tokenizer, unit: str) -> None:
+        self.tokenizer, self.unit = tokenizer, unit
+
+    def __call__(self, block: TextBlock) -> BlockTokens:
+        """Return the tokens of a block."""
+        return encode_block(block, self.tokenizer, self.unit)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Return how to make an equal encoder in another process, from the file of the tokenizer."""
+        return _encoder, (self.tokenizer.to_json(), self.unit)
+
+
+class WordNumberer:
+    """Numbers the words of each block from the beginning, for a tokenizer that will be learned from them."""
+
+    def __init__(self, config: TokenizerConfig, unit: str) -> None:
+        self.config, self.unit = config, unit
+
+    def __call__(self, block: TextBlock) -> BlockTokens:
+        """Return the numbers of the words of a block, which are those of this block only."""
+        numbers = WordNumbers(self.config)
+        encoded = encode_block(block, numbers, self.unit)._replace(words=list(numbers.numbered()))
+        numbers.close()
+        return encoded
+
+
+def encode_block(block: TextBlock, tokenizer: Tokenizer, unit: str) -> BlockTokens:
+    """Return the tokens of a block, with the boundary symbol between documents or, in unit ``line``, after lines."""
+    total, last, ends_lines = Statistics(), block.last_character, tokenizer.ends_lines
+    parts, line_sizes, symbols = [BOUNDARY[:0]], [np.zeros(0, dtype=np.int64)], None
+    for text, statistics in measure_block(block, unit=unit, words=not ends_lines):
+        if unit == "line":
+            ids, sizes = tokenizer.encode_lines(text)
+            line_sizes.append(sizes)
+        else:
+            begins_text = block.is_first and not total.tokens
+            is_new = bool(statistics.documents) or begins_text
+            ids = tokenizer.encode(text) if is_new else tokenizer.encode_continued(text)
+            if statistics.documents and not begins_text and not (ends_lines and last == "\n"):
+                ids = np.concatenate([BOUNDARY, ids])  # not if a line end is the boundary symbol already
+            last = text[-1:] or last
+
+        # Of unknown words, the symbols are counted here, because their cost is known only when the whole text is read.
+        statistics.tokens = len(ids)
+        statistics.words += int(np.count_nonzero(ids != END)) if ends_lines else 0
+        statistics.unknown_tokens = tokenizer.count_unknown(ids)
+        if statistics.unknown_tokens:
+            pieces = tokenizer.unknown_pieces(text)
+            if unit == "line":  # the boundary symbol stands for every line end, so that none is unknown
+                pieces = [piece for piece in pieces if piece != "\n"]
+            counts = Spelling.count_symbols(pieces)
+            symbols = counts if symbols is None else symbols + counts
+        total.add(statistics)
+        parts.append(ids.astype(id_type(tokenizer)))
+    return BlockTokens(np.concatenate(parts[1:]), np.concatenate(line_sizes), total, symbols)
+
+
+def id_type(tokenizer: Tokenizer) -> type[np.integer]:
+    """Return the type of the ids in a file."""
+    if isinstance(tokenizer, WordNumbers):
+        return np.int32
+    return np.uint16 if tokenizer.vocabulary_size <= 1 << 16 else np.uint32
+
+
+def _encoder(tokenizer: str, unit: str) -> BlockEncoder:
+    return BlockEncoder(tokenizer_from_json(tokenizer), unit)
+
 
 BLOCK = 1 << 20  # the number of token ids that are processed together
 PARALLEL_BYTES = LARGE_BYTES  # the size of a text from which on it is encoded in several processes
@@ -162,18 +316,16 @@ def write_encoded(
         InputError: the text cannot be read, it is empty, or it changed.
         TrainingError: the disk has no room for the encoded text.
     """
-    names = ("ids.bin", "ends.bin") if unit == "line" else ("ids.bin",)
 
-    def contents(encoded: BlockTokens, before: int) -> dict[str, bytes]:
-        ends = (before + encoded.sizes.cumsum()).astype(np.int64)
-        return {"ids.bin": encoded.ids.tobytes(), "ends.bin": ends.tobytes()}
+    def contents(encoded: BlockTokens) -> dict[str, bytes]:
+        return {"ids.bin": encoded.ids.tobytes()}
 
-    with _opened(folder, names) as files:
-        ending = _write_blocks(files, sources, BlockEncoder(tokenizer, unit), contents, unit=unit, content=content)
-    statistics, symbols = _finish(folder / "ids.bin", files, ending, tokenizer, sources, unit=unit)
-    if statistics.unknown_tokens:
-        statistics.spelling_nats = tokenizer.spelling.nats(symbols)
-    _save(folder, statistics)
+    text = _WrittenText(folder, ("ids.bin",), sources, unit)
+    text.write(BlockEncoder(tokenizer, unit), contents, content)
+    text.finish("ids.bin", tokenizer)
+    if text.statistics.unknown_tokens:
+        text.statistics.spelling_nats = tokenizer.spelling.nats(text.unknown_symbols)
+    text.save_statistics()
 
 
 def write_words(
@@ -183,8 +335,6 @@ def write_words(
 
     The arguments and errors are those of `write_encoded`.
     """
-    names = (NUMBERS, WORDS, *(("ends.bin",) if unit == "line" else ()))
-    numberer = WordNumberer(config, unit)
 
     # The words of the parts that are kept are read when these are known: before the first new block is numbered.
     @functools.cache
@@ -193,21 +343,22 @@ def write_words(
         deque(words.ids((folder / WORDS).read_bytes().decode().split("\n")[:-1]), maxlen=0)
         return words
 
-    def contents(encoded: BlockTokens, before: int) -> dict[str, bytes]:
+    def contents(encoded: BlockTokens) -> dict[str, bytes]:
         words = numbered_words()
         count = len(words)
         assert encoded.words is not None
         numbers = np.fromiter(words.ids(encoded.words), dtype=np.int32, count=len(encoded.words))
         new = "".join(f"{word}\n" for word in words.numbered(count))
-        ends = (before + encoded.sizes.cumsum()).astype(np.int64)
-        return {NUMBERS: numbers[encoded.ids].tobytes(), WORDS: new.encode(), "ends.bin": ends.tobytes()}
+        return {NUMBERS: numbers[encoded.ids].tobytes(), WORDS: new.encode()}
 
-    with _opened(folder, names) as files:
-        ending = _write_blocks(files, sources, numberer, contents, unit=unit, content=content, copies=2)
+    text = _WrittenText(folder, (NUMBERS, WORDS), sources, unit)
+    text.write(WordNumberer(config, unit), contents, content, copies=2)
     word_numbers = numbered_words()
-    statistics, _ = _finish(folder / NUMBERS, files, ending, word_numbers, sources, unit=unit)
-    if not statistics.words:
+    text.finish(NUMBERS, word_numbers)
+    if not text.statistics.words:
         raise no_text(sources)
+
+    # Only now it is known which words are common enough, and which numbers become the unknown token.
     counts = np.zeros(len(word_numbers), dtype=np.int64)
     for block in _numbers(folder):
         counts += np.bincount(block, minlength=len(word_numbers))
@@ -216,9 +367,9 @@ def write_words(
     with (folder / "ids.bin").open("wb") as file:
         for block in _numbers(folder):
             file.write(tokens[block].tobytes())
-    statistics.unknown_tokens = int(counts[tokens == tokenizer.unknown_id].sum())
-    statistics.spelling_nats = tokenizer.spelling.nats(symbols)
-    _save(folder, statistics)
+    text.statistics.unknown_tokens = int(counts[tokens == tokenizer.unknown_id].sum())
+    text.statistics.spelling_nats = tokenizer.spelling.nats(symbols)
+    text.save_statistics()
     return tokenizer
 
 
@@ -249,92 +400,113 @@ def no_text(sources: Sequence[Source]) -> InputError:
     return InputError(f"{names}: empty, no text to read; check the file")
 
 
-@dataclass
-class _Totals:
-    """What is known of the part of a text that is written."""
+class _WrittenText:
+    """A text that is appended to journaled files block by block, and its counts.
 
-    statistics: Statistics = field(default_factory=Statistics)  # its counts, without the cost of spelling
-    symbols: np.ndarray | None = None  # the symbols of its unknown words or characters (257,), if there are any
-    bytes: int = 0  # its size in the sources
+    The files are those with some names; for unit ``line`` also ``ends.bin``, the ends of lines.
+    """
 
-    @classmethod
-    def of(cls, files: JournaledFiles) -> "_Totals":
-        if not files.parts:
-            return cls()
-        fields = json.loads(files.parts[-1].facts)
-        symbols = None if fields["symbols"] is None else np.array(fields["symbols"])
-        return cls(Statistics(**fields["statistics"]), symbols, fields["bytes"])
+    def __init__(self, folder: Path, names: tuple[str, ...], sources: Sequence[Source], unit: str) -> None:
+        self.folder, self.sources, self.unit = folder, sources, unit
+        self.names = (*names, "ends.bin") if unit == "line" else names
+        self.last = "\n"  # the last character of the last piece, or a line end if it has none
+        self.last_character = "\n"  # the last character of all
 
-    def add(self, encoded: BlockTokens, read: int) -> None:
+    def write(
+        self,
+        encode: Callable[[TextBlock], BlockTokens],
+        contents: Callable[[BlockTokens], dict[str, bytes]],
+        content: TextDigest | None,
+        *,
+        copies: int = 1,
+    ) -> None:
+        """Encode the text and append it to the files, except what they hold already.
+
+        Args:
+            encode: encodes a block, here or in another process.
+            contents: returns the bytes of a block for each file but ``ends.bin``.
+            content: the content of the text, if it is known.
+            copies: how often the encoded text is on the disk at the same time.
+        """
+        sizes = (BLOCK_CHARACTERS, MIN_CHARACTERS, PIECE_BYTES)
+        with JournaledFiles(self.folder, self.names, [VERSION, *sizes]) as files:
+            self._restore(files)
+            hashed, done = HashedSources(self.sources), len(files.parts)
+            total = content.bytes if content is not None and content.bytes >= PARALLEL_BYTES else 0
+            progress = ReadingProgress(f"reading {name_text(self.sources)}", total)
+            cuts: deque[TextDigest] = deque()  # what was read up to the end of each block that is being encoded
+
+            # The whole text is read, also what is encoded already: only its digest says that it is the same text.
+            def missing() -> Iterator[TextBlock]:
+                nonlocal done
+                for i, block in enumerate(cut_blocks(hashed.sources, unit=self.unit)):
+                    self.last = block.pieces[-1].text[-1:] or "\n"
+                    self.last_character = last_of(block.pieces, block.last_character)
+                    if i < done and hashed.content.digest == files.parts[i].digest:
+                        progress.skip(hashed.bytes)
+                        continue
+                    if i < done:  # from here on, the parts are those of another text
+                        files.keep(i)
+                        done = i
+                        self._restore(files)
+                    cuts.append(hashed.content)
+                    yield block
+
+            def append(encoded: BlockTokens) -> None:
+                cut, written = cuts.popleft(), contents(encoded)
+                written["ends.bin"] = (self.statistics.tokens + encoded.sizes.cumsum()).astype(np.int64).tobytes()
+                self._append(files, encoded, written, cut)
+                progress.update(cut.bytes)
+
+            # Blocks are encoded here until one has a token, because the encoder must know whether a block is the first.
+            blocks = missing()
+            for block in blocks:
+                if self.statistics.tokens:
+                    rest = (other._replace(is_first=False) for other in itertools.chain([block], blocks))
+                    if total:
+                        _check_space(files, total / self.bytes, copies)
+                    for encoded in _encode_blocks(encode, rest, worker_count() if total else 1):
+                        append(encoded)
+                    break
+                append(encode(block))
+        hashed.require(content)
+
+    def _restore(self, files: JournaledFiles) -> None:
+        """Take the counts of the parts that the files hold."""
+        known = json.loads(files.parts[-1].facts) if files.parts else {"statistics": {}, "symbols": None, "bytes": 0}
+        self.statistics = Statistics(**known["statistics"])  # without the cost of spelling
+        self.symbols = known["symbols"] and np.array(known["symbols"])  # of unknown words or characters (257,), or None
+        self.bytes = known["bytes"]  # in the sources
+
+    def _append(self, files: JournaledFiles, encoded: BlockTokens, written: dict[str, bytes], cut: TextDigest) -> None:
+        """Append the bytes of a block to the files, with the counts up to its end."""
         self.statistics.add(encoded.statistics)
         if encoded.symbols is not None:
             self.symbols = encoded.symbols + (0 if self.symbols is None else self.symbols)
-        self.bytes = read
-
-    def to_json(self) -> str:
+        self.bytes = cut.bytes
         symbols = None if self.symbols is None else self.symbols.tolist()
-        return json.dumps({"statistics": vars(self.statistics), "symbols": symbols, "bytes": self.bytes})
+        facts = {"statistics": vars(self.statistics), "symbols": symbols, "bytes": self.bytes}
+        files.append(cut.digest, written, json.dumps(facts))
 
+    @property
+    def unknown_symbols(self) -> np.ndarray:
+        """The symbols of the unknown words or characters, as `Spelling.count_symbols` counts them ``(257,)``."""
+        return Spelling.count_symbols([]) if self.symbols is None else self.symbols
 
-def _opened(folder: Path, names: tuple[str, ...]) -> JournaledFiles:
-    sizes = (text_blocks.BLOCK_CHARACTERS, text_blocks.MIN_CHARACTERS, PIECE_BYTES)
-    return JournaledFiles(folder, names, [VERSION, *sizes])
+    def finish(self, name: str, tokenizer: Tokenizer) -> None:
+        """Write the end of the text to a file; raise InputError if there is no text."""
+        total = self.statistics
+        total.lines += int(self.unit == "stream" and self.last != "\n")
+        if self.unit == "stream" and tokenizer.ends_lines and self.last_character != "\n":
+            total.tokens += 1
+            with (self.folder / name).open("ab") as file:
+                file.write(BOUNDARY.astype(id_type(tokenizer)).tobytes())
+        if not total.tokens or (self.unit == "line" and total.empty_lines == total.lines):
+            raise no_text(self.sources)
 
-
-def _write_blocks(
-    files: JournaledFiles,
-    sources: Sequence[Source],
-    encode: Callable[[TextBlock], BlockTokens],
-    contents: Callable[[BlockTokens, int], Mapping[str, bytes]],
-    *,
-    unit: str,
-    content: TextDigest | None,
-    copies: int = 1,
-) -> tuple[str, str]:
-    """Encode a text and append it to files, except what they hold already; ``contents`` returns the bytes of a block.
-
-    Returns:
-        The last character of the last piece, or a line end if it has none; and the last character of all.
-    """
-    hashed, done, totals = HashedSources(sources), len(files.parts), _Totals.of(files)
-    total = content.bytes if content is not None and content.bytes >= PARALLEL_BYTES else 0
-    progress = ReadingProgress(f"reading {name_text(sources)}", total)
-    cuts: deque[TextDigest] = deque()  # what was read up to the end of each block that is being encoded
-    ending = ["\n", "\n"]
-
-    # The whole text is read, also what is encoded already: only its digest says that it is the same text.
-    def missing() -> Iterator[TextBlock]:
-        nonlocal done, totals
-        for i, block in enumerate(cut_blocks(hashed.sources, unit=unit)):
-            ending[:] = block.pieces[-1].text[-1:] or "\n", last_of(block.pieces, block.last_character)
-            if i < done and hashed.content.digest == files.parts[i].digest:
-                progress.skip(hashed.bytes)
-                continue
-            if i < done:  # from here on, the parts are those of another text
-                files.keep(i)
-                done, totals = i, _Totals.of(files)
-            cuts.append(hashed.content)
-            yield block
-
-    def append(encoded: BlockTokens) -> None:
-        cut, written = cuts.popleft(), contents(encoded, totals.statistics.tokens)
-        totals.add(encoded, cut.bytes)
-        files.append(cut.digest, written, totals.to_json())
-        progress.update(cut.bytes)
-
-    # Blocks are encoded here until one has a token, because the encoder must know whether a block is the first.
-    blocks = missing()
-    for block in blocks:
-        if totals.statistics.tokens:
-            rest = (other._replace(is_first=False) for other in itertools.chain([block], blocks))
-            if total:
-                _check_space(files, total / totals.bytes, copies)
-            for encoded in _encode_blocks(encode, rest, worker_count() if total else 1):
-                append(encoded)
-            break
-        append(encode(block))
-    hashed.require(content)
-    return ending[0], ending[1]
+    def save_statistics(self) -> None:
+        """Write the counts of the text, which is then complete."""
+        (self.folder / "statistics.json").write_text(json.dumps(vars(self.statistics)))
 
 
 def _encode_blocks(
@@ -349,44 +521,13 @@ def _encode_blocks(
             raise TrainingError(f"a process that encodes the text {error.how}; run again to continue{memory}") from None
 
 
-def _check_space(files: JournaledFiles, parts: float, copies: int) -> None:
-    """Raise TrainingError if the disk has no room for ``copies`` of the files with ``parts`` times what is written."""
+def _check_space(files: JournaledFiles, factor: float, copies: int) -> None:
+    """Raise TrainingError if the disk has no room for ``copies`` of the files with ``factor`` times what is written."""
     written = sum(files.sizes.values())
-    needed = round(written * copies * parts - written)
+    needed = round(written * copies * factor - written)
     free = shutil.disk_usage(files.folder).free
     if needed > free:
         raise TrainingError(
             f"{files.folder.parent}: {needed / 1e6:,.1f} MB are needed for the encoded text, {free / 1e6:,.1f} MB are "
             "free; make room, or move the cache to another disk with $SERIATIM_CACHE"
         )
-
-
-def _finish(
-    path: Path,
-    files: JournaledFiles,
-    ending: tuple[str, str],
-    tokenizer: Tokenizer,
-    sources: Sequence[Source],
-    *,
-    unit: str,
-) -> tuple[Statistics, np.ndarray]:
-    """Write the end of a text; return its counts, and those of the symbols of unknown words and characters.
-
-    Raises:
-        InputError: there is no text.
-    """
-    totals = _Totals.of(files)
-    total, symbols = totals.statistics, totals.symbols
-    total.lines += int(unit == "stream" and ending[0] != "\n")
-    if unit == "stream" and tokenizer.ends_lines and ending[1] != "\n":
-        total.tokens += 1
-        with path.open("ab") as file:
-            file.write(BOUNDARY.astype(id_type(tokenizer)).tobytes())
-    if not total.tokens or (unit == "line" and total.empty_lines == total.lines):
-        raise no_text(sources)
-    return total, Spelling.count_symbols([]) if symbols is None else symbols
-
-
-def _save(folder: Path, statistics: Statistics) -> None:
-    """Write the counts of a text, which is then complete."""
-    (folder / "statistics.json").write_text(json.dumps(vars(statistics)))

@@ -1,33 +1,42 @@
-"""Readers of pairs of texts for sequence to sequence: TSV, JSONL, or two files whose lines belong together.
+"""Pairs of texts for sequence to sequence: their readers, encoded pairs, batches, and pairs with invented stems.
 
 TSV has no header, and no quoting unless every source or every target is in quotes. JSONL has the fields ``source`` and
-``target``. Two files are ``train.en,train.de``.
-Either text may be empty (the correct answer may be nothing), and white space is kept except at line ends. Blank lines
-and trailing tabs are recorded as repairs.
+``target``. Two files are ``train.en,train.de``. Either text may be empty (the correct answer may be nothing), and white
+space is kept except at line ends. Blank lines and trailing tabs are recorded as repairs.
+
+Invented stems: the longest shared part of a pair is replaced by other tokens, on both sides alike.
+
+A. Anastasopoulos and G. Neubig, "Pushing the limits of low-resource morphological inflection", EMNLP 2019.
+
+If source and target share a long part, as l a u f in l a u f e n +V +PST and l a u f t e, most of it says nothing about
+the rest, and the pair stays right with other tokens there. The first and the last token of the part stay, because what
+follows or precedes may depend on them. The new tokens are drawn from the shared parts of the batch, again at every
+step. In the paper, whole data sets are made once, from uniform letters, and the new stem can have another length.
 """
 
+import functools
+import hashlib
 import os
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from difflib import SequenceMatcher
 from itertools import zip_longest
 from typing import NamedTuple
 
+import numpy as np
+import torch
+from torch import Tensor
+
 from ..core.errors import InputError, nearest
-from .readers import (
-    PAIRED_SUFFIXES,
-    Source,
-    find_sources,
-    numbered_lines,
-    object_fields,
-    read_lines,
-    read_objects,
-    require_items,
-    string_field,
-)
+from .batches import padded
 from .repairs import Repairs
-from .separated_rows import TAB, peek_line, tab_separated
-from .spellings import BLANKS, folded
-from .tables import format_of
+from .sources import PAIRED_SUFFIXES, find_sources
+from .spellings import BLANKS, canonical, folded
+from .tables import TAB, format_of, peek_line, tab_separated
+from .text import Source, numbered_lines, object_fields, read_lines, read_objects, require_items, string_field
+from .tokenizers import END, Tokenizer
+from .vocabulary import Vocabulary
 
 FORMATS = ("auto", "tsv", "jsonl")
 HEADERS = ({"source", "target"}, {"text", "label"})
@@ -43,7 +52,7 @@ class Pair(NamedTuple):
 
 
 def read_pairs(
-    spec: str,
+    data: str,
     *,
     file_format: str = "auto",
     split: str = "train",
@@ -53,9 +62,9 @@ def read_pairs(
     """Read pairs one by one; only one is held in memory.
 
     Args:
-        spec: as for `find_sources`, or two files separated by a comma.
+        data: as for `find_sources`, or two files separated by a comma.
         file_format: ``tsv``, ``jsonl``, or ``auto`` to choose by the name and then by the first line.
-        split: the part of a built-in corpus, if ``spec`` does not name one.
+        split: the part of a built-in corpus, if ``data`` does not name one.
         labelled: whether targets are required. If not, they may be missing, and are returned empty.
         repairs: records the repairs; if None, data that needs a repair is refused.
 
@@ -64,13 +73,13 @@ def read_pairs(
     """
     if file_format not in FORMATS:
         raise InputError(f"{file_format}: not a format of pairs; {nearest(file_format, list(FORMATS))}")
-    names, repairs = spec.split(","), repairs or Repairs(strict=True)
+    names, repairs = data.split(","), repairs or Repairs(strict=True)
     files: Iterable[tuple[str, Iterator[Pair]]]
-    if len(names) == 2 and not os.path.exists(spec):
-        left, right = (_single_file(name, spec, split) for name in names)
+    if len(names) == 2 and not os.path.exists(data):
+        left, right = (_single_file(name, data, split) for name in names)
         files = [(names[0], _aligned_lines(left, right, repairs))]
     else:
-        sources = find_sources(spec, file_format=file_format, split=split, suffixes=PAIRED_SUFFIXES)
+        sources = find_sources(data, file_format=file_format, split=split, suffixes=PAIRED_SUFFIXES)
         files = ((source.name, _pairs(source, file_format, labelled, repairs)) for source in sources)
     for name, pairs in files:
         problem = f"{name}:1: no pairs to learn from; write SOURCE<TAB>TARGET on every line"
@@ -167,9 +176,9 @@ def _from_objects(source: Source, labelled: bool, repairs: Repairs) -> Iterator[
         yield Pair(string_field(record, field, where), target, source.name, number)
 
 
-def _single_file(name: str, spec: str, split: str) -> Source:
+def _single_file(name: str, data: str, split: str) -> Source:
     if not name:
-        raise InputError(f"{spec}: one of the two files has no name; give SOURCES,TARGETS")
+        raise InputError(f"{data}: one of the two files has no name; give SOURCES,TARGETS")
     sources = find_sources(name, split=split)
     if len(sources) != 1:
         raise InputError(f"{name}: {len(sources)} files; give one file for each side")
@@ -185,3 +194,222 @@ def _aligned_lines(left: Source, right: Source, repairs: Repairs) -> Iterator[Pa
             remedy = f"the files have {total} and {number - 1} lines, align them"
             raise InputError(f"{longer.name}:{number}: no partner in {shorter.name}; {remedy}")
         yield Pair(source, target, left.name, number)
+
+
+SHORTEST = 3
+"""Smallest number of tokens of a shared part in which something is replaced."""
+
+
+class Side(NamedTuple):
+    """Encoded texts in one array."""
+
+    ids: np.ndarray  # the token ids of all texts (tokens,)
+    starts: np.ndarray  # the position in ids at which each text begins (texts,)
+    lengths: np.ndarray  # the number of tokens of each text (texts,)
+
+    @classmethod
+    def join(cls, parts: Sequence[np.ndarray]) -> "Side":
+        """Return texts that are given as token ids ``(tokens,)``."""
+        lengths = np.array([len(part) for part in parts], dtype=np.int64)
+        return cls(np.concatenate([*parts, np.zeros(0, np.int32)]), lengths.cumsum() - lengths, lengths)
+
+    def rows(self, rows: np.ndarray) -> tuple[Tensor, Tensor]:
+        """Return the ids ``(rows, time)`` and lengths ``(rows,)`` of some texts."""
+        ids = padded(self.ids, self.starts[rows], self.lengths[rows])
+        return torch.from_numpy(ids), torch.from_numpy(self.lengths[rows])
+
+
+class SharedParts(NamedTuple):
+    """The longest part that each source shares with its target, and which target id a source id stands for."""
+
+    starts: Tensor  # position of the part in the source (pairs,)
+    target_starts: Tensor  # in the target (pairs,)
+    sizes: Tensor  # number of tokens of the part (pairs,)
+    table: Tensor  # target id of each source id, −1 if it has none (source_vocabulary,)
+
+    def rows(self, rows: np.ndarray) -> "SharedParts":
+        """Return those of some pairs."""
+        index = torch.from_numpy(rows)
+        return SharedParts(self.starts[index], self.target_starts[index], self.sizes[index], self.table)
+
+
+def shared_parts(sources: Sequence[np.ndarray], targets: Sequence[np.ndarray], table: Tensor) -> SharedParts:
+    """Find the longest shared part of each pair of token ids; ``table`` is that of `SharedParts`."""
+    found = []
+    for source, target in zip(sources, targets, strict=True):
+        as_target = table.numpy()[source].tolist()
+        match = SequenceMatcher(None, as_target, target.tolist(), autojunk=False).find_longest_match()
+        found.append(tuple(match))
+    starts, target_starts, sizes = torch.tensor(found, dtype=torch.long).reshape(-1, 3).unbind(1)
+    return SharedParts(starts, target_starts, sizes, table)
+
+
+def with_invented_stems(source: Tensor, targets: Tensor, parts: SharedParts, rate: float) -> tuple[Tensor, Tensor]:
+    """Return ids ``(batch, source_time)`` and ``(batch, time)`` in which some pairs have another shared part.
+
+    ``rate`` is the share of the pairs that are changed, of those with a part of `SHORTEST` tokens or more. The numbers
+    are drawn from the generator of `torch`.
+    """
+    batch, time = source.shape
+    chosen = (torch.rand(batch) < rate) & (parts.sizes >= SHORTEST)
+    position = torch.arange(time) - parts.starts.unsqueeze(1)  # within the part (B, S)
+    shared = (position >= 0) & (position < parts.sizes.unsqueeze(1))
+    pool = source[shared]  # the tokens of all shared parts (N,)
+    if not len(pool):
+        return source, targets
+
+    # The first and the last token of a part stay, because what follows or precedes may depend on them.
+    drawn = pool[torch.randint(len(pool), (batch, time))]  # (B, S)
+    inner = chosen.unsqueeze(1) & (position > 0) & (position < parts.sizes.unsqueeze(1) - 1)
+    source = torch.where(inner, drawn, source)
+
+    # The target has the same new tokens at the same distance from the beginning of the part.
+    position = torch.arange(targets.shape[1]) - parts.target_starts.unsqueeze(1)  # within the part (B, T)
+    inner = chosen.unsqueeze(1) & (position > 0) & (position < parts.sizes.unsqueeze(1) - 1)
+    copied = parts.table[source].gather(1, (position + parts.starts.unsqueeze(1)).clamp(0, time - 1))  # (B, T)
+    return source, torch.where(inner, copied, targets)
+
+
+@dataclass
+class PairBatch:
+    """Some pairs."""
+
+    source: Tensor  # ids (batch, source_time)
+    source_lengths: Tensor  # (batch,)
+    inputs: Tensor  # the token before each target (batch, time); the first is the boundary symbol
+    targets: Tensor  # ids (batch, time); the last is the boundary symbol
+    target_lengths: Tensor  # with the boundary symbol (batch,)
+    rows: np.ndarray  # the indices of the pairs (batch,)
+    fresh: bool = True  # always True: no state is carried from pair to pair
+    parts: SharedParts | None = None  # what each source shares with its target, if stems are invented
+
+    def with_invented_stems(self, rate: float) -> "PairBatch":
+        """Return the batch with invented stems in a share of its pairs."""
+        if self.parts is None or not rate:
+            return self
+        source, targets = with_invented_stems(self.source, self.targets, self.parts, rate)
+        inputs = torch.cat([self.inputs[:, :1], targets[:, :-1]], dim=1)
+        return replace(self, source=source, inputs=inputs, targets=targets)
+
+    @property
+    def tokens(self) -> int:
+        """The number of target tokens, with the boundary symbols."""
+        return int(self.target_lengths.sum())
+
+    @property
+    def terms(self) -> int:
+        """The number of terms of the loss."""
+        return self.tokens
+
+
+@dataclass
+class Pairs:
+    """Encoded pairs, and their texts.
+
+    Models learn pairs, and are measured on items: a source with its targets, which are alternatives.
+    """
+
+    source: Side
+    target: Side
+    sources: list[str]
+    targets: list[str]
+    vocabulary: Vocabulary
+    key: str
+    items: np.ndarray  # the index of the item of each pair, in the order of their first pairs (pairs,)
+    repairs: Repairs = field(default_factory=Repairs)  # the repairs made while the pairs were read
+    parts: SharedParts | None = None  # what each source shares with its target, if stems are invented
+
+    def with_parts(self, table: Tensor) -> "Pairs":
+        """Return the pairs with what their sides share; ``table`` is the target id of each source id, −1 for none."""
+        sources, targets = (
+            [side.ids[start : start + size] for start, size in zip(side.starts, side.lengths, strict=True)]
+            for side in (self.source, self.target)
+        )
+        return replace(self, parts=shared_parts(sources, targets, table))
+
+    @functools.cached_property
+    def first_rows(self) -> np.ndarray:
+        """The first pair of each item ``(items,)``."""
+        rows: np.ndarray = np.unique(self.items, return_index=True)[1]
+        return rows
+
+    @property
+    def inputs(self) -> list[str]:
+        """The source of each item."""
+        return [self.sources[row] for row in self.first_rows.tolist()]
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """The number of tokens of the source of each item ``(items,)``."""
+        lengths: np.ndarray = self.source.lengths[self.first_rows]
+        return lengths
+
+    @functools.cached_property
+    def references(self) -> list[list[str]]:
+        """The different targets of each item."""
+        targets: list[dict[str, None]] = [{} for _ in self.first_rows]
+        for item, target in zip(self.items.tolist(), self.targets, strict=True):
+            targets[item].setdefault(target)
+        return [list(each) for each in targets]
+
+    def summed(self, values: np.ndarray) -> np.ndarray:
+        """Return the sums over the pairs of each item ``(items, k)``, of values of pairs ``(pairs, k)``."""
+        sums = np.zeros((len(self.first_rows), values.shape[1]))
+        np.add.at(sums, self.items, values)
+        return sums
+
+    def unknown(self) -> int:
+        """Return the number of tokens that are not in the vocabulary, of both sides."""
+        sides = ((self.source, self.vocabulary.tokenizer), (self.target, self.vocabulary.target))
+        return sum(tokenizer.count_unknown(side.ids) for side, tokenizer in sides)
+
+    def row_digests(self) -> np.ndarray:
+        """Return a number for each pair ``(pairs,)``, equal for equal pairs of one process."""
+        return np.array([hash(pair) for pair in zip(self.sources, self.targets, strict=True)], dtype=np.int64)
+
+    def places_needed(self) -> np.ndarray:
+        """Return the number of frames that CTC needs for each target: its tokens, and blanks between equal ones."""
+        ids, starts = self.target.ids, self.target.starts
+        repeats = np.zeros(len(ids) + 1, dtype=np.int64)
+        repeats[2:] = np.cumsum(ids[1:] == ids[:-1]) if len(ids) > 1 else 0
+        ends = starts + self.target.lengths
+        frames: np.ndarray = self.target.lengths + repeats[ends] - repeats[np.minimum(starts + 1, ends)]
+        return frames
+
+    def batch(self, rows: np.ndarray) -> PairBatch:
+        """Return some of the pairs."""
+        source, source_lengths = self.source.rows(rows)
+        words, lengths = self.target.rows(rows)
+        targets = torch.cat([words, words.new_zeros(len(words), 1)], dim=1)  # 0 is the boundary symbol
+        inputs = torch.cat([words.new_zeros(len(words), 1), words], dim=1)
+        longest = int(lengths.max()) + 1
+        parts = None if self.parts is None else self.parts.rows(rows)
+        sides = source, source_lengths, inputs[:, :longest], targets[:, :longest], lengths + 1
+        return PairBatch(*sides, rows, parts=parts)
+
+
+def encode_pairs(pairs: Sequence[Pair], vocabulary: Vocabulary, *, alternatives: bool = True) -> Pairs:
+    """Encode pairs; see `items_of` for ``alternatives``."""
+    sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
+    source, target = encode_side(sources, vocabulary.tokenizer), encode_side(targets, vocabulary.target)
+    key = hashlib.blake2b(f"pairs {vocabulary.fingerprint()}".encode(), digest_size=16)
+    for values in (*source, *target):
+        key.update(values.tobytes())
+    items = items_of(sources, alternatives=alternatives)
+    return Pairs(source, target, sources, targets, vocabulary, key.hexdigest(), items)
+
+
+def items_of(sources: Sequence[str], *, alternatives: bool) -> np.ndarray:
+    """Return the index of the item of each pair ``(pairs,)``: its source, or the pair if targets are no alternatives.
+
+    Sources are equal if they look the same; see `canonical`.
+    """
+    numbers: dict[str, int] = {}
+    items = [numbers.setdefault(canonical(source), len(numbers)) for source in sources if alternatives]
+    return np.array(items or range(len(sources)), np.int64)
+
+
+def encode_side(texts: Sequence[str], tokenizer: Tokenizer) -> Side:
+    """Encode texts, without line ends."""
+    parts = [tokenizer.encode(text) for text in texts]
+    return Side.join([part[part != END] for part in parts] if tokenizer.ends_lines else parts)

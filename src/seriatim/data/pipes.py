@@ -19,10 +19,9 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple, TypeVar, cast
 
 from ..core.errors import InputError
-from ..storage.atomic_files import write_all
-from .text_bytes import TextFile
+from ..storage.files import write_all
+from .text import PIECE_BYTES, TextFile
 
-PIECE_BYTES = 1 << 20
 SPARE_BYTES, SPARE_SHARE = 1 << 28, 100
 """A copy of a pipe, which may have no end, leaves so much of the disk free, or this part of what is free now."""
 ARRIVED_BYTES, ARRIVING, PAUSE = 1 << 24, 1.0, 0.1
@@ -33,28 +32,28 @@ _folders: list[tempfile.TemporaryDirectory[str]] = []  # the folders of the copi
 
 
 @cache
-def spool(spec: str) -> Path:
+def spool(source: str) -> Path:
     """Copy standard input (``-``) or a pipe to a file; raise InputError for a device, or if the disk is too small."""
     folder = tempfile.TemporaryDirectory(prefix="seriatim-")
     path, free = Path(folder.name) / "text", shutil.disk_usage(folder.name).free
     try:
         with (
             open(path, "wb", buffering=0) as file,
-            nullcontext(sys.stdin.buffer) if spec == "-" else _open_pipe(spec) as pipe,
+            nullcontext(sys.stdin.buffer) if source == "-" else _open_pipe(source) as pipe,
         ):
-            size, spare, copied = _size_of(spec, pipe), min(SPARE_BYTES, free // SPARE_SHARE), 0
+            size, spare, copied = _size_of(source, pipe), min(SPARE_BYTES, free // SPARE_SHARE), 0
             if size is not None and size > free:
-                raise _too_large(spec, f"{size:,}", free)
+                raise _too_large(source, f"{size:,}", free)
 
             # A pipe may have no end, and the copy must not fill the disk.
-            while block := _read(spec, pipe):
+            while block := _read(source, pipe):
                 copied += len(block)
                 if size is None and shutil.disk_usage(folder.name).free < len(block) + spare:
-                    raise _too_large(spec, f"more than {copied:,}", free)
+                    raise _too_large(source, f"more than {copied:,}", free)
                 try:
                     write_all(cast(BinaryIO, file), block)
                 except OSError as error:  # a quota, or a disk that something else fills
-                    raise _too_large(spec, f"more than {copied:,}", free) from error
+                    raise _too_large(source, f"more than {copied:,}", free) from error
     except BaseException:
         folder.cleanup()
         raise
@@ -62,29 +61,29 @@ def spool(spec: str) -> Path:
     return path
 
 
-def _open_pipe(spec: str) -> BinaryIO:
-    mode = os.stat(spec).st_mode
+def _open_pipe(source: str) -> BinaryIO:
+    mode = os.stat(source).st_mode
     if stat.S_ISBLK(mode) or stat.S_ISSOCK(mode):
-        raise InputError(f"{spec}: a device, not a text; give a file or a pipe")
+        raise InputError(f"{source}: a device, not a text; give a file or a pipe")
     try:
-        return open(spec, "rb")
+        return open(source, "rb")
     except OSError as error:
-        raise InputError(f"{spec}: cannot be read ({error.strerror}); check the file") from None
+        raise InputError(f"{source}: cannot be read ({error.strerror}); check the file") from None
 
 
-def _read(spec: str, pipe: BinaryIO) -> bytes:
+def _read(source: str, pipe: BinaryIO) -> bytes:
     try:
         return pipe.read(PIECE_BYTES)
     except OSError as error:
-        raise InputError(f"{spec}: cannot be read ({error.strerror}); check the file") from None
+        raise InputError(f"{source}: cannot be read ({error.strerror}); check the file") from None
 
 
-def _too_large(spec: str, size: str, free: int) -> InputError:
+def _too_large(source: str, size: str, free: int) -> InputError:
     problem = f"a copy of {size} bytes does not fit into {tempfile.gettempdir()}, where {free:,} bytes were free"
-    return InputError(f"{spec}: {problem}; give a file by its name, or set TMPDIR to a folder with more free space")
+    return InputError(f"{source}: {problem}; give a file by its name, or set TMPDIR to a folder with more free space")
 
 
-def _size_of(spec: str, pipe: BinaryIO) -> int | None:
+def _size_of(source: str, pipe: BinaryIO) -> int | None:
     """Return how many bytes follow where standard input is a file; None for a pipe, whose size is not known.
 
     Raises:
@@ -97,7 +96,7 @@ def _size_of(spec: str, pipe: BinaryIO) -> int | None:
     if stat.S_ISREG(status.st_mode):
         return max(0, status.st_size - pipe.tell())
     if stat.S_ISCHR(status.st_mode) and not os.isatty(pipe.fileno()) and status.st_rdev != os.stat(os.devnull).st_rdev:
-        raise InputError(f"{spec}: a device without an end, not a text; give a file or a pipe")
+        raise InputError(f"{source}: a device without an end, not a text; give a file or a pipe")
     return None
 
 

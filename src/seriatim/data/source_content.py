@@ -1,6 +1,7 @@
 """What is known of a text: its digest and size, and its repairs, which are remembered for files that did not change.
 
-A text that is read is hashed at the same time, so that a change while it is read is noticed.
+A text that is read is hashed at the same time, so that a change while it is read is noticed. Readers of large texts
+report their progress to whoever listens for the duration of a ``with`` block; nothing is shown here.
 """
 
 import functools
@@ -10,17 +11,75 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import asdict, replace
 from operator import attrgetter
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, TypeVar, cast
+from typing import BinaryIO, NamedTuple, TypeAlias, TypeVar, cast
 
 from ..config import Fields
 from ..core.errors import InputError
 from ..storage.disk_cache import cached, read_entry, read_facts
-from .readers import UNREADABLE, Source, is_compressed, read_pieces, unreadable
-from .reading_progress import ReadingProgress
 from .repairs import Repair, Repairs
+from .sources import is_compressed
+from .text import UNREADABLE, Source, read_pieces, unreadable
+
+Listener: TypeAlias = Callable[[str, float], None]
+"""Receives a text such as ``reading text.txt: 1.2 of 2.0 GB, 85 MB/s``, and the share that is done, from 0 to 1."""
+SECONDS = 0.2
+"""The shortest time between two reports."""
+_listener: ContextVar[Listener | None] = ContextVar("reading_progress", default=None)
+
+
+@contextmanager
+def listening(listener: Listener) -> Iterator[None]:
+    """Let a function receive the reports of everything that is read in a ``with`` block, in this thread.
+
+    An `OSError` of the function (a closed pipe, a full disk) ends the reports and not the reading.
+    """
+    token = _listener.set(listener)
+    try:
+        yield
+    finally:
+        _listener.reset(token)
+
+
+def report(text: str, fraction: float) -> None:
+    """Report to the listener, if there is one."""
+    listener = _listener.get()
+    if listener is not None:
+        try:
+            listener(text, fraction)
+        except OSError:
+            _listener.set(None)
+
+
+class ReadingProgress:
+    """Reports how much of a text is done.
+
+    Args:
+        doing: what is done with which text, in words.
+        total: the number of bytes of the text; None if it is not known; 0 reports nothing.
+    """
+
+    def __init__(self, doing: str, total: int | None) -> None:
+        self.doing, self.total, self.before = doing, total, 0
+        self.started = self.reported = time.monotonic()
+
+    def skip(self, done: int) -> None:
+        """Count the bytes until here as done before, so that they do not count for the speed."""
+        self.before, self.started = done, time.monotonic()
+
+    def update(self, done: int) -> None:
+        """Report the number of bytes that are done, unless the last report is very recent."""
+        now = time.monotonic()
+        if self.total != 0 and now - self.reported >= SECONDS:
+            self.reported = now
+            speed = max(0, done - self.before) / max(now - self.started, 1e-9) / 1e6
+            unit, size = ("GB", 1e9) if (self.total or done) >= 1e9 else ("MB", 1e6)
+            whole, fraction = ("", 0.0) if self.total is None else (f" of {self.total / size:,.1f}", done / self.total)
+            report(f"{self.doing}: {done / size:,.1f}{whole} {unit}, {speed:,.0f} MB/s", min(1.0, fraction))
+
 
 BLOCK = 1 << 20  # the number of bytes that are read at once
 LARGE_BYTES = 32_000_000  # the size of a text from which on the progress of reading it is shown
@@ -121,7 +180,7 @@ def remembered(kind: str, sources: Sequence[Source], read: Callable[[], Facts]) 
         return read()
 
     # A file that has just been written may be written again within the resolution of the clock.
-    newest = max((state.changed_ns for state in before), default=0)
+    newest = max((changed_ns for _, changed_ns, *_ in before), default=0)
     if time.time_ns() - newest < RACY_SECONDS * 1e9:  # also if the clock of another machine is ahead
         return read()
     identity = json.dumps(
@@ -147,26 +206,25 @@ def find_repairs(sources: Sequence[Source], repairs: Repairs) -> None:
         InputError: a file cannot be read; or ``repairs`` is strict, and a file needs a repair.
     """
     files = [source for source in sources if source.origin]
-    for place, found in remembered("repairs", files, lambda: list(_find_repairs(files))) if files else ():
-        repairs.include(replace(Repair(**found), file=files[place].name))
+    for index, found in remembered("repairs", files, lambda: list(_find_repairs(files))) if files else ():
+        repairs.include(replace(Repair(**found), file=files[index].name))
 
 
 def _find_repairs(files: Sequence[Source]) -> Iterator[tuple[int, Fields]]:
-    """Yield the place of each file that needs a repair, with the fields of the repair."""
+    """Yield the index of each file that needs a repair, with the fields of the repair."""
     progress, done = ReadingProgress(f"looking for defects of {name_text(files)}", expected_size(files)), 0
-    for place, source in enumerate(files):
+    for index, source in enumerate(files):
         repairs = Repairs()
         repairs.looks_for_markers = True
         for piece in read_pieces([source], repairs):
             done += len(piece.text)
             progress.update(done)
-        yield from ((place, asdict(found)) for found in sorted(repairs.found(), key=attrgetter("line")))
+        yield from ((index, asdict(found)) for found in sorted(repairs.found(), key=attrgetter("line")))
 
 
 def expected_size(sources: Sequence[Source]) -> int | None:
     """Return how many bytes will be read, for `ReadingProgress`: 0 for a small text, None if a large one is unknown."""
-    states = _states(sources) or []
-    size = sum(state.size for state in states)
+    size = sum(state[0] for state in _states(sources) or [])
     paths = [Path(source.origin[0]) for source in sources if source.origin]
     if size < (LARGE_BYTES / COMPRESSION if any(map(is_compressed, paths)) else LARGE_BYTES):
         return 0
@@ -175,27 +233,20 @@ def expected_size(sources: Sequence[Source]) -> int | None:
     return size if is_known else None
 
 
-class _State(NamedTuple):
-    """What the file system says about a file; equal values mean that the file did not change."""
+def _states(sources: Sequence[Source]) -> list[tuple[int, ...]] | None:
+    """Return the state of the file of each source; None if one of them is not a file of the disk.
 
-    size: int
-    modified_ns: int
-    changed_ns: int  # the time of the last change of content, name or permissions, which programs cannot set
-    inode: int
-    device: int
-
-
-def _states(sources: Sequence[Source]) -> list[_State] | None:
-    """Return the states of the files of some sources; None if one of them is not a file of the disk."""
-    states = []
-    for source in sources:
-        try:
-            status = os.stat(source.origin[0])
-        except (IndexError, OSError):
-            return None
-        times = status.st_mtime_ns, max(status.st_mtime_ns, status.st_ctime_ns)
-        states.append(_State(status.st_size, *times, status.st_ino, status.st_dev))
-    return states
+    Equal states mean that a file did not change. The first two numbers are its size, and the time of its last change of
+    content, name or permissions, which programs cannot set.
+    """
+    try:
+        found = [os.stat(source.origin[0]) for source in sources]
+    except (IndexError, OSError):
+        return None
+    times = [max(status.st_mtime_ns, status.st_ctime_ns) for status in found]
+    return [
+        (one.st_size, time, one.st_mtime_ns, one.st_ino, one.st_dev) for one, time in zip(found, times, strict=True)
+    ]
 
 
 def _read_content(sources: Sequence[Source]) -> TextDigest:

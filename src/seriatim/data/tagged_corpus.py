@@ -16,11 +16,9 @@ from ..core.device_copies import to_device
 from ..core.errors import InputError
 from .conll import Sentence
 from .repairs import Repairs
-from .tokenizer_factory import fit_tokenizer
-from .tokenizers import END, Tokenizer
-from .vocabulary import Vocabulary, check_label
+from .tokenizers import END, Tokenizer, WordTokenizer
+from .vocabulary import Vocabulary, check_label, fit_tokenizer
 from .word_forms import Spellings, encode_characters
-from .word_tokenizer import WordTokenizer
 
 NO_TAG = -1  # the id of an unknown tag, and of padding
 NO_FORMS = np.zeros((0, 0), np.int64)
@@ -183,6 +181,8 @@ class TaggedCorpus:
         position = np.arange(int(lengths.max(initial=0)))
         valid = position < lengths[:, None]
         at = (self._starts[rows][:, None] + position)[valid]
+
+        # A tag that no training sentence has cannot be predicted: it is unknown to the loss.
         words, tags = self.words[at], None
         if self.tags is not None:
             tags = np.where(self.tags[at] < len(self.vocabulary.labels), self.tags[at], NO_TAG)

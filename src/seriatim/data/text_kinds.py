@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
 Kind: TypeAlias = Literal["symbols", "words", "text"]
@@ -18,26 +18,22 @@ class Pieces(NamedTuple):
     """How another program marks the pieces of words."""
 
     mark: str
-    at_piece: re.Pattern[str]  # a mark where it joins or begins pieces
-    in_line: re.Pattern[str]  # what lines of pieces have
-    join: Callable[[str], str]
+    at_piece: str  # the pattern of a mark where it joins or begins pieces
+    between: str  # the pattern of what stands between two pieces; empty if the mark stands for the spaces of the text
+    in_line: str = ""  # the pattern that lines of pieces have, if it is not that of a mark
 
-
-def _pieces(mark: str, at_piece: str, between: str) -> Pieces:
-    """Return marks whose removal, together with the spaces between two pieces, joins these."""
-    return Pieces(mark, re.compile(at_piece), re.compile(at_piece), lambda text: re.sub(between, "", text))
-
-
-def _spaced(text: str) -> str:
-    """Return the words of a text in which ``▁`` stands for the spaces; one without any is joined already."""
-    return text.replace(" ", "").replace("▁", " ").strip() if "▁" in text else text
+    def join(self, text: str) -> str:
+        """Return the words of a text of pieces; a text that is joined already is unchanged."""
+        if self.between:
+            return re.sub(self.between, "", text)
+        return text.replace(" ", "").replace(self.mark, " ").strip() if self.mark in text else text
 
 
 PIECES = (
-    _pieces("@@", r"(?<=\S)@@(?= +\S)", r"@@( +|$)"),  # re@@ d (subword-nmt)
-    _pieces("##", r"(?<=\S )##(?=[^\s#])", r" +##(?=\S)"),  # re ##d (WordPiece)
-    _pieces("￭", r"(?<!\S)￭|￭(?!\S)", r" *￭ *"),  # re￭ d (OpenNMT)
-    Pieces("▁", re.compile(r"(?<!\S)▁"), re.compile("^▁"), _spaced),  # ▁re d (SentencePiece)
+    Pieces("@@", r"(?<=\S)@@(?= +\S)", r"@@( +|$)"),  # re@@ d (subword-nmt)
+    Pieces("##", r"(?<=\S )##(?=[^\s#])", r" +##(?=\S)"),  # re ##d (WordPiece)
+    Pieces("￭", r"(?<!\S)￭|￭(?!\S)", r" *￭ *"),  # re￭ d (OpenNMT)
+    Pieces("▁", r"(?<!\S)▁", "", "^▁"),  # ▁re d (SentencePiece)
 )
 LINES, SLIPS = 5, 20
 """Texts are pieces if more than one of `LINES` has some, and at most one of `SLIPS` marks stands elsewhere."""
@@ -47,8 +43,8 @@ def find_pieces(texts: Sequence[str]) -> Pieces | None:
     """Return how pieces of words are marked in some texts, each of which is a line; None for other texts."""
     for pieces in PIECES:
         marks = sum(text.count(pieces.mark) for text in texts)
-        joints = sum(len(pieces.at_piece.findall(text)) for text in texts) if marks else 0
-        lines = sum(pieces.in_line.search(text) is not None for text in texts) if joints else 0
+        joints = sum(len(re.findall(pieces.at_piece, text)) for text in texts) if marks else 0
+        lines = sum(re.search(pieces.in_line or pieces.at_piece, text) is not None for text in texts) if joints else 0
         if LINES * lines > len(texts) and SLIPS * (marks - joints) <= marks:
             return pieces
     return None

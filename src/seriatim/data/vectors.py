@@ -13,8 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from ..core.errors import InputError, shown
-from .readers import find_sources, read_lines
 from .repairs import Repairs
+from .sources import find_sources
+from .text import read_lines
 
 HEADER = re.compile("([0-9]{1,12}) ([0-9]{1,6})")
 DECIMAL = re.compile(r"[-+]?[0-9]*\.[0-9]+(e[-+]?[0-9]+)?", re.IGNORECASE)

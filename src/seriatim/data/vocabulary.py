@@ -1,18 +1,124 @@
-"""The vocabulary of a run: its tokenizers and its labels."""
+"""The vocabulary of a run: its tokenizers, learned from a text or read from the files of a run, and its labels."""
 
 import functools
 import hashlib
 import json
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from ..config import Fields
+from ..config import Tokenizer as TokenizerConfig
 from ..core.errors import InputError, shown
-from ..storage.atomic_files import write_whole
-from ..storage.safe_files import is_text, read_json
-from .tokenizer_factory import load_tokenizer
-from .tokenizers import MAX_FILE_BYTES, Tokenizer
+from ..storage.files import is_text, read_json, read_text, write_whole
+from .tokenizers import (
+    END,
+    MAX_FILE_BYTES,
+    RESERVED,
+    ByteTokenizer,
+    CharTokenizer,
+    Spelling,
+    Tokenizer,
+    WordTokenizer,
+    most_common,
+)
+
+
+def fit_tokenizer(config: TokenizerConfig, texts: Iterable[str]) -> Tokenizer:
+    """Learn a vocabulary from a text in pieces, which are cut at white space if possible.
+
+    Raises:
+        InputError: the vocabulary size is too small for its kind.
+    """
+    if config.kind == "pretrained":
+        return ByteTokenizer()  # in the place of the tokenizer of the run that training starts from
+    if config.kind == "byte":
+        return ByteTokenizer(lowercase=config.lowercase)
+    if config.kind in ("bpe", "unigram"):
+        from .library_tokenizers import SubwordTokenizer
+
+        return SubwordTokenizer.fit(config, texts)
+
+    # Words and characters are counted, and only then it is known which are common enough.
+    counts: Counter[str] = Counter()
+    for text in texts:
+        text = text.lower() if config.lowercase else text
+        counts.update(text if config.kind == "char" else text.split())
+    if config.kind == "word":
+        return WordTokenizer.from_counts(counts, config)
+    ranked = most_common(counts, config)
+    return CharTokenizer("".join(sorted(ranked)), Spelling.fit(counts), lowercase=config.lowercase)
+
+
+def load_tokenizer(path: Path) -> Tokenizer:
+    """Read a `tokenizer.json`; raise InputError if it is missing or damaged, or another program wrote it."""
+    text = read_text(path, max_bytes=MAX_FILE_BYTES, remedy="check that this is the folder of a run")
+    try:
+        return tokenizer_from_json(text)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        problem = "damaged, or not a tokenizer of Seriatim; restore it from the run it belongs to"
+        raise InputError(f"{path}: {problem}") from None
+
+
+def tokenizer_from_json(text: str) -> Tokenizer:
+    """Return the tokenizer of the content of a `tokenizer.json`.
+
+    Raises:
+        ValueError, KeyError, TypeError, AttributeError, RecursionError: no tokenizer of Seriatim has this content.
+    """
+    tokenizer = _from_json(json.loads(text))
+    tokenizer.__dict__["_json"] = text
+    return tokenizer
+
+
+def _from_json(fields: dict[str, Any]) -> Tokenizer:
+    """Return the tokenizer of the fields that `Tokenizer.to_json` writes; refuse all other fields."""
+    kind, lowercase = fields["kind"], fields["lowercase"]
+    if fields["seriatim"] != 1 or not isinstance(lowercase, bool):
+        raise ValueError("not a tokenizer of Seriatim")
+    if kind == "byte":
+        return ByteTokenizer(lowercase=lowercase)
+    if kind in ("bpe", "unigram"):
+        from .library_tokenizers import SubwordTokenizer
+
+        return SubwordTokenizer(kind, fields["model"], lowercase=lowercase)
+    if kind == "pretrained":
+        from .library_tokenizers import PretrainedTokenizer
+
+        end, begin, size = (fields[name] for name in ("end", "begin", "size"))
+        mask = fields.get("mask")
+        if {int} != {*map(type, (end, begin, size, mask or 0))} or lowercase:
+            raise ValueError("ids that are not integers")
+        return PretrainedTokenizer(fields["tokenizer"], end=end, begin=begin, size=size, mask=mask)
+
+    # Symbols become ids by their places, so each must be text and occur once.
+    if kind == "char":
+        characters = fields["characters"]
+        if not isinstance(characters, str):
+            raise ValueError("the characters are not a text")
+        begin = _begin(fields, characters)
+        return CharTokenizer(characters, Spelling.from_json(fields["spelling"]), lowercase=lowercase, begin=begin)
+    words = fields["words"]
+    if kind != "word" or not isinstance(words, list) or not {str}.issuperset(map(type, words)):
+        raise ValueError("the words are not a list of texts")
+    begin = _begin(fields, words)
+    if RESERVED.intersection(words):
+        raise ValueError("a reserved word")
+    return WordTokenizer(words, Spelling.from_json(fields["spelling"]), lowercase=lowercase, begin=begin)
+
+
+def _begin(fields: Fields, symbols: str | list[str]) -> int:
+    """Check the words or characters, and return the token that begins a text."""
+    if not is_text("".join(symbols)) or len(set(symbols)) < len(symbols):
+        raise ValueError("symbols that are not text, or duplicate symbols")
+    begin = fields.get("begin", END)
+    if type(begin) is not int or not 0 <= begin < 2 + len(symbols):
+        raise ValueError("a token that begins a text and is not in the vocabulary")
+    return begin
+
 
 TOKENIZERS = ("tokenizer", "target", "characters")
 """The names of the tokenizers: of the inputs; of the targets, if it differs; of the letters of words."""

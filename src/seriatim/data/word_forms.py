@@ -12,9 +12,8 @@ import torch
 from torch import Tensor
 
 from ..core.device_copies import to_device
-from .tokenizers import UNKNOWN_TEXT, Tokenizer
+from .tokenizers import UNKNOWN_TEXT, Tokenizer, WordTokenizer
 from .vocabulary import Vocabulary
-from .word_tokenizer import WordTokenizer
 
 MAX_CHARACTERS = 32
 """The largest number of characters of a word; of a longer word the first and the last half of them are used."""

@@ -21,9 +21,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from ..config.arguments import check_integer, check_number
 from ..core.errors import InputError, shown
 from ..core.state import State, map_state, state_leaves
-from ..data.arguments import check_integer, check_number
 from ..models.probabilities import NotFiniteError, gives_log_probabilities, log_softmax
 from ..recurrence import uncompiled
 from .sampling import NextToken

@@ -13,9 +13,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from ..config.arguments import check_integer
 from ..core.errors import InputError
 from ..core.state import State
-from ..data.arguments import check_integer
 from ..models.base_models import TextModel
 from ..models.ngram import NGram
 from ..models.ngrams.table import Order

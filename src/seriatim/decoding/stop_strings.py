@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from ..config.arguments import check_text, iterate_items
 from ..core.errors import InputError
-from ..data.arguments import check_text, iterate_items
 
 
 class StopStrings:

@@ -12,8 +12,8 @@ import numpy as np
 
 from ..core.errors import InputError
 from ..core.json_object import JsonObject
-from ..data.readers import Source, read_objects, string_field
 from ..data.repairs import Repairs
+from ..data.text import Source, read_objects, string_field
 from .intervals import Measure, mean, with_intervals
 
 GOOD, BAD = "sentence_good", "sentence_bad"

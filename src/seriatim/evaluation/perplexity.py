@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 import torch
 
+from ..config.arguments import check_integer
 from ..core.json_object import JsonObject
 from ..core.state import State
-from ..data.arguments import check_integer
-from ..data.batching import Batches
+from ..data.batches import Batches
 from ..data.corpus import Corpus
-from ..data.text_blocks import Statistics
+from ..data.encoding import Statistics
 from ..models.base_models import TextModel
 
 WINDOW = 256

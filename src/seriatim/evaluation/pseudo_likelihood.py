@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from ..core.json_object import JsonObject
-from ..data.batching import Buckets, Windows
+from ..data.batches import Buckets, Windows
 from ..models import MaskedLanguageModel
 from ..models.probabilities import log_softmax
 from .intervals import Measure, exp_mean, mean, with_intervals

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+from ..config.arguments import check_text
 from ..core.errors import InputError
-from ..data.arguments import check_text
-from ..data.paths import check_named_by_run
-from ..data.text_bytes import normal_line_ends
+from ..data.sources import check_named_by_run
+from ..data.text import normal_line_ends
 from ..layers.origins import AllowCode
 from ..report.page import Part
 from ..report.wording import short_name
 from ..runs.run import Run, load
 from ..runs.run_summary import MAX_SUMMARY_BYTES
-from ..storage.safe_files import read_json
+from ..storage.files import read_json
 from ..tasks.capabilities import Examples, LabelledData
 from ..tasks.explainer import Explainer
 from ..version import __version__

@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from ..config.arguments import check_integer
 from ..core.errors import InputError
-from ..data.arguments import check_integer
-from ..data.readers import find_sources, read_lines
 from ..data.repairs import Repairs, with_warnings
+from ..data.sources import find_sources
+from ..data.text import read_lines
 from ..layers.origins import AllowCode
 from ..models.probabilities import NotFiniteError, naming
 from ..report.page import Code, Link, PageSection, Part, Prose, Table, framed, render, write_page

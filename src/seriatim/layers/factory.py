@@ -5,9 +5,9 @@ from typing import Any, cast
 
 from torch import nn
 
+from ..config.arguments import check_integer
 from ..core.contract import RecurrentCell, SequenceLayer
 from ..core.errors import InputError, enough_memory
-from ..data.arguments import check_integer
 from ..recurrence import Recurrent
 from .bidirectional import bidirectional as both_directions
 from .block import Residual, with_residual

@@ -16,8 +16,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from ..config import Config
 from ..core.contract import Architecture
 from ..core.errors import InputError
-from ..storage.atomic_files import write_whole
-from ..storage.safe_files import read_json
+from ..storage.files import read_json, write_whole
 from ..storage.written_folders import RUN, record, remove_written
 from .outside_code import (
     PREFIX,

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from ..core.contract import Architecture
 from ..core.errors import InputError, nearest
-from ..storage.safe_files import open_regular
+from ..storage.files import open_regular
 from .registry import is_architecture, place_of
 
 PREFIX = "seriatim_code_"

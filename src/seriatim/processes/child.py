@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ..core.errors import InputError, TrainingError, first_line, known_reason, require_current_folder
-from ..storage.atomic_files import to_json
+from ..storage.files import to_json
 
 RANK_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 """The environment variables that ``torchrun`` sets; a child does not inherit them, because it is no rank."""

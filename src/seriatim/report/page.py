@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..core.errors import InputError
-from ..storage.atomic_files import write_whole
-from ..storage.safe_files import read_text
+from ..storage.files import read_text, write_whole
 from .palette import DARK, LIGHT
 from .theme import printable
 from .token_links import TokenLinks

@@ -6,10 +6,10 @@ from typing import TypeVar
 
 from ..config import Config, ConfigSource, Model, resolve_leniently
 from ..core.errors import InputError, ProblemsError
-from ..data.holding_out import NOTHING
-from ..data.paths import skipped_files
+from ..data.sources import skipped_files
+from ..data.split import NOTHING
 from ..data.vocabulary import Vocabulary
-from ..storage.lock import refuse_locked
+from ..storage.files import refuse_locked
 from ..tasks import open_task, with_current_layer, with_defaults
 from ..tasks.model_size import build_model, check_memory
 from ..tasks.task import Task

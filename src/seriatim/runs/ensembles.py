@@ -5,10 +5,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ..config.arguments import data_name
 from ..core.errors import InputError, shown
 from ..core.json_object import JsonObject
-from ..data.arguments import data_name
-from ..data.paths import check_named_by_run
+from ..data.sources import check_named_by_run
 from ..evaluation.intervals import Paired, paired
 from ..evaluation.perplexity import each_loss
 from ..models.mixture import Mixture, fit_weights

@@ -7,8 +7,8 @@ from typing import NamedTuple, TypedDict
 
 from torch import nn
 
+from ..config.arguments import check_integer, check_number, check_text
 from ..core.errors import LOOKED_AT, InputError, nearest, require_known, shown
-from ..data.arguments import check_integer, check_number, check_text
 from ..data.tokenizers import END, END_TEXT, Tokenizer
 from ..decoding.sampling_settings import FINITE, Sampling
 from ..decoding.stop_strings import check_stop_strings

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ..config import Config, ConfigSource, resolve
 from ..core.errors import InputError, shown
-from ..data.paths import check_named_by_run
+from ..data.sources import check_named_by_run
 from ..layers.origins import AllowCode, require_code, require_recorded_code, stacks_of
 from ..layers.outside_code import refuse_while_importing
 from ..storage.written_folders import RUN, finish_replacing, outer, place_of

@@ -6,11 +6,11 @@ from typing import NamedTuple
 import numpy as np
 
 from ..config import Config
+from ..config.arguments import check_text, iterate_items
 from ..core.errors import InputError
-from ..data.arguments import check_text, iterate_items
-from ..data.batching import Batches
+from ..data.batches import Batches
 from ..data.corpus import Corpus
-from ..data.text_blocks import Statistics
+from ..data.encoding import Statistics
 from ..data.tokenizers import END, Tokenizer
 from ..evaluation.perplexity import LINES_TOGETHER, WINDOW
 from ..layers.positions import check_lengths, learned_positions

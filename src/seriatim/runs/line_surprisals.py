@@ -5,8 +5,8 @@ from typing import TypeAlias
 
 import numpy as np
 
+from ..config.arguments import check_text, iterate_items
 from ..core.errors import InputError
-from ..data.arguments import check_text, iterate_items
 from ..data.pipes import chunks
 from ..data.tokenizers import Tokenizer
 from ..evaluation.pseudo_likelihood import pseudo_surprisals

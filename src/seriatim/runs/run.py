@@ -11,10 +11,10 @@ from typing import Any, Literal, Unpack, overload
 
 from ..compiler.weight_formats import WeightFormat, check_format
 from ..config import changed
+from ..config.arguments import check_integer, data_name, iterate_items
 from ..core.allocator import freed_memory_kept
 from ..core.errors import InputError, require_known, shown
 from ..core.json_object import JsonObject
-from ..data.arguments import check_integer, data_name, iterate_items
 from ..data.pipes import chunks
 from ..data.tokenizers import END
 from ..data.vocabulary import Vocabulary, load_vocabulary

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..core.errors import InputError, shown
 from ..core.json_object import JsonObject
-from ..storage.safe_files import read_json
+from ..storage.files import read_json
 from ..tasks.task import Task
 
 MAX_SUMMARY_BYTES = 1 << 26  # ten thousand classes have figures of their own

@@ -3,9 +3,9 @@
 import os
 import warnings
 
+from ..config.arguments import data_name
 from ..core.allocator import freed_memory_kept
 from ..core.errors import InputError
-from ..data.arguments import data_name
 from ..models.probabilities import naming
 from ..storage.written_folders import file_state
 from ..tasks.beside_baseline import BesideBaseline, beside_baseline

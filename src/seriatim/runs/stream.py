@@ -12,10 +12,10 @@ from typing import NamedTuple, Unpack
 import torch
 from torch import Tensor
 
+from ..config.arguments import check_integer
 from ..core.contract import KIND, saved_kind
 from ..core.errors import InputError, shown
 from ..core.state import State, require_kind, state_bytes, state_from_dict, state_leaves, state_to_dict
-from ..data.arguments import check_integer
 from ..data.tokenizers import Tokenizer
 from ..decoding.drafts import Draft
 from ..decoding.prompt_reading import TextState

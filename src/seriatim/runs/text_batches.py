@@ -5,8 +5,9 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from ..core.errors import InputError
-from ..data.readers import find_sources, numbered_lines, read_objects, string_field
 from ..data.repairs import Repairs
+from ..data.sources import find_sources
+from ..data.text import numbered_lines, read_objects, string_field
 from ..data.tokenizers import END, Tokenizer
 from ..decoding.continuous_batch import ContinuousBatch, PromptRead, TextRequest, TokenDrawn
 from ..decoding.stop_strings import StopStrings

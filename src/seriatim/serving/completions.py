@@ -21,7 +21,7 @@ from ..decoding.continuous_batch import TextRequest
 from ..decoding.prompt_reading import TextState
 from ..decoding.sampling_settings import Sampling
 from ..runs.generation_settings import choose_seed
-from ..storage.atomic_files import json_line
+from ..storage.files import json_line
 from .http_errors import BODY_ERRORS, LOGGER, HttpError, as_http_error, described_errors, error_body
 from .json_bodies import JsonResponse, new_router
 from .limits import Limits

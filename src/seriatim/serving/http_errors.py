@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ..core.errors import InputError, is_out_of_memory, shown
-from ..storage.atomic_files import json_line
+from ..storage.files import json_line
 from .schemas import Error
 
 LOGGER = logging.getLogger("seriatim.serving")

@@ -17,8 +17,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from ..core.errors import nearest, shown
-from ..storage.atomic_files import json_line
-from ..storage.safe_files import is_text
+from ..storage.files import is_text, json_line
 from .http_errors import CLIENT_CLOSED, HttpError, described_errors
 from .limits import BodyLimits
 

@@ -16,8 +16,7 @@ from typing import Any, TypeVar
 from filelock import FileLock, Timeout
 
 from ..core.errors import InputError, TrainingError, UnreadableError
-from .atomic_files import PARTIAL, flush, remove, write_whole
-from .safe_files import open_regular, read_json
+from .files import PARTIAL, flush, open_regular, read_json, remove, write_whole
 
 DAY = 24 * 60 * 60
 CHECKSUMS = "checksums.json"
@@ -58,6 +57,8 @@ def cache_folder(*, is_large: bool = False) -> Path:
             reason = f"{folder} cannot be written: {error.strerror or error}"
             if os.environ.get("SERIATIM_CACHE") and isinstance(error, FileExistsError | NotADirectoryError):
                 raise InputError(f"SERIATIM_CACHE: {folder} is not a folder; name a folder") from None
+
+    # A user who names a folder wants large files there and nowhere else; small ones may lie in a temporary folder.
     if is_large and os.environ.get("SERIATIM_CACHE"):
         raise InputError(f"SERIATIM_CACHE: {reason}; name a folder with room for the encoded text")
     temporary = _temporary_folder()
@@ -233,6 +234,7 @@ def complete(folder: Path, partial: Path, make: Callable[[Path], None]) -> None:
         for path in (*(path for path in partial.iterdir() if path.suffix != SCRATCH), partial):
             flush(path)
         try:
+            # From here on readers find the folder: all of it is on the disk already.
             partial.rename(folder)
             flush(folder.parent)
         except OSError:

@@ -19,8 +19,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from ..core.errors import InputError
-from .atomic_files import whole
-from .safe_files import open_regular, unique_fields
+from .files import open_regular, unique_fields, whole
 
 MAX_HEADER_BYTES = 1 << 22  # the largest size of a header: about 30,000 tensors
 HEADER_BYTES = 1 << 16  # the space reserved for the header of a file that is written array by array
@@ -90,6 +89,8 @@ def load_weights(model: nn.Module, path: Path) -> None:
                 f"{path}: {name} has shape {shape} of {dtype}, the model needs {required[1]} of {required[0]}; restore "
                 "the file of the run"
             )
+
+    # The header is compared first: it is small, and the tensors may be many gigabytes.
     tensors = load_tensors(path)
     refuse_nonfinite(tensors, path)
     with torch.no_grad():

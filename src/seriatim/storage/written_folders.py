@@ -21,10 +21,8 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from ..core.errors import InputError
-from .atomic_files import PARTIAL, flush, write_whole
 from .disk_cache import CHECKSUMS, named_folder
-from .lock import LOCK, locked
-from .safe_files import read_head, read_json
+from .files import LOCK, PARTIAL, flush, locked, read_head, read_json, write_whole
 
 LIST = ".seriatim.files"
 STAGE, DECIDED = ".seriatim-new", ".seriatim-replacing"

@@ -11,13 +11,13 @@ from pydantic import Field, SkipValidation
 from torch import Tensor
 
 from ..config import Section
+from ..config.arguments import check_integer
 from ..core.errors import InputError, shown
 from ..core.json_object import JsonObject
 from ..core.lengths import valid_mask
 from ..core.state import select_state
-from ..data.arguments import check_integer
-from ..data.batching import Buckets
-from ..data.encoded_pairs import Side
+from ..data.batches import Buckets
+from ..data.pairs import Side
 from ..data.tokenizers import END, Tokenizer
 from ..data.vocabulary import Vocabulary
 from ..decoding.beam import MAX_WIDTH, Beam, Hypothesis, beam_search

@@ -17,12 +17,12 @@ from ..core.device_copies import to_device
 from ..core.errors import InputError
 from ..core.json_object import JsonObject
 from ..core.state import State
-from ..data.batching import Buckets
-from ..data.readers import LABELLED_SUFFIXES, Source
+from ..data.batches import Buckets
 from ..data.repairs import Repairs
+from ..data.sources import LABELLED_SUFFIXES
 from ..data.tables import Labelled, read_labelled, with_spellings
-from ..data.tokenizer_factory import fit_tokenizer
-from ..data.vocabulary import Vocabulary, check_label
+from ..data.text import Source
+from ..data.vocabulary import Vocabulary, check_label, fit_tokenizer
 from ..decoding.ensemble import Classifiers
 from ..evaluation.displayed_metrics import Metric
 from ..evaluation.intervals import Measure

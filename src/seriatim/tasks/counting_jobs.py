@@ -28,7 +28,7 @@ from ..models.ngrams.shard_merging import divide_merge, merge_shards
 from ..models.ngrams.sorted_windows import PART_SIZE
 from ..processes.cluster import open_cluster
 from ..processes.executors import LocalExecutor, WorkExecutor
-from ..storage.atomic_files import PARTIAL, remove
+from ..storage.files import PARTIAL, remove
 
 SORTING = 64
 """Memory for sorting a window, in bytes."""

@@ -6,11 +6,11 @@ from typing import NamedTuple, TypeVar
 
 from ..config import Config
 from ..core.errors import InputError
-from ..data.boundary_markers import Markers, common_markers, markers_of
-from ..data.holding_out import NOTHING, is_held_out, share_of
 from ..data.normal_forms import note_other_form
-from ..data.readers import TEXT_SUFFIXES, Source, find_sources
-from ..data.repairs import Repairs
+from ..data.repairs import Markers, Repairs, common_markers, markers_of
+from ..data.sources import TEXT_SUFFIXES, find_sources
+from ..data.split import NOTHING, is_held_out, share_of
+from ..data.text import Source
 from ..data.vocabulary import Vocabulary
 
 Row = TypeVar("Row")

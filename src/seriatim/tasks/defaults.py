@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..config import BATCH_SIZE, Config, Section, Training, resolve
 from ..core.errors import InputError, nearest
-from ..data.builtin import builtin_task, builtin_tokens
+from ..data.sources import builtin_task, builtin_tokens
 from ..layers import REGISTRY, find, options_of, split_names
 from ..layers.declared_options import resolve_options, task_options
 from ..layers.describe import DISTANCES, TOKENS, WIDTH

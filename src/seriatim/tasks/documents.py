@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..data.batching import Buckets
-from ..data.encoded_pairs import Side, encode_side
+from ..data.batches import Buckets
+from ..data.pairs import Side, encode_side
 from ..data.repairs import Repairs
 from ..data.vocabulary import Vocabulary
 from ..data.word_forms import Spellings, WordForms

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from ..core.json_object import JsonObject
-from ..data.batching import Buckets
+from ..data.batches import Buckets
 from ..data.tokenizers import END, Tokenizer
 from ..models import MaskedLanguageModel
 from ..models.probabilities import softmax

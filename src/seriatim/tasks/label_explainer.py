@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..data.encoded_pairs import Side, encode_side
+from ..data.pairs import Side, encode_side
 from ..data.tables import Labelled
 from ..data.tokenizers import Tokenizer
 from ..data.word_forms import Spellings, WordForms

@@ -1,6 +1,6 @@
 """Reading labelled data, of which rows can be held out."""
 
-from ..data.holding_out import usual_share
+from ..data.split import usual_share
 from .data_warnings import explain_equal_rows
 from .task import Data, Reader
 

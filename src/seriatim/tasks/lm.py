@@ -13,7 +13,7 @@ from ..core.device_copies import to_device
 from ..core.errors import InputError
 from ..core.json_object import JsonObject
 from ..core.state import State
-from ..data.batching import Batch, Batches
+from ..data.batches import Batch, Batches
 from ..data.corpus import Corpus
 from ..data.vocabulary import Vocabulary
 from ..evaluation.displayed_metrics import Metric

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..data.batching import cut
+from ..data.batches import cut
 from ..data.corpus import Corpus
 from ..data.tokenizers import END
 from ..models import MaskedLanguageModel

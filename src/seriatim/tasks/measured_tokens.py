@@ -5,8 +5,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ..data.corpus import Corpus
-from ..data.readers import read_pieces
-from ..data.text_blocks import Statistics
+from ..data.encoding import Statistics
+from ..data.text import read_pieces
 from ..data.tokenizers import Tokenizer
 from ..evaluation.perplexity import BLOCK
 from ..evaluation.token_scores import UNKNOWN, TokenLosses, cut_evenly, places_in_lines, token_text

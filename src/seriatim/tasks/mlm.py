@@ -19,7 +19,7 @@ from ..core.device_copies import to_device
 from ..core.errors import InputError
 from ..core.json_object import JsonObject
 from ..core.state import State
-from ..data.batching import Buckets, Windows
+from ..data.batches import Buckets, Windows
 from ..data.tokenizers import END
 from ..data.vocabulary import Vocabulary
 from ..evaluation.displayed_metrics import Metric

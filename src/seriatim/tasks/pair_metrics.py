@@ -7,8 +7,8 @@ from torch import Tensor
 
 from ..core.json_object import JsonObject
 from ..core.lengths import valid_mask
-from ..data.batching import Buckets
-from ..data.encoded_pairs import PairBatch, Pairs
+from ..data.batches import Buckets
+from ..data.pairs import PairBatch, Pairs
 from ..evaluation.intervals import Measure, mean, with_interval
 from ..evaluation.perplexity import safe_exp
 from ..evaluation.translation import translation_measures, translation_metrics

@@ -9,13 +9,12 @@ import numpy as np
 
 from ..config import Config
 from ..core.errors import InputError, shown
-from ..data.encoded_pairs import Pairs, encode_pairs, items_of
 from ..data.normal_forms import note_different_sides
-from ..data.pairs import Pair, read_pairs, read_unpaired
-from ..data.readers import PAIRED_SUFFIXES, Source
+from ..data.pairs import Pair, Pairs, encode_pairs, items_of, read_pairs, read_unpaired
 from ..data.repairs import DataWarning, Repairs
-from ..data.tokenizer_factory import fit_tokenizer
-from ..data.vocabulary import Vocabulary
+from ..data.sources import PAIRED_SUFFIXES
+from ..data.text import Source
+from ..data.vocabulary import Vocabulary, fit_tokenizer
 from ..layers.positions import check_lengths, declared_positions
 from ..models.copying import copied_tokens
 from .data_warnings import warn_of_long

@@ -9,7 +9,7 @@ import torch
 from ..config import Config, Model
 from ..core.contract import MemoryLayer
 from ..core.errors import InputError, closest, first_line, nearest, shown
-from ..data.builtin import builtin_task
+from ..data.sources import builtin_task
 from ..layers import current, names, split_names
 from ..layers import find as find_layer
 from ..layers.declared_options import accepted, check_options

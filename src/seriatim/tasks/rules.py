@@ -18,7 +18,7 @@ from torch import nn
 from ..config import Config, Section, read_settings
 from ..core.errors import InputError
 from ..core.json_object import JsonObject
-from ..data.encoded_pairs import Pairs
+from ..data.pairs import Pairs
 from ..data.vocabulary import Vocabulary
 from ..evaluation.intervals import Measure
 from ..evaluation.translation import edit_distance, translation_measures, translation_metrics

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from torch import Tensor
 
 from ..config import BATCH_SIZE, Config, Fields, read_settings
+from ..config.arguments import check_integer
 from ..core.device_copies import to_device
 from ..core.errors import InputError, shown
 from ..core.json_object import JsonObject
 from ..core.state import State
-from ..data.arguments import check_integer
-from ..data.batching import Buckets
-from ..data.encoded_pairs import PairBatch, Pairs, encode_side
+from ..data.batches import Buckets
+from ..data.pairs import PairBatch, Pairs, encode_side
 from ..data.text_kinds import kind_of
 from ..data.vocabulary import Vocabulary
 from ..decoding.ensemble import EncoderDecoders

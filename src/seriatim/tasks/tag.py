@@ -11,17 +11,17 @@ import torch
 from torch import Tensor, nn
 
 from ..config import BATCH_SIZE, Config, Fields, Section, read_settings
+from ..config.arguments import check_text
 from ..core.errors import InputError
 from ..core.json_object import JsonObject
 from ..core.state import State
-from ..data.arguments import check_text
-from ..data.batching import Buckets
+from ..data.batches import Buckets
 from ..data.conll import Sentence, write
 from ..data.tag_sets import TagSet, marks_chunks
 from ..data.tagged_corpus import TaggedBatch, TaggedCorpus, word_ids
+from ..data.tokenizers import WordTokenizer
 from ..data.vectors import read_vectors
 from ..data.vocabulary import Vocabulary
-from ..data.word_tokenizer import WordTokenizer
 from ..evaluation.displayed_metrics import Metric
 from ..evaluation.intervals import Measure, mean, with_interval
 from ..evaluation.label_metrics import tagging_measures, tagging_metrics

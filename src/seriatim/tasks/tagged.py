@@ -9,13 +9,14 @@ import torch
 from torch import Tensor
 
 from ..config import Config
-from ..data.batching import Buckets
+from ..data.batches import Buckets
 from ..data.conll import Sentence, read_sentences, read_untagged
-from ..data.holding_out import is_held_out, share_of
-from ..data.readers import TAGGED_SUFFIXES, Source
 from ..data.repairs import Repairs
+from ..data.sources import TAGGED_SUFFIXES
+from ..data.split import is_held_out, share_of
 from ..data.tag_sets import TagSet, marks_chunks
 from ..data.tagged_corpus import TaggedBatch, TaggedCorpus, fit_vocabulary
+from ..data.text import Source
 from ..data.vocabulary import Vocabulary
 from ..layers.positions import check_lengths, declared_positions
 from ..models.tagger import TagModel

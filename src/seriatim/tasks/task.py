@@ -21,12 +21,13 @@ from torch import Tensor, nn
 from typing_extensions import TypeVar
 
 from ..config import Config, Fields, Section
+from ..config.arguments import check_text
 from ..core.errors import InputError
 from ..core.json_object import JsonObject
 from ..core.state import State
-from ..data.arguments import check_text
-from ..data.readers import TEXT_SUFFIXES, Source, read_items, read_pieces
 from ..data.repairs import Repairs, with_warnings
+from ..data.sources import TEXT_SUFFIXES
+from ..data.text import Source, read_items, read_pieces
 from ..data.tokenizers import Tokenizer
 from ..data.vocabulary import Vocabulary
 from ..evaluation.displayed_metrics import Metric, MetricsTable

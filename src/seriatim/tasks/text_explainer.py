@@ -17,10 +17,10 @@ from torch.nn import functional as F
 from ..core.errors import InputError
 from ..core.json_object import JsonObject
 from ..core.state import State
-from ..data.batching import Batches, Windows
+from ..data.batches import Batches, Windows
 from ..data.corpus import Corpus
-from ..data.readers import read_pieces
-from ..data.text_blocks import Statistics
+from ..data.encoding import Statistics
+from ..data.text import read_pieces
 from ..data.tokenizers import END, Tokenizer
 from ..evaluation.context_use import (
     ContextExcess,

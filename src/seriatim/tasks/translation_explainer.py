@@ -11,8 +11,8 @@ from torch.nn import functional as F
 
 from ..core.json_object import JsonObject
 from ..core.state import State
-from ..data.batching import padded
-from ..data.encoded_pairs import encode_side
+from ..data.batches import padded
+from ..data.pairs import encode_side
 from ..data.tokenizers import END, Tokenizer
 from ..evaluation.context_use import ContextScore, ContextUse, shorter_contexts
 from ..evaluation.error_analysis import MAX_PAIRS, MAX_WORST, Mistakes, WrongExample, part_of

@@ -30,8 +30,7 @@ from ..core.key_value_cache import without_unused
 from ..core.state import State, join_states, require_kind, select_state, state_from_dict, state_leaves, state_to_dict
 from ..processes.ranks import Ranks
 from ..processes.shares import Share
-from ..storage.atomic_files import PARTIAL, flush, remove, write_whole
-from ..storage.safe_files import open_regular, read_json, read_text
+from ..storage.files import PARTIAL, flush, open_regular, read_json, read_text, remove, write_whole
 from ..storage.weights import load_tensors, load_weights, read_metadata, save_tensors, save_weights
 from ..storage.written_folders import RUN, outer, place_of
 

@@ -16,9 +16,9 @@ from torch import nn
 
 from ..config import Config, Model, Training
 from ..core.errors import InputError
-from ..data.holding_out import share_of
+from ..data.split import share_of
 from ..models.linear.minimization import TIME_SPENT
-from ..storage.atomic_files import to_json, write_whole
+from ..storage.files import to_json, write_whole
 from ..storage.written_folders import CARD, CARD_MARK, RUN, discard
 from ..tasks import open_task, shared_options, with_defaults
 from ..tasks.beside_baseline import Measured, beside_baseline

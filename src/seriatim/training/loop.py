@@ -19,7 +19,7 @@ from torch import nn
 from ..core.errors import InputError, TrainingError
 from ..core.json_object import JsonObject
 from ..core.state import State
-from ..data.batching import IdleBatch
+from ..data.batches import IdleBatch
 from ..layers.experts import count_experts
 from ..layers.origins import CODE
 from ..models.probabilities import NotFiniteError

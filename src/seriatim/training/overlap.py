@@ -7,8 +7,8 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from ..data.corpus import Corpus
-from ..data.holding_out import share_of
 from ..data.repairs import DataWarning
+from ..data.split import share_of
 from ..tasks.task import Task
 
 SHARE = 0.05

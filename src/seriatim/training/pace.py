@@ -18,8 +18,8 @@ from ..config import Config
 from ..core.allocator import freed_memory_kept
 from ..data.corpus import Corpus
 from ..processes.ranks import ONE_RANK
-from ..storage.atomic_files import write_whole
 from ..storage.disk_cache import cache_folder, cached, read_entry, read_facts, seal
+from ..storage.files import write_whole
 from ..tasks.model_size import build_model
 from ..tasks.task import TaskBatch
 from .hardware import environment

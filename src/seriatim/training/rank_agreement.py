@@ -15,8 +15,7 @@ from torch import nn
 from ..config import Config
 from ..core.errors import InputError, shown
 from ..processes.ranks import Ranks
-from ..storage.atomic_files import write_whole
-from ..storage.safe_files import read_text
+from ..storage.files import read_text, write_whole
 from ..storage.written_folders import RUN, is_run, place_of, record, remove_written
 from ..version import __version__
 from .run_files import has_begun, read_config

@@ -17,9 +17,7 @@ from ..config import Config, resolve
 from ..core.errors import InputError, TrainingError, shown
 from ..data.vocabulary import Vocabulary
 from ..layers.origins import stacks_of, write_origins
-from ..storage.atomic_files import PARTIAL, remove, write_whole
-from ..storage.lock import LOCK
-from ..storage.safe_files import is_text
+from ..storage.files import LOCK, PARTIAL, is_text, remove, write_whole
 from ..storage.weights import digest, read_metadata
 from ..storage.written_folders import (
     COMPARISON,
@@ -336,8 +334,8 @@ def check_belongs(weights: Path, config: Config, vocabulary: Vocabulary) -> None
         wrong = [weights.name]  # the two other files agree
     if len(wrong) == 1 and wrong[0] != weights.name:
         raise InputError(
-            f"{weights.parent}: {wrong[0]} does not belong to {weights.name}; restore the one that was changed, or train "
-            "again"
+            f"{weights.parent}: {wrong[0]} does not belong to {weights.name}; restore the one that was changed, or "
+            "train again"
         )
     if wrong:
         raise InputError(f"{weights}: does not belong to the files beside it; restore it, or train again")

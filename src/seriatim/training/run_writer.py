@@ -17,8 +17,7 @@ from torch import Tensor, nn
 from ..config import Training
 from ..core.errors import InputError
 from ..core.state import State
-from ..storage.atomic_files import to_json, whole
-from ..storage.safe_files import open_regular
+from ..storage.files import open_regular, to_json, whole
 from ..storage.weights import save_weights
 from ..storage.written_folders import RUN, outer, record, settle
 from ..tasks.model_size import MOMENTS

@@ -22,10 +22,10 @@ from torch import nn
 
 from ..config import BATCH_SIZE, Config, Fields, Training, changed
 from ..core.errors import InputError
-from ..data.holding_out import NOTHING, share_of
 from ..data.repairs import DataWarning, Repairs
+from ..data.split import NOTHING, share_of
 from ..data.vocabulary import Vocabulary
-from ..storage.safe_files import read_json
+from ..storage.files import read_json
 from ..tasks import open_task, with_defaults
 from ..tasks.defaults import default_rate, has_budget
 from ..tasks.task import Task, TaskData

@@ -14,13 +14,12 @@ from torch import nn
 from ..config import Config, Training
 from ..core.allocator import freed_memory_kept
 from ..core.errors import InputError
-from ..data.reading_progress import listening
+from ..data.source_content import listening
 from ..data.vocabulary import load_vocabulary
 from ..layers.origins import stacks_of, write_origins
 from ..models.bounds import no_larger_than
 from ..processes.ranks import Ranks, join_ranks
-from ..storage.atomic_files import write_whole
-from ..storage.lock import locked, refuse_locked
+from ..storage.files import locked, refuse_locked, write_whole
 from ..storage.written_folders import CARD, RUN, discard, outer, place_of, recover, remove_written
 from ..tasks import new_task, with_defaults
 from ..tasks.model_size import build_model

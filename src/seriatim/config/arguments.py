@@ -7,7 +7,7 @@ from numbers import Integral, Real
 from typing import Any
 
 from ..core.errors import InputError, shown
-from ..storage.safe_files import is_text
+from ..storage.files import is_text
 
 LARGEST = 2.0**126
 """The largest number of a setting, 8.5e37: float32 holds it and its inverse, 1.2e-38, without loss of digits."""

@@ -1,9 +1,11 @@
-"""Writes the run of an imported model: all of it, or nothing."""
+"""Folders that an export or an import writes: all of it, or nothing."""
 
 import math
+import os
 import shutil
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +14,40 @@ import torch
 from ..core.errors import InputError
 from ..data.vocabulary import Vocabulary
 from ..runs.run import Run, load
-from ..storage.lock import locked
+from ..storage.files import locked
 from ..storage.weights import stream_tensors
 from ..storage.written_folders import RUN, record, settle
 from ..tasks.task import Task
-from ..training.run_files import begin_run, check_out, identity, nearest_existing
+from ..training.run_files import begin_run, check_out, identity, nearest_existing, refuse_inside
+
+PREFIX = ".seriatim-export-"
+
+
+def check_new(out: str) -> Path:
+    """Return the path of a folder that does not exist yet; raise InputError if it exists or cannot be written."""
+    folder = Path(out)
+    if folder.exists() or folder.is_symlink():
+        raise InputError(f"--out: {out or 'an empty name'} exists; choose another folder")
+    refuse_inside(out)
+    if not Path(os.path.realpath(folder)).parent.is_dir():
+        raise InputError(f"{out}: cannot be written there; give a folder in one that exists")
+    return folder
+
+
+@contextmanager
+def new_folder(folder: Path) -> Iterator[Path]:
+    """Yield an empty folder to write to, which gets the name ``folder`` when it is complete; errors name ``folder``."""
+    parent = folder.resolve().parent
+    try:
+        with tempfile.TemporaryDirectory(prefix=PREFIX, dir=parent) as temporary:
+            aside = Path(temporary) / "export"
+            aside.mkdir()
+            yield aside
+            aside.rename(folder)
+    except OSError as error:
+        if str(error.filename).startswith(str(parent / PREFIX)):
+            error.filename = str(folder)
+        raise
 
 
 def parameter_shapes(task: Task, vocabulary: Vocabulary) -> dict[str, tuple[int, ...]]:
@@ -50,7 +81,7 @@ def write_run(
         stream_tensors(parameters, weights, identity(task.config, vocabulary))
         with locked(folder):
             check_out(out, overwrite=overwrite)  # another process may have been quicker
-            place = begin_run(folder, task.config, vocabulary)
-            record(place, RUN, weights.name)
-            weights.replace(place / weights.name)
-            return load(settle(place))
+            folder = begin_run(folder, task.config, vocabulary)
+            record(folder, RUN, weights.name)
+            weights.replace(folder / weights.name)
+            return load(settle(folder))

@@ -1,4 +1,4 @@
-"""A part of the training data that is held out, where no other data are given to validate a training with.
+"""The split of data into training and validation data, where no other data are given to validate a training with.
 
 Rows (labelled texts, sentences, pairs, lines) are chosen by a hash of their content, so that the choice depends neither
 on their order nor on the seed, and equal rows are on the same side. Of a running text the end is held out.
@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ..core.errors import InputError
-from .pipes import PIECE_BYTES
-from .readers import UNREADABLE, Source, is_compressed, unreadable
-from .text_bytes import MARK, normal_line_ends
+from .sources import is_compressed
+from .text import MARK, PIECE_BYTES, UNREADABLE, Source, normal_line_ends, unreadable
 
 NOTHING = "none"
 """The value of ``data.valid`` that holds nothing out."""
@@ -30,18 +29,18 @@ MIN_BYTES, MAX_BYTES = 50_000, 1_000_000
 """Size of a running text of which a part is held out, and the size of a part that is enough."""
 
 
-def share_of(spec: str | None) -> float:
-    """Return the share that a value of ``data.valid`` such as ``10%`` holds out; 0 for the name of a file.
+def share_of(value: str | None) -> float:
+    """Return the fraction that a value of ``data.valid`` such as ``10%`` holds out; 0 for the name of a file.
 
     Raises:
-        InputError: a share that leaves nothing.
+        InputError: a fraction that leaves nothing.
     """
-    if spec is None or not re.fullmatch(r"[0-9]+(\.[0-9]+)?%", spec):
+    if value is None or not re.fullmatch(r"[0-9]+(\.[0-9]+)?%", value):
         return 0.0
-    share = float(spec[:-1]) / 100
-    if not 0 < share < 1:
-        raise InputError(f"data.valid: {spec} leaves nothing to train or to validate with; give 10%, or none")
-    return share
+    fraction = float(value[:-1]) / 100
+    if not 0 < fraction < 1:
+        raise InputError(f"data.valid: {value} leaves nothing to train or to validate with; give 10%, or none")
+    return fraction
 
 
 def usual_share(rows: int) -> str:
@@ -63,18 +62,18 @@ def usual_share_of_text(size: int) -> str:
 
 
 def _written(percent: float) -> str:
-    """Return a share that is not 0, with four digits after the decimal point at most."""
+    """Return a fraction that is not 0, with four digits after the decimal point at most."""
     return f"{max(0.0001, percent):.4f}".rstrip("0").rstrip(".") + "%"
 
 
-def is_held_out(content: str, share: float) -> bool:
+def is_held_out(content: str, fraction: float) -> bool:
     """Return whether a row with this content belongs to the held-out part."""
-    return _digest(content.encode("utf-8", "surrogatepass")) < _bound(share)
+    return _digest(content.encode("utf-8", "surrogatepass")) < _bound(fraction)
 
 
-def line_part(source: Source, share: float, *, held_out: bool) -> Source:
+def line_part(source: Source, fraction: float, *, held_out: bool) -> Source:
     """Return a file with only those lines that are held out, or only the others; of JSONL, its texts decide."""
-    bound, is_jsonl = _bound(share), source.format == "jsonl"
+    bound, is_jsonl = _bound(fraction), source.format == "jsonl"
 
     def lines(file: Iterable[bytes]) -> Iterator[bytes]:
         for line in file:
@@ -86,32 +85,32 @@ def line_part(source: Source, share: float, *, held_out: bool) -> Source:
             if (_digest(content) < bound) == held_out:
                 yield line if line.endswith(b"\n") else line + b"\n"
 
-    return _part(source, lines, f"lines {share} {source.format}", held_out=held_out)
+    return _part(source, lines, f"lines {fraction} {source.format}", held_out=held_out)
 
 
 def _digest(content: bytes) -> bytes:
     return hashlib.blake2b(content, digest_size=8).digest()
 
 
-def _bound(share: float) -> bytes:
+def _bound(fraction: float) -> bytes:
     """Return the digest from which on rows are not held out."""
-    return math.ceil(share * 2**64).to_bytes(8, "big")
+    return math.ceil(fraction * 2**64).to_bytes(8, "big")
 
 
-def end_part(sources: list[Source], share: float, *, held_out: bool) -> list[Source]:
+def end_part(sources: list[Source], fraction: float, *, held_out: bool) -> list[Source]:
     """Return the files of a text without their end, or their end only; the text is cut at a line end."""
     sizes = [_size(source) for source in sources]
-    cut = round(sum(sizes) * (1 - share))
-    parts, start = [], 0
+    cut = round(sum(sizes) * (1 - fraction))
+    chosen, start = [], 0
     for source, size in zip(sources, sizes, strict=True):
         if start + size <= cut or start >= cut:
             if (start >= cut) == held_out:
-                parts.append(source)
+                chosen.append(source)
         else:
             choose = functools.partial(cut_at, at=cut - start, end=held_out)
-            parts.append(_part(source, choose, f"end {cut - start}", held_out=held_out))
+            chosen.append(_part(source, choose, f"end {cut - start}", held_out=held_out))
         start += size
-    return parts
+    return chosen
 
 
 def text_size(sources: Iterable[Source]) -> int:
@@ -131,17 +130,17 @@ def _text_of(line: bytes) -> bytes:
 
 def cut_at(file: BinaryIO, *, at: int, end: bool) -> Iterator[bytes]:
     """Yield the lines that begin before the byte ``at``, or the lines from there on."""
-    place = file.seek(max(0, at - 1)) if end and file.seekable() else 0
+    position = file.seek(max(0, at - 1)) if end and file.seekable() else 0
     is_cut = False
     while block := file.read(PIECE_BYTES):
         cut = 0 if is_cut else len(block)
-        if not is_cut and place + len(block) >= at and (found := block.find(b"\n", max(0, at - 1 - place))) >= 0:
+        if not is_cut and position + len(block) >= at and (found := block.find(b"\n", max(0, at - 1 - position))) >= 0:
             cut, is_cut = found + 1, True
-        if part := block[cut:] if end else block[:cut]:
-            yield part
+        if chosen := block[cut:] if end else block[:cut]:
+            yield chosen
         if is_cut and not end:
             return
-        place += len(block)
+        position += len(block)
 
 
 def _size(source: Source) -> int:

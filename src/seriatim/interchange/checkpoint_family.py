@@ -7,8 +7,8 @@ from typing import ClassVar, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from ...config import Fields, Model
-from ...core.errors import InputError, shown
+from ..config import Fields, Model
+from ..core.errors import InputError, shown
 
 Kind = Literal["same", "transposed", "joined", "kernel", "table", "outputs", "positions"]
 """``joined``: several tensors, one after another along their first dimension. ``kernel``: that of a convolution of each
@@ -103,11 +103,55 @@ class ModelFacts(NamedTuple):
                 )
 
 
+class Field(NamedTuple):
+    """A field of `config.json` that is an option of a layer here.
+
+    The default stands for a field that is missing; `Family.default_of` returns one that depends on other fields. A
+    number with a point can be any positive number, and others are whole numbers. Where there are choices, the field is
+    one of their names there, by which they give the name here.
+    """
+
+    name: str
+    default: float | None = None
+    choices: dict[str, str] | None = None
+    chosen: str = ""  # the choice that stands for a missing field
+
+
+def renamed(
+    names: Mapping[str, str], ours: str, theirs: str, *, ends: Sequence[str] = ("weight", "bias"), kind: Kind = "same"
+) -> list[ConversionRule]:
+    """Return the rules of modules with the same parameters here and there, whose names are given as ours and theirs.
+
+    Args:
+        names: the names of the modules.
+        ours: the prefix of those here.
+        theirs: the prefix of those there.
+        ends: the names of the parameters of a module.
+        kind: how a ``weight`` is stored there; other parameters are stored as here.
+    """
+    return [
+        ConversionRule(f"{ours}{here}.{end}", (f"{theirs}{there}.{end}",), kind if end == "weight" else "same")
+        for here, there in names.items()
+        for end in ends
+    ]
+
+
 class Family:
     """Checkpoints that a model here can hold; a subclass for each kind of architecture."""
 
     model_types: ClassVar[tuple[str, ...]]
     task: ClassVar[str] = "lm"
+    layer: ClassVar[str] = "transformer"
+    sizes: ClassVar[tuple[str, str]] = ("hidden_size", "num_hidden_layers")
+    """The fields of the width and of the number of layers."""
+    options: ClassVar[Mapping[str, Field]]
+    """The options of the layer that are fields, in the order in which an export writes them."""
+    fixed: ClassVar[Fields] = {}
+    """The other options of every model of the family."""
+    demanded: ClassVar[Fields] = {}
+    """Options that may have no other value here, besides the fixed ones, as no checkpoint could say so."""
+    has_own_heads: ClassVar[bool] = True
+    """Whether a checkpoint can say how wide heads are, and that keys have fewer heads than queries."""
     prefix: ClassVar[str]
     """The prefix of all names but that of the output layer; some checkpoints leave it out."""
     unit: ClassVar[str] = "stream"
@@ -131,20 +175,33 @@ class Family:
 
     def model(self) -> Fields:
         """Return the section ``model`` of the configuration, or raise InputError for an option that we do not have."""
-        raise NotImplementedError
-
-    def section(self, layer: str, size: int, num_layers: int, options: Fields) -> Fields:
-        """Return the section ``model`` for a layer with some options."""
+        width, depth = map(self.number, self.sizes)
         return {
-            "layer": layer,
-            "embedding_size": size,
-            "hidden_size": size,
-            "num_layers": num_layers,
+            "layer": self.layer,
+            "embedding_size": width,
+            "hidden_size": width,
+            "num_layers": depth,
             "dropout": 0.0,
             "tie_weights": self.is_tied,
             "output_bias": self.has_output_bias,
-            "options": options,
+            "options": self.layer_options(),
         }
+
+    def layer_options(self) -> Fields:
+        """Return the options of the layer; raise InputError for a field with which no model here can be made."""
+        return {**self.fixed, **{name: self.read(field) for name, field in self.options.items()}}
+
+    def read(self, field: Field) -> str | float:
+        """Return the option that a field gives."""
+        if field.choices is not None:
+            return self.choose(field.name, field.choices, field.chosen)
+        if isinstance(field.default, float):
+            return self.real(field.name, field.default)
+        return self.number(field.name, self.default_of(field.name) if field.default is None else field.default)
+
+    def default_of(self, name: str) -> int | None:
+        """Return what the other library takes for a field that is missing, if that depends on other fields."""
+        return None
 
     def training(self) -> Fields:
         """Return the section ``training`` of the configuration."""
@@ -169,7 +226,22 @@ class Family:
     @classmethod
     def fields_for(cls, facts: "ModelFacts") -> Fields:
         """Return the fields of `config.json` for a model here; raise InputError if this family cannot hold it."""
-        raise NotImplementedError
+        heads: Fields = {}
+        if not cls.has_own_heads:
+            count = facts.options["num_heads"]
+            heads = {"head_size": facts.model.hidden_size // count, "num_kv_heads": count}
+        facts.demand(**cls.fixed, **cls.demanded, **heads)
+
+        # Two names there may be one activation here: the first of them is written.
+        fields: Fields = dict(zip(cls.sizes, (facts.model.hidden_size, facts.model.num_layers), strict=True))
+        for name, (field, _, choices, _) in cls.options.items():
+            value = facts.options[name]
+            names = {ours: theirs for theirs, ours in reversed((choices or {}).items())}
+            if choices is not None and value not in names:
+                known = ", ".join(names)
+                raise InputError(f"{facts.where}: model.options.{name} {value} has no place there, only {known}")
+            fields[field] = names.get(value, value)
+        return fields
 
     @classmethod
     def token_ids(cls, begin: int, end: int) -> Fields:

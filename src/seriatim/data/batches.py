@@ -190,8 +190,8 @@ def cut(corpus: Corpus, length: int) -> Windows:
     begins, ends = corpus.spans(1)
     counts = -(-(ends - begins) // length)  # of windows (lines,)
     lines = np.repeat(np.arange(len(begins)), counts)  # of each window (windows,)
-    place = np.arange(len(lines)) - np.repeat(counts.cumsum() - counts, counts)
-    starts = begins[lines] + place * length
+    number = np.arange(len(lines)) - np.repeat(counts.cumsum() - counts, counts)
+    starts = begins[lines] + number * length
     lengths = np.minimum(ends[lines] - starts, length)
     return Windows(corpus, starts, lengths, None if corpus.ends is None else lines, f"{corpus.key} by {length}")
 
@@ -265,10 +265,10 @@ class ShuffledGroups(Sequence[np.ndarray]):
         self.lengths, self.size = lengths, size
         generator = np.random.default_rng([seed, epoch])
         self.order = _shuffled(generator, len(lengths))
-        self.places = _shuffled(generator, -(-len(lengths) // size))
+        self.slots = _shuffled(generator, -(-len(lengths) // size))
 
     def __len__(self) -> int:
-        return len(self.places)
+        return len(self.slots)
 
     @overload
     def __getitem__(self, index: int) -> np.ndarray: ...
@@ -280,10 +280,10 @@ class ShuffledGroups(Sequence[np.ndarray]):
         """Return the rows of a group ``(rows,)``, int64, from the shortest to the longest."""
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
-        pool, place = divmod(int(self.places[index]), POOL)
+        pool, slot = divmod(int(self.slots[index]), POOL)
         rows = self.order[pool * POOL * self.size : (pool + 1) * POOL * self.size]
         by_length = np.argsort(self.lengths[rows], kind="stable")
-        return rows[by_length[place * self.size : (place + 1) * self.size]].astype(np.int64)
+        return rows[by_length[slot * self.size : (slot + 1) * self.size]].astype(np.int64)
 
     def longest(self) -> Iterator[np.ndarray]:
         """Iterate over the lengths of the longest rows of the groups ``(groups,)``, many at a time, in any order."""

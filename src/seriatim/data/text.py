@@ -1,19 +1,28 @@
-"""The bytes of a text: what ends a line, and what bytes are that are no UTF-8 text.
+"""How the bytes of a source become text: pieces of documents, lines, items, and objects of JSONL.
 
-A line ends with LF, with CR LF, or with CR, which files of old Macintosh programs have; no other character ends a line
-(U+0085 and U+2028 do not). A CR alone becomes LF where a file is opened, so that no reader meets one.
+Text is UTF-8. A line ends with LF, with CR LF, or with CR, which files of old Macintosh programs have; no other
+character ends a line (U+0085 and U+2028 do not). Every line end becomes LF: a CR alone where a file is opened, so that
+no reader meets one. Byte-order marks are dropped; nothing else is changed. What cannot be read is refused by file and
+line, and the message says what it may be.
+
+Files are read in pieces and need not fit in memory, nor need a line of running text. A line in unit ``line`` and an
+object of JSONL are read as a whole. A reader records the repairs that it makes in ``repairs``; None records nothing.
 """
 
 import codecs
+import gzip
 import itertools
+import json
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
+import zlib
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, suppress
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple, TypeVar
 
-from ..core.errors import InputError
-from .repairs import Repairs
+from ..core.errors import InputError, UnreadableError
+from ..storage.files import DuplicateFieldError, is_text, unique_fields
+from .repairs import Markers, Repairs
 
 MARK = b"\xef\xbb\xbf"
 WRONG_MARKS = {  # the longer ones first, because one begins with another
@@ -90,6 +99,8 @@ class TextFile:
                 break
             if block.endswith(b"\r"):
                 block, self._held = block[:-1], b"\r"
+
+        # Most files have no CR alone. They are passed on as they are, which costs two counts of a block.
         returns = block.count(b"\r") - block.count(b"\r\n")
         if not self.returns:
             until = LONE_RETURN.search(block) if returns else None
@@ -121,10 +132,10 @@ class TextFile:
         """Return whether the file can be read from another place on."""
         return self._file.seekable()
 
-    def seek(self, place: int) -> int:
-        """Read on at the byte ``place``; `line` counts from there."""
+    def seek(self, position: int) -> int:
+        """Read on at the byte ``position``; `line` counts from there."""
         self._held = b""
-        return self._file.seek(place)
+        return self._file.seek(position)
 
     def record(self, name: str, repairs: Repairs) -> None:
         """Record the CRs that were read since the last call."""
@@ -273,14 +284,14 @@ def decode(raw: bytes, name: str, line: int, *, following: Iterable[bytes], know
     raise InputError(f"{where}: {problem}; {'; '.join(remedies)}")
 
 
-def _remedy(parts: Iterable[bytes], *, known: bool) -> str:
+def _remedy(blocks: Iterable[bytes], *, known: bool) -> str:
     """Return what to do with text of which some bytes are not UTF-8; ``known`` says whether characters before are.
 
     In WINDOWS-1252 the bytes 0x80 to 0x9F, without `UNDEFINED`, are quotes, dashes and the like; ISO-8859-1 has control
     characters there.
     """
     c1 = set[int]()
-    for raw in parts:
+    for raw in blocks:
         rest, characters = UTF8.subn(b"", raw)
         known = known or characters > len(rest.translate(None, ASCII))
         c1 |= {*rest.translate(None, NO_C1)}
@@ -322,3 +333,251 @@ def _encoding_with_nuls(beginning: bytes) -> str:
 
 def _is_text(text: str) -> bool:
     return all(unicodedata.category(character) not in NO_TEXT or character in SPACES for character in set(text))
+
+
+PIECE_BYTES = 1 << 20
+UNREADABLE = (OSError, EOFError, zlib.error)
+WHITE_SPACE = (b" ", b"\t", b"\v", b"\f")
+DECODER = json.JSONDecoder(object_pairs_hook=unique_fields)
+CONTINUATION_BYTES = 3  # the largest number of bytes of a UTF-8 character after its first byte
+Item = TypeVar("Item")
+
+
+class Source(NamedTuple):
+    """A readable file."""
+
+    name: str  # its name in messages
+    open: Callable[[], AbstractContextManager[BinaryIO]]  # opens it
+    format: str  # text, jsonl or tsv, as far as it is known; else text; lines for those of JSONL as they are written
+    origin: tuple[str, ...] = ()  # the path of a file on the disk, and what says which part of it; empty if unknown
+    markers: Markers | None = None  # the boundary markers that are left out of its lines
+    is_input: bool = False  # whether its lines are answered one by one, so that none changes the format of the others
+    is_live: bool = False  # whether more is to come, so that it can be read once only
+
+
+class Piece(NamedTuple):
+    """A part of a document, which ends after a line end, or else after a space, or else anywhere."""
+
+    text: str
+    begins_document: bool
+
+
+def read_pieces(sources: Iterable[Source], repairs: Repairs | None = None) -> Iterator[Piece]:
+    """Read the documents piece by piece. Blank lines of JSONL are left out.
+
+    Raises:
+        InputError: bytes that are not UTF-8 text, or a line that is not a JSON object with a field ``text``.
+    """
+    repairs = repairs or Repairs()
+    for source in sources:
+        if source.format == "jsonl":
+            for number, record in read_objects(source, repairs):
+                text = string_field(record, "text", f"{source.name}:{number}")
+                if source.markers is not None:
+                    text = repairs.without_markers(text, source.markers, source.name, number, is_item=True)
+                yield Piece(text, True)
+        else:
+            yield from _text_pieces(source, repairs)
+
+
+def read_lines(sources: Iterable[Source], repairs: Repairs | None = None) -> Iterator[str]:
+    """Read line by line, without line ends. The last line of a document needs no line end."""
+    for lines in read_whole_lines(sources, repairs):
+        yield from lines.split("\n")[:-1]
+
+
+def read_items(sources: Iterable[Source], repairs: Repairs | None = None, *, one_line: bool = False) -> Iterator[str]:
+    """Read the texts that are answered one by one: the lines of a text, and the ``text`` of each object of JSONL.
+
+    Raises:
+        InputError: as for `read_pieces`; with ``one_line`` also if the text of an object holds a line end.
+    """
+    for where, text in located_items(sources, repairs):
+        if one_line and "\n" in text:
+            raise InputError(f'{where}: a line end in "text", whose answer would be two lines; split the text')
+        yield text
+
+
+def located_items(sources: Iterable[Source], repairs: Repairs | None = None) -> Iterator[tuple[str, str]]:
+    """Read the same texts, each after its file and line."""
+    repairs = repairs or Repairs()
+    for source in sources:
+        if source.format != "jsonl":
+            for number, line in numbered_lines(source, repairs):
+                yield f"{source.name}:{number}", repairs.text(line, source.name, number)
+            continue
+        for number, record in read_objects(source, repairs):
+            where = f"{source.name}:{number}"
+            yield where, repairs.text(string_field(record, "text", where), source.name, number)
+
+
+def located_lines(sources: Iterable[Source]) -> Iterator[tuple[str, str]]:
+    """Read as `read_lines`, each line after its file and line; the lines of an object of JSONL have the same."""
+    for where, text in located_items(sources, Repairs()):
+        for line in text.removesuffix("\n").split("\n"):
+            yield where, line
+
+
+def numbered_lines(source: Source, repairs: Repairs | None = None) -> Iterator[tuple[int, str]]:
+    """Read the lines of a file, whatever its format, with their numbers from 1."""
+    lines = source._replace(format="lines" if source.format == "jsonl" else "text")
+    return enumerate(read_lines([lines], repairs), start=1)
+
+
+def require_items(items: Iterable[Item], problem: str) -> Iterator[Item]:
+    """Yield all items; raise InputError if there are none."""
+    empty = True
+    for item in items:
+        empty = False
+        yield item
+    if empty:
+        raise InputError(problem)
+
+
+def read_whole_lines(sources: Iterable[Source], repairs: Repairs | None = None) -> Iterator[str]:
+    """Read some lines at a time, all with their line ends; otherwise as `read_lines`."""
+    unfinished: list[str] = []
+    for text, begins_document in read_pieces(sources, repairs):
+        if begins_document and unfinished:
+            yield "".join([*unfinished, "\n"])
+            unfinished = []
+        if not text:  # an empty document is an empty line
+            yield "\n"
+        cut = text.rfind("\n") + 1
+        if cut:
+            yield "".join([*unfinished, text[:cut]])
+            unfinished = []
+        if cut < len(text):
+            unfinished.append(text[cut:])
+    if unfinished:
+        yield "".join([*unfinished, "\n"])
+
+
+def read_objects(source: Source, repairs: Repairs | None = None) -> Iterator[tuple[int, dict[str, object]]]:
+    """Read the objects of a JSONL file with their line numbers; raise InputError for a line that is not one object.
+
+    ``repairs`` records blank lines, which are left out; if None, they are refused.
+    """
+    repairs = repairs or Repairs(strict=True)
+    for number, line in numbered_lines(source, repairs):
+        where = f"{source.name}:{number}"
+        if not line.strip():
+            add_blank_line(repairs, source.name, number)
+            continue
+
+        # Python would take the last of two fields with one name, and nobody would know of the first.
+        try:
+            record = DECODER.decode(line)
+        except DuplicateFieldError as error:
+            raise InputError(f"{where}: {error}; delete one") from None
+        except (ValueError, RecursionError) as error:
+            reason = getattr(error, "msg", "a number is too long, or values are nested too deeply")
+            raise InputError(f"{where}: not JSON ({reason}); correct this line") from None
+        if not isinstance(record, dict):
+            raise InputError(f"{where}: not an object; write {{...}} with a field for each value")
+        if "\\r" in line or "\\u00" in line:  # else the line itself has no such characters any more
+            for name, value in record.items():
+                if isinstance(value, str):
+                    record[name] = plain_text(value, source.name, number, repairs)
+        yield number, record
+
+
+def add_blank_line(repairs: Repairs, file: str, number: int, count: int = 1) -> None:
+    """Record a blank line of a JSONL file, or the first of several."""
+    problem, remedy = "an empty line", "every line of JSONL holds one object, delete it"
+    repairs.add("blank lines", file, number, problem=problem, reading="left out", remedy=remedy, count=count)
+
+
+def object_fields(line: str) -> list[str]:
+    """Return the names of the fields if a line is a JSON object; else an empty list."""
+    if line.startswith("{"):
+        with suppress(ValueError, RecursionError):
+            return list(json.loads(line))
+    return []
+
+
+def string_field(record: dict[str, object], field: str, where: str, *, option: str = "") -> str:
+    """Return a field of a JSON object that must be a string.
+
+    ``where`` is the file and line for messages, and ``option`` the field of the configuration that names another field.
+
+    Raises:
+        InputError: the field is missing, not a string, or not valid text.
+    """
+    value = record.get(field)
+    quoted = json.dumps(field)
+    if not isinstance(value, str):
+        other = f", or name another field with --{option}" if option else ""
+        raise InputError(f'{where}: no string field {quoted}; write {{{quoted}: "..."}}{other}')
+    if not is_text(value):
+        raise InputError(f"{where}: half of a surrogate pair in {quoted}; write both halves")
+    if "\0" in value:
+        raise InputError(f"{where}: a NUL character in {quoted}; remove it")
+    return value
+
+
+def unreadable(source: Source, error: Exception) -> InputError:
+    """Return the error for a file that cannot be opened or decompressed."""
+    reason = getattr(error, "strerror", None) or str(error)
+    is_damaged = isinstance(error, gzip.BadGzipFile) or not isinstance(error, OSError)
+    return (InputError if is_damaged else UnreadableError)(f"{source.name}: cannot be read ({reason}); check the file")
+
+
+def _text_pieces(source: Source, repairs: Repairs | None) -> Iterator[Piece]:
+    try:
+        with source.open() as file:
+            yield from _decoded_pieces(source, file, repairs or Repairs())
+    except UNREADABLE as error:
+        raise unreadable(source, error) from None
+
+
+def _decoded_pieces(source: Source, file: BinaryIO, repairs: Repairs) -> Iterator[Piece]:
+    begins, line, at_line, known = True, 1, True, False
+    pieces = _raw_pieces(source, file)
+    for raw in pieces:  # none is empty
+        following = () if source.is_live else pieces
+        for lines in split_at_damage(raw):  # so that lines before a damaged one are read
+            text = decode(lines, source.name, line, following=following, known=known)
+            if isinstance(file, TextFile):
+                file.record(source.name, repairs)
+            find_control_characters(lines, source.name, line, repairs)
+
+            # Line ends become equal before anything else is looked for at the beginning of a line.
+            text = text.replace("\r\n", "\n")
+            if "\ufeff" in text:
+                text = without_marks(text, source.name, line, repairs, at_line=at_line)
+            is_mark = not text
+            if source.markers is None and repairs.markers is None:
+                repairs.note_markers(text, source.name, line)
+            elif source.markers is not None and source.format != "lines":
+                text = repairs.without_markers(text, source.markers, source.name, line)
+
+            # A piece that was nothing but a byte-order mark is no text, and begins no document.
+            if not is_mark:
+                yield Piece(text, begins)
+                begins = False
+            known = known or not text.isascii()
+            line, at_line = line + line_ends(lines), lines.endswith(b"\n") or (at_line and is_mark)
+
+
+def _raw_pieces(source: Source, file: BinaryIO) -> Iterator[bytes]:
+    """Read bytes in pieces that end where text may be cut, without the byte-order mark."""
+    held, block = b"", first_bytes(source.name, file, PIECE_BYTES)
+    while block:
+        held += block
+        if cut := _cut(held) if source.markers is None else held.rfind(b"\n") + 1:
+            yield held[:cut]
+            held = held[cut:]
+        block = file.read(PIECE_BYTES)
+    if held:
+        yield held
+
+
+def _cut(held: bytes) -> int:
+    """Return where to cut: after the last line end, else the last space, else between characters; 0 for nowhere."""
+    cut = held.rfind(b"\n") + 1 or max(map(held.rfind, WHITE_SPACE)) + 1
+    if cut or len(held) < PIECE_BYTES:
+        return cut
+    cut = len(held) - 1  # the last character may be incomplete
+    starts = (at for at in range(cut, max(0, cut - CONTINUATION_BYTES) - 1, -1) if held[at] & 0xC0 != 0x80)
+    return next(starts, cut)

@@ -6,26 +6,18 @@ from pathlib import Path
 from ..config import resolve
 from ..core.errors import InputError, nearest
 from ..data.repairs import Repairs
-from ..data.tokenizers import Spelling
+from ..data.tokenizers import Spelling, WordTokenizer
 from ..data.vocabulary import Vocabulary
-from ..data.word_tokenizer import WordTokenizer
 from ..models.ngram import NGram
 from ..models.ngrams.table import pieces_of
-from ..runs.run import Run, load
-from ..storage.lock import locked
-from ..storage.weights import stream_tensors
-from ..storage.written_folders import RUN, record, settle
+from ..runs.run import Run
 from ..tasks import new_task
-from ..training.run_files import ARPA, begin_run, check_file, check_out, identity, refuse_overwriting
-from .arpa import write_arpa
-from .arpa_mixture import check_weights, mix
-from .arpa_reader import read_arpa
-from .checkpoint_export import export_checkpoint
-from .checkpoint_import import import_checkpoint
-from .checkpoint_reader import HUB
+from ..training.run_files import ARPA, check_file, check_out, refuse_overwriting
+from .arpa import check_weights, mix, read_arpa, write_arpa
+from .checkpoints import HUB, export_checkpoint, import_checkpoint
+from .new_folders import write_run
 from .onnx_export import export_onnx
-from .torch_export import export_torch
-from .torch_import import TorchOptions, import_torch, state_file
+from .torch_states import TorchOptions, export_torch, import_torch, state_file
 
 FORMATS = ("arpa", "onnx", "torch", "transformers")
 
@@ -76,6 +68,8 @@ def import_run(
     sources = [source] if isinstance(source, str) else list(source)
     if out:
         refuse_overwriting(out, (*sources, *(torch_options or ())))
+
+    # What a source is decides which options mean anything; one that means nothing is refused, not ignored.
     folders = [name for name in sources if name.startswith(HUB) or Path(name).is_dir()]
     if len(sources) == 1 and weights is not None:
         raise InputError("--mixture-weights: has no meaning with one file; leave it out")
@@ -89,18 +83,16 @@ def import_run(
             raise InputError(f"--{name}: has no meaning for {sources[0]}, only for a safetensors file; leave it out")
     if folders:
         return import_checkpoint(sources[0], out, overwrite=overwrite)
-    folder, shares = check_out(out, overwrite=overwrite), check_weights(weights, len(sources))
+    check_out(out, overwrite=overwrite)
+    mixture_weights = check_weights(weights, len(sources))
+
+    # Only ARPA files are left. All are read before the folder changes, since any of them may be damaged.
     repairs = Repairs(strict=strict)
     models = [read_arpa(Path(name), repairs) for name in sources]
     repairs.warn()
-    arpa = models[0] if len(models) == 1 else mix(models, shares)
+    arpa = models[0] if len(models) == 1 else mix(models, mixture_weights)
     model = {"layer": "ngram", "options": {"order": len(arpa.orders)}}
     settings = {"task": "lm", "data": {"unit": "line"}, "tokenizer": {"kind": "word"}, "model": model}
     task = new_task(resolve(settings))
     vocabulary = Vocabulary({"tokenizer": WordTokenizer(arpa.words, Spelling())})
-    with locked(folder):
-        check_out(out, overwrite=overwrite)  # another process may have been quicker
-        place = begin_run(folder, task.config, vocabulary)
-        record(place, RUN, "model.safetensors")
-        stream_tensors(pieces_of(arpa.orders), place / "model.safetensors", identity(task.config, vocabulary))
-        return load(settle(place))
+    return write_run(out, task, vocabulary, pieces_of(arpa.orders), overwrite=overwrite)

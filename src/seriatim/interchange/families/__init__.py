@@ -1,1 +1,0 @@
-"""Families of checkpoints of the ``transformers`` library, one file each."""
