@@ -9,8 +9,7 @@ from pydantic import ValidationError
 from ..config import Config, ConfigSource, Fields, resolve
 from ..core.errors import InputError, nearest
 from ..layers import current, options_of
-from ..layers.origins import register_reference
-from ..layers.outside_code import is_reference
+from ..layers.outside_code import is_reference, register_reference
 from ..tasks import FITTED, check_own_layers, chosen_baseline, find_kind, layer_names, shared_options
 from ..tasks.defaults import default_rate
 from .metric import choose_metric

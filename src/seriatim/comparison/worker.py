@@ -15,7 +15,7 @@ import torch
 from ..config import resolve
 from ..core.errors import InputError
 from ..data.repairs import DataWarning
-from ..layers.origins import Origin, import_origins
+from ..layers.outside_code import Origin, import_origins
 from ..processes.child import OnEvent, serve
 from ..runs.launch import resume, train
 from ..runs.run import Run, load

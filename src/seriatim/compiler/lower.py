@@ -17,6 +17,8 @@ from typing import NamedTuple
 
 from ..core.step_operators import OPERATORS as STEP_OPERATORS
 from .expressions import (
+    AttentionKind,
+    AttentionOperands,
     Matrix,
     Node,
     StridedView,
@@ -25,6 +27,7 @@ from .expressions import (
     merged,
     node,
     number,
+    operands_of,
     placed,
     rebuild,
     sliced,
@@ -32,7 +35,6 @@ from .expressions import (
     widened,
 )
 from .fallback_reasons import CallSite, Reason, UnsupportedError
-from .memory_attention import AttentionKind, Operands
 from .operators import PRIMITIVES, NotCompiledError
 from .recorder import Traced
 
@@ -161,7 +163,7 @@ def _attention(value: Node, args: Sequence[Node]) -> Node:
     """Return attention to entries of a memory."""
     others, scale = args[4:], value.attribute[5]  # perhaps a vector; perhaps the weights before and a filter
     kind = AttentionKind(float(scale), is_additive=len(others) % 2 == 1, is_located=len(others) >= 2)
-    operands = Operands.of(args, kind)
+    operands = AttentionOperands.of(args, kind)
     entries = [part for part in (operands.values, operands.keys, operands.lengths, operands.before) if part is not None]
     if any(part.op != "memory" for part in entries) or any(part.op != "vector" for part in operands.weights):
         raise NotCompiledError("attends to something other than a memory that is a part of the state")
@@ -358,7 +360,7 @@ def _backward(value: Node, cotangent: Node, products: list[tuple[Node, Matrix, N
         is_largest = node("eq", value.args[0], value)
         return [(value.args[0], 0, cotangent * is_largest / node("sum", is_largest, width=1))]
     if value.op == "attend":
-        operands = Operands.of(value.args, value.attribute)
+        operands = operands_of(value)
         query = node("attend_gradient", value, cotangent, width=operands.query.width)
         # the instruction that computes the cotangent of the query adds to those of the parameters
         return [(operands.query, 0, query), *((part, 0, number(0, part.width)) for part in operands.weights)]

@@ -11,7 +11,7 @@ from ..core.errors import InputError
 from ..data.arguments import check_integer
 from ..data.readers import find_sources, read_lines
 from ..data.repairs import Repairs, with_warnings
-from ..layers.origins import AllowCode
+from ..layers.outside_code import AllowCode
 from ..models.probabilities import NotFiniteError, naming
 from ..report.notebook_display import framed
 from ..report.page import Code, Link, PageSection, Part, Prose, Table, render, write_page

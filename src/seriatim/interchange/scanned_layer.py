@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, fx, nn
 
 from ..core.contract import MemoryLayer, SequenceLayer
+from ..core.exporting import time_scan
 from ..core.state import OutputsAndState, State, state_leaves, with_leaves
-from ..core.time_scan import time_scan
 
 Value: TypeAlias = Any
 """What an operator of a graph takes or returns: usually a tensor."""
@@ -99,7 +99,7 @@ class ScannedLayer(SequenceLayer):
 
     def forward(self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None) -> OutputsAndState:
         """Run over ``(batch, time, input_size)``; see `SequenceLayer.forward`."""
-        state, lengths = self.admit(inputs, state, lengths)
+        state, lengths = self.validate_inputs(inputs, state, lengths)
         start = state_leaves(state)
         sequences = [inputs.transpose(0, 1)]
         if lengths is not None:

@@ -10,8 +10,8 @@ from typing import NamedTuple, NoReturn
 import torch
 
 from ..core.errors import InputError
+from ..layers.gated_cell import TorchCell
 from ..layers.registry import REGISTRY
-from ..layers.vendor_kernel import TorchCell
 from .checkpoint_reader import CheckpointTensors
 
 FIRST = "weight_ih_l0"

@@ -12,9 +12,9 @@ from ..core.errors import InputError, closest, first_line, nearest, shown
 from ..data.builtin import builtin_task
 from ..layers import current, names, split_names
 from ..layers import find as find_layer
-from ..layers.declared_options import accepted, check_options
-from ..layers.origins import import_references, outside_names, stacks_of
-from ..layers.outside_code import line_of
+from ..layers.factory import check_options
+from ..layers.option_types import accepted
+from ..layers.outside_code import import_references, line_of, outside_names, stacks_of
 from ..layers.registry import REGISTRY, place_of
 from ..testing import LawError, check_quickly
 from .defaults import with_model

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from ..config import Config
 from ..core.errors import InputError, TrainingError, shown
 from ..data.vocabulary import Vocabulary
-from ..layers.origins import stacks_of, write_origins
+from ..layers.outside_code import stacks_of, write_origins
 from ..storage.atomic_files import PARTIAL, remove, write_whole
 from ..storage.lock import LOCK
 from ..storage.safe_files import is_text

@@ -1,36 +1,28 @@
-"""Runs one step at a time in compiled code: a whole model in one call, with weights that are packed once.
+"""Compiles the loops and the single steps of modules: traces them, plans them and compares them with what is written.
 
-Packing the weights takes longer than a step. So only modules in evaluation mode and without gradients use it.
+Packing the weights of a single step takes longer than a step. So only modules in evaluation mode and without gradients
+use compiled steps.
 """
 
-from collections.abc import Hashable
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.autograd import forward_ad
 
 from ..compiler.fallback_reasons import FallbackReasons, Reason, UnsupportedError
-from ..compiler.module_cache import ModuleCache
 from ..compiler.recorder import Traced
 from ..compiler.step_program import KINDS
-from ..compiler.trace import are_close
+from ..compiler.trace import are_close, trace, trace_loop
 from ..core.contract import MemoryLayer
-from ..core.state import State, kind_of, state_leaves, with_leaves
+from ..core.key_value_cache import memories_of
+from ..core.state import FunctionalStep, OutputsAndState, State, state_leaves, with_leaves
+from .compiled_loop import CompiledLoop, UncompiledError
 from .compiled_step import CompiledStep, leaves_and_caches, time_dimension
-from .fast_path import (
-    circumstances,
-    compiling,
-    functional_step,
-    numbers_of,
-    on_gpu,
-    traced_step,
-    uncompiled,
-    unless_unsupported,
-    without_autocast,
-)
+from .conditions import circumstances, functional_step, numbers_of, on_gpu, tracing_on_cpu, uncompiled
+from .triton_runner import TritonLoop
 
-STEPS = ModuleCache[CompiledStep | FallbackReasons](max_entries=16, depends_on_values=True)
-"""The compiled steps of every module, for the types they were used with; or why there is none."""
+Compiled = TypeVar("Compiled")
 TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-7}
 """The largest difference from the step as it is written, relative to the largest value."""
 REDUCED_TOLERANCE = 0.1
@@ -39,34 +31,31 @@ VERIFIED_ENTRIES = 3
 """Entries in the caches with which a step is verified."""
 
 
-def run_step(layer: nn.Module, inputs: Tensor, state: State) -> tuple[Tensor, State] | None:
-    """Run one step of a layer or a model, or return None if it must run as it is written in its method ``step``.
+def compile_loop(
+    step: FunctionalStep, weights: Sequence[Tensor], inputs: Tensor, state: State
+) -> CompiledLoop | FallbackReasons:
+    """Return the loop of a step for inputs of one step ``(batch, input_size)``, or the reasons why there is none."""
+    leaves = state_leaves(state)
+    memories = {i: leaves[i].shape[2] if leaves[i].dim() > 2 else 1 for i in memories_of(state)}
 
-    Args:
-        layer: a module with the method ``step(inputs, state)``.
-        inputs: ``(batch, input_size)``, or token ids ``(batch,)``.
-        state: the state before the step.
-    """
-    if not compiling() or layer.training or torch.is_grad_enabled() or type(inputs) is not Tensor or on_gpu(inputs):
-        return None
-    if torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0:
-        return None
-    inputs = without_autocast(inputs)
-    steps = STEPS.of(layer)
-    if steps.has_hooks:
-        return None
-    key: Hashable = (inputs.dtype, kind_of(state), torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu"))
-    step = steps.get(key)
-    if step is None:
-        if inputs.shape[0] == 0 or any(leaf.shape[:1] != inputs.shape[:1] for leaf in state_leaves(state)):
-            return None
-        step = steps.store(key, _compile(layer, inputs, state))
-    return step(inputs, state) if isinstance(step, CompiledStep) else None
+    def compiled() -> CompiledLoop:
+        with tracing_on_cpu(weights, inputs, state) as example:
+            traced = trace_loop(step, *example, memories)
+        return (TritonLoop if on_gpu(inputs) else CompiledLoop)(traced, numbers_of(inputs))
+
+    return unless_unsupported(compiled)
 
 
-def compile_step(layer: nn.Module, batch_size: int = 1) -> CompiledStep | FallbackReasons:
-    """Return the compiled step of a layer or a language model, or the reasons why there is none."""
-    return _compile(layer, *example(layer, batch_size))
+def unless_unsupported(compile_it: Callable[[], Compiled]) -> Compiled | FallbackReasons:
+    """Return what is compiled, or the reasons why it cannot be."""
+    try:
+        return compile_it()
+    except UnsupportedError as error:
+        return error.reasons
+    except UncompiledError:
+        return (Reason("there is no working C++ compiler", about_step=False),)
+    except RecursionError:
+        return (Reason("its expressions are too deep"),)
 
 
 def trace_step(layer: nn.Module) -> tuple[Traced, list[Tensor]]:
@@ -97,12 +86,13 @@ class _WrittenStep(nn.Module):
         super().__init__()
         self.layer = layer
 
-    def forward(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
-        output: tuple[Tensor, State] = self.layer.step(inputs, state)  # type: ignore[operator]
+    def forward(self, inputs: Tensor, state: State) -> OutputsAndState:
+        output: OutputsAndState = self.layer.step(inputs, state)  # type: ignore[operator]
         return output
 
 
-def _compile(layer: nn.Module, inputs: Tensor, state: State) -> CompiledStep | FallbackReasons:
+def compile_step(layer: nn.Module, inputs: Tensor, state: State) -> CompiledStep | FallbackReasons:
+    """Return the compiled step of a layer or a language model, or the reasons why there is none."""
     _, weights = functional_step(_WrittenStep(layer))
     floats = [value for value in (inputs, *state_leaves(state), *weights) if value.is_floating_point()]
     if not floats:
@@ -133,7 +123,8 @@ def _traced(layer: nn.Module, inputs: Tensor, state: State) -> tuple[Traced, lis
         leaf if cache is None else leaf.narrow(time_dimension(leaf), 0, 0)
         for leaf, cache in zip(leaves, caches, strict=True)
     ]
-    return traced_step(step, weights, inputs, with_leaves(state, kept)), weights
+    with tracing_on_cpu(weights, inputs, with_leaves(state, kept)) as arguments:
+        return trace(step, *arguments), weights
 
 
 def _verify(step: CompiledStep, layer: nn.Module, inputs: Tensor, state: State) -> None:
