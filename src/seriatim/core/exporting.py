@@ -4,11 +4,13 @@ While it is exported, Python code runs once, with tensors whose sizes and values
 depend on them. A loop over time is PyTorch's operator ``scan`` then, which becomes Scan in ONNX.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 
 from torch import Tensor
+
+from .context_values import temporarily
 
 _exporting = ContextVar("exporting", default=False)
 
@@ -18,14 +20,9 @@ def exporting() -> bool:
     return _exporting.get()
 
 
-@contextmanager
-def as_export() -> Iterator[None]:
+def as_export() -> AbstractContextManager[bool]:
     """Run what is inside the context for an export."""
-    token = _exporting.set(True)
-    try:
-        yield
-    finally:
-        _exporting.reset(token)
+    return temporarily(_exporting, True)
 
 
 def time_scan(

@@ -1,13 +1,14 @@
 """Sequences of different lengths in one batch: padding is on the right and is described by ``lengths``."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from .context_values import temporarily
 from .errors import InputError, shown
 from .exporting import exporting
 from .state import State, join_states, select_state
@@ -51,17 +52,12 @@ def check_lengths(lengths: Tensor | list[int] | None, batch_size: int, time: int
     return None if shortest == time else lengths.long()
 
 
-@contextmanager
-def padding_cleared(lengths: Tensor | None) -> Iterator[None]:
+def padding_cleared(lengths: Tensor | None) -> AbstractContextManager[Tensor | None]:
     """Let `check_lengths` and `zero_padding` do nothing for this very tensor of lengths inside the ``with`` block.
 
     A layer made of other layers checks the lengths and sets padding to zero in its own inputs and outputs.
     """
-    token = _cleared.set(lengths)
-    try:
-        yield
-    finally:
-        _cleared.reset(token)
+    return temporarily(_cleared, lengths)
 
 
 def valid_mask(lengths: Tensor, time: int) -> Tensor:

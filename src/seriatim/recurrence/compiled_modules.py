@@ -64,7 +64,8 @@ def trace_step(layer: nn.Module) -> tuple[Traced, list[Tensor]]:
     Raises:
         UnsupportedError: it cannot be traced; the error holds the reasons.
     """
-    return _traced(layer, *example(layer, 1))
+    step, weights = functional_step(_WrittenStep(layer))
+    return _traced(step, weights, *example(layer, 1)), weights
 
 
 def example(layer: nn.Module, batch_size: int) -> tuple[Tensor, State]:
@@ -93,7 +94,7 @@ class _WrittenStep(nn.Module):
 
 def compile_step(layer: nn.Module, inputs: Tensor, state: State) -> CompiledStep | FallbackReasons:
     """Return the compiled step of a layer or a language model, or the reasons why there is none."""
-    _, weights = functional_step(_WrittenStep(layer))
+    step, weights = functional_step(_WrittenStep(layer))
     floats = [value for value in (inputs, *state_leaves(state), *weights) if value.is_floating_point()]
     if not floats:
         return (Reason("it has no weights"),)
@@ -107,24 +108,24 @@ def compile_step(layer: nn.Module, inputs: Tensor, state: State) -> CompiledStep
         return (circumstance,)
 
     def compiled() -> CompiledStep:
-        traced, weights = _traced(layer, inputs, state)
+        traced = _traced(step, weights, inputs, state)
         with torch.inference_mode(False), torch.no_grad():
-            step = CompiledStep(traced, weights, inputs, state, numbers_of(floats[0]))
-            _verify(step, layer, inputs, state)
-            return step
+            made = CompiledStep(traced, weights, inputs, state, numbers_of(floats[0]))
+            _verify(made, layer, inputs, state)
+            return made
 
     return unless_unsupported(compiled)
 
 
-def _traced(layer: nn.Module, inputs: Tensor, state: State) -> tuple[Traced, list[Tensor]]:
-    step, weights = functional_step(_WrittenStep(layer))
+def _traced(step: FunctionalStep, weights: Sequence[Tensor], inputs: Tensor, state: State) -> Traced:
+    """Return a single step as expressions; caches and memories are traced without entries."""
     leaves, caches = leaves_and_caches(state)
     kept = [
         leaf if cache is None else leaf.narrow(time_dimension(leaf), 0, 0)
         for leaf, cache in zip(leaves, caches, strict=True)
     ]
     with tracing_on_cpu(weights, inputs, with_leaves(state, kept)) as arguments:
-        return trace(step, *arguments), weights
+        return trace(step, *arguments)
 
 
 def _verify(step: CompiledStep, layer: nn.Module, inputs: Tensor, state: State) -> None:

@@ -8,7 +8,7 @@ import functools
 import importlib.util
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 
 import torch
@@ -19,6 +19,7 @@ from torch.func import functional_call
 from ..compiler.buffers import Numbers
 from ..compiler.fallback_reasons import Reason
 from ..compiler.module_cache import HOOKS
+from ..core.context_values import temporarily
 from ..core.errors import first_line
 from ..core.exporting import exporting
 from ..core.state import FunctionalStep, State, map_state
@@ -27,14 +28,9 @@ _compiling = ContextVar("compiling", default=True)
 _tracing = ContextVar("tracing", default=False)
 
 
-@contextmanager
-def uncompiled() -> Iterator[None]:
+def uncompiled() -> AbstractContextManager[bool]:
     """Run without compiled code inside the context: for gradients of gradients, or to compare."""
-    token = _compiling.set(False)
-    try:
-        yield
-    finally:
-        _compiling.reset(token)
+    return temporarily(_compiling, False)
 
 
 def compiling() -> bool:
@@ -159,9 +155,11 @@ def tracing_on_cpu(
     weights: Sequence[Tensor], inputs: Tensor, state: State
 ) -> Iterator[tuple[Sequence[Tensor], Tensor, State]]:
     """Trace inside the context, where layers within the step run as they are written; give the arguments on the CPU."""
-    token = _tracing.set(True)
-    try:
-        with uncompiled(), torch.autocast("cpu", enabled=False), torch.inference_mode(False), torch.no_grad():
-            yield [weight.cpu() for weight in weights], inputs.cpu(), map_state(Tensor.cpu, state)
-    finally:
-        _tracing.reset(token)
+    with (
+        temporarily(_tracing, True),
+        uncompiled(),
+        torch.autocast("cpu", enabled=False),
+        torch.inference_mode(False),
+        torch.no_grad(),
+    ):
+        yield [weight.cpu() for weight in weights], inputs.cpu(), map_state(Tensor.cpu, state)
