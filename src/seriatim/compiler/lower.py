@@ -54,6 +54,7 @@ def as_rows(traced: Traced, memories: Mapping[int, int]) -> Traced:
         UnsupportedError: the step does something that is compiled in single steps only; the error holds every reason.
     """
     rewriting = _Rewriting(traced, memories)
+    # every value is rewritten, also after the first that cannot be: the user sees all reasons at once
     for value in walk([traced.outputs, *traced.states]):
         try:
             rewriting.rows[value] = rewriting.rewrite(value)
@@ -325,12 +326,15 @@ class Gradient(NamedTuple):
 
 def differentiate(cotangents: Mapping[Node, Node]) -> Gradient:
     """Return the cotangents of all leaves, given the cotangents of some values that depend on them."""
+    # a value may be used by slices and by several operations, each of which gives a part of its cotangent
     parts: dict[Node, list[Part]] = defaultdict(list)
     for value, cotangent in cotangents.items():
         parts[value].append((0, value.width, cotangent))
     leaves: dict[Node, Node] = {}
     products: list[tuple[Node, Matrix, Node]] = []
     attentions: list[tuple[Node, Node]] = []
+
+    # users come before their arguments in this order, so that all parts of a cotangent are there when it is summed
     for value in reversed(walk(list(cotangents))):
         if value not in parts or value.op == "number":
             continue

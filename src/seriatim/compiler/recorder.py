@@ -202,10 +202,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         shape = tuple(result.shape) if isinstance(result, Tensor) else ()
         if UNKNOWN in operands or name == "_local_scalar_dense":
             return tree_map_only(Tensor, lambda _: UNKNOWN, result)
+
+        # what gives a row for each row of the batch without reading one
         if torch.Tag.nondeterministic_seeded in func.tags or name == "dropout_mask":
             return self.random(name, args, result)
         if name == "scalar_tensor" or (self.batch in shape and name in FACTORIES):
             return self.filled(FACTORIES[name], args, shape)
+
+        # what depends on weights alone is not translated: it is computed once for all steps, by the operator itself
         if any(isinstance(value, Node) for value in operands):
             value = translate(self.values, OperatorCall(func, operator_name(func), args, options, result))
         elif self.batch in shape:
@@ -215,6 +219,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             inputs, named = (tree_map_only(Tensor, self.values.value, arguments) for arguments in (args, options))
             self.calls.append(Call(func, inputs, named, results))
             return results
+
+        # a batch in another dimension than the first would be recognized as features
         if isinstance(value, Node) and isinstance(result, Tensor):
             is_row = shape[:1] == (self.batch,) and value.width in (1, math.prod(shape[1:]))
             if not is_row and value.op != "number":

@@ -149,13 +149,14 @@ class _StepPlanner:
                 unchanged.append(part)
             else:
                 results.append((value, slot(BufferKind.STATES, "after", value.width, part)))
-        targets: dict[Node, Slot] = {}
+        targets: dict[Node, Slot] = {}  # of values that are computed where they are returned
         for value, target in results:
             if value.op in LEAVES or value.op == "view" or value in targets:
                 copied.append((value, target))
             else:
                 targets[value] = target
 
+        # a product begins a new phase, because its threads wait for all of the rows that it multiplies
         for value in walk([self.traced.outputs, *self.traced.states]):
             self.phases[value] = max((self.phases[arg] for arg in value.args), default=0)
             if value.op in LEAVES:
@@ -166,6 +167,7 @@ class _StepPlanner:
         for value, target in copied:
             self.map("detach", Operand(target), [value], value.width, self.phases[value])
 
+        # only the order says how long a value is needed
         self.order()
         self.reuse()
         slots = {NUMBERS: None}

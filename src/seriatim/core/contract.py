@@ -191,6 +191,8 @@ class SequenceLayer(Stateful):
             require_dense("state", leaf)
         if self not in _forms:
             _forms[self] = _form_of(self)
+
+        # the kind first: a state of another architecture may have the right shapes
         form, name, rows = _forms[self], self.class_name(), inputs.shape[0]
         shapes = [leaf.shape for leaf in leaves]
         if form is not None:
@@ -203,6 +205,8 @@ class SequenceLayer(Stateful):
                     f"the state belongs to another layer: the state of {name} has shapes {_shape_list(right)}{growth}; "
                     f"got {_shape_list(shapes)}"
                 )
+
+        # what does not depend on the layer, and holds for layers whose form is not known, too
         if any(shape[:1] != (rows,) for shape in shapes):
             raise InputError(
                 f"inputs have {rows} rows and the state has another number of rows; got {_shape_list(shapes)}"

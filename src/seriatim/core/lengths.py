@@ -96,6 +96,8 @@ def run_by_length(
     order = torch.argsort(lengths, descending=True, stable=True).to(inputs.device)
     sorted_lengths = lengths[order.to(lengths.device)].tolist()
     rows, inputs, state = len(sorted_lengths), inputs[order], select_state(state, order)
+
+    # after the step at which rows end, they leave with their states; as rows are sorted, they are the last ones
     outputs, ended, start = [], [], 0
     for end in sorted({length for length in sorted_lengths if length > 0}):
         running = sum(length >= end for length in sorted_lengths)
@@ -103,12 +105,15 @@ def run_by_length(
             ended.append(select_state(state, torch.arange(running, rows, device=inputs.device)))
             state = select_state(state, torch.arange(running, device=inputs.device))
             rows = running
-        piece, state = run(inputs[:running, start:end], state)
+        piece, state = run(inputs[:running, start:end], state)  # (running, end − start, D)
         outputs.append(F.pad(piece, (0, 0, 0, 0, 0, len(sorted_lengths) - running)))
         start = end
+
     if not outputs:  # every row is empty: a step on zeros tells the width of the outputs
         piece, _ = run(torch.zeros_like(inputs[:, :1]), state)
         outputs.append(torch.zeros_like(piece[:, :0]))
+
+    # the rows return to their order; those that ran longest come first among the states, as they do in `order`
     back = torch.argsort(order)
     whole = F.pad(torch.cat(outputs, dim=1), (0, 0, 0, inputs.shape[1] - start))
     return whole[back], select_state(join_states([state, *reversed(ended)]), back)

@@ -121,6 +121,8 @@ def _build_one(name: str, width: int, hidden_size: int, options: Options, rates:
     arguments = accepted(architecture, options)
     if arguments.get("position") in ABSOLUTE:
         arguments["position"] = "none"  # absolute positions are added below all layers
+
+    # a residual connection adds inputs to outputs, so that a narrower or wider input is mapped to the width first
     square = wrap != "none" or (issubclass(architecture, SequenceLayer) and architecture.square)
     inner = hidden_size if square else width
     part: SequenceLayer | RecurrentCell = architecture(inner, hidden_size, **arguments)
@@ -129,6 +131,8 @@ def _build_one(name: str, width: int, hidden_size: int, options: Options, rates:
         built: SequenceLayer = Recurrent(part, **rates_of_loop)
     else:
         built = part
+
+    # each part of a block has a norm and a residual connection of its own: the layer, the memory, the network
     if wrap != "none":
         parts = [built]
         if options.get("memory_size") is not None:
@@ -160,6 +164,7 @@ def options_of(name: str, options: Options | None = None) -> dict[str, Option]:
     options = options or {}
     architecture, wrap = find(name), wrap_of(name, options)
     known = declared(architecture)
+    # what only has an effect together with another option is no option without it, so that it cannot be given in vain
     if issubclass(architecture, RecurrentCell):
         known |= recurrent_options(architecture)
     if options.get("position") == "learned":

@@ -425,6 +425,8 @@ def require_code(
     outside = outside_names(names)
     if outside and origins is None:
         origins = read_origins(folder)
+
+    # what this process has registered comes first: it runs already, so that no permission is asked for it
     for name in outside:
         origin = (origins or {}).get(name)
         if name in REGISTRY:

@@ -42,17 +42,24 @@ class S4D(StateSpace):
             x = at_least_float32(inputs).permute(2, 0, 1).contiguous()  # (D, B, T)
             h = as_complex(state).transpose(0, 1)  # (D, B, N/2)
             steps = min(CHUNK, x.shape[2])
+
+            # everything that all chunks have in common: the powers of Ā, and the kernel of the convolution
             exponent, b = self.discretised()
             powers = _powers(exponent, steps)  # (D, N, L + 1)
             c, decay = 2 * as_complex(self.C), torch.exp(exponent * steps)
             kernel = torch.bmm(real_then_imaginary((c * b).conj()).unsqueeze(1), powers[..., :steps])  # (D, 1, L)
             spectrum = torch.fft.rfft(kernel, 2 * steps)
-            outputs = []
+
+            # An output of a chunk is the convolution of its own inputs, and what the state before the chunk leaves of
+            # itself; both are linear, so that one call computes the second and adds the first.
+            outputs = []  # (D, B, L) each
             for chunk in torch.split(x, steps, dim=2):
                 time = chunk.shape[2]
                 convolved = torch.fft.irfft(torch.fft.rfft(chunk, 2 * steps) * spectrum, 2 * steps)[..., :time]
                 free = real_then_imaginary((c.unsqueeze(1) * h).conj())  # its product with a power of Ā is Re(C Ā^l h)
                 outputs.append(torch.baddbmm(convolved, free, powers[..., 1 : time + 1]))
+
+                # the state after the chunk, whose last one may be shorter
                 added = torch.bmm(chunk.flip(2), powers[..., :time].transpose(1, 2))
                 decay = decay if time == steps else torch.exp(exponent * time)
                 h = decay.unsqueeze(1) * h + b.unsqueeze(1) * torch.complex(*added.chunk(2, dim=-1))

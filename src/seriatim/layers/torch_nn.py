@@ -52,6 +52,8 @@ def to_torch(layer: SequenceLayer) -> nn.RNNBase:
     parts = [part for pair in pairs for part in pair]
     if any(isinstance(part, Recurrent) and (part.weight_dropout or part.zoneout) for part in parts):
         raise ValueError("torch.nn has no weight dropout and no zoneout; give both as 0 to convert")
+
+    # torch.nn has one class for a whole stack, so that all cells must be of one kind and have the same options
     cells: dict[SequenceLayer, TorchCell] = {
         part: part.cell for part in parts if isinstance(part, Recurrent) and isinstance(part.cell, TorchCell)
     }
@@ -63,6 +65,7 @@ def to_torch(layer: SequenceLayer) -> nn.RNNBase:
         or len({len(pair) for pair in pairs}) > 1
     ):
         raise ValueError("torch.nn has no module for this layer; it has plain RNN, LSTM and GRU stacks of one width")
+
     first = cells[parts[0]]
     module = first.torch_module(
         first.input_size,  # type: ignore[arg-type]

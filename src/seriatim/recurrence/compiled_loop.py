@@ -45,6 +45,8 @@ class CompiledLoop:
         kernels = {"forward": self.program.forward, "backward": self.program.backward}
         self.widths = {slot.buffer: slot.width for kernel in kernels.values() for slot in kernel.accessed()}
         forward, self.read_backward = self.compile(kernels)
+
+        # what autograd must know as an argument, because a gradient may be asked for it
         used = sorted({*forward, *self.read_backward})
         self.vectors = [buffer.number for buffer in used if buffer.kind is BufferKind.VECTOR]
         self.matrices = [buffer.number for buffer in used if buffer.kind is BufferKind.MATRIX]
@@ -130,6 +132,8 @@ class CompiledLoop:
         function = self.functions[backward]
         work = 2 * packing.batch * sum(part.depth * part.width for part in function.packed)
         threads = torch.get_num_threads() if work >= WORTH_SHARING else 1
+
+        # one pointer for each buffer of the function, in its order
         tensors = []
         for buffer in function.buffers:
             if buffer.kind is BufferKind.PACKED:  # weights may change between two calls: each packs them anew
@@ -140,6 +144,7 @@ class CompiledLoop:
                 storage[buffer] = self.allocate(buffer, packing, threads, like)
             tensors.append(storage[buffer])
 
+        # strides and lengths of memories are known only now, so that the same code serves every layout
         def size(entry: int | Stride | Time) -> int:
             if isinstance(entry, Stride):
                 return storage[Buffer(BufferKind.MATRIX, entry.matrix)].stride(entry.dimension)

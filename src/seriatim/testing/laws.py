@@ -161,6 +161,7 @@ def _check_contract(part: Part, subject: Part, inputs: Tensor, state: State) -> 
     if any(not leaf.dim() or len(leaf) != BATCH for leaf in state_leaves(state)):
         shapes = f"initial_state({BATCH}) has shapes {shapes_of(state)}"
         raise LawError(part, None, f"{shapes}; dimension 0 must be the batch, {BATCH}")
+
     for _ in range(2):  # the initial state, often zeros, hides some changes in place
         before, given = map_state(Tensor.clone, state), inputs.clone()
         outputs, end = _run(part, subject, inputs, state)
@@ -171,6 +172,8 @@ def _check_contract(part: Part, subject: Part, inputs: Tensor, state: State) -> 
             shapes = f"{shapes_of(state)} before a step and {shapes_of(end)} after it"
             raise LawError(part, None, f"the state has shapes {shapes}; return a state of the same shapes")
         earlier, state = state, end
+
+    # from here on with a state that has read something, and its outputs
     state = earlier
     expected = (*inputs.shape[:-1], part.output_size)
     if tuple(outputs.shape) != expected:
@@ -180,12 +183,16 @@ def _check_contract(part: Part, subject: Part, inputs: Tensor, state: State) -> 
         raise LawError(part, None, "its outputs are NaN or infinite; look for a division or a logarithm")
     if not subject.training and not torch.equal(outputs, _run(part, subject, inputs, state)[0]):
         raise LawError(part, None, "two equal calls have different outputs; keep all state in the returned state")
+
+    # rows: whatever the others hold, row 0 stays as it is
     others = inputs.clone()
     others[1:] += 1
     changed, changed_end = _run(part, subject, others, state)
     compare(part, 7, "outputs of row 0, after other rows changed,", changed[:1], outputs[:1], ALONE)
     for leaf, other in zip(state_leaves(end), state_leaves(changed_end), strict=True):
         compare(part, 7, "the state of row 0, after other rows changed,", other[:1], leaf[:1], ALONE)
+
+    # causality: the last input changes the last output alone
     if isinstance(part, SequenceLayer) and part.causal:
         later = inputs.clone()
         later[:, -1] += 1
