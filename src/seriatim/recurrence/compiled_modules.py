@@ -4,8 +4,9 @@ Packing the weights of a single step takes longer than a step. So only modules i
 use compiled steps.
 """
 
+import functools
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +23,7 @@ from .compiled_step import CompiledStep, leaves_and_caches, time_dimension
 from .conditions import circumstances, functional_step, numbers_of, on_gpu, tracing_on_cpu, uncompiled
 from .triton_runner import TritonLoop
 
+Arguments = ParamSpec("Arguments")
 Compiled = TypeVar("Compiled")
 TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-7}
 """The largest difference from the step as it is written, relative to the largest value."""
@@ -31,31 +33,31 @@ VERIFIED_ENTRIES = 3
 """Entries in the caches with which a step is verified."""
 
 
-def compile_loop(
-    step: FunctionalStep, weights: Sequence[Tensor], inputs: Tensor, state: State
-) -> CompiledLoop | FallbackReasons:
-    """Return the loop of a step for inputs of one step ``(batch, input_size)``, or the reasons why there is none."""
+def or_reasons(compiled: Callable[Arguments, Compiled]) -> Callable[Arguments, Compiled | FallbackReasons]:
+    """Let a function return the reasons why it cannot compile something, where it raises them."""
+
+    @functools.wraps(compiled)
+    def wrapped(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Compiled | FallbackReasons:
+        try:
+            return compiled(*args, **kwargs)
+        except UnsupportedError as error:
+            return error.reasons
+        except UncompiledError:
+            return (Reason("there is no working C++ compiler", about_step=False),)
+        except RecursionError:
+            return (Reason("its expressions are too deep"),)
+
+    return wrapped
+
+
+@or_reasons
+def compile_loop(step: FunctionalStep, weights: Sequence[Tensor], inputs: Tensor, state: State) -> CompiledLoop:
+    """Return the loop of a step for inputs of one step ``(batch, input_size)``."""
     leaves = state_leaves(state)
     memories = {i: leaves[i].shape[2] if leaves[i].dim() > 2 else 1 for i in memories_of(state)}
-
-    def compiled() -> CompiledLoop:
-        with tracing_on_cpu(weights, inputs, state) as example:
-            traced = trace_loop(step, *example, memories)
-        return (TritonLoop if on_gpu(inputs) else CompiledLoop)(traced, numbers_of(inputs))
-
-    return unless_unsupported(compiled)
-
-
-def unless_unsupported(compile_it: Callable[[], Compiled]) -> Compiled | FallbackReasons:
-    """Return what is compiled, or the reasons why it cannot be."""
-    try:
-        return compile_it()
-    except UnsupportedError as error:
-        return error.reasons
-    except UncompiledError:
-        return (Reason("there is no working C++ compiler", about_step=False),)
-    except RecursionError:
-        return (Reason("its expressions are too deep"),)
+    with tracing_on_cpu(weights, inputs, state) as example:
+        traced = trace_loop(step, *example, memories)
+    return (TritonLoop if on_gpu(inputs) else CompiledLoop)(traced, numbers_of(inputs))
 
 
 def trace_step(layer: nn.Module) -> tuple[Traced, list[Tensor]]:
@@ -92,29 +94,28 @@ class _WrittenStep(nn.Module):
         return output
 
 
-def compile_step(layer: nn.Module, inputs: Tensor, state: State) -> CompiledStep | FallbackReasons:
-    """Return the compiled step of a layer or a language model, or the reasons why there is none."""
+@or_reasons
+def compile_step(layer: nn.Module, inputs: Tensor, state: State) -> CompiledStep:
+    """Return the compiled step of a layer or a language model."""
     step, weights = functional_step(_WrittenStep(layer))
     floats = [value for value in (inputs, *state_leaves(state), *weights) if value.is_floating_point()]
     if not floats:
-        return (Reason("it has no weights"),)
+        raise UnsupportedError([Reason("it has no weights")])
     for value, cache in zip([inputs, *state_leaves(state)], [None, *leaves_and_caches(state)[1]], strict=True):
         is_count = value.dtype == torch.int64 and value.dim() == 1
         is_row = value.dtype == floats[0].dtype and value.dim() > 1 and 0 not in value.shape[1:]
         if not is_count and not is_row and cache is None:
-            return (Reason(f"its inputs or a part of its state are {tuple(value.shape)} {value.dtype}"),)
-    circumstance = next(circumstances(layer, floats, [value for value in weights if value.is_floating_point()]), None)
-    if circumstance is not None:
-        return (circumstance,)
+            problem = f"its inputs or a part of its state are {tuple(value.shape)} {value.dtype}"
+            raise UnsupportedError([Reason(problem)])
+    for circumstance in circumstances(layer, floats, [value for value in weights if value.is_floating_point()]):
+        raise UnsupportedError([circumstance])  # the first one is enough: the others take longer to find
 
-    def compiled() -> CompiledStep:
-        traced = _traced(step, weights, inputs, state)
-        with torch.inference_mode(False), torch.no_grad():
-            made = CompiledStep(traced, weights, inputs, state, numbers_of(floats[0]))
-            _verify(made, layer, inputs, state)
-            return made
-
-    return unless_unsupported(compiled)
+    # a whole model has one step, so that all of its weights are packed into memory that every call uses
+    traced = _traced(step, weights, inputs, state)
+    with torch.inference_mode(False), torch.no_grad():
+        compiled = CompiledStep(traced, weights, inputs, state, numbers_of(floats[0]))
+        _verify(compiled, layer, inputs, state)
+    return compiled
 
 
 def _traced(step: FunctionalStep, weights: Sequence[Tensor], inputs: Tensor, state: State) -> Traced:

@@ -68,8 +68,8 @@ def compiled_loop(
     memories = memories_of(state)
     leaves = [leaf[:, :0] if i in memories and leaf.dim() > 1 else leaf for i, leaf in enumerate(state_leaves(state))]
     state = with_leaves(state, leaves)  # one program serves memories of any length
-    shapes = tuple((weight.shape, weight.dtype) for weight in weights)
-    key = (numbers_of(inputs), on_gpu(inputs), inputs.shape[1:], _structure(state), shapes)
+    shapes = *((leaf.shape[1:], leaf.dtype) for leaf in leaves), *((weight.shape, weight.dtype) for weight in weights)
+    key = (numbers_of(inputs), on_gpu(inputs), inputs.shape[1:], kind_of(state), shapes)
     programs = PROGRAMS.of(owner)
     program = programs.get(key)
     if program is None:
@@ -106,10 +106,3 @@ def run_step(layer: nn.Module, inputs: Tensor, state: State) -> OutputsAndState 
 
         step = steps.store(key, compile_step(layer, inputs, state))
     return None if isinstance(step, tuple) else step(inputs, state)
-
-
-def _structure(state: State) -> Hashable:
-    """Return structure, shapes and types of a state without the batch."""
-    if isinstance(state, Tensor):
-        return state.shape[1:], state.dtype
-    return type(state), tuple(map(_structure, state))
