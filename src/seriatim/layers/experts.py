@@ -6,7 +6,7 @@ experts", 2024.
 
     p = softmax(R x);  K = the k largest of p;  y = Σ_{e ∈ K} g_e Expert_e(x)
     g_e = p_e / Σ_K p; or p_e where k = 1, so that the router also learns from a single expert
-    balance loss = E Σ_e f_e P_e,  f_e the share of inputs that chose e, P_e the mean of p_e
+    balance loss = E Σ_e f_e P_e,  f_e the fraction of inputs that chose e, P_e the mean of p_e
 
 R ``router.weight`` · E the number of experts. Simplified: the number of inputs of an expert has no limit, so that no
 input is dropped.
@@ -99,8 +99,8 @@ def balance_loss(routing: Routing) -> Tensor:
     if not len(routing.experts):
         return routing.probabilities.sum()
     num_experts = routing.probabilities.shape[1]
-    shares = counts(routing) / len(routing.experts)
-    return num_experts * (shares * routing.probabilities.mean(0)).sum()
+    fractions = counts(routing) / len(routing.experts)
+    return num_experts * (fractions * routing.probabilities.mean(0)).sum()
 
 
 def counts(routing: Routing) -> Tensor:

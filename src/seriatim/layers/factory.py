@@ -223,19 +223,15 @@ def resolve_options(
 
 def _condition(key: str) -> str:
     """Return what an option needs, if it is one that only works together with another."""
-    if key == WEIGHT_DROPOUT:
-        return "it needs a recurrent cell that names weights in its class attribute recurrent_weights"
-    if key in MIXTURE:
-        return "it needs model.options.num_experts"
-    if key == POSITION_NORM.name:
-        return "it needs model.options.position learned or sinusoidal, and a layer in a block"
-    if key == FINAL_NORM.name:
-        return "it needs model.options.norm_first true, and a layer in a block"
-    if key in declared(Positions):
-        return "it needs model.options.position learned"
-    if key in declared(Residual) | declared(feed_forward) or key == "memory_size":
-        return "it needs model.options.block true"
-    return ""
+    conditions = {
+        **dict.fromkeys([*declared(Residual), *declared(feed_forward), "memory_size"], "model.options.block true"),
+        **dict.fromkeys(declared(Positions), "model.options.position learned"),
+        FINAL_NORM.name: "model.options.norm_first true, and a layer in a block",
+        POSITION_NORM.name: "model.options.position learned or sinusoidal, and a layer in a block",
+        **dict.fromkeys(MIXTURE, "model.options.num_experts"),
+        WEIGHT_DROPOUT: "a recurrent cell that names weights in its class attribute recurrent_weights",
+    }
+    return f"it needs {conditions[key]}" if key in conditions else ""
 
 
 # ---- the table of architectures

@@ -37,7 +37,7 @@ from .registry import (
     check_constructor,
     entry_points_by_name,
     is_architecture,
-    place_of,
+    location_of,
     register,
     split_names,
 )
@@ -154,7 +154,7 @@ def class_of(module: ModuleType, qualname: str) -> Architecture:
         raise InputError(f"{where}: does not define the class {qualname} when it is imported; {hint}")
     if not is_architecture(value):
         raise InputError(
-            f"{place_of(value) or where}: {qualname} is neither a cell nor a layer; derive it from "
+            f"{location_of(value) or where}: {qualname} is neither a cell nor a layer; derive it from "
             "seriatim.RecurrentCell or seriatim.SequenceLayer"
         )
     return value
