@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from seriatim.compiler.weight_formats import LARGEST, Packable, packable, rounded
+from seriatim.recurrence.weight_formats import LARGEST, Packable, packable, rounded
 
 NUMBERS = {"float32": 0, "bfloat16": 1, "int8": 2}
 

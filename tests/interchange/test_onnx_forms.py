@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import seriatim
-from seriatim.layers.bidirectional import bidirectional
+from seriatim.layers.containers import bidirectional
 from seriatim.models import Classifier, LanguageModel, MaskedLanguageModel
 from seriatim.models.attentional import BahdanauDecoder, LuongDecoder
 from seriatim.models.characters import ConvolutionalCharacters, JoinedCharacters, RecurrentCharacters

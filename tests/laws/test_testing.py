@@ -63,7 +63,7 @@ class OtherStep(Mean):
 
 class ReadsPadding(Mean):
     def begin(self, inputs, state, lengths):
-        state, lengths = self.admit(inputs, state, lengths)
+        state, lengths = self.validate_inputs(inputs, state, lengths)
         return inputs, state, lengths
 
 

@@ -9,7 +9,8 @@ import pytest
 import seriatim
 from seriatim.config import Section
 from seriatim.core.errors import InputError
-from seriatim.layers.declared_options import check_options, options_of, resolve_options, task_options
+from seriatim.layers.factory import check_options, options_of, resolve_options
+from seriatim.layers.option_types import task_options
 from seriatim.layers.registry import BUILT_IN
 from seriatim.tasks import FITTED, TASKS
 

@@ -12,7 +12,7 @@ import pytest
 import seriatim
 from seriatim.core.errors import InputError
 from seriatim.layers import REGISTRY, registry
-from seriatim.layers.origins import import_references, register_reference
+from seriatim.layers.outside_code import import_references, register_reference
 
 from ..conftest import small_config
 from .test_register import CELL

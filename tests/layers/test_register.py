@@ -13,7 +13,7 @@ from seriatim.comparison import workers
 from seriatim.comparison.worker import WorkerJob
 from seriatim.core.errors import InputError
 from seriatim.layers import REGISTRY
-from seriatim.layers.origins import Origin, import_origins, origin_of
+from seriatim.layers.outside_code import Origin, import_origins, origin_of
 
 CELL = """
 import torch

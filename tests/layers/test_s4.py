@@ -77,7 +77,7 @@ def test_it_is_the_dense_system_under_the_bilinear_transform() -> None:
                 h = inverse @ (h + half * (a @ h) + 2 * half * b * x)
                 y[0, t, channel] = dense_c @ h + layer.D[channel] * x
             torch.testing.assert_close(torch.view_as_complex(end[0, channel]), (turn @ h.to(turn.dtype))[:4])
-        torch.testing.assert_close(outputs, layer.mixed(y))
+        torch.testing.assert_close(outputs, layer.mix_channels(y))
 
 
 @pytest.mark.parametrize("length", [1, 2, 16, 128])
@@ -93,8 +93,8 @@ def test_its_kernel_is_made_of_unrolled_powers(length: int) -> None:
         for t in range(length):
             power = torch.linalg.matrix_power(step, t)
             torch.testing.assert_close(found.kernel[:, t], (row @ power @ column).flatten(), rtol=1e-9, atol=1e-11)
-            torch.testing.assert_close(found.observed[:, t], (row @ power).squeeze(1), rtol=1e-9, atol=1e-11)
-            torch.testing.assert_close(found.reached[:, :, t], (power @ column).squeeze(2), rtol=1e-9, atol=1e-11)
+            torch.testing.assert_close(found.c_powers[:, t], (row @ power).squeeze(1), rtol=1e-9, atol=1e-11)
+            torch.testing.assert_close(found.b_powers[:, :, t], (power @ column).squeeze(2), rtol=1e-9, atol=1e-11)
         torch.testing.assert_close(found.powers[-1], torch.linalg.matrix_power(step, length))
 
 

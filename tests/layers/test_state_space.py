@@ -102,7 +102,7 @@ def test_s4d_is_a_convolution_with_a_vandermonde_kernel() -> None:
         y = layer.D * inputs
         for lag in range(20):
             y[:, lag:] += kernel[:, 0, lag] * inputs[:, : 20 - lag]
-        torch.testing.assert_close(layer(inputs)[0], layer.mixed(y))
+        torch.testing.assert_close(layer(inputs)[0], layer.mix_channels(y))
 
 
 def test_s4d_in_float32_is_close_to_float64() -> None:

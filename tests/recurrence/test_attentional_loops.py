@@ -12,7 +12,8 @@ from seriatim.models.attention_decoder import AttentionDecoder
 from seriatim.models.attentional import BahdanauDecoder, LuongDecoder
 from seriatim.recurrence import compiled_loop, explain
 from seriatim.recurrence.compiled_loop import CompiledLoop
-from seriatim.recurrence.fast_path import PROGRAMS, uncompiled
+from seriatim.recurrence.conditions import uncompiled
+from seriatim.recurrence.fast_path import PROGRAMS
 from seriatim.recurrence.triton_runner import TritonLoop
 
 from ..exhaustive import parameters

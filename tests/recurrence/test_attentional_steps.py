@@ -10,7 +10,7 @@ from seriatim.models.copying import Copying
 from seriatim.models.encoder_decoder import EncoderDecoder
 from seriatim.recurrence import uncompiled
 from seriatim.recurrence.compiled_step import CompiledStep
-from seriatim.recurrence.fast_step import STEPS, run_step
+from seriatim.recurrence.fast_path import STEPS, run_step
 from seriatim.recurrence.round_weights import round_weights
 from seriatim.runs.weight_rounding import round_model
 

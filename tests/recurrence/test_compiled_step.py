@@ -10,7 +10,8 @@ import seriatim
 from seriatim.core.contract import SequenceLayer
 from seriatim.core.state import State, state_leaves
 from seriatim.recurrence import uncompiled
-from seriatim.recurrence.fast_step import STEPS, CompiledStep
+from seriatim.recurrence.compiled_step import CompiledStep
+from seriatim.recurrence.fast_path import STEPS
 
 STACKS = {
     "lstm": {"num_layers": 2},

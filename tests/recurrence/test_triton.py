@@ -12,7 +12,7 @@ from seriatim.compiler.buffers import Buffer, BufferKind
 from seriatim.compiler.triton import emit_triton
 from seriatim.core.contract import RecurrentCell
 from seriatim.core.state import State, map_state, state_leaves
-from seriatim.recurrence import Zoneout, explain, fast_path, triton_runner, unroll
+from seriatim.recurrence import Zoneout, compiled_modules, conditions, explain, fast_path, triton_runner, unroll
 from seriatim.recurrence.packing import pack
 from seriatim.recurrence.reference import loop
 
@@ -27,7 +27,8 @@ B, D, H = 3, 5, 6
 @pytest.fixture(autouse=True)
 def _triton(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Every tensor takes Triton's path; what the interpreter computes behind a mask may be infinite."""
-    monkeypatch.setattr(fast_path, "on_gpu", lambda tensor: True)
+    for module in (conditions, fast_path, compiled_modules):
+        monkeypatch.setattr(module, "on_gpu", lambda tensor: True)
     if DEVICE == "cpu":
         monkeypatch.setenv("TRITON_INTERPRET", "1")
     with np.errstate(all="ignore"):
@@ -184,7 +185,7 @@ def test_noise_is_drawn_anew_for_every_row_and_step() -> None:
 
 
 def test_without_triton_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fast_path, "missing_triton", lambda device: "Triton is not installed")
+    monkeypatch.setattr(conditions, "missing_triton", lambda device: "Triton is not installed")
     assert explain(CELLS["joined"]().to(DEVICE)).endswith(f"runs as a loop: on {DEVICE}, and Triton is not installed")
 
 
@@ -196,7 +197,7 @@ def test_a_loop_on_the_same_memory_is_captured_once_and_replayed(monkeypatch: py
         monkeypatch.setattr(triton_runner, "capture", lambda work: captures.append(work) or work)
     torch.manual_seed(1)
     cell = CELLS["lstm-peephole"]().to(DEVICE)
-    step, weights = fast_path.functional_step(cell)
+    step, weights = conditions.functional_step(cell)
     inputs = torch.zeros(B, D, device=DEVICE).double()
     runner = fast_path.compiled_loop(cell, step, weights, inputs, cell.initial_state(B))
     constants, reused = [value.to(runner.dtype) for value in runner.traced.constants(weights)], {}

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 import seriatim
 from seriatim.core.state import State, state_leaves
 from seriatim.recurrence import uncompiled
-from seriatim.recurrence.fast_step import run_step
+from seriatim.recurrence.fast_path import run_step
 
 Step = Callable[["Own", Tensor, State], tuple[Tensor, State]]
 

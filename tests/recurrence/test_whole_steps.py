@@ -10,7 +10,7 @@ from seriatim.core.errors import InputError
 from seriatim.core.state import State, map_state, select_state, state_leaves
 from seriatim.models.language_model import LanguageModel
 from seriatim.recurrence import explain, uncompiled
-from seriatim.recurrence.fast_step import STEPS, run_step
+from seriatim.recurrence.fast_path import STEPS, run_step
 
 SIZE = 8
 NAMES = [name for name in seriatim.layers.names() if name != "prior"]

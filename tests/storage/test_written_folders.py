@@ -11,7 +11,7 @@ import pytest
 
 from seriatim.core.errors import InputError
 from seriatim.data.vocabulary import FILES
-from seriatim.layers.origins import CODE
+from seriatim.layers.outside_code import CODE
 from seriatim.runs.run import BASELINE
 from seriatim.storage import written_folders
 from seriatim.storage.files import LOCK, locked

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NoReturn, TypeAlias
 from ..core.errors import InputError, ProblemsError, closest, nearest, shown
 
 if TYPE_CHECKING:
-    from ..layers.origins import AllowCode
+    from ..layers.outside_code import AllowCode
     from ..runs.run import Run
 
 RUNS_HELP = "a run, or several separated by commas, whose probabilities are averaged"
@@ -141,7 +141,7 @@ def add_code(parser: argparse.ArgumentParser, named_by: str = "the run") -> None
 def add_weights(parser: argparse.ArgumentParser) -> None:
     """Add the option of rounded weights."""
     text = "round the weights of decoding to bfloat16 or int8, so that it reads fewer bytes (lm and seq2seq)"
-    # the formats are those of seriatim.compiler.weight_formats, which imports PyTorch
+    # the formats are those of seriatim.recurrence.weight_formats, which imports PyTorch
     parser.add_argument("--weights", choices=("float32", "bfloat16", "int8"), default="float32", help=text)
 
 

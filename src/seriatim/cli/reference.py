@@ -25,7 +25,7 @@ def add_layers(parser: Parser) -> None:
 def layers(options: argparse.Namespace) -> None:
     """Print what each architecture keeps, its state size, whether it trains in parallel, and its paper."""
     from ..layers import describe, find, names
-    from ..layers.origins import import_references
+    from ..layers.outside_code import import_references
     from ..tasks import FITTED
     from .console import print_layers, print_options
 

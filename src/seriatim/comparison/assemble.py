@@ -17,7 +17,7 @@ from ..data.split import share_of
 from ..evaluation.displayed_metrics import Metric
 from ..evaluation.intervals import is_significant
 from ..layers import find as find_layer
-from ..layers.origins import CODE
+from ..layers.outside_code import CODE
 from ..storage.weights import load_tensors
 from ..tasks import FITTED
 from ..tasks.model_size import machine_memory

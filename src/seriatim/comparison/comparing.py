@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..config import ConfigSource
-from ..layers.origins import AllowCode, Origin, require_code
-from ..layers.outside_code import refuse_while_importing
+from ..layers.outside_code import AllowCode, Origin, refuse_while_importing, require_code
 from ..processes.ranks import refuse_ranks
 from ..storage.files import locked, refuse_locked
 from ..storage.written_folders import COMPARISON, begin, finish_replacing, outer, place_of, recover

@@ -22,7 +22,7 @@ from ..evaluation.intervals import Compute, Measure, exp_mean, mean, paired
 from ..evaluation.label_metrics import FIGURES as OF_LABELS
 from ..evaluation.translation import FIGURES as OF_TRANSLATIONS
 from ..layers import REGISTRY, split_names
-from ..layers.origins import origin_of, outside_names, stacks_of
+from ..layers.outside_code import origin_of, outside_names, stacks_of
 from ..storage.files import read_json
 from ..storage.plain_yaml import dump_plain
 from ..storage.written_folders import finish_replacing
@@ -138,7 +138,7 @@ class Plan(Section):
         parameters: the target of the solved widths; None where no layer is trained.
         described: the amount of training data, in words.
         digests: identify the data of the comparison: ``tokenizer``, ``train``, ``valid`` and ``measured``.
-        code: where layers from outside the library are defined; see `seriatim.layers.origins`.
+        code: where layers from outside the library are defined; see `seriatim.layers.outside_code`.
         baseline: the row of the simple baseline; None if there is none.
         automatic: fields of ``base`` that were not set, and that depend on the speed or the sizes of a layer.
     """

@@ -13,8 +13,7 @@ from ..core.errors import InputError, nearest
 from ..data.sources import builtin_task, check_named_by_run
 from ..data.vocabulary import Vocabulary
 from ..layers import current, options_of
-from ..layers.origins import register_reference
-from ..layers.outside_code import is_reference
+from ..layers.outside_code import is_reference, register_reference
 from ..tasks import (
     FITTED,
     check_own_layers,

@@ -16,7 +16,7 @@ from ..config import resolve
 from ..core.errors import InputError
 from ..core.json_object import JsonObject
 from ..data.repairs import DataWarning
-from ..layers.origins import Origin, import_origins
+from ..layers.outside_code import Origin, import_origins
 from ..processes.child import OnEvent, serve
 from ..runs.launch import resume, train
 from ..runs.run import Run, load

@@ -1,8 +1,10 @@
-"""Where a program stores values: buffers, and slots of them. Loops and single steps share these."""
+"""Where a program stores values: buffers, and slots of them, and of which type. Loops and single steps share these."""
 
 from collections import Counter
 from enum import StrEnum, auto
 from typing import Literal, NamedTuple
+
+import torch
 
 Rows = Literal["now", "before", "after", "in", "out", "all"]
 """Which rows a step accesses: the rows of its own inputs, the rows of the state before or after it, one of two buffers
@@ -36,6 +38,23 @@ class BufferKind(StrEnum):
     SCORE_COTANGENT = auto()  # of attention, for each row
     KEY_COTANGENT = auto()  # of additive attention, summed over steps
     WEIGHT_CARRY = auto()  # the cotangent of the weights that the next step reads
+
+
+class Numbers(NamedTuple):
+    """The types of numbers that a program computes with."""
+
+    double: bool = False  # float64 instead of float32
+    reduced: bool = False  # matrices are rounded to bfloat16; the other factor, sums and states are not
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of states and sums."""
+        return torch.float64 if self.double else torch.float32
+
+    @property
+    def packed_dtype(self) -> torch.dtype:
+        """The type of the matrices of products."""
+        return torch.bfloat16 if self.reduced else self.dtype
 
 
 class Buffer(NamedTuple):

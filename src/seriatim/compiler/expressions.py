@@ -11,7 +11,7 @@ Leaves; ``attribute`` tells leaves of one kind apart:
     ``state``     one part of the state before the step
     ``hoisted``   computed from the inputs of all steps at once, before the loop
     ``cotangent`` the gradient by a result of the step, the input of the backward pass
-    ``memory``    entries to attend to, whose number differs; see `seriatim.compiler.memory_attention`
+    ``memory``    entries to attend to; neither they nor their weights are features of a row, as their number differs
 
 Inner values are the operations of `seriatim.compiler.operators`, and
     ``product``   a row times the `Matrix` in ``attribute``
@@ -28,13 +28,16 @@ and only in loops:
     ``slice``     features from ``attribute`` on, of a value that is stored in memory
     ``cat``       the features of several values in a row
     ``affine``    the first argument plus each other argument times its `Matrix` in ``attribute``; stored in memory
-    ``attend``, ``attended``, ``attend_gradient``  see `seriatim.compiler.memory_attention`
+    ``attend``    attention to a memory, the context Σ_n α_n m_n; ``attribute`` is an `AttentionKind`, and `operands_of`
+                  names the arguments
+    ``attended``  the weights α of an ``attend``, only to compare them
+    ``attend_gradient``  of an ``attend`` and the cotangent of its context: the cotangent of the query
 """
 
 import itertools
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
 Item = TypeVar("Item")
@@ -300,3 +303,44 @@ def merged(sizes: Sequence[int], strides: Sequence[int]) -> tuple[tuple[int, ...
             merged.append((size, stride))
     merged = merged or [(1, 0)]
     return tuple(size for size, _ in merged), tuple(stride for _, stride in merged)
+
+
+# ---- attention of one step to a memory
+
+
+class AttentionKind(NamedTuple):
+    """What kind of attention it is."""
+
+    scale: float  # of scores that are products
+    is_additive: bool
+    is_located: bool  # whether the scores depend on the weights of the step before
+
+
+class AttentionOperands(NamedTuple, Generic[Item]):
+    """The arguments: expressions, their values, or places."""
+
+    query: Item
+    values: Item  # (batch, time, size), entries of the memory
+    keys: Item  # (batch, time, key_size)
+    lengths: Item  # (batch,)
+    vector: Item | None  # of additive scores
+    before: Item | None  # (batch, time), the weights of the step before
+    filter: Item | None  # over their neighbours
+
+    @staticmethod
+    def of(arguments: Sequence[Item], kind: AttentionKind) -> "AttentionOperands[Item]":
+        """Return the arguments of an ``attend`` by name."""
+        query, values, keys, lengths, *rest = arguments
+        vector = rest.pop(0) if kind.is_additive else None
+        before, taps = rest if kind.is_located else (None, None)
+        return AttentionOperands(query, values, keys, lengths, vector, before, taps)
+
+    @property
+    def weights(self) -> list[Item]:
+        """Return the parameters of the scores."""
+        return [part for part in (self.vector, self.filter) if part is not None]
+
+
+def operands_of(value: Node) -> AttentionOperands[Node]:
+    """Return the arguments of an ``attend`` by name."""
+    return AttentionOperands.of(value.args, value.attribute)

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 PACKAGE = Path(__file__).parents[1]
-INTERNAL = tuple(f"{folder}/" for folder in (Path(torch.__file__).parent, PACKAGE / "compiler", PACKAGE / "recurrence"))
+INTERNAL = (f"{Path(torch.__file__).parent}/", f"{PACKAGE}/compiler/", f"{PACKAGE}/recurrence/")
 """Files in these folders are not the user's code."""
 SIGNS = {"add": "+", "sub": "-", "mul": "*", "truediv": "/", "matmul": "@", "pow": "**", "mod": "%", "invert": "~"}
 SIGNS |= {"and": "&", "or": "|", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=", "neg": "-"}

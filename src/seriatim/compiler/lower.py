@@ -17,6 +17,8 @@ from typing import NamedTuple
 
 from ..core.step_operators import OPERATORS as STEP_OPERATORS
 from .expressions import (
+    AttentionKind,
+    AttentionOperands,
     Matrix,
     Node,
     StridedView,
@@ -25,6 +27,7 @@ from .expressions import (
     merged,
     node,
     number,
+    operands_of,
     placed,
     rebuild,
     sliced,
@@ -32,7 +35,6 @@ from .expressions import (
     widened,
 )
 from .fallback_reasons import CallSite, Reason, UnsupportedError
-from .memory_attention import AttentionKind, Operands
 from .operators import PRIMITIVES, NotCompiledError
 from .recorder import Traced
 
@@ -52,6 +54,7 @@ def as_rows(traced: Traced, memories: Mapping[int, int]) -> Traced:
         UnsupportedError: the step does something that is compiled in single steps only; the error holds every reason.
     """
     rewriting = _Rewriting(traced, memories)
+    # every value is rewritten, also after the first that cannot be: the user sees all reasons at once
     for value in walk([traced.outputs, *traced.states]):
         try:
             rewriting.rows[value] = rewriting.rewrite(value)
@@ -161,7 +164,7 @@ def _attention(value: Node, args: Sequence[Node]) -> Node:
     """Return attention to entries of a memory."""
     others, scale = args[4:], value.attribute[5]  # perhaps a vector; perhaps the weights before and a filter
     kind = AttentionKind(float(scale), is_additive=len(others) % 2 == 1, is_located=len(others) >= 2)
-    operands = Operands.of(args, kind)
+    operands = AttentionOperands.of(args, kind)
     entries = [part for part in (operands.values, operands.keys, operands.lengths, operands.before) if part is not None]
     if any(part.op != "memory" for part in entries) or any(part.op != "vector" for part in operands.weights):
         raise NotCompiledError("attends to something other than a memory that is a part of the state")
@@ -323,12 +326,15 @@ class Gradient(NamedTuple):
 
 def differentiate(cotangents: Mapping[Node, Node]) -> Gradient:
     """Return the cotangents of all leaves, given the cotangents of some values that depend on them."""
+    # a value may be used by slices and by several operations, each of which gives a part of its cotangent
     parts: dict[Node, list[Part]] = defaultdict(list)
     for value, cotangent in cotangents.items():
         parts[value].append((0, value.width, cotangent))
     leaves: dict[Node, Node] = {}
     products: list[tuple[Node, Matrix, Node]] = []
     attentions: list[tuple[Node, Node]] = []
+
+    # users come before their arguments in this order, so that all parts of a cotangent are there when it is summed
     for value in reversed(walk(list(cotangents))):
         if value not in parts or value.op == "number":
             continue
@@ -358,7 +364,7 @@ def _backward(value: Node, cotangent: Node, products: list[tuple[Node, Matrix, N
         is_largest = node("eq", value.args[0], value)
         return [(value.args[0], 0, cotangent * is_largest / node("sum", is_largest, width=1))]
     if value.op == "attend":
-        operands = Operands.of(value.args, value.attribute)
+        operands = operands_of(value)
         query = node("attend_gradient", value, cotangent, width=operands.query.width)
         # the instruction that computes the cotangent of the query adds to those of the parameters
         return [(operands.query, 0, query), *((part, 0, number(0, part.width)) for part in operands.weights)]

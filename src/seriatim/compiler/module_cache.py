@@ -11,6 +11,7 @@ import operator
 from collections import OrderedDict
 from collections.abc import Hashable
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -33,15 +34,16 @@ def assume_unchanging() -> None:
     _unchanging.set(True)
 
 
+@dataclass(eq=False)
 class ModuleCache(Generic[Entry]):
     """Compiled results by module and key, at most ``max_entries`` for one module; then the oldest is dropped.
 
     ``depends_on_values`` says whether results depend on the values of parameters and buffers.
     """
 
-    def __init__(self, max_entries: int, *, depends_on_values: bool = False) -> None:
-        self.max_entries, self.depends_on_values = max_entries, depends_on_values
-        self._records: WeakKeyDictionary[nn.Module, _Record[Entry]] = WeakKeyDictionary()
+    max_entries: int
+    depends_on_values: bool = False
+    _records: WeakKeyDictionary[nn.Module, "_Record[Entry]"] = field(default_factory=WeakKeyDictionary, init=False)
 
     def of(self, module: nn.Module) -> "_Record[Entry]":
         """Return the results that are valid for a module as it is now."""

@@ -16,8 +16,7 @@ from torch import Tensor
 from torch._ops import OpOverload
 from torch.nn import functional as F
 
-from .expressions import Matrix, Node, Value, as_node, node, number, walk, widened
-from .memory_attention import attend
+from .expressions import AttentionKind, AttentionOperands, Matrix, Node, Value, as_node, node, number, walk, widened
 
 Cotangents = tuple[Node | None, ...]
 Slope = Callable[[Node, Node], Node]  # from the value y = f(x) and x to f'(x)
@@ -150,6 +149,22 @@ def _evaluate(value: Node, args: list[Tensor], constants: Sequence[Tensor], like
     if value.op == "product":
         return args[0] @ columns(value.attribute, constants)
     return PRIMITIVES[value.op].compute(*args)
+
+
+def attend(arguments: Sequence[Tensor], kind: AttentionKind) -> tuple[Tensor, Tensor]:
+    """Return contexts ``(batch, size)`` and weights ``(batch, time)``; differentiable."""
+    query, values, keys, lengths, vector, before, taps = AttentionOperands.of(arguments, kind)
+    if vector is None:
+        scores = kind.scale * (keys @ query.unsqueeze(2)).squeeze(2)
+    else:
+        scores = torch.tanh(query.unsqueeze(1) + keys) @ vector.reshape(-1)
+    if before is not None and taps is not None:
+        reach = taps.numel() // 2
+        scores = scores + F.pad(before, (reach, reach)).unfold(1, taps.numel(), 1) @ taps.reshape(-1)
+    padding = torch.arange(values.shape[1], device=values.device) >= lengths.unsqueeze(1)
+    scores = scores.masked_fill(padding, torch.finfo(scores.dtype).min)
+    weights = torch.softmax(scores, dim=1).masked_fill(padding, 0)
+    return (weights.unsqueeze(1) @ values).squeeze(1), weights
 
 
 Dimensions = int | Sequence[int] | None

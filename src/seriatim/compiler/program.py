@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from .buffers import Allocator, Buffer, BufferKind, Rows, Slot, slot
-from .expressions import STORED, Matrix, Node, merge_neighbours, node, number, placed, segments, walk
+from .expressions import STORED, Matrix, Node, merge_neighbours, node, number, operands_of, placed, segments, walk
 from .lower import Gradient, Loop, differentiate
-from .memory_attention import Operands
 
 LAST = 10**9  # a phase after all others
 
@@ -162,7 +161,7 @@ def schedule(
         slot = kernel.slots[value] = destination(value)
         if value.op != "affine":
             attend = value if value.op == "attend" else value.args[0]
-            operands = Operands.of(attend.args, attend.attribute)
+            operands = operands_of(attend)
             cotangent = None if attend is value else read(value.args[1])
             parameters = tuple(kernel.slots[part] for part in operands.weights)
             attention = AttentionCall(attend, attentions[attend], read(operands.query), slot, cotangent, parameters)
@@ -353,7 +352,7 @@ class _LoopPlanner:
 
         # The gradient of a matrix is computed after the loop, from the rows of all steps: those must survive it.
         sources = [forward.loaded(rows, LAST) for rows, _, _ in gradient.products]
-        attending = [Operands.of(value.args, value.attribute) for value, _ in gradient.attentions]
+        attending = [operands_of(value) for value, _ in gradient.attentions]
         queries = [forward.loaded(operands.query, LAST) for operands in attending]
         needed_later = {source.buffer for source in (*sources, *queries) if source}
 

@@ -1,39 +1,31 @@
-"""Records the operators that a step calls as expressions.
+"""Records the operators that a step calls: those on inputs and state as expressions, those on weights as they are.
 
-Tensors may have any number of dimensions. The first one is the batch; the features of a row are all others, in the
-order of memory. Indices and counts ``(batch,)`` are recorded, too, such as token ids and numbers of inputs read.
-
-An operator that only moves elements, such as ``transpose``, becomes one `StridedView`: it is applied to a tensor
-without memory, whose strides then say where each element of the result lies. So the recorder need not know these
-operators.
+`Recorder` sees every operator of PyTorch that a step calls, and keeps what each tensor stands for. Operators on values
+that depend on inputs or state become expressions (`seriatim.compiler.translation`); those on weights alone are called
+again whenever the weights have changed.
 """
 
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from ..core.random_masks import dropout_mask
-from ..core.step_operators import OPERATORS as STEP_OPERATORS
-from .expressions import Matrix, Node, StridedView, contiguous, node, number, widened
+from .expressions import Node, node, number, widened
 from .fallback_reasons import CallsInStep, CallSite, Reason
-from .operators import OPERATORS, OVER_FEATURES, NotCompiledError, check_type, gated, operator_name, total
+from .operators import NotCompiledError, operator_name
+from .translation import UNKNOWN, ConstantId, OperatorCall, TracedValues, Tree, is_integer, translate
 
-Tree: TypeAlias = Any  # nested lists, tuples and dictionaries of arguments or results of an operator
 Item = TypeVar("Item")
 
 
 # ---- what tracing gives: a step as expressions, and what it computes from its weights alone as PyTorch's operators
-
-
-class ConstantId(int):
-    """A constant, by its number among all that are computed."""
 
 
 class Call(NamedTuple):
@@ -131,22 +123,12 @@ OPERATOR_NAMES = {
     "sinusoids": "sinusoidal positions",
 }
 """What operators of `seriatim.core.step_operators` are called in messages."""
-SAME = {"alias", "clone", "contiguous", "lift_fresh_copy", "lift_fresh", "positive", "_to_copy"}
-"""Operators that change neither values nor shapes."""
-VIEWS = {
-    **dict.fromkeys(("_unsafe_view", "reshape"), torch.ops.aten.view.default),
-    "unsafe_split": torch.ops.aten.split.Tensor,
-}
-"""Operators whose result may be a copy, and the operator that gives the same elements without one."""
-REDUCTIONS = {"sum": "sum", "mean": "sum", "amax": "amax"}
-UNKNOWN = object()  # the result of an operator that is not compiled; tracing goes on and may find more reasons
-
 
 # ---- the recorder
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Turns the operators that a step calls into expressions, one after another."""
+    """Keeps what the operators that a step calls compute, one after another."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -155,15 +137,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, weights: Sequence[Tensor], inputs: Tensor, leaves: Sequence[Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.batch = inputs.shape[0]
-        self.dtype = next(
-            (tensor.dtype for tensor in (inputs, *leaves, *weights) if tensor.is_floating_point()),
-            torch.get_default_dtype(),
-        )
-        self.alive: list[object] = [weights, inputs, leaves]  # keeps every id unique
+        floats = (tensor.dtype for tensor in (inputs, *leaves, *weights) if tensor.is_floating_point())
+        self.dtype = next(floats, torch.get_default_dtype())
         self.arguments = set(map(id, (*weights, inputs, *leaves)))
         self.calls: list[Call] = []
         self.constant_ids = map(ConstantId, itertools.count(len(weights)))
-        self.outputs: dict[ConstantId, int] = {}
         self.noise: list[Node] = []
         self.reasons: list[Reason] = []
         self.call_sites: dict[Node, CallSite] = {}
@@ -172,8 +150,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             node("inputs", width=math.prod(inputs.shape[1:])),
             *(node("state", width=math.prod(leaf.shape[1:]), attribute=i) for i, leaf in enumerate(leaves)),
         )
-        self.values: dict[int, Tree] = {id(weight): ConstantId(i) for i, weight in enumerate(weights)}
-        self.values |= {id(leaf): value for leaf, value in zip((inputs, *leaves), self.leaves, strict=True)}
+        self.values = TracedValues(self.batch)
+        self.values.alive += [weights, inputs, leaves]
+        self.values.of |= {id(weight): ConstantId(i) for i, weight in enumerate(weights)}
+        self.values.of |= {id(leaf): value for leaf, value in zip((inputs, *leaves), self.leaves, strict=True)}
 
     # ---- what happens at every call
 
@@ -186,7 +166,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.reasons += changes or [Reason("it changes its inputs, its state or its parameters in place")]
             args = (args[0].clone(), *args[1:])  # tracing itself must change nothing
         result = func(*args, **options)
-        self.alive.append((args, options, result))
+        self.values.alive.append((args, options, result))
         try:
             recorded = self.record(func, args, options, result)
         except NotCompiledError as error:
@@ -195,7 +175,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         # later operators look these values up by the ids of the tensors, in-place ones those of their argument
         for part, value in zip(tree_leaves(result), tree_leaves(recorded), strict=True):
             if isinstance(part, Tensor):
-                self.values[id(part)] = value
+                self.values.of[id(part)] = value
                 new = [value] if isinstance(value, Node) else []
                 while new:
                     inner = new.pop()
@@ -203,7 +183,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                         self.call_sites[inner] = self.call_site(name)
                         new += inner.args
         if func._schema.is_mutable and isinstance(args[0], Tensor):
-            self.values[id(args[0])] = recorded
+            self.values.of[id(args[0])] = recorded
         return result
 
     def refuse(self, problem: str, operator: str) -> None:
@@ -218,106 +198,34 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def record(self, func: OpOverload, args: Tree, options: Tree, result: Tree) -> Tree:
         """Return what the result of an operator stands for; operators on weights alone are kept as they are."""
         name = func.overloadpacket.__name__
-        operands = [self.value(tensor) for tensor in items_in((args, options), Tensor)]
+        operands = [self.values.value(tensor) for tensor in items_in((args, options), Tensor)]
         shape = tuple(result.shape) if isinstance(result, Tensor) else ()
         if UNKNOWN in operands or name == "_local_scalar_dense":
             return tree_map_only(Tensor, lambda _: UNKNOWN, result)
+
+        # what gives a row for each row of the batch without reading one
         if torch.Tag.nondeterministic_seeded in func.tags or name == "dropout_mask":
             return self.random(name, args, result)
         if name == "scalar_tensor" or (self.batch in shape and name in FACTORIES):
             return self.filled(FACTORIES[name], args, shape)
+
+        # what depends on weights alone is not translated: it is computed once for all steps, by the operator itself
         if any(isinstance(value, Node) for value in operands):
-            value = self.expression(func, args, options, result)
+            value = translate(self.values, OperatorCall(func, operator_name(func), args, options, result))
         elif self.batch in shape:
             value = self.repeated(name, args, shape)
         else:
             results = tree_map_only(Tensor, lambda _: next(self.constant_ids), result)
-            inputs, named = (tree_map_only(Tensor, self.value, arguments) for arguments in (args, options))
+            inputs, named = (tree_map_only(Tensor, self.values.value, arguments) for arguments in (args, options))
             self.calls.append(Call(func, inputs, named, results))
             return results
+
+        # a batch in another dimension than the first would be recognized as features
         if isinstance(value, Node) and isinstance(result, Tensor):
             is_row = shape[:1] == (self.batch,) and value.width in (1, math.prod(shape[1:]))
             if not is_row and value.op != "number":
                 raise NotCompiledError(f"gives the shape {shape}, whose first dimension is not the batch")
         return value
-
-    def expression(self, func: OpOverload, args: Tree, options: Tree, result: Tree) -> Tree:
-        """Record an operator on values that depend on inputs or state."""
-        name = operator_name(func)
-        if func.namespace == "seriatim":
-            return self.step_operator(name, args, result)
-        if name in ("mm", "addmm", "mv"):
-            return self.product(name, args, **options)
-        if name == "embedding":
-            return self.gather(args[0], args[1])
-        if args and isinstance(args[0], Tensor) and self.is_index(args[0]):
-            return self.index(name, args, options)
-        if name == "detach":
-            return node("detach", self.argument(args[0]))
-        if name in SAME:
-            check_type(args, options)
-            return self.argument(args[0])
-        if name in ("cat", "stack", "slice_scatter", "select_scatter"):
-            return self.joined(name, args, options, result)
-        if _is_view(func) or name in VIEWS:
-            return self.viewed(func, args, options)
-        if name == "glu":
-            dim = args[1] if len(args) > 1 else -1
-            return gated(*self.viewed(torch.ops.aten.split.Tensor, (args[0], args[0].shape[dim] // 2, dim), {}))
-        if name in REDUCTIONS and args[0].dim() > 2:
-            return self.reduced(name, args, options)
-        if name in OVER_FEATURES:
-            return self.over_features(name, args, options)
-        return self.elementwise(name, args, options, result)
-
-    # ---- what tensors stand for
-
-    def value(self, tensor: Tensor) -> Tree:
-        """Return what a tensor stands for."""
-        if id(tensor) not in self.values:
-            self.values[id(tensor)] = UNKNOWN
-            self.alive.append(tensor)
-            raise NotCompiledError("reads a tensor that is neither a parameter nor a buffer")
-        return self.values[id(tensor)]
-
-    def is_row(self, tensor: Tensor) -> bool:
-        """Return whether a tensor has a row for each row of the batch."""
-        return isinstance(self.values.get(id(tensor)), Node)
-
-    def is_index(self, tensor: Tensor) -> bool:
-        """Return whether a tensor holds indices or counts, which are integers in compiled code, too."""
-        value = self.values.get(id(tensor))
-        return is_integer(tensor) and isinstance(value, Node) and value.op in ("inputs", "state", "count")
-
-    def argument(self, argument: Tree) -> Tree:
-        """Return what an argument of an operator on numbers stands for."""
-        if not isinstance(argument, Tensor):
-            return argument
-        if self.is_index(argument):
-            raise NotCompiledError("computes with integers; only token ids and counts of inputs are compiled")
-        value = self.value(argument)
-        return (
-            value if isinstance(value, Node) else node("vector", width=argument.numel(), attribute=self.constant(value))
-        )
-
-    def constant(self, constant: ConstantId) -> int:
-        """Return the number of a constant among all that expressions refer to."""
-        return self.outputs.setdefault(constant, len(self.outputs))
-
-    def fitted(self, tensor: Tensor, shape: Sequence[int]) -> Node:
-        """Return a tensor that is broadcast to a shape ``(batch, …)``; a single feature stays a single feature."""
-        value: Node = self.argument(tensor)
-        features = tuple(shape[1:])
-        if value.width == 1:
-            return value
-        own = tuple(tensor.shape[1:]) if self.is_row(tensor) else _without_batch(tensor, len(features))
-        if own == features:
-            return value
-        try:
-            wide = self.strided(value, own).expand(self.batch, *features)
-        except RuntimeError:
-            raise NotCompiledError("broadcasts in a way that is not compiled") from None
-        return self.elements(value, wide)
 
     # ---- operators that make rows from nothing
 
@@ -344,163 +252,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Record a constant that is expanded to every row."""
         if name != "expand" or shape[0] != self.batch:
             raise NotCompiledError("makes a tensor with a row for each row of the batch")
-        return widened(self.fitted(args[0], shape), math.prod(shape[1:]))
-
-    # ---- operators that compute with numbers
-
-    def elementwise(self, name: str, args: Tree, options: Tree, result: Tree) -> Tree:
-        """Record an operator on single elements."""
-        if name not in OPERATORS:
-            raise NotCompiledError("is not among the operations that are compiled")
-        check_type(args, options)
-        like = result if isinstance(result, Tensor) else args[0]
-
-        def fitted(argument: Tree) -> Tree:
-            return self.fitted(argument, like.shape) if isinstance(argument, Tensor) else argument
-
-        return self.apply(name, tree_map(fitted, args), tree_map(fitted, options))
-
-    def over_features(self, name: str, args: Tree, options: Tree) -> Tree:
-        """Record an operator along the last dimension, where all between it and the batch have size 1."""
-        rows, *others = args
-        if self.is_row(rows) and math.prod(rows.shape[1:-1]) != 1:
-            raise NotCompiledError("works along the last of several dimensions")
-        if name not in ("native_layer_norm", "_fused_rms_norm"):  # which always work along the last dimensions
-            place = 1 if name == "linalg_vector_norm" else 0
-            dim = others[place] if len(others) > place else options.get("dim")
-            if dim not in (-1, rows.dim() - 1, [-1], [rows.dim() - 1]):
-                raise NotCompiledError("works along something other than the features of a row")
-        check_type(args, options)
-        return self.apply(name, tree_map(self.argument, args), tree_map(self.argument, options))
-
-    def apply(self, name: str, args: Tree, options: Tree) -> Tree:
-        """Record an operator whose arguments are expressions."""
-        plain = {key: value for key, value in options.items() if key not in ("dtype", "layout", "device", "pin_memory")}
-        try:
-            return OPERATORS[name](*args, **plain)
-        except (TypeError, AttributeError, KeyError):
-            raise NotCompiledError("is not compiled in this form") from None
-
-    def product(self, name: str, args: Sequence[Tree], *, alpha: float = 1, beta: float = 1) -> Node:
-        """Record rows times a constant matrix or a constant vector."""
-        bias, rows, matrix = args if name == "addmm" else (None, *args)
-        value, factor = self.value(rows), self.value(matrix)
-        if not isinstance(value, Node) or isinstance(factor, Node):
-            raise NotCompiledError("multiplies something other than rows by a constant matrix")
-        if name == "mv":
-            return total(value * self.argument(matrix))
-        columns = matrix.shape[1]
-        result = node("product", value, width=columns, attribute=Matrix(self.constant(factor), 0, columns))
-        shift: Node = number(0) if bias is None else self.argument(bias)
-        return result * alpha + shift * beta
-
-    def reduced(self, name: str, args: Tree, options: Tree) -> Node:
-        """Record a sum, mean or maximum along some dimensions other than the batch."""
-        check_type(args, options)
-        tensor, dims = args[0], args[1] if len(args) > 1 else options.get("dim")
-        dims = [dims] if isinstance(dims, int) else dims
-        if not dims or any(dim % tensor.dim() == 0 for dim in dims):
-            raise NotCompiledError("works along the batch")
-        reduced = {dim % tensor.dim() - 1 for dim in dims}
-        sizes = tuple(tensor.shape[1:])
-        kept = [1 if i in reduced else size for i, size in enumerate(sizes)]
-        strides = tuple(0 if i in reduced else s for i, s in enumerate(contiguous(kept)))
-        value = node(
-            REDUCTIONS[name], self.argument(tensor), width=math.prod(kept), attribute=StridedView(sizes, strides)
-        )
-        return value / math.prod(sizes[i] for i in reduced) if name == "mean" else value
-
-    # ---- operators that move elements
-
-    def strided(self, value: Node, shape: Sequence[int]) -> Tensor:
-        """Return a tensor without memory ``(batch, *shape)`` with the places of a value's elements in its source."""
-        if value.op == "view" and value.attribute.sizes == tuple(shape):
-            view, width = value.attribute, value.args[0].width
-        else:
-            view, width = StridedView(tuple(shape), contiguous(shape)), value.width
-        whole = torch.empty(self.batch * width, device="meta")
-        return whole.as_strided((self.batch, *view.sizes), (width, *view.strides), view.offset)
-
-    def elements(self, value: Node, places: Tensor) -> Node:
-        """Return the elements of a value, or of its source, at some places (see `strided`)."""
-        source = value
-        if value.op == "view" and value.args[0].width == places.untyped_storage().nbytes() // 4 // self.batch:
-            source = value.args[0]
-        view = view_of(places)
-        width = math.prod(view.sizes)
-        if value.op == "number":
-            return number(value.attribute, width)
-        if places.shape[0] != self.batch or (places.stride(0) != source.width and self.batch > 1):
-            raise NotCompiledError("moves the batch")
-        if view.is_contiguous and view.offset == 0 and width == source.width:
-            return source
-        return node("view", source, width=width, attribute=view)
-
-    def viewed(self, func: OpOverload, args: Tree, options: Tree) -> Tree:
-        """Record an operator whose result shows elements of its argument."""
-        value, operator = self.argument(args[0]), VIEWS.get(operator_name(func), func)
-        for source in (value, node("detach", value)):  # the second is a copy, in which every shape is possible
-            places = self.strided(source, args[0].shape[1:])
-            try:
-                result = operator(places, *args[1:], **options)
-            except (RuntimeError, IndexError, ValueError):
-                continue
-            if isinstance(result, Tensor):
-                return self.elements(source, result)
-            return [self.elements(source, part) for part in result]
-        raise NotCompiledError("is not compiled in this form")
-
-    def joined(self, name: str, args: Tree, options: Tree, result: Tensor) -> Node:
-        """Record values that are stored side by side, or one over a part of another."""
-        shape = tuple(result.shape[1:])
-        whole = torch.empty(self.batch, *shape, device="meta")
-        if name in ("cat", "stack"):
-            tensors, dim = args[0], (args[1] if len(args) > 1 else options.get("dim", 0)) % result.dim()
-            if dim == 0:
-                raise NotCompiledError("joins rows of the batch")
-            sizes = [tensor.shape[dim] for tensor in tensors] if name == "cat" else []
-            places = list(torch.split(whole, sizes, dim) if name == "cat" else whole.unbind(dim))
-        else:
-            base, source, *rest = args
-            operator = torch.ops.aten.slice.Tensor if name == "slice_scatter" else torch.ops.aten.select.int
-            tensors, places = (base, source), [whole, operator(whole, *rest, **options)]
-        parts = [(tensor, place) for tensor, place in zip(tensors, places, strict=True) if place.numel()]
-        values = [self.fitted(tensor, place.shape) for tensor, place in parts]
-        return node("join", *values, width=math.prod(shape), attribute=tuple(view_of(place) for _, place in parts))
-
-    # ---- indices, counts and operators that the compiler knows as a whole
-
-    def gather(self, table: Tensor, index: Tensor) -> Node:
-        """Record rows of a constant table."""
-        rows, value = self.value(table), self.value(index)
-        if isinstance(rows, Node) or not isinstance(value, Node) or value.width != 1:
-            raise NotCompiledError("looks up something other than one index a row in a constant table")
-        return node("gather", value, width=table.shape[1], attribute=self.constant(rows))
-
-    def index(self, name: str, args: Tree, options: Tree) -> Node:
-        """Record an operator on indices or counts."""
-        check_type(args, options)
-        value: Node = self.value(args[0])
-        if value.width != 1:
-            raise NotCompiledError("works on integers other than one count for each row")
-        if name in ("view", "unsqueeze", "squeeze", "reshape", "expand", "detach", *SAME):
-            return value
-        if name == "add" and isinstance(args[1], int) and not options:
-            return node("count", value, width=1, attribute=args[1])
-        raise NotCompiledError("works on integers; only counts of inputs are compiled")
-
-    def step_operator(self, name: str, args: Tree, result: Tensor) -> Node:
-        """Record an operator of `seriatim.core.step_operators`, with its settings and the shapes of its arguments."""
-        if name not in STEP_OPERATORS:
-            raise NotCompiledError("is not among the operations that are compiled")
-        values, settings = [], []
-        for argument in args:
-            if isinstance(argument, Tensor):
-                values.append(self.value(argument) if is_integer(argument) else self.argument(argument))
-                settings.append(tuple(argument.shape[1:]) if self.is_row(argument) else None)
-            else:
-                settings.append(argument)
-        return node(name, *values, width=math.prod(result.shape[1:]), attribute=tuple(settings))
+        return widened(self.values.fitted(args[0], shape), math.prod(shape[1:]))
 
     # ---- the end of the step
 
@@ -522,7 +274,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 value = node("count", value, width=1, attribute=0)
             seen.add(value)
             states[i] = value
-        constants = Constants(self.needed_calls(), list(self.outputs), next(self.constant_ids))
+        constants = Constants(self.needed_calls(), list(self.values.outputs), next(self.constant_ids))
         untraced = tuple(self.calls_in_step.untraced)
         return Traced(outputs, tuple(states), constants, self.leaves, tuple(self.noise), untraced, self.call_sites)
 
@@ -531,7 +283,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not isinstance(result, Tensor):
             raise NotCompiledError(f"the step returns {type(result).__name__} where a tensor is expected")
         inner = torch._from_functional_tensor(result) if torch._is_functional_tensor(result) else result
-        value = self.value(inner)
+        value = self.values.value(inner)
         if not isinstance(value, Node):
             raise NotCompiledError("the step returns a value that does not depend on its inputs or its state")
         if inner.shape[:1] != (self.batch,):
@@ -540,7 +292,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def needed_calls(self) -> list[Call]:
         """Return the calls that compute the constants used in expressions."""
-        needed = set(self.outputs)
+        needed = set(self.values.outputs)
         calls = []
         for call in reversed(self.calls):
             changed = (call.results, call.args[:1] if call.operator._schema.is_mutable else ())
@@ -548,29 +300,3 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 needed.update(items_in((call.args, call.options), ConstantId))
                 calls.append(call)
         return calls[::-1]
-
-
-def is_integer(tensor: Tensor) -> bool:
-    """Return whether the numbers of a tensor are integers; truth values are not."""
-    return not tensor.is_floating_point() and not tensor.is_complex() and tensor.dtype != torch.bool
-
-
-def _is_view(func: OpOverload) -> bool:
-    arguments = func._schema.arguments
-    alias = arguments[0].alias_info if arguments else None
-    return alias is not None and not alias.is_write
-
-
-def _without_batch(tensor: Tensor, count: int) -> tuple[int, ...]:
-    """Return the shape of a constant as ``count`` features' dimensions; a first dimension of 1 is the batch."""
-    shape = tuple(tensor.shape)
-    if len(shape) == count + 1 and shape[0] == 1:
-        shape = shape[1:]
-    if len(shape) > count:
-        raise NotCompiledError("combines rows of features with a constant of more dimensions")
-    return (*[1] * (count - len(shape)), *shape)
-
-
-def view_of(tensor: Tensor) -> StridedView:
-    """Return where the elements of a tensor ``(batch, ...)`` lie in the row."""
-    return StridedView(tuple(tensor.shape[1:]), tuple(tensor.stride()[1:]), int(tensor.storage_offset()))

@@ -149,13 +149,14 @@ class _StepPlanner:
                 unchanged.append(part)
             else:
                 results.append((value, slot(BufferKind.STATES, "after", value.width, part)))
-        targets: dict[Node, Slot] = {}
+        targets: dict[Node, Slot] = {}  # of values that are computed where they are returned
         for value, target in results:
             if value.op in LEAVES or value.op == "view" or value in targets:
                 copied.append((value, target))
             else:
                 targets[value] = target
 
+        # a product begins a new phase, because its threads wait for all of the rows that it multiplies
         for value in walk([self.traced.outputs, *self.traced.states]):
             self.phases[value] = max((self.phases[arg] for arg in value.args), default=0)
             if value.op in LEAVES:
@@ -166,6 +167,7 @@ class _StepPlanner:
         for value, target in copied:
             self.map("detach", Operand(target), [value], value.width, self.phases[value])
 
+        # only the order says how long a value is needed
         self.order()
         self.reuse()
         slots = {NUMBERS: None}
@@ -360,7 +362,7 @@ class _StepPlanner:
             instruction.wait = before.stage != instruction.stage or is_shared
 
     def reuse(self) -> None:
-        """Let values that are not needed at the same time share memory."""
+        """Let values that are not needed at the same time share memory, so that they stay in the processor's cache."""
         accessed = [
             dict.fromkeys(
                 operand.slot.whole
@@ -370,18 +372,23 @@ class _StepPlanner:
             for instruction in self.instructions
         ]
         last = {value: i for i, values in enumerate(accessed) for value in values}
+
+        # A value takes the memory of one of the same width that was last read by an earlier instruction. Threads share
+        # the instructions of an even stage, its products, without an order: one of them must not overwrite what another
+        # still reads. Within an odd stage every instruction on the same rows comes after those before it.
         free: dict[int, list[tuple[int, Slot]]] = defaultdict(list)  # by width, with the stage of their last use
         shared: dict[Slot, Slot] = {}
         for i, (instruction, values) in enumerate(zip(self.instructions, accessed, strict=True)):
             for value in values:
                 if value not in shared:
-                    # products of one stage run at the same time, so one must not overwrite what another reads
                     is_ordered = instruction.stage % 2
                     choices = (choice for choice in free[value.width] if is_ordered or choice[0] < instruction.stage)
                     choice = next(choices, None)
                     shared[value] = value if choice is None else choice[1]
                     if choice is not None:
                         free[value.width].remove(choice)
+
+            # freed after all values of the instruction have their memory: its result must not overwrite its operands
             for value in values:
                 if last[value] == i:
                     free[value.width].append((instruction.stage, shared[value]))
@@ -436,7 +443,7 @@ def _outermost(
             return sizes, to, operands
         sizes = (parts, *sizes[1:-1], size // parts)
 
-        def moved(operand: Operand) -> Operand:
+        def reordered(operand: Operand) -> Operand:
             strides = operand.strides
             return operand._replace(strides=(strides[-1] * (size // parts), *strides[1:]))
 
@@ -444,7 +451,7 @@ def _outermost(
         order = [outer, *(i for i in range(DIMENSIONS) if i != outer)]
         sizes = tuple(sizes[i] for i in order)
 
-        def moved(operand: Operand) -> Operand:
+        def reordered(operand: Operand) -> Operand:
             return operand._replace(strides=tuple(operand.strides[i] for i in order))
 
-    return sizes, moved(to), [moved(operand) for operand in operands]
+    return sizes, reordered(to), [reordered(operand) for operand in operands]

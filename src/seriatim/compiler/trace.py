@@ -5,24 +5,20 @@ loop are compared with the step itself once (`verify`): values and gradients, on
 unless its weights are large.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 from torch.func import functionalize
 
 from ..core.errors import first_line
-from ..core.state import State, map_state, state_leaves, with_leaves
+from ..core.state import FunctionalStep, State, map_state, state_leaves, with_leaves
 from ..core.step_operators import step_tracing
-from .expressions import Node, node, walk
+from .expressions import Node, node, operands_of, walk
 from .fallback_reasons import Reason, UnsupportedError, raising_line
 from .lower import as_rows
-from .memory_attention import Operands
 from .operators import NotCompiledError, evaluate
 from .recorder import Recorder, Traced
-
-Step = Callable[[Sequence[Tensor], Tensor, State], tuple[Tensor, State]]
-"""(weights, inputs (batch, input_size), state) to outputs (batch, output_size) and the next state."""
 
 BATCH_SIZES = (7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83)
 """Numbers of rows for tracing: primes, so that a size in a shape can be recognized as the batch."""
@@ -34,7 +30,7 @@ LARGE = 1 << 20
 """From this number of values on, the weights are compared in their own type, which saves the memory for copies."""
 
 
-def trace(step: Step, weights: Sequence[Tensor], inputs: Tensor, state: State) -> Traced:
+def trace(step: FunctionalStep, weights: Sequence[Tensor], inputs: Tensor, state: State) -> Traced:
     """Record one step as expressions.
 
     Only shapes and types of ``inputs`` ``(batch, ...)`` and ``state`` matter, not their values.
@@ -53,7 +49,7 @@ def trace(step: Step, weights: Sequence[Tensor], inputs: Tensor, state: State) -
 
 
 def trace_loop(
-    step: Step, weights: Sequence[Tensor], inputs: Tensor, state: State, memories: Mapping[int, int]
+    step: FunctionalStep, weights: Sequence[Tensor], inputs: Tensor, state: State, memories: Mapping[int, int]
 ) -> Traced:
     """Record the step of a loop as expressions of rows of features, and verify them.
 
@@ -67,7 +63,7 @@ def trace_loop(
     return traced
 
 
-def _trace_batch(step: Step, weights: Sequence[Tensor], inputs: Tensor, state: State, batch: int) -> Traced:
+def _trace_batch(step: FunctionalStep, weights: Sequence[Tensor], inputs: Tensor, state: State, batch: int) -> Traced:
     with torch.no_grad():
         leaves = [leaf.new_zeros(batch, *leaf.shape[1:]) for leaf in state_leaves(state)]
         row = inputs.new_zeros(batch, *inputs.shape[1:])
@@ -104,7 +100,7 @@ def _trace_batch(step: Step, weights: Sequence[Tensor], inputs: Tensor, state: S
         raise UnsupportedError(recorder.reasons)
 
 
-def verify(step: Step, traced: Traced, weights: Sequence[Tensor], state: State) -> None:
+def verify(step: FunctionalStep, traced: Traced, weights: Sequence[Tensor], state: State) -> None:
     """Raise UnsupportedError if the values or gradients differ."""
     generator = torch.Generator().manual_seed(0)
     is_large = sum(weight.numel() for weight in weights) > LARGE
@@ -165,7 +161,7 @@ def verify(step: Step, traced: Traced, weights: Sequence[Tensor], state: State) 
 def _states(traced: Traced, leaves: Sequence[Tensor]) -> list[tuple[Node, Tensor]]:
     """Return every part of the state that a step computes, and its value."""
     attentions = [value for value in walk([traced.outputs, *traced.states]) if value.op == "attend"]
-    weights = {Operands.of(value.args, value.attribute).before: node("attended", value) for value in attentions}
+    weights = {operands_of(value).before: node("attended", value) for value in attentions}
     states = iter(traced.states)
     pairs = []
     for before, leaf in zip(traced.leaves[1:], leaves, strict=True):

@@ -4,24 +4,20 @@ A layer calls `contribute`. The training loop runs the forward pass inside `coll
 Outside `collect` the losses are dropped, so that no module holds anything between calls.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
+from typing import cast
 
 from torch import Tensor
+
+from .context_values import temporarily
 
 _collected: ContextVar[list[Tensor] | None] = ContextVar("collected", default=None)
 
 
-@contextmanager
-def collect() -> Iterator[list[Tensor]]:
+def collect() -> AbstractContextManager[list[Tensor]]:
     """Collect, in order, the scalars that layers contribute inside the ``with`` block."""
-    losses: list[Tensor] = []
-    token = _collected.set(losses)
-    try:
-        yield losses
-    finally:
-        _collected.reset(token)
+    return cast("AbstractContextManager[list[Tensor]]", temporarily(_collected, []))
 
 
 def contribute(loss: Tensor) -> None:

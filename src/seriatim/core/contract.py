@@ -16,12 +16,6 @@ from .state import Kind, OutputsAndState, S, State, fits, kind_in_words, kind_of
 
 Wrap: TypeAlias = Literal["none", "residual", "block"]
 """What surrounds a layer: nothing; a norm and a residual connection; or these and a feed-forward network."""
-LEARNING_RATES: Mapping[str, float] = {"lm": 1e-2, "mlm": 1e-2, "classify": 3e-3, "tag": 3e-3, "seq2seq": 1e-2}
-"""The default learning rate of each task with AdamW, for layers that declare no other.
-
-`benchmarks/learning_rates.py` measures them; `benchmarks/RESULTS.md` has the figures of every layer for every task.
-Those of taggers and classifiers are the best over whole trainings, which are longer than the 150 steps of that script.
-"""
 
 
 CONVERTED = frozenset((torch.float32, torch.float16, torch.bfloat16))
@@ -46,7 +40,7 @@ class Stateful(nn.Module):
     paper: ClassVar[str] = ""
     """The source of the equations: authors and year."""
     learning_rates: ClassVar[Mapping[str, float]] = {}
-    """Learning rates for AdamW by task, where they differ from `LEARNING_RATES`; see `learning_rate_for`."""
+    """Learning rates for AdamW by task, where they differ from the defaults of the tasks."""
     gate_names: ClassVar[tuple[str, ...]] = ()
     """What each sigmoid (or softplus, for a step size) of the equations decides, in the order of computation."""
     undecayed: ClassVar[tuple[str, ...]] = ()
@@ -54,11 +48,6 @@ class Stateful(nn.Module):
 
     input_size: int
     output_size: int
-
-    @classmethod
-    def learning_rate_for(cls, task: str) -> float:
-        """Return the default learning rate with AdamW; for tasks without one, the smallest of `LEARNING_RATES`."""
-        return {**LEARNING_RATES, **cls.learning_rates}.get(task, min(LEARNING_RATES.values()))
 
     def zeros(self, batch_size: int, *sizes: int) -> Tensor:
         """Return zeros ``(batch, *sizes)`` with the type and device of the layer's parameters and constants."""
@@ -167,10 +156,12 @@ class SequenceLayer(Stateful):
 
     def begin(self, inputs: Tensor, state: State | None, lengths: Tensor | None) -> tuple[Tensor, State, Tensor | None]:
         """Check shapes, supply the initial state and set padding to zero; a `forward` calls this first."""
-        state, lengths = self.admit(inputs, state, lengths)
+        state, lengths = self.validate_inputs(inputs, state, lengths)
         return zero_padding(inputs, lengths), state, lengths
 
-    def admit(self, inputs: Tensor, state: State | None, lengths: Tensor | None) -> tuple[State, Tensor | None]:
+    def validate_inputs(
+        self, inputs: Tensor, state: State | None, lengths: Tensor | None
+    ) -> tuple[State, Tensor | None]:
         """Check shapes and supply the initial state, for a layer that never reads padding; otherwise see `begin`."""
         self.check_numbers("inputs", inputs)
         if inputs.dim() != 3 or inputs.shape[2] != self.input_size:
@@ -200,6 +191,8 @@ class SequenceLayer(Stateful):
             require_dense("state", leaf)
         if self not in _forms:
             _forms[self] = _form_of(self)
+
+        # the kind first: a state of another architecture may have the right shapes
         form, name, rows = _forms[self], self.class_name(), inputs.shape[0]
         shapes = [leaf.shape for leaf in leaves]
         if form is not None:
@@ -212,6 +205,8 @@ class SequenceLayer(Stateful):
                     f"the state belongs to another layer: the state of {name} has shapes {_shape_list(right)}{growth}; "
                     f"got {_shape_list(shapes)}"
                 )
+
+        # what does not depend on the layer, and holds for layers whose form is not known, too
         if any(shape[:1] != (rows,) for shape in shapes):
             raise InputError(
                 f"inputs have {rows} rows and the state has another number of rows; got {_shape_list(shapes)}"
@@ -331,7 +326,7 @@ class MemoryLayer(SequenceLayer):
         """Raise InputError where this layer cannot attend to the outputs, or use the state, of ``encoder``."""
 
 
-def begin_state(
+def initial_state_of(
     layer: SequenceLayer,
     batch_size: int,
     memory: Tensor | None = None,

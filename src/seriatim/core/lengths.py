@@ -1,13 +1,14 @@
 """Sequences of different lengths in one batch: padding is on the right and is described by ``lengths``."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from .context_values import temporarily
 from .errors import InputError, shown
 from .exporting import exporting
 from .state import State, join_states, select_state
@@ -51,17 +52,12 @@ def check_lengths(lengths: Tensor | list[int] | None, batch_size: int, time: int
     return None if shortest == time else lengths.long()
 
 
-@contextmanager
-def padding_cleared(lengths: Tensor | None) -> Iterator[None]:
+def padding_cleared(lengths: Tensor | None) -> AbstractContextManager[Tensor | None]:
     """Let `check_lengths` and `zero_padding` do nothing for this very tensor of lengths inside the ``with`` block.
 
     A layer made of other layers checks the lengths and sets padding to zero in its own inputs and outputs.
     """
-    token = _cleared.set(lengths)
-    try:
-        yield
-    finally:
-        _cleared.reset(token)
+    return temporarily(_cleared, lengths)
 
 
 def valid_mask(lengths: Tensor, time: int) -> Tensor:
@@ -100,6 +96,8 @@ def run_by_length(
     order = torch.argsort(lengths, descending=True, stable=True).to(inputs.device)
     sorted_lengths = lengths[order.to(lengths.device)].tolist()
     rows, inputs, state = len(sorted_lengths), inputs[order], select_state(state, order)
+
+    # after the step at which rows end, they leave with their states; as rows are sorted, they are the last ones
     outputs, ended, start = [], [], 0
     for end in sorted({length for length in sorted_lengths if length > 0}):
         running = sum(length >= end for length in sorted_lengths)
@@ -107,12 +105,15 @@ def run_by_length(
             ended.append(select_state(state, torch.arange(running, rows, device=inputs.device)))
             state = select_state(state, torch.arange(running, device=inputs.device))
             rows = running
-        piece, state = run(inputs[:running, start:end], state)
+        piece, state = run(inputs[:running, start:end], state)  # (running, end − start, D)
         outputs.append(F.pad(piece, (0, 0, 0, 0, 0, len(sorted_lengths) - running)))
         start = end
+
     if not outputs:  # every row is empty: a step on zeros tells the width of the outputs
         piece, _ = run(torch.zeros_like(inputs[:, :1]), state)
         outputs.append(torch.zeros_like(piece[:, :0]))
+
+    # the rows return to their order; those that ran longest come first among the states, as they do in `order`
     back = torch.argsort(order)
     whole = F.pad(torch.cat(outputs, dim=1), (0, 0, 0, inputs.shape[1] - start))
     return whole[back], select_state(join_states([state, *reversed(ended)]), back)

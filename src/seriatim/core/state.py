@@ -23,6 +23,8 @@ from .errors import InputError
 State: TypeAlias = Tensor | tuple["State", ...]
 OutputsAndState: TypeAlias = tuple[Tensor, State]
 """What a sequence, or one step of it, computes."""
+FunctionalStep: TypeAlias = Callable[[Sequence[Tensor], Tensor, State], OutputsAndState]
+"""One step as a function of (weights, inputs ``(batch, ...)``, state)."""
 S = TypeVar("S", bound=State)
 Kind: TypeAlias = type | tuple["Kind", ...]
 """The type of a state, followed by the kinds of its parts if it is a tuple."""

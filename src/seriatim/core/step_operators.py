@@ -21,12 +21,14 @@ they compute the same with PyTorch's operators.
         ``window`` entries (0: all): ``(batch, heads, size)``
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 
 import torch
 from torch import Tensor
+
+from .context_values import temporarily
 
 _tracing = ContextVar("tracing a step", default=False)
 
@@ -40,14 +42,9 @@ def tracing_step() -> bool:
     return _tracing.get()
 
 
-@contextmanager
-def step_tracing() -> Iterator[None]:
+def step_tracing() -> AbstractContextManager[bool]:
     """Trace a whole step inside the context."""
-    token = _tracing.set(True)
-    try:
-        yield
-    finally:
-        _tracing.reset(token)
+    return temporarily(_tracing, True)
 
 
 OPERATORS = {

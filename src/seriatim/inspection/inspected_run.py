@@ -11,7 +11,7 @@ from ..config.arguments import check_text
 from ..core.errors import InputError
 from ..data.sources import check_named_by_run
 from ..data.text import normal_line_ends
-from ..layers.origins import AllowCode
+from ..layers.outside_code import AllowCode
 from ..report.page import Part
 from ..report.wording import short_name
 from ..runs.run import Run, load

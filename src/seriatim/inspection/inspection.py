@@ -12,7 +12,7 @@ from ..core.errors import InputError
 from ..data.repairs import Repairs, with_warnings
 from ..data.sources import find_sources
 from ..data.text import read_lines
-from ..layers.origins import AllowCode
+from ..layers.outside_code import AllowCode
 from ..models.probabilities import NotFiniteError, naming
 from ..report.page import Code, Link, PageSection, Part, Prose, Table, framed, render, write_page
 from ..report.wording import isolated, without_isolates

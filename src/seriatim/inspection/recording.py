@@ -219,7 +219,7 @@ class _Unroller(Generic[Record]):
         if self.stepping:  # a primitive layer whose step is a forward of one input
             return None
         inputs, state, lengths = self.arguments(args, kwargs)
-        initial, lengths = layer.admit(inputs, state, lengths)
+        initial, lengths = layer.validate_inputs(inputs, state, lengths)
         self.withheld = inputs, initial, lengths
         return (inputs[:, :0], initial), {}
 

@@ -26,9 +26,8 @@ from torch import Tensor, fx, nn
 from ..config import Fields
 from ..core.contract import MemoryLayer, SequenceLayer
 from ..core.errors import InputError, first_line
-from ..core.exporting import as_export
+from ..core.exporting import as_export, time_scan
 from ..core.state import OutputsAndState, State, state_leaves, with_leaves
-from ..core.time_scan import time_scan
 from ..data.library_tokenizers import PretrainedTokenizer, library_fields
 from ..data.tokenizers import END, END_TEXT, Tokenizer
 from ..layers.positions import learned_positions
@@ -135,7 +134,7 @@ class ScannedLayer(SequenceLayer):
 
     def forward(self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None) -> OutputsAndState:
         """Run over ``(batch, time, input_size)``; see `SequenceLayer.forward`."""
-        state, lengths = self.admit(inputs, state, lengths)
+        state, lengths = self.validate_inputs(inputs, state, lengths)
         start = state_leaves(state)
         sequences = [inputs.transpose(0, 1)]
         if lengths is not None:

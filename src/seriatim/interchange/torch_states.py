@@ -22,8 +22,8 @@ from ..data.library_tokenizers import CHARACTER, PretrainedTokenizer
 from ..data.tokenizers import END, LINE_END, MAX_FILE_BYTES, CharTokenizer, Spelling, Tokenizer, WordTokenizer
 from ..data.vocabulary import Vocabulary, load_tokenizer
 from ..layers import options_of, to_torch
+from ..layers.gated_cell import TorchCell
 from ..layers.registry import REGISTRY
-from ..layers.vendor_kernel import TorchCell
 from ..models.base_models import NeuralModel
 from ..runs.run import Run
 from ..storage.files import is_text, read_json, read_text, whole

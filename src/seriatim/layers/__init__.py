@@ -1,13 +1,9 @@
 """Every architecture, one a file, behind one contract."""
 
-from .bidirectional import Bidirectional
-from .block import Residual
-from .declared_options import check_options, options_of
-from .describe import describe
+from .containers import Bidirectional, Residual, Stack
 from .experts import count_experts
-from .factory import layer
+from .factory import check_options, describe, layer, options_of
 from .registry import REGISTRY, current, find, names, register, split_names
-from .stack import Stack
 from .torch_nn import from_torch, to_torch
 
 __all__ = [

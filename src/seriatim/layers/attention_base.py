@@ -90,7 +90,7 @@ class AttentionBase(SequenceLayer):
         cache = append(past, new, past.seen + (inputs.shape[1] if lengths is None else lengths))
         if past.kept.shape[2]:
             keys, values = self.keys_values(cache.kept)
-        attended = self.look(queries, keys, values, past.seen, lengths)
+        attended = self.attend(queries, keys, values, past.seen, lengths)
         return zero_padding(self.merge(attended), lengths), self.next_state(past, cache, lengths)
 
     def traced_step(self, queries: Tensor, new: Tensor, past: KeyValueCache) -> OutputsAndState:
@@ -117,14 +117,18 @@ class AttentionBase(SequenceLayer):
         valid = past.seen.clamp(max=before) + lengths
         return self.state_type(newest_of_each(cache.kept, valid, before + lengths, limit), cache.seen)
 
-    def look(self, queries: Tensor, keys: Tensor, values: Tensor, count: Tensor, lengths: Tensor | None) -> Tensor:
+    def attend(self, queries: Tensor, keys: Tensor, values: Tensor, count: Tensor, lengths: Tensor | None) -> Tensor:
         """Return the attention of queries ``(B, H, T, D)`` to past and present: ``(B, H, T, D)``."""
-        time, total = queries.shape[2], keys.shape[2]
+        time, total = queries.shape[2], keys.shape[2]  # T queries, S = past + T keys
         past = total - time
         if exporting():  # nothing depends on values or sizes
             query, key = torch.arange(total, device=keys.device)[past:], torch.arange(total, device=keys.device)
             last = None if self.causal or lengths is None else past + lengths
             return attend(self.score, queries, keys, values, mask=self.mask(query, key, past - count, last))
+
+        # PyTorch's kernel needs no mask where every row has the same entries and the window hides none of them. Its
+        # causal form compares the indices of queries and keys, and so it holds without a past only; a single query
+        # sees everything.
         full = past == 0 or bool((count >= past).all())
         narrow = self.window is not None and self.window < total
         if full and not narrow and self.slopes is None and isinstance(self.score, Dot):
@@ -132,7 +136,9 @@ class AttentionBase(SequenceLayer):
                 return attend(self.score, queries, keys, values, causal=time > 1)
             if not self.causal and lengths is None:
                 return attend(self.score, queries, keys, values)
-        # gradients of a part would be as large as the whole, so that keys and values are split once
+
+        # Otherwise queries are taken in blocks, each with a mask of its own over the keys between `low` and `high`, all
+        # that it can see. Keys and values are split once, because the gradient of a slice is as large as the whole.
         size = BLOCK if time > BLOCK and torch.is_grad_enabled() else total
         parts, outputs = [torch.split(whole, size, dim=2) for whole in (keys, values)], []
         for start, block in zip(range(0, time, BLOCK), torch.split(queries, BLOCK, dim=2), strict=True):

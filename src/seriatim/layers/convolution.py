@@ -18,11 +18,10 @@ from torch import Tensor, nn
 
 from ..core.contract import SequenceLayer
 from ..core.state import State
-from .block import Residual
+from .containers import Residual, Stack
 from .option_types import Size, check_sizes
 from .path_lengths import direct_paths
 from .pointwise import Norm, Pointwise, norm_named
-from .stack import Stack
 from .unpadded_layer import UnpaddedLayer, remember
 
 
@@ -46,8 +45,8 @@ class GatedConvolution(UnpaddedLayer):
         """Return zeros ``(batch, reach, size)``."""
         return self.zeros(batch_size, (self.kernel_size - 1) * self.dilation, self.input_size)
 
-    def dense(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
-        """Concatenate the shifted inputs and compute one matrix product; see `UnpaddedLayer.dense`."""
+    def forward_unpadded(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
+        """Concatenate the shifted inputs and compute one matrix product; see `UnpaddedLayer`."""
         assert isinstance(state, Tensor)
         extended, state = remember(inputs, state)
         time = inputs.shape[1]

@@ -28,8 +28,8 @@ class Unrolled(NamedTuple):
     """The effect of L steps in real numbers: D channels, N numbers of state (real parts, then imaginary parts)."""
 
     kernel: Tensor  # K_l, (D, L)
-    observed: Tensor  # C Ā^l, (D, L, N)
-    reached: Tensor  # Ā^l B̄, (D, N, L)
+    c_powers: Tensor  # C Ā^l, (D, L, N)
+    b_powers: Tensor  # Ā^l B̄, (D, N, L)
     powers: list[Tensor]  # Ā to the power 1, 2, 4, …, L, each (D, N, N)
 
 
@@ -49,10 +49,10 @@ class System(NamedTuple):
     def solved(self, h: Tensor) -> Tensor:
         """Return the solution g of (1 − Δ/2 A) g = h for ``(..., D, N/2)``, by Woodbury's formula."""
         inverse = 1 / (1 - self.half_step * self.eigenvalues)
-        share = self.half_step / (1 + self.half_step * inner(self.p, inverse * self.p))
-        return inverse * (h - self.p * (share * inner(self.p, inverse * h)))
+        factor = self.half_step / (1 + self.half_step * inner(self.p, inverse * self.p))
+        return inverse * (h - self.p * (factor * inner(self.p, inverse * h)))
 
-    def advanced(self, h: Tensor, x: Tensor | None = None) -> Tensor:
+    def next_state(self, h: Tensor, x: Tensor | None = None) -> Tensor:
         """Return Ā h + B̄ x for states ``(..., D, N/2)`` and inputs ``(..., D)``, or Ā h without inputs."""
         right = h + self.half_step * self.applied(h)
         if x is not None:
@@ -80,17 +80,17 @@ def unroll(system: System, length: int) -> Unrolled:
     """Return the effect of ``length`` steps, a power of two, by the formulas at the head of this file."""
     pairs = system.p.shape[1]
     basis = torch.eye(pairs, dtype=system.p.dtype, device=system.p.device)
-    moved = system.advanced(torch.cat([basis, 1j * basis]).unsqueeze(1))  # (N, D, N/2), one vector of the basis each
-    powers = [from_halves(moved).permute(1, 2, 0)]
+    columns = system.next_state(torch.cat([basis, 1j * basis]).unsqueeze(1))  # (N, D, N/2), one basis vector each
+    powers = [real_then_imaginary(columns).permute(1, 2, 0)]
     for _ in range(length.bit_length() - 1):
         powers.append(powers[-1] @ powers[-1])
     rest = torch.eye(2 * pairs, dtype=powers[0].dtype, device=powers[0].device) - powers[-1]  # 1 − Ā^L
-    real_c = from_halves(2 * system.c.conj())  # its product with a state is 2 Re(C h)
+    real_c = real_then_imaginary(2 * system.c.conj())  # its product with a state is 2 Re(C h)
     row = (real_c.unsqueeze(1) @ rest).squeeze(1)
-    column = (rest @ from_halves(2 * system.half_step * system.b).unsqueeze(2)).squeeze(2)
-    observed, reached = _resolved(system, row, column, length)
-    start = from_halves(system.solved(2 * system.half_step * system.b))
-    return Unrolled((observed @ start.unsqueeze(2)).squeeze(2), observed, reached, powers)
+    column = (rest @ real_then_imaginary(2 * system.half_step * system.b).unsqueeze(2)).squeeze(2)
+    c_powers, b_powers = _resolved(system, row, column, length)
+    start = real_then_imaginary(system.solved(2 * system.half_step * system.b))
+    return Unrolled((c_powers @ start.unsqueeze(2)).squeeze(2), c_powers, b_powers, powers)
 
 
 def _resolved(system: System, row: Tensor, column: Tensor, length: int) -> tuple[Tensor, Tensor]:
@@ -104,14 +104,14 @@ def _resolved(system: System, row: Tensor, column: Tensor, length: int) -> tuple
     c = _both(c - system.half_step * (system.eigenvalues * c - system.p.conj() * inner(system.p.conj(), c)))
     b = _both(torch.complex(*column.chunk(2, dim=1)))
     cauchy = torch.stack([p * p.conj(), c * p, b * p.conj()], dim=1) @ inverse  # (D, 3, F)
-    share = weight / (1 + weight * cauchy[:, :1])
-    left = inverse * (c.unsqueeze(2) - p.conj().unsqueeze(2) * (share * cauchy[:, 1:2]))
-    right = inverse * (b.unsqueeze(2) - p.unsqueeze(2) * (share * cauchy[:, 2:]))
+    factor = weight / (1 + weight * cauchy[:, :1])
+    left = inverse * (c.unsqueeze(2) - p.conj().unsqueeze(2) * (factor * cauchy[:, 1:2]))
+    right = inverse * (b.unsqueeze(2) - p.unsqueeze(2) * (factor * cauchy[:, 2:]))
     first, second = left.chunk(2, dim=1)
-    observed = torch.fft.irfft(torch.cat([first + second, 1j * (first - second)], dim=1), length)
+    c_powers = torch.fft.irfft(torch.cat([first + second, 1j * (first - second)], dim=1), length)
     first, second = right.chunk(2, dim=1)
-    reached = torch.fft.irfft(torch.cat([(first + second) / 2, (first - second) / 2j], dim=1), length)
-    return observed.transpose(1, 2), reached
+    b_powers = torch.fft.irfft(torch.cat([(first + second) / 2, (first - second) / 2j], dim=1), length)
+    return c_powers.transpose(1, 2), b_powers
 
 
 def inner(p: Tensor, h: Tensor) -> Tensor:
@@ -124,6 +124,6 @@ def _both(half: Tensor) -> Tensor:
     return torch.cat([half, half.conj()], dim=1)
 
 
-def from_halves(values: Tensor) -> Tensor:
+def real_then_imaginary(values: Tensor) -> Tensor:
     """Return the real parts, then the imaginary parts ``(..., N)`` of complex ``(..., N/2)``."""
     return torch.cat([values.real, values.imag], dim=-1)

@@ -6,7 +6,7 @@ experts", 2024.
 
     p = softmax(R x);  K = the k largest of p;  y = Σ_{e ∈ K} g_e Expert_e(x)
     g_e = p_e / Σ_K p; or p_e where k = 1, so that the router also learns from a single expert
-    balance loss = E Σ_e f_e P_e,  f_e the share of inputs that chose e, P_e the mean of p_e
+    balance loss = E Σ_e f_e P_e,  f_e the fraction of inputs that chose e, P_e the mean of p_e
 
 R ``router.weight`` · E the number of experts. Simplified: the number of inputs of an expert has no limit, so that no
 input is dropped.
@@ -23,7 +23,7 @@ from torch.nn import functional as F
 from ..core.auxiliary_losses import contribute
 from ..core.errors import InputError
 from ..core.exporting import exporting
-from .scan import wide
+from .scan import at_least_float32
 
 
 class Routing(NamedTuple):
@@ -44,7 +44,7 @@ class Router(nn.Module):
 
     def forward(self, inputs: Tensor) -> Routing:
         """Route inputs ``(inputs, size)``; the gates of several chosen experts sum to one."""
-        probabilities = torch.softmax(wide(F.linear(inputs, self.weight)), -1)
+        probabilities = torch.softmax(at_least_float32(F.linear(inputs, self.weight)), -1)
         gates, experts = probabilities.topk(self.per_token, dim=-1)
         if self.per_token > 1:
             gates = gates / gates.sum(-1, keepdim=True)
@@ -73,16 +73,19 @@ class Experts(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Run every expert once, over the inputs sent to it."""
-        rows = inputs.flatten(0, -2)
+        rows = inputs.flatten(0, -2)  # (R, size)
         routing = self.router(rows)
         if self.training and self.balance:
             contribute(self.balance * balance_loss(routing))
         outputs = torch.zeros_like(rows)
-        if exporting():  # every expert over all inputs: which it gets is not known
+        if exporting():  # a graph of fixed shapes: every expert computes all inputs, those of others with a gate of 0
             for e, expert in enumerate(self.experts):
                 gate = (routing.gates * (routing.experts == e)).sum(1, keepdim=True)
                 outputs = outputs + (gate * expert(rows)).to(outputs.dtype)
             return outputs.view(inputs.shape)
+
+        # One expert after another, because their shares of the inputs differ: a grouped product would need an equal
+        # number of rows for each, that is padding, and experts need not be networks of one shape.
         for e, expert in enumerate(self.experts):
             row, choice = torch.where(routing.experts == e)
             if len(row):
@@ -96,8 +99,8 @@ def balance_loss(routing: Routing) -> Tensor:
     if not len(routing.experts):
         return routing.probabilities.sum()
     num_experts = routing.probabilities.shape[1]
-    shares = counts(routing) / len(routing.experts)
-    return num_experts * (shares * routing.probabilities.mean(0)).sum()
+    fractions = counts(routing) / len(routing.experts)
+    return num_experts * (fractions * routing.probabilities.mean(0)).sum()
 
 
 def counts(routing: Routing) -> Tensor:

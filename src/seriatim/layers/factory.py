@@ -1,24 +1,44 @@
-"""Build layers from a name and options: `seriatim.layer`."""
+"""Build layers from a name and options (`seriatim.layer`), check these options, and describe each architecture."""
 
+import math
+from collections.abc import Sequence
+from difflib import get_close_matches
 from functools import partial
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
+import torch
+from pydantic import ValidationError
 from torch import nn
 
+from ..config import Section, explain
 from ..config.arguments import check_integer
-from ..core.contract import RecurrentCell, SequenceLayer
-from ..core.errors import InputError, enough_memory
-from ..recurrence import Recurrent
-from .bidirectional import bidirectional as both_directions
-from .block import Residual, with_residual
+from ..core.contract import RecurrentCell, SequenceLayer, Wrap
+from ..core.errors import InputError, enough_memory, nearest
+from ..core.state import state_bytes
+from ..recurrence import Recurrent, uncompiled
+from .containers import Residual, with_residual
+from .containers import bidirectional as both_directions
+from .containers import stack as stack_of
 from .cross_attention import CrossAttention
-from .declared_options import FINAL_NORM, Options, accepted, check_options, recurrent_options, wrap_of
 from .feed_forward import feed_forward
-from .option_types import Rate, Size, check_value
+from .option_types import Option, Options, Rate, Size, accepted, check_value, declared
 from .pointwise import EPSILON, Pointwise, norm_named
 from .positions import ABSOLUTE, Positions
-from .registry import current, find, split_names
-from .stack import stack as stack_of
+from .registry import RENAMED, current, find, split_names
+
+TaskOptions = TypeVar("TaskOptions", bound=Section)
+BLOCK_HELP = "Put the layer into a block with norms and a feed-forward network (true), or not (false)."
+BLOCK = Option("block", bool | None, help=BLOCK_HELP)
+POSITION_NORM_HELP = "Normalize the sums of inputs and absolute positions, below all blocks, as BERT does."
+POSITION_NORM = Option("position_norm", bool, default=False, help=POSITION_NORM_HELP)
+FINAL_NORM_HELP = "Normalize the outputs of the top block, where norms come first."
+FINAL_NORM = Option("final_norm", bool, default=True, help=FINAL_NORM_HELP)
+WEIGHT_DROPOUT = "weight_dropout"
+MIXTURE = ("experts_per_token", "balance")
+"""Options that only work together with ``num_experts``."""
+WIDTH = 256
+TOKENS = (1, 1_000, 100_000)
+DISTANCES = (10, 100, 1_000)
 
 
 def layer(
@@ -61,16 +81,14 @@ def layer(
         check_value(argument, int(size), Size)
     input_size, hidden_size, num_layers = int(input_size), int(hidden_size), int(num_layers)
     check_value("dropout", dropout, Rate)
-    for argument, value in (
-        ("bidirectional", bidirectional),
-        ("variational_dropout", variational_dropout),
-        ("residual", residual),
-    ):
+    flags = {"bidirectional": bidirectional, "variational_dropout": variational_dropout, "residual": residual}
+    for argument, value in flags.items():
         check_value(argument, value, bool)
     names = split_names(name)
     wrapped_names = [part for part in names if wrap_of(part, options) != "none"]
     if residual and wrapped_names:
         raise InputError(f"model.residual: {wrapped_names[0]} has residual connections of its own; leave it out")
+
     rates = {"dropout": dropout, "variational": variational_dropout}
     layers: list[SequenceLayer] = []
     with enough_memory(f"layer: {name} of input_size {input_size:,} and hidden_size {hidden_size:,}"):
@@ -78,22 +96,23 @@ def layer(
             width = layers[-1].output_size if layers else input_size
             directions = [_build_one(part, width, hidden_size, options, rates) for _ in range(1 + bidirectional)]
             layers.append(both_directions(*directions) if bidirectional else directions[0])
+
+    # where norms come first, the sum at the top of all blocks has not been normalized by any of them
     epsilon = float(cast(float, options.get("norm_epsilon", EPSILON)))
     make_norm = partial(norm_named, str(options.get("norm", "rms")), epsilon=epsilon)
     has_final_norm = wrapped_names and options.get("norm_first", True) and options.get(FINAL_NORM.name, True)
     norm = make_norm(layers[-1].output_size) if has_final_norm else None
-    between = 0.0 if len(wrapped_names) == len(names) else dropout
-    whole = layers[0]
+    between = 0.0 if len(wrapped_names) == len(names) else dropout  # blocks have dropout on their residual branches
     if len(layers) > 1 or residual or norm is not None:
-        whole = stack_of(layers, dropout=between, variational=variational_dropout, residual=residual, norm=norm)
-    if options.get("position") not in ABSOLUTE:
-        return whole
-    bottom: list[SequenceLayer] = [
-        Positions(input_size, learned=options["position"] == "learned", **accepted(Positions, options))
-    ]
-    if options.get("position_norm"):
-        bottom.append(Pointwise(input_size, input_size, module=make_norm(input_size)))
-    return stack_of([*bottom, whole])
+        layers = [stack_of(layers, dropout=between, variational=variational_dropout, residual=residual, norm=norm)]
+
+    # absolute positions are added once, to the inputs of the bottom layer
+    bottom: list[SequenceLayer] = []
+    if options.get("position") in ABSOLUTE:
+        bottom = [Positions(input_size, learned=options["position"] == "learned", **accepted(Positions, options))]
+        if options.get("position_norm"):
+            bottom.append(Pointwise(input_size, input_size, module=make_norm(input_size)))
+    return stack_of([*bottom, *layers]) if bottom else layers[0]
 
 
 def _build_one(name: str, width: int, hidden_size: int, options: Options, rates: dict[str, Any]) -> SequenceLayer:
@@ -102,6 +121,8 @@ def _build_one(name: str, width: int, hidden_size: int, options: Options, rates:
     arguments = accepted(architecture, options)
     if arguments.get("position") in ABSOLUTE:
         arguments["position"] = "none"  # absolute positions are added below all layers
+
+    # a residual connection adds inputs to outputs, so that a narrower or wider input is mapped to the width first
     square = wrap != "none" or (issubclass(architecture, SequenceLayer) and architecture.square)
     inner = hidden_size if square else width
     part: SequenceLayer | RecurrentCell = architecture(inner, hidden_size, **arguments)
@@ -110,6 +131,8 @@ def _build_one(name: str, width: int, hidden_size: int, options: Options, rates:
         built: SequenceLayer = Recurrent(part, **rates_of_loop)
     else:
         built = part
+
+    # each part of a block has a norm and a residual connection of its own: the layer, the memory, the network
     if wrap != "none":
         parts = [built]
         if options.get("memory_size") is not None:
@@ -122,3 +145,132 @@ def _build_one(name: str, width: int, hidden_size: int, options: Options, rates:
     if inner == width:
         return built
     return stack_of([Pointwise(width, inner, module=nn.Linear(width, inner)), built])
+
+
+# ---- the options of an architecture and of what is put around it
+
+
+def wrap_of(name: str, options: Options) -> Wrap:
+    """Return what is put around a layer: its own choice, unless the option ``block`` says otherwise."""
+    block = options.get("block")
+    if block is not None:
+        return "block" if block else "none"
+    architecture = find(name)
+    return "none" if issubclass(architecture, RecurrentCell) else architecture.wrap
+
+
+def options_of(name: str, options: Options | None = None) -> dict[str, Option]:
+    """Return the options of one architecture, given others: what is put around it has options, too."""
+    options = options or {}
+    architecture, wrap = find(name), wrap_of(name, options)
+    known = declared(architecture)
+    # what only has an effect together with another option is no option without it, so that it cannot be given in vain
+    if issubclass(architecture, RecurrentCell):
+        known |= recurrent_options(architecture)
+    if options.get("position") == "learned":
+        known |= {"max_length": declared(Positions)["max_length"]}
+    if wrap != "none":
+        known |= {POSITION_NORM.name: POSITION_NORM} if options.get("position") in ABSOLUTE else {}
+        known |= {FINAL_NORM.name: FINAL_NORM} if options.get("norm_first", True) else {}
+        known |= {
+            key: value for key, value in declared(Residual).items() if key in ("norm", "norm_first", "norm_epsilon")
+        }
+        memory = declared(CrossAttention)
+        known |= memory if options.get("memory_size") is not None else {"memory_size": memory["memory_size"]}
+    if wrap == "block":
+        mixture = MIXTURE if options.get("num_experts") is None else ()
+        known |= {key: value for key, value in declared(feed_forward).items() if key not in mixture}
+    return known | {BLOCK.name: BLOCK}
+
+
+def recurrent_options(cell: type[RecurrentCell]) -> dict[str, Option]:
+    """Return the options of a recurrent cell's loop; weights are dropped only if the cell names them."""
+    options = declared(Recurrent)
+    return options if cell.recurrent_weights else {key: options[key] for key in options if key != WEIGHT_DROPOUT}
+
+
+def check_options(name: str, options: Options) -> None:
+    """Raise InputError where no layer of a stack has an option, or its value does not fit."""
+    known = {key: option for layer in split_names(name) for key, option in options_of(layer, options).items()}
+    for key, value in options.items():
+        if key not in known:
+            raise InputError(f"layer {name!r} has no option {key!r}; {_condition(key) or nearest(key, list(known))}")
+        check_value(f"model.options.{key}", value, known[key].annotation)
+
+
+def resolve_options(
+    section: type[TaskOptions], stacks: Sequence[str], given: Options
+) -> tuple[TaskOptions, dict[str, Any]]:
+    """Share out ``model.options`` between a task and the layers of its model.
+
+    Returns:
+        The options of the task, and what is left for the layers; `check_options` checks their values.
+
+    Raises:
+        InputError: a value that does not fit the task, or a name that is nearly one of the task's.
+    """
+    rest = {name: value for name, value in given.items() if name not in section.model_fields}
+    try:
+        options = section.model_validate({name: given[name] for name in given if name not in rest})
+    except ValidationError as error:
+        raise InputError(f"model.options.{explain(error)}") from None
+    known = {key for stack in stacks for layer in split_names(stack) for key in options_of(layer, rest)}
+    for key in rest:
+        if key not in known and get_close_matches(key, section.model_fields, cutoff=0.8):
+            raise InputError(f"model.options.{key}: no such option; {nearest(key, list(section.model_fields))}")
+    return options, rest
+
+
+def _condition(key: str) -> str:
+    """Return what an option needs, if it is one that only works together with another."""
+    conditions = {
+        **dict.fromkeys([*declared(Residual), *declared(feed_forward), "memory_size"], "model.options.block true"),
+        **dict.fromkeys(declared(Positions), "model.options.position learned"),
+        FINAL_NORM.name: "model.options.norm_first true, and a layer in a block",
+        POSITION_NORM.name: "model.options.position learned or sinusoidal, and a layer in a block",
+        **dict.fromkeys(MIXTURE, "model.options.num_experts"),
+        WEIGHT_DROPOUT: "a recurrent cell that names weights in its class attribute recurrent_weights",
+    }
+    return f"it needs {conditions[key]}" if key in conditions else ""
+
+
+# ---- the table of architectures
+
+
+def describe(name: str) -> dict[str, object]:
+    """Describe one architecture, with the defaults of its options, as one layer of width `WIDTH`.
+
+    Returns:
+        ``name``, ``former_names`` (which still work), ``keeps``, ``parallel``, ``paper``, ``hidden_size``, ``options``
+        (name to default), ``option_details`` (name to ``type``, ``default``, ``range``, ``choices`` and ``help``),
+        ``state_bytes`` (number of tokens to bytes) and ``path_lengths`` (steps back to operations along time, None
+        where an input so far back does not reach the output).
+    """
+    architecture, options = find(name), options_of(name)
+    return {
+        "name": name,
+        "former_names": [former for former, (present, _) in RENAMED.items() if present == name],
+        "keeps": architecture.keeps,
+        "parallel": architecture.parallel,
+        "paper": architecture.paper,
+        "hidden_size": WIDTH,
+        "state_bytes": state_sizes(name, TOKENS),
+        "path_lengths": path_lengths(layer(name, WIDTH, WIDTH)),
+        "options": {key: option.default for key, option in options.items()},
+        "option_details": {key: option.describe() for key, option in options.items()},
+    }
+
+
+def path_lengths(built: SequenceLayer, distances: tuple[int, ...] = DISTANCES) -> dict[str, int | None]:
+    """Return how many operations along time lead from inputs some steps back to the output; None for no path."""
+    lengths = built.path_lengths(max(distances)).tolist()
+    return {str(back): int(lengths[back]) if math.isfinite(lengths[back]) else None for back in distances}
+
+
+@torch.inference_mode()
+def state_sizes(name: str, tokens: tuple[int, ...]) -> dict[str, int]:
+    """Return the bytes of one row's state after each number of tokens, extrapolated from states of three lengths."""
+    built = layer(name, WIDTH, WIDTH).eval()
+    with uncompiled():  # compiling takes longer than a thousand steps
+        first, last, next_size = (state_bytes(built(torch.zeros(1, time, WIDTH))[1]) for time in (1, 500, 501))
+    return {str(count): first if count == 1 else last + (count - 500) * (next_size - last) for count in tokens}

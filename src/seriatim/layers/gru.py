@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from ..core.state import State
-from .vendor_kernel import Kernels, TorchCell
+from .gated_cell import Kernels, TorchCell
 
 
 class GRU(TorchCell):
@@ -27,7 +27,7 @@ class GRU(TorchCell):
 
     paper = "Cho et al. 2014, reset gate after the product as in cuDNN"
     gate_names = ("reset", "update (keeps)")
-    twin = nn.GRU
+    torch_module = nn.GRU
     gates = 3
 
     def forward(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:

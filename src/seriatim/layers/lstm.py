@@ -24,9 +24,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core.state import State
-from .gated_cell import LSTMState, fill_gate
+from .gated_cell import Kernels, LSTMState, TorchCell, fill_gate
 from .option_types import GateBias
-from .vendor_kernel import Kernels, TorchCell
 
 
 class LSTM(TorchCell):
@@ -41,7 +40,7 @@ class LSTM(TorchCell):
     keeps = "two vectors: hidden and cell"
     paper = "Hochreiter & Schmidhuber 1997; Gers et al. 2000"
     gate_names = ("forget", "input", "output")
-    twin = nn.LSTM
+    torch_module = nn.LSTM
     gates = 4
 
     def __init__(
@@ -79,6 +78,6 @@ class LSTM(TorchCell):
         """Return PyTorch's kernels; there is none for one step with a projection."""
         return torch.lstm, None if self.projection_size else torch.lstm_cell
 
-    def twin_options(self) -> dict[str, object]:
+    def torch_options(self) -> dict[str, object]:
         """Return the options of `torch.nn.LSTM`."""
-        return {**super().twin_options(), "proj_size": self.projection_size}
+        return {**super().torch_options(), "proj_size": self.projection_size}

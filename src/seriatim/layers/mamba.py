@@ -26,7 +26,7 @@ from torch.nn import functional as F
 from ..core.state import State
 from .option_types import Size, StepSize, check_sizes, check_step_sizes
 from .path_lengths import direct_paths, joined_paths
-from .scan import Context, wide
+from .scan import Context, at_least_float32
 from .selective_scan import selective_scan, selective_step
 from .unpadded_layer import UnpaddedLayer, remember
 
@@ -112,16 +112,21 @@ class Mamba(UnpaddedLayer):
         """Return the path lengths: the convolution sees its inputs directly, the scan proceeds step by step."""
         return joined_paths([direct_paths(distance, self.kernel_size - 1), super().path_lengths(distance)])
 
-    def dense(self, inputs: Tensor, state: State) -> tuple[Tensor, MambaState]:
-        """Run over a batch without padding; see `UnpaddedLayer.dense`."""
+    def forward_unpadded(self, inputs: Tensor, state: State) -> tuple[Tensor, MambaState]:
+        """Run over a batch without padding; see `UnpaddedLayer`."""
         recent, memory = cast(MambaState, state)
-        inputs = inputs.transpose(0, 1).contiguous()
-        x, z = (F.linear(inputs, weight) for weight in self.in_proj.weight.chunk(2))  # two products: both contiguous
-        extended, recent = remember(x, recent.transpose(0, 1), time_dim=0)
+
+        # Time comes first inside, because the convolution and the scan read one step of the whole batch after another.
+        # One product for x and one for z: the halves of a single product would not be contiguous.
+        inputs = inputs.transpose(0, 1).contiguous()  # (T, B, D_in)
+        x, z = (F.linear(inputs, weight) for weight in self.in_proj.weight.chunk(2))  # (T, B, inner) each
+        extended, recent = remember(x, recent.transpose(0, 1), time_dim=0)  # (K − 1 + T, B, inner)
         x = F.silu(_DepthwiseConvolution.apply(extended, self.conv_weight, self.conv_bias))  # type: ignore[no-untyped-call]
-        delta, b, c = (part.transpose(0, 1) for part in self.selected(x))
+
+        # the scan takes (B, T, ...), but copies nothing where such a view is stored with time first
+        delta, b, c = (part.transpose(0, 1) for part in self.selected(x))  # (B, T, inner), (B, T, N), (B, T, N)
         y, memory = selective_scan(x.transpose(0, 1), delta, self.a(), b, c, self.D, memory)
-        outputs = self.out_proj(y.transpose(0, 1) * F.silu(z))
+        outputs = self.out_proj(y.transpose(0, 1) * F.silu(z))  # (T, B, D_out)
         return outputs.transpose(0, 1), MambaState(recent.transpose(0, 1).contiguous(), memory)
 
     def step(self, inputs: Tensor, state: State) -> tuple[Tensor, MambaState]:
@@ -139,11 +144,11 @@ class Mamba(UnpaddedLayer):
     def selected(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return Δ, B and C for inner inputs ``(..., inner)``."""
         low, b, c = self.x_proj(x).split([self.dt_rank, self.state_size, self.state_size], dim=-1)
-        return F.softplus(wide(self.dt_proj(low))), b, c
+        return F.softplus(at_least_float32(self.dt_proj(low))), b, c
 
     def a(self) -> Tensor:
         """Return A ``(inner, state_size)``, which is negative."""
-        return -torch.exp(wide(self.A_log))
+        return -torch.exp(at_least_float32(self.A_log))
 
 
 class _DepthwiseConvolution(torch.autograd.Function):

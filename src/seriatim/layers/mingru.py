@@ -49,8 +49,8 @@ class MinGRU(UnpaddedLayer):
         """Return zeros ``(batch, hidden_size)``."""
         return self.zeros(batch_size, self.output_size)
 
-    def dense(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
-        """Run over a batch without padding; see `UnpaddedLayer.dense`."""
+    def forward_unpadded(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
+        """Run over a batch without padding; see `UnpaddedLayer`."""
         assert isinstance(state, Tensor)
         z, candidate = self.gates(inputs, state)
         outputs = linear_scan(1 - z, z * candidate, state)

@@ -1,22 +1,31 @@
-"""Types of layer options: which values an option may have, declared in the signature of the constructor.
+"""The options that layers and tasks declare, the types of their values, and the one place that checks these.
 
     def __init__(self, input_size: int, hidden_size: int, *, zoneout: Rate = 0.0, norm: Norm = "rms") -> None: ...
+
+A layer declares its options as the keyword-only arguments of its constructor, with a type, a default, and a line in the
+``Args`` of the class docstring. A task declares them as the fields of a `Section`, each with a docstring below it.
+``seriatim layers --json``, the page `docs/options.md` and the errors are made from these.
 
 A type is a plain one, or an ``Annotated`` one that also names a range or a choice; both may be joined with ``None``.
 """
 
+import functools
 import inspect
 import math
-from collections.abc import Collection, Iterable, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from types import NoneType, UnionType
-from typing import Annotated, Literal, TypeAlias, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin
 
 from annotated_types import Ge, Gt, Interval, Le, Lt
 from pydantic.fields import FieldInfo
 
+from ..config import Section
 from ..core.errors import InputError, nearest, shown
 from ..recurrence.zoneout import Rate as Rate
 
+Options = Mapping[str, object]
 LARGEST = 2**31
 """A size that no tensor has."""
 Json: TypeAlias = object
@@ -30,6 +39,8 @@ class OneOf:
         self.names = list(names)
 
 
+ARGS = re.compile(r"^Args:(\n {4,}.*)*", re.MULTILINE)
+ARGUMENT = re.compile(r"^ {4}(\w+): (.*(?:\n {5,}.*)*)", re.MULTILINE)
 Size = Annotated[int, Ge(1)]
 GateBias = Annotated[float, Interval(ge=-100, le=100)]
 """Beyond these values a sigmoid is 0 or 1 to the last digit of float64, and no gradient could change it."""
@@ -133,3 +144,85 @@ def _split(annotation: object) -> tuple[list[object], list[object]]:
             several = limit.metadata if isinstance(limit, FieldInfo) else limit
             limits += several if isinstance(several, Iterable) else [several]
     return kinds, limits
+
+
+# ---- declared options
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of a layer or a task."""
+
+    name: str  # the key in model.options
+    annotation: object  # the type of its values, as declared; inspect.Parameter.empty if there is none
+    default: object = None
+    help: str = ""  # one line
+    limits: tuple[object, ...] = ()  # declared beside the type
+
+    def describe(self) -> dict[str, Json]:
+        """Return ``type``, ``default``, ``range``, ``choices`` and ``help``; None where there is no such limit."""
+        kind, allowed, choices = describe_type(self.annotation, self.limits)
+        return {"type": kind, "default": self.default, "range": allowed, "choices": choices, "help": self.help}
+
+
+def task_options(section: type[Section]) -> dict[str, Option]:
+    """Return the options that a task declares."""
+    return {
+        name: Option(
+            name,
+            field.annotation,
+            field.get_default(call_default_factory=True),
+            _line(field.description or ""),
+            tuple(field.metadata),
+        )
+        for name, field in section.model_fields.items()
+    }
+
+
+def declared(function: Callable[..., object]) -> dict[str, Option]:
+    """Return the keyword-only arguments of a class or a function as options."""
+    return dict(_declared(function))
+
+
+@functools.cache  # reading signatures and docstrings takes milliseconds, and a training asks many times
+def _declared(function: Callable[..., object]) -> dict[str, Option]:
+    parts = reversed(function.__mro__) if isinstance(function, type) else [function]
+    texts = {name: text for part in parts for name, text in arguments_of(inspect.cleandoc(part.__doc__ or "")).items()}
+    return {
+        name: Option(name, _type_of(one), None if one.default is one.empty else one.default, texts.get(name, ""))
+        for name, one in _signature(function).parameters.items()
+        if one.kind is one.KEYWORD_ONLY
+    }
+
+
+def _signature(function: Callable[..., object]) -> inspect.Signature:
+    """Return a signature whose types are types, also where ``from __future__ import annotations`` makes them text."""
+    try:
+        return inspect.signature(function, eval_str=True)
+    except Exception:  # a type that is imported for type checkers only
+        return inspect.signature(function)
+
+
+def _type_of(parameter: inspect.Parameter) -> object:
+    """Return the declared type of an option, or else the type of its default; a default of 1 allows any number."""
+    kinds: dict[type, object] = {bool: bool, int: float, float: float, str: str}
+    default = kinds.get(type(parameter.default), parameter.empty)
+    known = parameter.annotation is not parameter.empty and not isinstance(parameter.annotation, str)
+    return parameter.annotation if known else default
+
+
+def accepted(function: Callable[..., object], options: Options) -> dict[str, Any]:
+    """Return those of some options that a class or a function takes by keyword only."""
+    return {key: options[key] for key in declared(function) if key in options}
+
+
+def arguments_of(docstring: str) -> dict[str, str]:
+    """Return what the ``Args`` of a docstring say of each argument, in one line each."""
+    section = ARGS.search(docstring)
+    return {name: _line(text) for name, text in ARGUMENT.findall(section[0] if section else "")}
+
+
+def _line(text: str) -> str:
+    """Return a text on one line, as a sentence."""
+    text = " ".join(text.replace("``", "`").split())
+    return text[:1].upper() + text[1:] + ("" if not text or text.endswith(".") else ".")

@@ -126,14 +126,14 @@ def check_constructor(architecture: Architecture) -> None:
     try:
         signature.bind(1, 1)
     except TypeError:
-        place = f"{line}: " if (line := place_of(architecture, "__init__")) else ""
+        place = f"{line}: " if (line := location_of(architecture, "__init__")) else ""
         raise InputError(
             f"{place}{architecture.__qualname__}{signature} does not take (input_size, hidden_size); make all other "
             "arguments keyword-only, with defaults"
         ) from None
 
 
-def place_of(part: object, method: str | None = None) -> str:
+def location_of(part: object, method: str | None = None) -> str:
     """Return where a class defines a method, or else the class itself, as ``FILE:LINE``; "" if it has no source."""
     for place in (getattr(part, "__dict__", {}).get(method), part):
         try:

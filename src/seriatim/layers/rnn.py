@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from ..core.state import State
+from .gated_cell import Kernels, TorchCell
 from .pointwise import Activation, activation_named
-from .vendor_kernel import Kernels, TorchCell
 
 KERNELS: dict[str, Kernels] = {
     "tanh": (torch.rnn_tanh, torch.rnn_tanh_cell),
@@ -30,7 +30,7 @@ class RNN(TorchCell):
     """
 
     paper = "Elman 1990"
-    twin = nn.RNN
+    torch_module = nn.RNN
     gates = 1
 
     def __init__(
@@ -54,8 +54,8 @@ class RNN(TorchCell):
         """Return the kernels for `tanh` or `relu`; None for other activations."""
         return KERNELS.get(self.activation)
 
-    def twin_options(self) -> dict[str, object]:
+    def torch_options(self) -> dict[str, object]:
         """Return the options of `torch.nn.RNN`, or raise ValueError if it does not have the activation."""
         if self.activation not in KERNELS:
             raise ValueError(f"torch.nn.RNN has no activation {self.activation!r}; it knows tanh and relu")
-        return {**super().twin_options(), "nonlinearity": self.activation}
+        return {**super().torch_options(), "nonlinearity": self.activation}

@@ -29,8 +29,8 @@ from torch.nn import functional as F
 from ..core.state import State
 from .dplr import System, Unrolled, hippo_legs, inner, unroll
 from .option_types import StepSize
-from .scan import wide
-from .state_space import CHUNK, Halves, StateSpace, as_complex, times
+from .scan import at_least_float32
+from .state_space import CHUNK, RealImag, StateSpace, as_complex, times
 
 StateSize = Annotated[int, Interval(ge=2, le=1024)]
 """The eigenvalues of HiPPO-LegS take time proportional to the cube of the size: some seconds for 1,024."""
@@ -61,61 +61,71 @@ class S4(StateSpace):
         self.A_imag.data.copy_(imaginary)
         self.P, self.B = (nn.Parameter(torch.view_as_real(x).to(self.C).repeat(len(self.C), 1, 1)) for x in (p, b))
 
-    def dense(self, inputs: Tensor, state: State) -> tuple[Tensor, Tensor]:
-        """Run one convolution over all chunks of time and a recurrence between chunks; see `UnpaddedLayer.dense`."""
+    def forward_unpadded(self, inputs: Tensor, state: State) -> tuple[Tensor, Tensor]:
+        """Run one convolution over all chunks of time, and a recurrence between them; see `UnpaddedLayer`."""
         assert isinstance(state, Tensor)
         with torch.autocast(inputs.device.type, enabled=False):
-            x = wide(inputs).permute(2, 0, 1)  # (D, B, T)
+            x = at_least_float32(inputs).permute(2, 0, 1)  # (D, B, T)
             length = min(CHUNK, 1 << (x.shape[2] - 1).bit_length())
             unrolled = unroll(self.system(), length)
-            h = wide(state).permute(1, 3, 2, 0).flatten(1, 2)  # (D, N, B)
+            h = at_least_float32(state).permute(1, 3, 2, 0).flatten(1, 2)  # (D, N, B)
             y, h = _convolved(unrolled, x, h)
             y = (y + self.D[:, None, None] * x).permute(1, 2, 0)
             end = h.reshape(self.output_size, 2, self.pairs, -1).permute(3, 0, 2, 1)
-        return self.mixed(y.to(inputs.dtype)), end.contiguous().to(state.dtype)
+        return self.mix_channels(y.to(inputs.dtype)), end.contiguous().to(state.dtype)
 
-    def advanced(self, h: Halves, x: Tensor) -> Halves:
-        """Return the next state as `System.advanced` does; the number of operations is proportional to the state."""
+    def next_state(self, h: RealImag, x: Tensor) -> RealImag:
+        """Return the next state as `System.next_state` does; the number of operations is proportional to the state."""
         eigenvalues, p, b, _, half_step = self.system()
         inverse = 1 / (1 - half_step * eigenvalues)
-        share = half_step / (1 + half_step * inner(p, inverse * p))
+        # the right side of (1 − Δ/2 A) h_t = (1 + Δ/2 A) h_{t−1} + Δ B x_t, whose matrices are Λ − P P*
+        product = _inner_of_pair(p, h)  # (B, D, 1)
         drive, low_rank = 2 * half_step * b, half_step * p
         real, imaginary = times(1 + half_step * eigenvalues, h)
-        seen = _inner_of_halves(p, h)
-        right = real - low_rank.real * seen + drive.real * x, imaginary - low_rank.imag * seen + drive.imag * x
+        right = real - low_rank.real * product + drive.real * x, imaginary - low_rank.imag * product + drive.imag * x
+        # its solution by Woodbury's formula: that of the diagonal part, corrected by a multiple of one vector
         real, imaginary = times(inverse, right)
-        seen, moved = share * _inner_of_halves(p, (real, imaginary)), inverse * p
-        return real - moved.real * seen, imaginary - moved.imag * seen
+        factor = half_step / (1 + half_step * inner(p, inverse * p))
+        product, vector = factor * _inner_of_pair(p, (real, imaginary)), inverse * p
+        return real - vector.real * product, imaginary - vector.imag * product
 
     def system(self) -> System:
         """Return the parameters as complex numbers."""
-        half_step = torch.exp(wide(self.log_dt)).unsqueeze(1) / 2
+        half_step = torch.exp(at_least_float32(self.log_dt)).unsqueeze(1) / 2
         return System(self.eigenvalues(), as_complex(self.P), as_complex(self.B), as_complex(self.C), half_step)
 
 
-def _inner_of_halves(p: Tensor, h: Halves) -> Tensor:
+def _inner_of_pair(p: Tensor, h: RealImag) -> Tensor:
     """Return `inner` of p and the state ``(..., D, N/2)``: ``(..., D, 1)``."""
     return 2 * times(p.conj(), h)[0].sum(-1, keepdim=True)
 
 
 def _convolved(unrolled: Unrolled, x: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
     """Return C h_t ``(D, B, T)`` and the last state, for inputs ``(D, B, T)`` after the state ``(D, N, B)``."""
-    kernel, observed, reached, powers = unrolled
+    kernel, c_powers, b_powers, powers = unrolled
     (channels, batch, time), length = x.shape, kernel.shape[1]
-    last = (time - 1) % length + 1
+    last = (time - 1) % length + 1  # steps of the last chunk
+
+    # what the inputs of a chunk add to its own outputs: one convolution for all chunks
     chunks = F.pad(x, (0, length - last)).reshape(channels, batch, -1, length)  # (D, B, K, L)
     spectrum = torch.fft.rfft(kernel, 2 * length)[:, None, None]
     convolved = torch.fft.irfft(torch.fft.rfft(chunks, 2 * length) * spectrum, 2 * length)[..., :length]
-    starts = [h]
+
+    # the states between chunks: a recurrence of K − 1 steps, each over a whole chunk
+    starts = [h]  # (D, N, B) each
     if chunks.shape[2] > 1:
-        added = reached @ chunks[:, :, :-1].flip(3).flatten(1, 2).mT  # (D, N, B (K − 1))
+        added = b_powers @ chunks[:, :, :-1].flip(3).flatten(1, 2).mT  # (D, N, B (K − 1))
         for carried in added.reshape(channels, -1, batch, chunks.shape[2] - 1).unbind(3):
             starts.append(powers[-1] @ starts[-1] + carried)
+
+    # the last chunk may be shorter: its power of Ā is the product of those for the binary digits of its length
     end = starts[-1]
     for i, power in enumerate(powers):
         if last >> i & 1:
             end = power @ end
-    end = end + reached[..., :last] @ chunks[:, :, -1, :last].flip(2).mT
-    moved = powers[0] @ torch.cat(starts, dim=2)  # (D, N, K B)
-    free = (observed @ moved).reshape(channels, length, -1, batch).permute(0, 3, 2, 1)  # (D, B, K, L)
+    end = end + b_powers[..., :last] @ chunks[:, :, -1, :last].flip(2).mT
+
+    # what the state before a chunk adds to its outputs, C Ā^{l+1} h: Ā is applied to the few states, not to C
+    after_one = powers[0] @ torch.cat(starts, dim=2)  # (D, N, K B)
+    free = (c_powers @ after_one).reshape(channels, length, -1, batch).permute(0, 3, 2, 1)  # (D, B, K, L)
     return (convolved + free).flatten(2)[..., :time], end

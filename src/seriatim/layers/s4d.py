@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 
 from ..core.state import State
-from .dplr import from_halves
-from .scan import wide
-from .state_space import CHUNK, Halves, StateSpace, as_complex, times
+from .dplr import real_then_imaginary
+from .scan import at_least_float32
+from .state_space import CHUNK, RealImag, StateSpace, as_complex, times
 
 
 class S4D(StateSpace):
@@ -35,31 +35,38 @@ class S4D(StateSpace):
         with torch.no_grad():
             self.A_imag.copy_(math.pi * torch.arange(self.pairs))
 
-    def dense(self, inputs: Tensor, state: State) -> tuple[Tensor, Tensor]:
-        """Run one convolution for every chunk of time; see `UnpaddedLayer.dense`."""
+    def forward_unpadded(self, inputs: Tensor, state: State) -> tuple[Tensor, Tensor]:
+        """Run one convolution for every chunk of time; see `UnpaddedLayer`."""
         assert isinstance(state, Tensor)
         with torch.autocast(inputs.device.type, enabled=False):
-            x = wide(inputs).permute(2, 0, 1).contiguous()  # (D, B, T)
+            x = at_least_float32(inputs).permute(2, 0, 1).contiguous()  # (D, B, T)
             h = as_complex(state).transpose(0, 1)  # (D, B, N/2)
             steps = min(CHUNK, x.shape[2])
+
+            # everything that all chunks have in common: the powers of Ā, and the kernel of the convolution
             exponent, b = self.discretised()
             powers = _powers(exponent, steps)  # (D, N, L + 1)
             c, decay = 2 * as_complex(self.C), torch.exp(exponent * steps)
-            kernel = torch.bmm(from_halves((c * b).conj()).unsqueeze(1), powers[..., :steps])  # (D, 1, L)
+            kernel = torch.bmm(real_then_imaginary((c * b).conj()).unsqueeze(1), powers[..., :steps])  # (D, 1, L)
             spectrum = torch.fft.rfft(kernel, 2 * steps)
-            outputs = []
+
+            # An output of a chunk is the convolution of its own inputs, and what the state before the chunk leaves of
+            # itself; both are linear, so that one call computes the second and adds the first.
+            outputs = []  # (D, B, L) each
             for chunk in torch.split(x, steps, dim=2):
                 time = chunk.shape[2]
                 convolved = torch.fft.irfft(torch.fft.rfft(chunk, 2 * steps) * spectrum, 2 * steps)[..., :time]
-                free = from_halves((c.unsqueeze(1) * h).conj())  # its product with a power of Ā is Re(C Ā^l h)
+                free = real_then_imaginary((c.unsqueeze(1) * h).conj())  # its product with a power of Ā is Re(C Ā^l h)
                 outputs.append(torch.baddbmm(convolved, free, powers[..., 1 : time + 1]))
+
+                # the state after the chunk, whose last one may be shorter
                 added = torch.bmm(chunk.flip(2), powers[..., :time].transpose(1, 2))
                 decay = decay if time == steps else torch.exp(exponent * time)
                 h = decay.unsqueeze(1) * h + b.unsqueeze(1) * torch.complex(*added.chunk(2, dim=-1))
             y = (torch.cat(outputs, dim=2) + self.D[:, None, None] * x).permute(1, 2, 0)
-        return self.mixed(y.to(inputs.dtype)), torch.view_as_real(h.transpose(0, 1).contiguous()).to(state.dtype)
+        return self.mix_channels(y.to(inputs.dtype)), torch.view_as_real(h.transpose(0, 1).contiguous()).to(state.dtype)
 
-    def advanced(self, h: Halves, x: Tensor) -> Halves:
+    def next_state(self, h: RealImag, x: Tensor) -> RealImag:
         """Return the next state."""
         exponent, b = self.discretised()
         real, imaginary = times(torch.exp(exponent), h)
@@ -68,7 +75,7 @@ class S4D(StateSpace):
     def discretised(self) -> tuple[Tensor, Tensor]:
         """Return ΔA and B̄, complex ``(hidden_size, state_size / 2)``."""
         a = self.eigenvalues()
-        exponent = torch.exp(wide(self.log_dt)).unsqueeze(1) * a
+        exponent = torch.exp(at_least_float32(self.log_dt)).unsqueeze(1) * a
         return exponent, torch.expm1(exponent) / a
 
 

@@ -10,18 +10,17 @@ decays and no logarithms, so that decays may be zero, negative or complex.
 """
 
 import math
-from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
-Context: TypeAlias = Any
-"""The context of a `torch.autograd.Function`; PyTorch does not declare its attributes."""
+from ..recurrence.deferred_gradients import Context as Context
+
 WIDE = 8192
 """The elements of a step from which a loop over single steps is as fast as one over chunks (measured on a CPU)."""
 
 
-def wide(tensor: Tensor) -> Tensor:
+def at_least_float32(tensor: Tensor) -> Tensor:
     """Return a tensor in float32 or wider."""
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from .scan import Context, wide
+from .scan import Context, at_least_float32
 
 CHUNK_ELEMENTS = 2**19
 """The approximate number of elements of each of three buffers: 2 MiB in float32 (measured on a CPU)."""
@@ -63,7 +63,7 @@ def selective_scan(
     delta (positive) and outputs are ``(batch, time, channels)``, a (negative) is ``(channels, state_size)``, b and c
     are ``(batch, time, state_size)``, skip is ``(channels,)`` and the state ``(batch, state_size, channels)``.
     """
-    arguments = tuple(map(wide, (inputs, delta, a, b, c, skip, state)))
+    arguments = tuple(map(at_least_float32, (inputs, delta, a, b, c, skip, state)))
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in arguments):
         outputs, end = _SelectiveScan.apply(*arguments)  # type: ignore[no-untyped-call]
     else:
@@ -148,28 +148,36 @@ def _backward(saved: Sequence[Tensor], d_outputs: Tensor, d_end: Tensor) -> tupl
     """Return the gradients of all arguments of `selective_scan`, in order; see the head of this file."""
     inputs, delta, a, b, c, skip, *borders = saved
     chunks = _Chunks(inputs.shape[1], a, borders[0])
-    gradient = torch.empty_like(chunks.decay)
-    gradient_of, tail = gradient.unbind(0), d_end.clone()
+    gradient = torch.empty_like(chunks.decay)  # g of every step of a chunk, (S, B, N, D)
+    gradient_of, tail = gradient.unbind(0), d_end.clone()  # tail: Ā_{t+1} ⊙ g_{t+1} of the chunk after, (B, N, D)
     inputs, delta, b, c, d_outputs = _time_major(inputs, delta, b, c, d_outputs)
     drive = delta * inputs
     d_drive, d_delta, d_b, d_c = (torch.empty_like(sequence) for sequence in (drive, delta, b, c))
     d_a, d_a_k = torch.zeros_like(chunks.a), torch.empty_like(chunks.a)
     parts = chunks.split(delta, drive, b, c, d_outputs, d_drive, d_delta, d_b, d_c)
     for border, part in zip(reversed(borders), reversed(parts), strict=True):
+        # the states within the chunk were not kept: they are computed again, into the buffers of every chunk
         delta_k, drive_k, b_k, c_k, d_outputs_k, d_drive_k, d_delta_k, d_b_k, d_c_k = part
         steps = chunks.run(border, delta_k, drive_k, b_k)
         g, decay = gradient[:steps], chunks.decay[:steps]
+
+        # g_t from the last step to the first; `tail` is read before it is replaced for the chunk before
         torch.mul(c_k.unsqueeze(3), d_outputs_k.unsqueeze(2), out=g)
         gradient_of[steps - 1].add_(tail)
         for t in range(steps - 1, 0, -1):
             gradient_of[t - 1].addcmul_(chunks.decay_of[t], gradient_of[t])
         torch.mul(chunks.decay_of[0], gradient_of[0], out=tail)
+
         _row_products(d_outputs_k, chunks.states[1 : steps + 1].transpose(2, 3), d_c_k)
         _row_products(drive_k, g.transpose(2, 3), d_b_k)
         _row_products(b_k, g, d_drive_k)
-        d_exponent = decay.mul_(g).mul_(chunks.states[:steps])
+
+        # d(Δ_t A) takes the place of Ā, which nothing reads from here on; then its product with A takes that of g
+        d_exponent = decay.mul_(g).mul_(chunks.states[:steps])  # (S, B, N, D)
         torch.sum(torch.mul(d_exponent, chunks.a, out=g), 2, out=d_delta_k)
         d_a += torch.sum(d_exponent.mul_(delta_k.unsqueeze(2)), (0, 1), out=d_a_k)
+
+    # x acts through Δ x and, past the state, through D; Δ also acts through Δ x
     d_inputs = (d_outputs * skip).addcmul_(d_drive, delta)
     d_delta.addcmul_(d_drive, inputs)
     d_skip = (d_outputs * inputs).sum((0, 1))

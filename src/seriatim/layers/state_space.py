@@ -18,10 +18,10 @@ from torch.nn import functional as F
 from ..core.errors import InputError
 from ..core.state import State
 from .option_types import Size, StepSize, check_step_sizes
-from .scan import wide
+from .scan import at_least_float32
 from .unpadded_layer import UnpaddedLayer
 
-Halves: TypeAlias = tuple[Tensor, Tensor]
+RealImag: TypeAlias = tuple[Tensor, Tensor]
 """Real and imaginary parts. One step computes with these, because complex operators are not compiled."""
 CHUNK = 128
 """Steps of one convolution, a power of two (measured on a CPU)."""
@@ -84,9 +84,9 @@ class StateSpace(UnpaddedLayer):
 
     def eigenvalues(self) -> Tensor:
         """Return the diagonal of A, complex ``(hidden_size, state_size / 2)``."""
-        return torch.complex(-torch.exp(wide(self.log_A_real)), wide(self.A_imag))
+        return torch.complex(-torch.exp(at_least_float32(self.log_A_real)), at_least_float32(self.A_imag))
 
-    def advanced(self, h: Halves, x: Tensor) -> Halves:
+    def next_state(self, h: RealImag, x: Tensor) -> RealImag:
         """Return Ā h + B̄ x for states ``(batch, D, N/2)`` and inputs ``(batch, D, 1)`` of D channels."""
         raise NotImplementedError
 
@@ -94,18 +94,18 @@ class StateSpace(UnpaddedLayer):
         """Compute one step of the recurrence."""
         self.check_step(inputs, state)
         assert isinstance(state, Tensor)
-        x = wide(inputs)
-        real, imaginary = wide(state).unbind(3)
-        h = self.advanced((real, imaginary), x.unsqueeze(2))
+        x = at_least_float32(inputs)
+        real, imaginary = at_least_float32(state).unbind(3)
+        h = self.next_state((real, imaginary), x.unsqueeze(2))
         y = 2 * times(as_complex(self.C), h)[0].sum(2) + self.D * x
-        return self.mixed(y.to(inputs.dtype)), torch.stack(h, dim=3).to(state.dtype)
+        return self.mix_channels(y.to(inputs.dtype)), torch.stack(h, dim=3).to(state.dtype)
 
-    def mixed(self, y: Tensor) -> Tensor:
+    def mix_channels(self, y: Tensor) -> Tensor:
         """Apply GELU, then the gated linear map over the channels."""
         return F.glu(self.out_proj(F.gelu(y)), dim=-1)
 
 
-def times(factor: Tensor, h: Halves) -> Halves:
+def times(factor: Tensor, h: RealImag) -> RealImag:
     """Return the product with a complex factor."""
     real, imaginary = h
     return factor.real * real - factor.imag * imaginary, factor.real * imaginary + factor.imag * real
@@ -113,4 +113,4 @@ def times(factor: Tensor, h: Halves) -> Halves:
 
 def as_complex(pairs: Tensor) -> Tensor:
     """Return pairs of real numbers ``(..., 2)`` as complex numbers ``(...)``; PyTorch has no complex bfloat16."""
-    return torch.view_as_complex(wide(pairs).contiguous())
+    return torch.view_as_complex(at_least_float32(pairs).contiguous())

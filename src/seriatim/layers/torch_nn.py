@@ -4,11 +4,10 @@ from torch import nn
 
 from ..core.contract import SequenceLayer
 from ..recurrence import Recurrent
-from .bidirectional import Bidirectional
+from .containers import Bidirectional, Stack
+from .gated_cell import TorchCell
 from .pointwise import Dropout, VariationalDropout
 from .registry import REGISTRY
-from .stack import Stack
-from .vendor_kernel import TorchCell
 
 
 def from_torch(module: nn.RNNBase) -> SequenceLayer:
@@ -17,7 +16,7 @@ def from_torch(module: nn.RNNBase) -> SequenceLayer:
     Raises:
         ValueError: another module.
     """
-    twins = {cls.twin: cls for cls in REGISTRY.values() if issubclass(cls, TorchCell)}
+    twins = {cls.torch_module: cls for cls in REGISTRY.values() if issubclass(cls, TorchCell)}
     if type(module) not in twins:
         raise ValueError("from_torch takes a torch.nn.RNN, LSTM or GRU")
     options: dict[str, object] = {"bias": module.bias}
@@ -53,6 +52,8 @@ def to_torch(layer: SequenceLayer) -> nn.RNNBase:
     parts = [part for pair in pairs for part in pair]
     if any(isinstance(part, Recurrent) and (part.weight_dropout or part.zoneout) for part in parts):
         raise ValueError("torch.nn has no weight dropout and no zoneout; give both as 0 to convert")
+
+    # torch.nn has one class for a whole stack, so that all cells must be of one kind and have the same options
     cells: dict[SequenceLayer, TorchCell] = {
         part: part.cell for part in parts if isinstance(part, Recurrent) and isinstance(part.cell, TorchCell)
     }
@@ -60,18 +61,19 @@ def to_torch(layer: SequenceLayer) -> nn.RNNBase:
     if (
         len(cells) < len(parts)
         or isinstance(drop, VariationalDropout)
-        or len({(type(cell), cell.hidden_size, *cell.twin_options().items()) for cell in cells.values()}) > 1
+        or len({(type(cell), cell.hidden_size, *cell.torch_options().items()) for cell in cells.values()}) > 1
         or len({len(pair) for pair in pairs}) > 1
     ):
         raise ValueError("torch.nn has no module for this layer; it has plain RNN, LSTM and GRU stacks of one width")
+
     first = cells[parts[0]]
-    module = first.twin(
+    module = first.torch_module(
         first.input_size,  # type: ignore[arg-type]
         first.hidden_size,
         num_layers=len(layers),
         bidirectional=len(pairs[0]) == 2,
         dropout=drop.p if isinstance(drop, Dropout) else 0.0,
-        **first.twin_options(),  # type: ignore[arg-type]
+        **first.torch_options(),  # type: ignore[arg-type]
     )
     module.to(first.weight_hh_l0)
     weights = {

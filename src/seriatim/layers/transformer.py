@@ -10,8 +10,8 @@ With a memory, v = u + CrossAttention(norm(u), memory) comes between the two. Wi
 encoder. The defaults are those of present language models (norm first, RMSNorm, rotary positions, SwiGLU);
 ``norm="layer", norm_first=False, feed_forward="relu", position="sinusoidal", bias=True`` is the form of the paper.
 
-x ``inputs`` · Attention `seriatim.layers.attention` · the other parts `seriatim.layers.block`. Simplified: there is no
-dropout on the attention weights.
+x ``inputs`` · Attention `seriatim.layers.attention` · other parts `seriatim.layers.containers`. Simplified: there is
+no dropout on the attention weights.
 """
 
 from typing import ClassVar

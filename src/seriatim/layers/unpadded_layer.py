@@ -9,18 +9,18 @@ from ..core.state import OutputsAndState, State
 
 
 class UnpaddedLayer(SequenceLayer):
-    """A causal layer whose subclass writes `initial_state` and `dense`; `forward` handles padding and empty batches."""
+    """A subclass writes `initial_state` and `forward_unpadded`; `forward` handles padding and empty batches."""
 
     def forward(self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None) -> OutputsAndState:
         """Run over ``(batch, time, input_size)``; see `SequenceLayer.forward`."""
-        state, lengths = self.admit(inputs, state, lengths)
+        state, lengths = self.validate_inputs(inputs, state, lengths)
         if 0 in inputs.shape[:2]:
             return inputs.new_zeros(*inputs.shape[:2], self.output_size), state
         if lengths is not None:
-            return run_by_length(self.dense, inputs, state, lengths)
-        return self.dense(inputs, state)
+            return run_by_length(self.forward_unpadded, inputs, state, lengths)
+        return self.forward_unpadded(inputs, state)
 
-    def dense(self, inputs: Tensor, state: State) -> OutputsAndState:
+    def forward_unpadded(self, inputs: Tensor, state: State) -> OutputsAndState:
         """Run over ``(batch, time, input_size)`` without padding, of at least one row and one input."""
         raise NotImplementedError
 

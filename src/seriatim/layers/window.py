@@ -51,8 +51,8 @@ class Window(UnpaddedLayer):
         """Return zeros ``(batch, context − 1, input_size)``."""
         return self.zeros(batch_size, self.context - 1, self.input_size)
 
-    def dense(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
-        """Run over a batch without padding; see `UnpaddedLayer.dense`."""
+    def forward_unpadded(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
+        """Run over a batch without padding; see `UnpaddedLayer`."""
         assert isinstance(state, Tensor)
         extended, state = remember(inputs, state)
         windows = extended.unfold(1, self.context, 1).transpose(2, 3).flatten(2)  # (B, T, context · input_size)

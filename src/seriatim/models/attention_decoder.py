@@ -26,9 +26,9 @@ from ..core.lengths import run_by_length, valid_mask, zero_padding
 from ..core.state import State, select_state
 from ..core.step_operators import tracing_step
 from ..layers.scoring import Additive, Bilinear, Dot, scoring
+from ..recurrence.conditions import functional_step
 from ..recurrence.deferred_gradients import ProductsAfter
-from ..recurrence.fast_path import functional_step, run_sequence
-from ..recurrence.fast_step import run_step
+from ..recurrence.fast_path import run_sequence, run_step
 from .recurrent_decoder import RecurrentDecoder, linear
 
 READOUTS = ("tanh", "direct")
@@ -92,7 +92,7 @@ class MemoryAttention(nn.Module):
         assert self.location is not None
         return LOCATION_SCALE * self.location.flip(0)
 
-    def traced_look(self, queries: Tensor, memory: Memory, before: State) -> Tensor:
+    def traced_attention(self, queries: Tensor, memory: Memory, before: State) -> Tensor:
         """Return what the compiler records for the contexts of one step; see `seriatim.core.step_operators`."""
         last, location = (before, self._filter) if isinstance(before, Tensor) else (None, None)
         score, vector, scale = self.score, None, 1.0
@@ -279,7 +279,7 @@ class AttentionDecoder(RecurrentDecoder):
     def attend_step(self, queries: Tensor, memory: Memory, before: State) -> tuple[Tensor, Tensor, State]:
         """Return contexts and weights for the queries of one step ``(batch, size)``, and weights to keep, if any."""
         if tracing_step():
-            return self.attend.traced_look(queries, memory, before), queries, before
+            return self.attend.traced_attention(queries, memory, before), queries, before
         contexts, weights = (values.squeeze(1) for values in self.attend(queries.unsqueeze(1), memory, before))
         return contexts, weights, weights if isinstance(before, Tensor) else ()
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import torch
 from torch.overrides import TorchFunctionMode
 
-from ..compiler.recorder import Tree
 from ..core.errors import InputError
+from ..recurrence.deferred_gradients import Arguments
 
 CONSTRUCTORS = {torch.empty, torch.zeros, torch.ones, torch.full, torch.rand, torch.randn, torch.arange}
 METHODS = {torch.Tensor.new_empty, torch.Tensor.new_zeros, torch.Tensor.new_ones, torch.Tensor.new_full}
@@ -35,7 +35,7 @@ class bounded(TorchFunctionMode):  # noqa: N801 (a context manager, used like a 
         self.values, self.left, self.calls = values, values, calls
 
     def __torch_function__(
-        self, func: Callable[..., object], types: Iterable[type], args: Tree = (), kwargs: Tree = None
+        self, func: Callable[..., object], types: Iterable[type], args: Arguments = (), kwargs: Arguments = None
     ) -> object:
         self.calls -= 1
         if func in CONSTRUCTORS:
@@ -65,7 +65,7 @@ def no_larger_than(*files: Path) -> Iterator[None]:
         ) from None
 
 
-def _num_values(func: Callable[..., object], args: Tree, kwargs: Tree) -> int:
+def _num_values(func: Callable[..., object], args: Arguments, kwargs: Arguments) -> int:
     """Return how many values a constructor creates."""
     if func is torch.arange:
         return int(max(args, key=abs, default=0))

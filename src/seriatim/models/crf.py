@@ -19,8 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from ..core.exporting import time_scan
 from ..core.lengths import check_lengths, reverse, valid_mask, zero_padding
-from ..core.time_scan import time_scan
 from ..data.tag_sets import TagSet
 
 IMPOSSIBLE = float("-inf")

@@ -15,7 +15,7 @@ from ..core.errors import InputError
 from ..core.lengths import check_lengths
 from ..core.state import State
 from ..layers.pointwise import make_dropout
-from ..recurrence.fast_step import run_step
+from ..recurrence.fast_path import run_step
 from .attention_decoder import AttentionDecoder
 from .base_models import NeuralModel, on_positions, valid_positions
 from .copying import Copying, CopyState

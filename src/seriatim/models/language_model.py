@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ..core.errors import InputError
 from ..core.lengths import check_lengths
 from ..core.state import State
-from ..recurrence.fast_step import run_step
+from ..recurrence.fast_path import run_step
 from .activation_penalties import Regularization
 from .base_models import TextModel, TokenPredictor, on_positions, valid_positions
 from .cross_entropy import summed_loss, token_losses

@@ -7,21 +7,20 @@ gradients of the entries of a memory are products after the loop, too; only that
 
 import ctypes
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
-from ..compiler.buffers import Buffer, BufferKind, Slot
-from ..compiler.cpp.emit import Numbers, Stride, Time, emit, packed_size
+from ..compiler.buffers import Buffer, BufferKind, Numbers, Slot
+from ..compiler.cpp.emit import Stride, Time, emit, packed_size
 from ..compiler.cpp.toolchain import library
-from ..compiler.expressions import Node, merge_neighbours
+from ..compiler.expressions import Node, merge_neighbours, operands_of
 from ..compiler.lower import Hoisted, lower
-from ..compiler.memory_attention import Operands
 from ..compiler.operators import columns, evaluate
 from ..compiler.program import Group, Kernel, MatrixGradient, plan_loop
 from ..compiler.recorder import Traced
 from ..core.state import state_leaves
+from .deferred_gradients import Context
 from .packing import SequencePacking
 
 WORTH_SHARING = 400_000
@@ -31,8 +30,6 @@ ARGUMENTS = [*[ctypes.c_void_p] * 4, ctypes.c_int64, ctypes.c_int64, ctypes.c_in
 
 Storage = dict[Buffer, Tensor]
 """The memory of each buffer."""
-Context: TypeAlias = Any
-"""The context of a `torch.autograd.Function`."""
 
 
 class UncompiledError(Exception):
@@ -48,6 +45,8 @@ class CompiledLoop:
         kernels = {"forward": self.program.forward, "backward": self.program.backward}
         self.widths = {slot.buffer: slot.width for kernel in kernels.values() for slot in kernel.accessed()}
         forward, self.read_backward = self.compile(kernels)
+
+        # what autograd must know as an argument, because a gradient may be asked for it
         used = sorted({*forward, *self.read_backward})
         self.vectors = [buffer.number for buffer in used if buffer.kind is BufferKind.VECTOR]
         self.matrices = [buffer.number for buffer in used if buffer.kind is BufferKind.MATRIX]
@@ -80,7 +79,7 @@ class CompiledLoop:
         """Return whether values, keys and weights in the parts of a state have the same number of entries."""
         parts = dict(zip(self.traced.leaves[1:], leaves, strict=True))
         for value in self.program.attentions:
-            operands = Operands.of(value.args, value.attribute)
+            operands = operands_of(value)
             entries = (operands.values, operands.keys, operands.before)
             if len({parts[part].shape[1] for part in entries if part is not None}) > 1:
                 return False
@@ -101,7 +100,7 @@ class CompiledLoop:
         # a step also replaces weights of attention that the next step reads, although they are parts of a memory
         named = dict(zip(self.traced.leaves[1:], states, strict=True))
         attentions = (self.program.attentions[i] for i in self.located)
-        weights_before = [Operands.of(value.args, value.attribute).before for value in attentions]
+        weights_before = [operands_of(value).before for value in attentions]
         parts = [value for value in named if value.op == "state"]
         parts += [value for value in weights_before if value is not None]
 
@@ -133,6 +132,8 @@ class CompiledLoop:
         function = self.functions[backward]
         work = 2 * packing.batch * sum(part.depth * part.width for part in function.packed)
         threads = torch.get_num_threads() if work >= WORTH_SHARING else 1
+
+        # one pointer for each buffer of the function, in its order
         tensors = []
         for buffer in function.buffers:
             if buffer.kind is BufferKind.PACKED:  # weights may change between two calls: each packs them anew
@@ -143,6 +144,7 @@ class CompiledLoop:
                 storage[buffer] = self.allocate(buffer, packing, threads, like)
             tensors.append(storage[buffer])
 
+        # strides and lengths of memories are known only now, so that the same code serves every layout
         def size(entry: int | Stride | Time) -> int:
             if isinstance(entry, Stride):
                 return storage[Buffer(BufferKind.MATRIX, entry.matrix)].stride(entry.dimension)
@@ -252,7 +254,7 @@ class _LoopFunction(torch.autograd.Function):
             storage[Buffer(BufferKind.ORDER)] = packing.order()
             storage[Buffer(BufferKind.SCORE_COTANGENT, i)] = entries.new_empty(packing.rows, entries.shape[1])
             if value.attribute.is_additive:
-                size = Operands.of(value.args, value.attribute).query.width
+                size = operands_of(value).query.width
                 storage[Buffer(BufferKind.KEY_COTANGENT, i)] = entries.new_zeros(*entries.shape[:2], size)
 
         loop.call(packing, storage, ctx.like, backward=True)
@@ -307,7 +309,7 @@ def _memory_cotangents(loop: CompiledLoop, packing: SequencePacking, storage: St
         gradients[part.attribute] = gradients[part.attribute] + gradient if part.attribute in gradients else gradient
 
     for value, i, query, cotangent in loop.program.cotangents.attentions:
-        operands = Operands.of(value.args, value.attribute)
+        operands = operands_of(value)
         weights = storage[Buffer(BufferKind.WEIGHTS, i)][packing.batch :]
         contexts = _load(cotangent, value.width, packing, storage)
         add(operands.values, packing.split(weights).mT @ packing.split(contexts))
@@ -330,4 +332,4 @@ def _load(slot: Slot, width: int, packing: SequencePacking, storage: Storage) ->
 
 def _entries(value: Node) -> Buffer:
     """Return the values that an ``attend`` reads."""
-    return Buffer(BufferKind.MEMORY, Operands.of(value.args, value.attribute).values.attribute)
+    return Buffer(BufferKind.MEMORY, operands_of(value).values.attribute)

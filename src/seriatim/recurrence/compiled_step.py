@@ -13,16 +13,16 @@ from typing import NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from ..compiler.buffers import BufferKind, Slot
-from ..compiler.cpp.emit import Numbers, packed_size
+from ..compiler.buffers import BufferKind, Numbers, Slot
+from ..compiler.cpp.emit import packed_size
 from ..compiler.cpp.toolchain import library
 from ..compiler.fallback_reasons import Reason, UnsupportedError
 from ..compiler.recorder import Traced
 from ..compiler.step_program import DIMENSIONS, KINDS, NOTHING, Instruction, Operand, plan_step, preamble
-from ..compiler.weight_formats import packable
 from ..core.key_value_cache import EntryBuffer, KeyValueCache, KeyValueMemory, MemoryRows, extended, newest, reserve
 from ..core.state import State, with_parts
 from .compiled_loop import WORTH_SHARING, UncompiledError
+from .weight_formats import packable
 
 SECOND_CACHE = 1_500_000
 """Bytes of packed matrices, for each thread, from which they are prefetched into the second-level cache."""

@@ -5,16 +5,19 @@ every step. One product is enough if the rows are stored until the loop's backwa
 """
 
 from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from ..compiler.recorder import Tree
-from .compiled_loop import Context
-from .fast_path import compiling
+from .conditions import compiling
 
+Context: TypeAlias = Any
+"""The context of a `torch.autograd.Function`; PyTorch does not declare its attributes."""
+Arguments: TypeAlias = Any
+"""The arguments of a function of PyTorch, any of which a mode may see."""
 Pairs = dict[int, list[tuple[Tensor, Tensor]]]
 """Rows and their cotangents, for every backward pass that is running."""
 
@@ -32,7 +35,7 @@ class ProductsAfter(TorchFunctionMode):
         """Weights and biases; keeps their ids unique."""
 
     def __torch_function__(
-        self, func: Callable[..., object], types: Iterable[type], args: Tree = (), kwargs: Tree = None
+        self, func: Callable[..., object], types: Iterable[type], args: Arguments = (), kwargs: Arguments = None
     ) -> object:
         if func is F.linear and torch.is_grad_enabled():
             return self.linear(*args, **(kwargs or {}))

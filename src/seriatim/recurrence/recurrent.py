@@ -11,8 +11,8 @@ from ..core.errors import InputError, shown
 from ..core.lengths import run_by_length
 from ..core.random_masks import dropout_mask
 from ..core.state import OutputsAndState, State
-from .fast_path import functional_step, run_sequence, tracing
-from .fast_step import run_step
+from .conditions import functional_step, tracing
+from .fast_path import run_sequence, run_step
 from .reference import check_initial, check_outputs, check_returned, loop
 from .zoneout import Rate, Zoneout, check_rate
 
@@ -113,7 +113,7 @@ class Recurrent(SequenceLayer):
 
     def forward(self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None) -> OutputsAndState:
         """Run the cell over ``(batch, time, input_size)``; see `SequenceLayer.forward`."""
-        state, lengths = self.admit(inputs, state, lengths)
+        state, lengths = self.validate_inputs(inputs, state, lengths)
         return unroll(self.cell, inputs, state, lengths, weights=self.dropped_weights() or None)
 
     def step(self, inputs: Tensor, state: State) -> OutputsAndState:

@@ -2,7 +2,6 @@
 
 import functools
 from collections.abc import Callable
-from typing import cast
 
 import torch
 from torch import Tensor
@@ -55,7 +54,11 @@ def check_returned(returned: object, name: str, inputs: Tensor, state: State, ou
         raise ValueError(f"{name}: a step must return a pair (outputs, state); it returns {describe(returned)}")
     outputs, new = returned
     outputs = check_outputs(outputs, name, inputs.shape[0], output_size)
-    if not has_same_structure(new, state, types=not torch.is_autocast_enabled(inputs.device.type)):
+    any_type = torch.is_autocast_enabled(inputs.device.type)  # which changes the types of what a cell computes
+    if kind_of(new) != kind_of(state) or not all(
+        leaf.shape == before.shape and (any_type or leaf.dtype == before.dtype)
+        for leaf, before in zip(state_leaves(new), state_leaves(state), strict=True)
+    ):
         raise ValueError(
             f"{name}: a step must return a state of the structure, shape and type it is given: {describe(state)}; "
             f"it returns {describe(new)}"
@@ -88,14 +91,6 @@ def check_initial(state: object, name: str, batch_size: int) -> None:
                 f"{name}: initial_state({batch_size}) must return tensors whose first dimension is {batch_size}, or "
                 f"tuples of them; it returns {describe(state)}"
             )
-
-
-def has_same_structure(new: object, old: State, *, types: bool) -> bool:
-    """Return whether one state can replace another; ``types`` says whether the types of numbers must be equal."""
-    if kind_of(new) != kind_of(old):
-        return False
-    pairs = zip(state_leaves(cast(State, new)), state_leaves(old), strict=True)
-    return all(leaf.shape == other.shape and (not types or leaf.dtype == other.dtype) for leaf, other in pairs)
 
 
 def describe(value: object) -> str:

@@ -6,8 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ..compiler.expressions import walk
-from ..compiler.weight_formats import WeightFormat, check_format, rounded
-from .fast_step import trace_step
+from .weight_formats import WeightFormat, check_format, rounded
 
 
 class Rounding(NamedTuple):
@@ -41,6 +40,8 @@ def matrices_of_step(model: nn.Module) -> tuple[list[Tensor], list[Tensor]]:
     Raises:
         UnsupportedError: the step of the model cannot be traced.
     """
+    from .compiled_modules import trace_step  # only who rounds weights needs the compiler
+
     traced, weights = trace_step(model)
     parameters = {weight.untyped_storage().data_ptr() for weight in weights}
     constants = traced.constants(weights)

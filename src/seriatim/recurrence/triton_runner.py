@@ -81,22 +81,6 @@ Step = Callable[[int, Mapping[str, int]], None]
 """Runs one part of a step, given its number of rows and the first row of each kind."""
 
 
-@functools.cache
-def missing_triton(device: torch.device) -> str | None:
-    """Return why Triton cannot run on a device, by running a minimal kernel; None if it can."""
-    if importlib.util.find_spec("triton") is None:
-        return "Triton is not installed (pip install triton)"
-    try:  # there may be no C compiler, or the GPU may be too old
-        from ..compiler.triton.kernel_functions import probe
-
-        like = torch.zeros(1, device=device)
-        with torch.cuda.device_of(like):  # type: ignore[no-untyped-call]
-            probe[1,](like)
-        return None if like.item() == 1 else "Triton computes wrong results"
-    except Exception as error:
-        return f"Triton fails: {first_line(error) or type(error).__name__}"
-
-
 class TritonLoop(CompiledLoop):
     """A step that is traced, planned and emitted as Triton kernels for one type of numbers."""
 

@@ -7,8 +7,7 @@ from pathlib import Path
 from ..config import Config, ConfigSource, resolve
 from ..core.errors import InputError, shown
 from ..data.sources import check_named_by_run
-from ..layers.origins import AllowCode, require_code, require_recorded_code, stacks_of
-from ..layers.outside_code import refuse_while_importing
+from ..layers.outside_code import AllowCode, refuse_while_importing, require_code, require_recorded_code, stacks_of
 from ..storage.written_folders import RUN, finish_replacing, outer, place_of
 from ..tasks import kind_of, open_task, with_current_layer
 from ..tasks.task import Task

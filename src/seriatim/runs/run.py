@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, Unpack, overload
 
-from ..compiler.weight_formats import WeightFormat, check_format
 from ..config import changed
 from ..config.arguments import check_integer, data_name, iterate_items
 from ..core.allocator import freed_memory_kept
@@ -20,9 +19,10 @@ from ..data.tokenizers import END
 from ..data.vocabulary import Vocabulary, load_vocabulary
 from ..decoding.drafts import Draft, PromptLookup, draft_with
 from ..evaluation.word_surprisal import By, UnitSurprisal
-from ..layers.origins import AllowCode, require_code, stacks_of
+from ..layers.outside_code import AllowCode, require_code, stacks_of
 from ..layers.positions import check_lengths, learned_positions
 from ..models.probabilities import named, naming
+from ..recurrence.weight_formats import WeightFormat, check_format
 from ..storage.written_folders import file_state, steadily
 from ..tasks import open_task
 from ..tasks.beside_baseline import Measured, beside_baseline
@@ -425,7 +425,7 @@ def load(
             True if the file has not changed since the training, ``"changed"`` in any case. A layer that this process
             has registered needs no permission.
         weights: ``bfloat16`` or ``int8`` rounds the matrices that each decoding step multiplies with, so that it reads
-            fewer bytes; see `seriatim.recurrence.round_weights`.
+            fewer bytes; see `seriatim.recurrence.weight_formats`.
 
     Raises:
         InputError: a file is missing, damaged, or belongs to another run; or the run needs code that is not allowed,

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from ..compiler.fallback_reasons import UnsupportedError
-from ..compiler.weight_formats import WeightFormat
 from ..core.errors import InputError
 from ..core.json_object import JsonObject
 from ..core.state import State
 from ..evaluation.intervals import Paired
 from ..layers.positions import learned_positions
 from ..recurrence.round_weights import round_weights
+from ..recurrence.weight_formats import WeightFormat
 
 TURNS = 7
 TURN_SECONDS, MAX_TURN_TOKENS = 0.1, 2048

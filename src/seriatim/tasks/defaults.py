@@ -14,9 +14,9 @@ from ..config import BATCH_SIZE, Config, Section, Training, resolve
 from ..core.errors import InputError, nearest
 from ..data.sources import builtin_task, builtin_tokens
 from ..layers import REGISTRY, find, options_of, split_names
-from ..layers.declared_options import resolve_options, task_options
-from ..layers.describe import DISTANCES, TOKENS, WIDTH
-from ..layers.origins import stacks_of
+from ..layers.factory import DISTANCES, TOKENS, WIDTH, resolve_options
+from ..layers.option_types import task_options
+from ..layers.outside_code import stacks_of
 from ..storage.weights import load_tensors, refuse_nonfinite
 
 SIZES = ("layer", "bidirectional", "embedding_size", "hidden_size", "num_layers", "residual")
@@ -25,6 +25,12 @@ SHAPELESS = {"causal", "window"}
 """Options that no shape depends on."""
 OUTPUT = ("tie_weights", "output_bias")
 """Fields of the model that determine the parameters of its output layer."""
+LEARNING_RATES: Mapping[str, float] = {"lm": 1e-2, "mlm": 1e-2, "classify": 3e-3, "tag": 3e-3, "seq2seq": 1e-2}
+"""The default learning rate of each task with AdamW, for layers that declare no other.
+
+`benchmarks/learning_rates.py` measures them; `benchmarks/RESULTS.md` has the figures of every layer for every task.
+Those of taggers and classifiers are the best over whole trainings, which are longer than the 150 steps of that script.
+"""
 SGD_RATE = 1.0
 """Default learning rate of SGD, for every layer and task."""
 BASELINE_WEIGHTS = (0.2, 0.35, 0.5, 0.65, 0.8)
@@ -206,7 +212,12 @@ def default_rate(config: Config, layer: str | None = None) -> float:
         return SGD_RATE
     decoder = config.model.options.get("decoder")
     stacks = [layer or config.model.layer, *([decoder] if isinstance(decoder, str) else [])]
-    return min(find(name).learning_rate_for(config.task) for stack in stacks for name in split_names(stack))
+    return min(rate_of(name, config.task) for stack in stacks for name in split_names(stack))
+
+
+def rate_of(layer: str, task: str) -> float:
+    """Return the default learning rate with AdamW; for tasks without one, the smallest of `LEARNING_RATES`."""
+    return {**LEARNING_RATES, **find(layer).learning_rates}.get(task, min(LEARNING_RATES.values()))
 
 
 def has_budget(training: Training) -> bool:

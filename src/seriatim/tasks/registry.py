@@ -12,10 +12,10 @@ from ..core.errors import InputError, closest, first_line, nearest, shown
 from ..data.sources import builtin_task
 from ..layers import current, names, split_names
 from ..layers import find as find_layer
-from ..layers.declared_options import accepted, check_options
-from ..layers.origins import import_references, outside_names, stacks_of
-from ..layers.outside_code import line_of
-from ..layers.registry import REGISTRY, place_of
+from ..layers.factory import check_options
+from ..layers.option_types import accepted
+from ..layers.outside_code import import_references, line_of, outside_names, stacks_of
+from ..layers.registry import REGISTRY, location_of
 from ..testing import LawError, check_quickly
 from .defaults import with_model
 from .names import FITTED_NAMES, TASK_SUMMARIES
@@ -160,7 +160,7 @@ def check_own_layers(stacks: Iterable[str], model: Model) -> None:
         except InputError:
             raise
         except (Exception, SystemExit) as error:
-            place = place_of(architecture, "__init__") or name
+            place = location_of(architecture, "__init__") or name
             raise InputError(
                 f"{place}: {architecture.__qualname__}({size}, {size}) cannot be built "
                 f"({type(error).__name__}: {first_line(error)}); correct its constructor, which takes input_size and "
@@ -171,7 +171,7 @@ def check_own_layers(stacks: Iterable[str], model: Model) -> None:
         try:
             check_quickly(part)
         except LawError as error:
-            defined = place_of(architecture, "forward") or name
+            defined = location_of(architecture, "forward") or name
             file = defined.rpartition(":")[0]
             if error.__cause__ is not None:
                 place = line_of(error.__cause__, file, default=defined)

@@ -7,8 +7,6 @@ The laws are checked in float64, in evaluation mode, for values and for gradient
 few features (5 to 32) are checked fastest. `check_quickly` checks what a training relies on, in training mode, too.
 """
 
-from .broken_laws import LAWS, LawError
-from .law_checks import check_cell, check_law, check_layer
-from .quick_check import check_quickly
+from .laws import LAWS, LawError, check_cell, check_law, check_layer, check_quickly
 
 __all__ = ["LAWS", "LawError", "check_cell", "check_law", "check_layer", "check_quickly"]

@@ -21,7 +21,7 @@ from ..core.json_object import JsonObject
 from ..core.state import State
 from ..data.batches import IdleBatch
 from ..layers.experts import count_experts
-from ..layers.origins import CODE
+from ..layers.outside_code import CODE
 from ..models.probabilities import NotFiniteError
 from ..processes.ranks import Ranks
 from ..processes.signals import Interrupted, signals_deferred

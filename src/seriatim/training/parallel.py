@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from ..config import Training
 from ..core.auxiliary_losses import collect
 from ..core.state import OutputsAndState, State, map_state
-from ..layers.stack import MemoryStack, Stack
+from ..layers.containers import MemoryStack, Stack
 from ..processes.ranks import Ranks
 from ..processes.sharded_tensors import is_sharded, whole_tensor
 from ..tasks.task import Objective, TaskBatch

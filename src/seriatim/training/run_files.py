@@ -16,7 +16,7 @@ from torch import nn
 from ..config import Config, resolve
 from ..core.errors import InputError, TrainingError, shown
 from ..data.vocabulary import Vocabulary
-from ..layers.origins import stacks_of, write_origins
+from ..layers.outside_code import stacks_of, write_origins
 from ..storage.files import LOCK, PARTIAL, is_text, remove, write_whole
 from ..storage.weights import digest, read_metadata
 from ..storage.written_folders import (

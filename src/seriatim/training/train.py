@@ -16,7 +16,7 @@ from ..core.allocator import freed_memory_kept
 from ..core.errors import InputError
 from ..data.source_content import listening
 from ..data.vocabulary import load_vocabulary
-from ..layers.origins import stacks_of, write_origins
+from ..layers.outside_code import stacks_of, write_origins
 from ..models.bounds import no_larger_than
 from ..processes.ranks import Ranks, join_ranks
 from ..storage.files import locked, refuse_locked, write_whole

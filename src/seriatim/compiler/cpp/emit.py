@@ -10,11 +10,8 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-import torch
-
-from ..buffers import Buffer, BufferKind, Rows, Slot, slot
-from ..expressions import Node, merge_neighbours, segments
-from ..memory_attention import Operands
+from ..buffers import Buffer, BufferKind, Numbers, Rows, Slot, slot
+from ..expressions import Node, merge_neighbours, operands_of, segments
 from ..operators import PRIMITIVES
 from ..program import AttentionCall, Kernel, Phase, Product, Write
 
@@ -45,23 +42,6 @@ class Function(NamedTuple):
     buffers: list[Buffer]  # the buffers in the table of pointers, in order
     sizes: list[int | Stride | Time]  # the numbers in the table of sizes, in order
     packed: list[Product]  # the products whose matrices are packed, by the number of their buffer
-
-
-class Numbers(NamedTuple):
-    """The types of numbers that a program computes with."""
-
-    double: bool = False  # float64 instead of float32
-    reduced: bool = False  # matrices are rounded to bfloat16; the other factor, sums and states are not
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The type of states and sums."""
-        return torch.float64 if self.double else torch.float32
-
-    @property
-    def packed_dtype(self) -> torch.dtype:
-        """The type of the matrices of products."""
-        return torch.bfloat16 if self.reduced else self.dtype
 
 
 def packed_size(depth: int, width: int) -> int:
@@ -194,7 +174,7 @@ class _Emitter:
     def attention(self, attention: AttentionCall) -> str:
         """Emit attention of row b to its memory, or the vector-Jacobian product."""
         value, number, query, slot, cotangent, parameters = attention
-        operands = Operands.of(value.args, value.attribute)
+        operands = operands_of(value)
         time, key_size, size = (
             self.size(length) for length in (Time(operands.values.attribute), operands.query.width, value.width)
         )

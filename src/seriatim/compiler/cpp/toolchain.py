@@ -45,6 +45,8 @@ def library(text: str) -> ctypes.CDLL | None:
         )
         _warn(f"{problem}; install one (such as g++), or set CXX to its path")
         return None
+
+    # what failed once in this process would fail again, and a compiler takes seconds to do so
     name, cache = f"unrolled-{_fingerprint(text, command)}", named_folder()
     if name in _failed or cache in _unloadable:
         return None

@@ -1,14 +1,19 @@
-"""The eight laws of every layer, in values and gradients, in float64 and in evaluation mode, on a copy of the layer."""
+"""The contract of every layer as checks: the eight laws in words, a quick check before a training, and all of the laws.
 
+The laws are checked in values and gradients, in float64 and in evaluation mode, on a copy of the layer. The quick check
+takes one short batch: shapes, nothing changed in place, rows independent, causality.
+"""
+
+import contextlib
 import copy
-from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
-from ..core.contract import RecurrentCell, SequenceLayer
-from ..core.errors import InputError
+from ..core.contract import MemoryLayer, RecurrentCell, SequenceLayer
+from ..core.errors import InputError, first_line
 from ..core.state import (
     State,
     detach_state,
@@ -22,13 +27,211 @@ from ..core.state import (
     state_to_dict,
 )
 from ..recurrence import Recurrent
-from .broken_laws import BATCH, LAWS, LawError, compare, initial_state, one_line, require_same_bits
-from .quick_check import check_quickly
 
+LAWS = {
+    1: "splitting a sequence anywhere and carrying the state gives the same outputs and final state",
+    2: "T steps equal one forward",
+    3: "padding may hold NaN: valid outputs, state and gradients are unaffected",
+    4: "a row of length 0 keeps its state",
+    5: "no output depends on a later input",
+    6: "the given state is never changed in place",
+    7: "rows are independent: select_state commutes with step",
+    8: "a state saved and loaded continues identically",
+}
+BATCH = 4
+TOLERANCE, TOLERANCE_FLOAT32 = 1e-7, 1e-5
+Part: TypeAlias = SequenceLayer | RecurrentCell
+ALONE = "; compute every row from its own inputs and state alone"
+"""What to do about rows that influence each other."""
 STEPWISE = (1, 2, 5, 7, 8)
 """Laws that only a causal layer must keep."""
 Way: TypeAlias = Callable[[Tensor, State], tuple[Tensor, State]]
 """A way to compute outputs and a final state from inputs and a state."""
+
+
+class LawError(AssertionError):
+    """A layer or a cell breaks the contract. The message is one line.
+
+    Attributes:
+        law: the number of the law in `LAWS`; None for the shapes and types that the laws build on.
+    """
+
+    def __init__(self, subject: object, law: int | None, problem: str) -> None:
+        rule = "the contract" if law is None else f"law {law} ({LAWS[law]})"
+        super().__init__(f"{type(subject).__name__} breaks {rule}: {problem}")
+        self.law = law
+
+
+@contextlib.contextmanager
+def one_line(part: object, law: int | None, mode: str = "") -> Iterator[None]:
+    """Report whatever a layer raises as a broken law, and end the message with ``mode``."""
+    try:
+        yield
+    except LawError as error:
+        error.args = (f"{error}{mode}",)
+        raise
+    except (Exception, SystemExit) as error:
+        reason = ": ".join(filter(None, [type(error).__name__, first_line(error)]))
+        raise LawError(part, law, f"it raises {reason}{mode}") from error
+
+
+def compare(part: object, law: int, what: str, values: Tensor, expected: Tensor, remedy: str = "") -> None:
+    """Raise LawError where two tensors differ by more than rounding."""
+    if values.shape != expected.shape:
+        raise LawError(part, law, f"{what} have shape {tuple(values.shape)}, not {tuple(expected.shape)}")
+    tolerance = TOLERANCE if values.dtype == torch.float64 else TOLERANCE_FLOAT32
+    if torch.allclose(values, expected, rtol=tolerance, atol=tolerance, equal_nan=True):
+        return
+    difference = (values.double() - expected.double()).abs()
+    largest = "NaN" if bool(difference.isnan().any()) else f"up to {float(difference.max()):.3g}"
+    raise LawError(part, law, f"{what} of shape {tuple(values.shape)} differ by {largest}{remedy}")
+
+
+def require_same_bits(part: object, state: State, before: State, problem: str) -> None:
+    """Raise LawError for law 6 unless a state is exactly what it was before."""
+    if not all(map(torch.equal, state_leaves(state), state_leaves(before))):
+        raise LawError(part, 6, problem)
+
+
+def is_state(value: object) -> bool:
+    """Return whether a value is a tensor or a tuple of states."""
+    return isinstance(value, Tensor) or (isinstance(value, tuple) and all(map(is_state, value)))
+
+
+def type_in_words(value: object) -> str:
+    """Return the type of a value in words, for messages."""
+    return f"a tuple of {len(value)}" if isinstance(value, tuple) else f"a {type(value).__name__}"
+
+
+def shapes_of(state: State) -> str:
+    """Return the shapes of all tensors of a state, for messages."""
+    return ", ".join(str(tuple(leaf.shape)) for leaf in state_leaves(state)) or "none"
+
+
+def initial_state(part: Part, memory: Tensor | None, memory_lengths: Tensor | None) -> State:
+    """Return the initial state of ``BATCH`` rows; raise LawError for a `MemoryLayer` without a memory."""
+    if not isinstance(part, MemoryLayer):
+        return part.initial_state(BATCH)
+    if memory is None:
+        raise LawError(part, None, "it attends to a memory; give check_layer a memory (4, memory_time, memory_size)")
+    return part.initial_state(BATCH, memory, memory_lengths)
+
+
+# ---- the quick check
+
+
+def check_quickly(part: Part, *, memory: Tensor | None = None, memory_lengths: Tensor | None = None) -> None:
+    """Check what a training relies on in every step, with one short batch: shapes, finite outputs, laws 3, 5, 6 and 7.
+
+    Laws 5 and 7 are checked in training mode, too; law 3, that padding is never read, concerns layers only.
+
+    Args:
+        part: a layer or a cell, of any number type; it is not changed.
+        memory: as for `check_layer`.
+        memory_lengths: as for `check_layer`.
+
+    Raises:
+        LawError: the layer or the cell breaks the contract.
+    """
+    for name in ("input_size", "output_size"):
+        if not isinstance(getattr(part, name, None), int):
+            raise LawError(part, None, f"it must set {name}, the width of one step, as an integer")
+    for training in (False, True):
+        with one_line(part, None, " in training mode" if training else ""), torch.random.fork_rng():
+            _check_one_mode(part, copy.deepcopy(part).train(training), memory, memory_lengths)
+
+
+def _check_one_mode(part: Part, subject: Part, memory: Tensor | None, memory_lengths: Tensor | None) -> None:
+    """Check a copy of a part, ``subject``, in the mode that it is in."""
+    weight = next((x for x in subject.parameters() if x.is_floating_point()), torch.zeros(()))
+    torch.manual_seed(1)
+    shape = (BATCH, part.input_size) if isinstance(part, RecurrentCell) else (BATCH, 3, part.input_size)
+    inputs = torch.randn(shape).to(weight)
+    with torch.no_grad():
+        state = initial_state(subject, memory if memory is None else memory.to(weight), memory_lengths)
+        _check_contract(part, subject, inputs, state)
+
+
+def _check_contract(part: Part, subject: Part, inputs: Tensor, state: State) -> None:
+    """Check a copy of a part, ``subject``, from an initial state on."""
+    if not is_state(state):
+        raise LawError(
+            part, None, f"initial_state returns {type_in_words(state)}; return a tensor or a tuple of tensors"
+        )
+    if any(not leaf.dim() or len(leaf) != BATCH for leaf in state_leaves(state)):
+        shapes = f"initial_state({BATCH}) has shapes {shapes_of(state)}"
+        raise LawError(part, None, f"{shapes}; dimension 0 must be the batch, {BATCH}")
+
+    for _ in range(2):  # the initial state, often zeros, hides some changes in place
+        before, given = map_state(Tensor.clone, state), inputs.clone()
+        outputs, end = _run(part, subject, inputs, state)
+        if not torch.equal(given, inputs):
+            raise LawError(part, None, "forward changes its inputs in place; compute new tensors")
+        require_same_bits(part, state, before, "forward changes its state in place; return new tensors")
+        if isinstance(part, RecurrentCell) and shapes_of(end) != shapes_of(state):
+            shapes = f"{shapes_of(state)} before a step and {shapes_of(end)} after it"
+            raise LawError(part, None, f"the state has shapes {shapes}; return a state of the same shapes")
+        earlier, state = state, end
+
+    # from here on with a state that has read something, and its outputs
+    state = earlier
+    expected = (*inputs.shape[:-1], part.output_size)
+    if tuple(outputs.shape) != expected:
+        shapes = f"inputs {tuple(inputs.shape)} give outputs {tuple(outputs.shape)}, not {expected}"
+        raise LawError(part, None, f"{shapes}; return outputs of this shape")
+    if not outputs.isfinite().all():
+        raise LawError(part, None, "its outputs are NaN or infinite; look for a division or a logarithm")
+    if not subject.training and not torch.equal(outputs, _run(part, subject, inputs, state)[0]):
+        raise LawError(part, None, "two equal calls have different outputs; keep all state in the returned state")
+
+    # rows: whatever the others hold, row 0 stays as it is
+    others = inputs.clone()
+    others[1:] += 1
+    changed, changed_end = _run(part, subject, others, state)
+    compare(part, 7, "outputs of row 0, after other rows changed,", changed[:1], outputs[:1], ALONE)
+    for leaf, other in zip(state_leaves(end), state_leaves(changed_end), strict=True):
+        compare(part, 7, "the state of row 0, after other rows changed,", other[:1], leaf[:1], ALONE)
+
+    # causality: the last input changes the last output alone
+    if isinstance(part, SequenceLayer) and part.causal:
+        later = inputs.clone()
+        later[:, -1] += 1
+        changed, _ = _run(part, subject, later, state)
+        remedy = "; read no later input, or set causal = False"
+        compare(part, 5, "outputs before a changed input", changed[:, :-1], outputs[:, :-1], remedy)
+    if isinstance(part, SequenceLayer) and not subject.training:
+        _check_padding(part, subject, inputs, state)
+
+
+def _check_padding(part: Part, subject: Part, inputs: Tensor, state: State) -> None:
+    """Check that a layer accepts ``lengths`` and never reads padding."""
+    lengths = torch.tensor([inputs.shape[1], 0, 1, 2])
+    padded = inputs.clone()
+    for row, length in enumerate(lengths.tolist()):
+        padded[row, length:] = float("nan")
+    remedy = "; begin forward with self.begin(inputs, state, lengths)"
+    outputs, end = _run(part, subject, padded, state, lengths=lengths)
+    if not all(leaf.isfinite().all() for leaf in state_leaves(end)):
+        raise LawError(part, 3, f"the state after rows with NaN in their padding is not finite{remedy}")
+    for row, length in enumerate(lengths.tolist()):
+        alone, _ = _run(part, subject, inputs[row : row + 1, :length], select_state(state, torch.tensor([row])))
+        compare(part, 3, "outputs of a row beside longer ones", outputs[row : row + 1, :length], alone, remedy)
+
+
+def _run(part: Part, subject: Part, inputs: Tensor, state: State, **lengths: Tensor) -> tuple[Tensor, State]:
+    """Run a copy of a part, with the same random numbers at every call, and check that it returns a pair."""
+    torch.manual_seed(2)
+    returned: Any = subject(inputs, state, **lengths)
+    if not isinstance(returned, tuple) or len(returned) != 2 or not isinstance(returned[0], Tensor):
+        raise LawError(part, None, f"forward returns {type_in_words(returned)}; return the pair (outputs, state)")
+    if not is_state(returned[1]):
+        raise LawError(
+            part, None, f"forward returns {type_in_words(returned[1])} as its state; return a tensor or a tuple"
+        )
+    return returned[0], returned[1]
+
+
+# ---- the eight laws
 
 
 def check_cell(cell: RecurrentCell, *, times: Sequence[int] = (1, 7, 63)) -> None:

@@ -1,36 +1,30 @@
-"""Runs one step at a time in compiled code: a whole model in one call, with weights that are packed once.
+"""Compiles the loops and the single steps of modules: traces them, plans them and compares them with what is written.
 
-Packing the weights takes longer than a step. So only modules in evaluation mode and without gradients use it.
+Packing the weights of a single step takes longer than a step. So only modules in evaluation mode and without gradients
+use compiled steps.
 """
 
-from collections.abc import Hashable
+import functools
+from collections.abc import Callable, Sequence
+from typing import ParamSpec, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.autograd import forward_ad
 
 from ..compiler.fallback_reasons import FallbackReasons, Reason, UnsupportedError
-from ..compiler.module_cache import ModuleCache
 from ..compiler.recorder import Traced
 from ..compiler.step_program import KINDS
-from ..compiler.trace import are_close
+from ..compiler.trace import are_close, trace, trace_loop
 from ..core.contract import MemoryLayer
-from ..core.state import State, kind_of, state_leaves, with_leaves
+from ..core.key_value_cache import memories_of
+from ..core.state import FunctionalStep, OutputsAndState, State, state_leaves, with_leaves
+from .compiled_loop import CompiledLoop, UncompiledError
 from .compiled_step import CompiledStep, leaves_and_caches, time_dimension
-from .fast_path import (
-    circumstances,
-    compiling,
-    functional_step,
-    numbers_of,
-    on_gpu,
-    traced_step,
-    uncompiled,
-    unless_unsupported,
-    without_autocast,
-)
+from .conditions import circumstances, functional_step, numbers_of, on_gpu, tracing_on_cpu, uncompiled
+from .triton_runner import TritonLoop
 
-STEPS = ModuleCache[CompiledStep | FallbackReasons](max_entries=16, depends_on_values=True)
-"""The compiled steps of every module, for the types they were used with; or why there is none."""
+Arguments = ParamSpec("Arguments")
+Compiled = TypeVar("Compiled")
 TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-7}
 """The largest difference from the step as it is written, relative to the largest value."""
 REDUCED_TOLERANCE = 0.1
@@ -39,34 +33,31 @@ VERIFIED_ENTRIES = 3
 """Entries in the caches with which a step is verified."""
 
 
-def run_step(layer: nn.Module, inputs: Tensor, state: State) -> tuple[Tensor, State] | None:
-    """Run one step of a layer or a model, or return None if it must run as it is written in its method ``step``.
+def or_reasons(compiled: Callable[Arguments, Compiled]) -> Callable[Arguments, Compiled | FallbackReasons]:
+    """Let a function return the reasons why it cannot compile something, where it raises them."""
 
-    Args:
-        layer: a module with the method ``step(inputs, state)``.
-        inputs: ``(batch, input_size)``, or token ids ``(batch,)``.
-        state: the state before the step.
-    """
-    if not compiling() or layer.training or torch.is_grad_enabled() or type(inputs) is not Tensor or on_gpu(inputs):
-        return None
-    if torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0:
-        return None
-    inputs = without_autocast(inputs)
-    steps = STEPS.of(layer)
-    if steps.has_hooks:
-        return None
-    key: Hashable = (inputs.dtype, kind_of(state), torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu"))
-    step = steps.get(key)
-    if step is None:
-        if inputs.shape[0] == 0 or any(leaf.shape[:1] != inputs.shape[:1] for leaf in state_leaves(state)):
-            return None
-        step = steps.store(key, _compile(layer, inputs, state))
-    return step(inputs, state) if isinstance(step, CompiledStep) else None
+    @functools.wraps(compiled)
+    def wrapped(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Compiled | FallbackReasons:
+        try:
+            return compiled(*args, **kwargs)
+        except UnsupportedError as error:
+            return error.reasons
+        except UncompiledError:
+            return (Reason("there is no working C++ compiler", about_step=False),)
+        except RecursionError:
+            return (Reason("its expressions are too deep"),)
+
+    return wrapped
 
 
-def compile_step(layer: nn.Module, batch_size: int = 1) -> CompiledStep | FallbackReasons:
-    """Return the compiled step of a layer or a language model, or the reasons why there is none."""
-    return _compile(layer, *example(layer, batch_size))
+@or_reasons
+def compile_loop(step: FunctionalStep, weights: Sequence[Tensor], inputs: Tensor, state: State) -> CompiledLoop:
+    """Return the loop of a step for inputs of one step ``(batch, input_size)``."""
+    leaves = state_leaves(state)
+    memories = {i: leaves[i].shape[2] if leaves[i].dim() > 2 else 1 for i in memories_of(state)}
+    with tracing_on_cpu(weights, inputs, state) as example:
+        traced = trace_loop(step, *example, memories)
+    return (TritonLoop if on_gpu(inputs) else CompiledLoop)(traced, numbers_of(inputs))
 
 
 def trace_step(layer: nn.Module) -> tuple[Traced, list[Tensor]]:
@@ -75,7 +66,8 @@ def trace_step(layer: nn.Module) -> tuple[Traced, list[Tensor]]:
     Raises:
         UnsupportedError: it cannot be traced; the error holds the reasons.
     """
-    return _traced(layer, *example(layer, 1))
+    step, weights = functional_step(_WrittenStep(layer))
+    return _traced(step, weights, *example(layer, 1)), weights
 
 
 def example(layer: nn.Module, batch_size: int) -> tuple[Tensor, State]:
@@ -97,43 +89,44 @@ class _WrittenStep(nn.Module):
         super().__init__()
         self.layer = layer
 
-    def forward(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
-        output: tuple[Tensor, State] = self.layer.step(inputs, state)  # type: ignore[operator]
+    def forward(self, inputs: Tensor, state: State) -> OutputsAndState:
+        output: OutputsAndState = self.layer.step(inputs, state)  # type: ignore[operator]
         return output
 
 
-def _compile(layer: nn.Module, inputs: Tensor, state: State) -> CompiledStep | FallbackReasons:
-    _, weights = functional_step(_WrittenStep(layer))
+@or_reasons
+def compile_step(layer: nn.Module, inputs: Tensor, state: State) -> CompiledStep:
+    """Return the compiled step of a layer or a language model."""
+    step, weights = functional_step(_WrittenStep(layer))
     floats = [value for value in (inputs, *state_leaves(state), *weights) if value.is_floating_point()]
     if not floats:
-        return (Reason("it has no weights"),)
+        raise UnsupportedError([Reason("it has no weights")])
     for value, cache in zip([inputs, *state_leaves(state)], [None, *leaves_and_caches(state)[1]], strict=True):
         is_count = value.dtype == torch.int64 and value.dim() == 1
         is_row = value.dtype == floats[0].dtype and value.dim() > 1 and 0 not in value.shape[1:]
         if not is_count and not is_row and cache is None:
-            return (Reason(f"its inputs or a part of its state are {tuple(value.shape)} {value.dtype}"),)
-    circumstance = next(circumstances(layer, floats, [value for value in weights if value.is_floating_point()]), None)
-    if circumstance is not None:
-        return (circumstance,)
+            problem = f"its inputs or a part of its state are {tuple(value.shape)} {value.dtype}"
+            raise UnsupportedError([Reason(problem)])
+    for circumstance in circumstances(layer, floats, [value for value in weights if value.is_floating_point()]):
+        raise UnsupportedError([circumstance])  # the first one is enough: the others take longer to find
 
-    def compiled() -> CompiledStep:
-        traced, weights = _traced(layer, inputs, state)
-        with torch.inference_mode(False), torch.no_grad():
-            step = CompiledStep(traced, weights, inputs, state, numbers_of(floats[0]))
-            _verify(step, layer, inputs, state)
-            return step
-
-    return unless_unsupported(compiled)
+    # a whole model has one step, so that all of its weights are packed into memory that every call uses
+    traced = _traced(step, weights, inputs, state)
+    with torch.inference_mode(False), torch.no_grad():
+        compiled = CompiledStep(traced, weights, inputs, state, numbers_of(floats[0]))
+        _verify(compiled, layer, inputs, state)
+    return compiled
 
 
-def _traced(layer: nn.Module, inputs: Tensor, state: State) -> tuple[Traced, list[Tensor]]:
-    step, weights = functional_step(_WrittenStep(layer))
+def _traced(step: FunctionalStep, weights: Sequence[Tensor], inputs: Tensor, state: State) -> Traced:
+    """Return a single step as expressions; caches and memories are traced without entries."""
     leaves, caches = leaves_and_caches(state)
     kept = [
         leaf if cache is None else leaf.narrow(time_dimension(leaf), 0, 0)
         for leaf, cache in zip(leaves, caches, strict=True)
     ]
-    return traced_step(step, weights, inputs, with_leaves(state, kept)), weights
+    with tracing_on_cpu(weights, inputs, with_leaves(state, kept)) as arguments:
+        return trace(step, *arguments)
 
 
 def _verify(step: CompiledStep, layer: nn.Module, inputs: Tensor, state: State) -> None:

@@ -14,9 +14,10 @@ from ..core.errors import InputError, shown
 from ..core.key_value_cache import memories_of
 from ..core.state import State, state_leaves
 from .compiled_loop import CompiledLoop
+from .compiled_modules import compile_step, example
 from .compiled_step import CompiledStep
-from .fast_path import circumstances, compiled_loop, functional_step
-from .fast_step import compile_step, example
+from .conditions import circumstances, functional_step
+from .fast_path import compiled_loop
 from .zoneout import Zoneout
 
 
@@ -44,7 +45,7 @@ def explain(module: nn.Module) -> str:
 
 def explain_step(module: nn.Module) -> str:
     """Say whether one step of a layer or a model without gradients is one call of compiled code, and if not, why."""
-    step = compile_step(module)
+    step = compile_step(module, *example(module, 1))
     if isinstance(step, CompiledStep):
         counts = Counter(instruction.kind for instruction in step.program.instructions)
         return f"one call of compiled code with {counts.total()} instructions; matrix products: {counts['product']}"
