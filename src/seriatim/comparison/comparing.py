@@ -1,4 +1,7 @@
-"""Compare layers on the same data under one budget: what `seriatim.compare` and the command do."""
+"""Compare layers on the same data under one budget: what `seriatim.compare` and the command do.
+
+A `Runner` trains the rows of a plan, one after another or several at a time, and keeps what is finished.
+"""
 
 import shlex
 import sys
@@ -52,18 +55,12 @@ from .results import Results, TrainingRow
 from .worker import WorkerJob
 from .workers import TrainingWorkers, open_workers, run_jobs
 
-# Run a plan: train its rows, one after another or several at a time, tell the progress, and keep what is finished.
-
-
-# The learning rates that ``--tune`` tries for a layer, once for all of its seeds.
-
-
 RATE_FACTOR = 3.0  # the factor between two learning rates that are tried
 
 
 @dataclass
 class Trials:
-    """The trials of one layer, numbered from 1: which are left to start, and what those that ended gave.
+    """The learning rates that ``--tune`` tries for a layer, once for all of its seeds; trials are numbered from 1.
 
     Attributes:
         results: what `read_trials` returns, by number; a failed training has the value None and a ``reason``.

@@ -1,4 +1,4 @@
-"""What a row keeps of single items, from which a comparison computes where its models differ.
+"""What a row keeps of single items and tokens, from which a comparison computes where its models differ.
 
 Labels are kept as numbers, beside the statistics of the row; a part of the texts is kept, shortened, in the row itself.
 """
