@@ -252,12 +252,16 @@ class Runner:
         """Return the first training in the order of the rows that can start; a row waits for its learning rate."""
         for layer, seed in list(self._waiting):
             trials = self._trials.get(layer)
+
+            # A row waits until the learning rates of its layer have been tried; meanwhile its trials are started.
             if trials is not None and not trials.ended:
                 if trials.waiting:
                     number, share = trials.waiting.pop(0), 0.5 / trials.count
                     job = WorkerJob(str(self.folder), layer, trials.seed, share, trials.rate(number), number)
                     return self._start(job, running)
                 continue
+
+            # A layer whose trials all failed has no learning rate, and its rows fail without being trained.
             self._waiting.remove((layer, seed))
             job = WorkerJob(str(self.folder), layer, seed)
             try:

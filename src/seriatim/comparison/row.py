@@ -225,6 +225,8 @@ def _with_short_contexts(run: Run, data: Corpus) -> Distance | None:
         )
     except InputError:  # there is no text
         return None
+
+    # Each perplexity has an interval of its own; gains are paired, so that their intervals are narrower.
     values, bounds = dict[str, float](), dict[str, tuple[float | None, float | None]]()
     for size, items in sums.items():
         value, low, high = interval(items, exp_mean)
