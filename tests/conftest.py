@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings
 from torch import Tensor
 
 import seriatim
-from seriatim.comparison import cost, distances, row, workers
+from seriatim.comparison import row, workers
 from seriatim.comparison.worker import WorkerJob, work
 from seriatim.core.contract import SequenceLayer
 from seriatim.layers import to_torch
@@ -112,12 +112,12 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "ThreadExecutor", InlineExecutor)
     monkeypatch.setattr(pace, "SHORTEST", 0.0)
     monkeypatch.setattr(pace, "ROUGH", 0.0)
-    monkeypatch.setattr(cost, "STATE_AFTER", (1, 10, 100))
-    monkeypatch.setattr(cost, "TEXT_LENGTHS", (16,))
-    monkeypatch.setattr(cost, "GENERATED", 5)
+    monkeypatch.setattr(row, "STATE_AFTER", (1, 10, 100))
+    monkeypatch.setattr(row, "TEXT_LENGTHS", (16,))
+    monkeypatch.setattr(row, "GENERATED", 5)
     monkeypatch.setattr(row, "CHARACTERS", 10)
-    monkeypatch.setattr(distances, "POSITIONS", 10)
-    monkeypatch.setattr(distances, "COMPARED", (1, 4))
+    monkeypatch.setattr(row, "POSITIONS", 10)
+    monkeypatch.setattr(row, "COMPARED", (1, 4))
 
 
 SUBJECTS = ("the cat", "a dog", "our friend", "the old man", "she", "nobody")

@@ -13,10 +13,11 @@ from typing import NoReturn
 
 import pytest
 
-from seriatim.comparison import workers as workers_module
+from seriatim.comparison import cluster_jobs
+from seriatim.comparison.cluster_jobs import ClusterSession
 from seriatim.comparison.planning import ComparisonSettings, make_plan
 from seriatim.comparison.worker import WorkerJob
-from seriatim.comparison.workers import ClusterSession, ClusterWorkers
+from seriatim.comparison.workers import ClusterWorkers
 from seriatim.core.errors import InputError, TrainingError
 from seriatim.processes.child import Stopped
 from seriatim.processes.cluster import ClusterExecutor, open_cluster
@@ -83,9 +84,9 @@ def prepared(
 @pytest.fixture
 def child(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable], None]:
     """A function that replaces the process of a training; Dask is not needed."""
-    monkeypatch.setattr(workers_module, "threads_of_worker", lambda: 3)
-    monkeypatch.setattr(workers_module, "send_message", lambda topic, message: None)
-    return lambda run: monkeypatch.setattr(workers_module, "run_module", run)
+    monkeypatch.setattr(cluster_jobs, "threads_of_worker", lambda: 3)
+    monkeypatch.setattr(cluster_jobs, "send_message", lambda topic, message: None)
+    return lambda run: monkeypatch.setattr(cluster_jobs, "run_module", run)
 
 
 def start(workers: ClusterWorkers, folder: Path, events: list[dict]) -> Future:
@@ -183,7 +184,7 @@ def test_steps_are_told_now_and_then_however_often_a_training_validates(
         return {"event": "done"}
 
     child(run)
-    monkeypatch.setattr(workers_module, "send_message", lambda topic, message: told.append(message["event"]["event"]))
+    monkeypatch.setattr(cluster_jobs, "send_message", lambda topic, message: told.append(message["event"]["event"]))
     with prepared(texts, tmp_path / "out") as (workers, _):
         start(workers, tmp_path / "out", []).result(SECONDS)
     assert told == ["begin", "step", "validation"]
@@ -226,10 +227,10 @@ def test_a_job_leaves_a_worker_that_trains_another_row(texts, tmp_path: Path, ch
         raise GivenBackError
 
     child(lambda *_, **__: {"event": "done", "value": 1.5})
-    monkeypatch.setattr(workers_module, "LOCK_SECONDS", 0.01)
-    monkeypatch.setattr(workers_module, "run_elsewhere", give_back)
+    monkeypatch.setattr(cluster_jobs, "LOCK_SECONDS", 0.01)
+    monkeypatch.setattr(cluster_jobs, "run_elsewhere", give_back)
     with prepared(texts, tmp_path / "out") as (workers, _):
-        with workers_module.WORKER_LOCK:
+        with cluster_jobs.WORKER_LOCK:
             futures = [
                 workers.start(WorkerJob(str(tmp_path / "out"), name, 1), lambda event: None, lambda: None)
                 for name in ("rnn", "gru", "lstm")
@@ -239,7 +240,7 @@ def test_a_job_leaves_a_worker_that_trains_another_row(texts, tmp_path: Path, ch
                 time.sleep(0.001)
             assert not any(future.done() for future in futures)
         assert [future.result(SECONDS)["value"] for future in futures] == [1.5, 1.5, 1.5]
-        with workers_module.WORKER_LOCK:
+        with cluster_jobs.WORKER_LOCK:
             waiting = start(workers, tmp_path / "out", [])
             workers.cancel_all()
             with pytest.raises(Stopped):
@@ -279,16 +280,16 @@ def test_a_run_that_another_process_still_writes_is_waited_for(tmp_path: Path, m
     def sleep(_: float) -> None:
         clock[0] += 60.0
 
-    monkeypatch.setattr(workers_module, "time", SimpleNamespace(monotonic=lambda: clock[0], sleep=sleep))
+    monkeypatch.setattr(cluster_jobs, "time", SimpleNamespace(monotonic=lambda: clock[0], sleep=sleep))
     (tmp_path / "out").mkdir()
     session.path.write_text("key")
-    workers_module._wait_for(tmp_path, session)
+    cluster_jobs._wait_for(tmp_path, session)
     with locked(tmp_path), pytest.raises(InputError, match="another process is writing this run"):
-        workers_module._wait_for(tmp_path, session)
+        cluster_jobs._wait_for(tmp_path, session)
     assert clock[0] >= 15 * 60
     session.path.unlink()
     with locked(tmp_path), pytest.raises(Stopped):
-        workers_module._wait_for(tmp_path, session)
+        cluster_jobs._wait_for(tmp_path, session)
 
 
 def test_dask_that_is_not_installed_is_said(monkeypatch) -> None:

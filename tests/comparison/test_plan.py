@@ -8,9 +8,9 @@ import pytest
 
 import seriatim
 from seriatim.comparison import row
-from seriatim.comparison.distances import known_distances
 from seriatim.comparison.plan import FIGURE_OF_SUMS, Budget, difference, read_plan
 from seriatim.comparison.planning import ComparisonSettings, fit_plan, make_plan, parse_parameters, share_options
+from seriatim.comparison.row import known_distances
 from seriatim.comparison.worker import VALIDATING, VALIDATIONS, evaluate_every, settle_budget
 from seriatim.config import resolve
 from seriatim.core.errors import InputError

@@ -17,8 +17,8 @@ from seriatim.comparison.comparison_tables import (
 )
 from seriatim.comparison.conditions import busy, missed_budgets
 from seriatim.comparison.differences_section import _bucket_sentence
-from seriatim.comparison.distances import _by_length, gain
 from seriatim.comparison.results import Distance, ResultRow, Results
+from seriatim.comparison.row import _by_length, gain
 from seriatim.comparison.sentences import controlled_variables, generating, training, training_remarks, using_context
 from seriatim.comparison.verdict import beside_simplest, finding
 from seriatim.evaluation.context_use import summed

@@ -12,8 +12,7 @@ import seriatim
 from seriatim.inspection.influence import influence, influence_section, influence_shares
 from seriatim.inspection.inspected_run import explainer_of, prepare
 from seriatim.recurrence import uncompiled
-from seriatim.report.page import PageSection, TokenLinks, render
-from seriatim.report.token_links import STEPS, LinkedToken, LinkView, encoded_row
+from seriatim.report.page import STEPS, LinkedToken, LinkView, PageSection, TokenLinks, encoded_row, render
 from seriatim.report.wording import percent
 
 from .inspected import SENTENCE, TEXTS

@@ -155,7 +155,7 @@ def test_figures_are_drawn_from_the_results(texts: dict[str, str], tmp_path: Pat
         *map(attention_figure, maps.maps),
         aligned_figure(Aligned("greedy $", "", 0.0, "ab", "abc", [[0.5, 0.5], [0.0, 1.0], [1.0, 0.0]])),
     ]
-    assert len(figures) == 8
+    assert len(figures) == 7
     for figure in figures:
         assert isinstance(figure, Figure)
         figure.draw_without_rendering()

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import seriatim
-from seriatim.comparison.runner import Comparison
+from seriatim.comparison.comparing import Comparison
 from seriatim.core.errors import InputError
 from seriatim.inspection.embeddings import (
     chance_similarity,

@@ -8,9 +8,20 @@ import pytest
 
 from seriatim.report.charts import SPACED, name_tokens, shortened, shown
 from seriatim.report.drawing import to_svg
-from seriatim.report.page import TEMPLATES, Cell, PageSection, Prose, Table, Token, TokenLinks, Tokens, render
+from seriatim.report.page import (
+    TEMPLATES,
+    Cell,
+    LinkedToken,
+    LinkView,
+    PageSection,
+    Prose,
+    Table,
+    Token,
+    TokenLinks,
+    Tokens,
+    render,
+)
 from seriatim.report.theme import new_figure
-from seriatim.report.token_links import LinkedToken, LinkView
 from seriatim.report.wording import MAX_LISTED, listed
 
 from .test_page import check_page, sections

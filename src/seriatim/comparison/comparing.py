@@ -1,17 +1,44 @@
-"""Compare layers on the same data under one budget: what `seriatim.compare` and the command do."""
+"""Compare layers on the same data under one budget: what `seriatim.compare` and the command do.
 
+A `Runner` trains the rows of a plan, one after another or several at a time, and keeps what is finished.
+"""
+
+import shlex
+import sys
+import time
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
 
 from ..config import ConfigSource
+from ..core.errors import InputError, TrainingError
+from ..core.json_object import JsonObject
 from ..layers.outside_code import AllowCode, Origin, refuse_while_importing, require_code
+from ..processes.child import Stopped
+from ..processes.executors import WorkersLostError
 from ..processes.ranks import refuse_ranks
-from ..storage.files import locked, refuse_locked
-from ..storage.written_folders import COMPARISON, begin, finish_replacing, outer, place_of, recover
+from ..processes.signals import Interrupted, signals_deferred
+from ..report.page import framed
+from ..storage.files import locked, read_json, refuse_locked, to_json, write_whole
+from ..storage.written_folders import (
+    COMPARISON,
+    RUN,
+    begin,
+    discard,
+    finish_replacing,
+    outer,
+    place_of,
+    record,
+    recover,
+    settle,
+)
 from ..training.run_files import check_out, check_place, files_read, refuse_overwriting
-from .comparison_progress import ComparisonReporter
-from .plan import check_runs, default_out, read_plan
+from .assemble import assemble
+from .comparison_progress import ComparisonProgress, ComparisonReporter, PresentTraining
+from .plan import MAX_BYTES, REPORT, Plan, check_runs, default_out, is_non_neural, read_plan, read_row, read_trials
 from .planning import (
     ComparisonSettings,
     check_data_named,
@@ -21,9 +48,287 @@ from .planning import (
     read_data,
     register_references,
 )
-from .runner import Comparison as Comparison
-from .runner import Runner
-from .workers import open_workers
+from .results import Results, TrainingRow
+from .worker import WorkerJob
+from .workers import TrainingWorkers, open_workers, run_jobs
+
+RATE_FACTOR = 3.0  # the factor between two learning rates that are tried
+
+
+@dataclass
+class Trials:
+    """The learning rates that ``--tune`` tries for a layer, once for all of its seeds; trials are numbered from 1.
+
+    Attributes:
+        results: what `read_trials` returns, by number; a failed training has the value None and a ``reason``.
+        waiting: the numbers of the trials that have not been started.
+        error: the reason why no trial of this layer can be made, such as a budget that is too small.
+    """
+
+    plan: Plan
+    layer: str
+    count: int
+    results: dict[int, JsonObject] = field(default_factory=dict)
+    waiting: list[int] = field(init=False)
+    error: Exception | None = None
+
+    def __post_init__(self) -> None:
+        self.waiting = [number for number in range(1, self.count + 1) if number not in self.results]
+
+    @property
+    def seed(self) -> int:
+        """The seed of all trials."""
+        return self.plan.seeds[0]
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing is left to try."""
+        return self.error is not None or len(self.results) == self.count
+
+    def rate(self, trial: int) -> float:
+        """Return the learning rate of a trial: those of all trials lie around the planned one."""
+        planned = self.plan.sized[self.layer].learning_rate or 1.0
+        return float(planned * RATE_FACTOR ** (trial - (self.count + 1) / 2))
+
+    def add(self, folder: Path, trial: int, outcome: JsonObject | Exception) -> None:
+        """Take the outcome of a trial; after the last one write the file of the trials, and remove their runs."""
+        if isinstance(outcome, Exception):
+            outcome = {"reason": str(outcome)}
+        recorded = {name: value for name, value in outcome.items() if name != "event"}
+        self.results[trial] = {"learning_rate": self.rate(trial), "value": None, **recorded}
+        if len(self.results) < self.count:
+            return
+        path = folder / "trials" / f"{self.layer}.json"
+        path.parent.mkdir(exist_ok=True)
+        write_whole(path, to_json([self.results[number] for number in sorted(self.results)]))
+        for run in path.parent.glob(f"{self.layer}-{self.seed}-*"):
+            discard(run, RUN)
+
+
+def trials_left(folder: Path, plan: Plan, layer: str, *, repeat_failed: bool) -> Trials | None:
+    """Return the trials of a layer that an earlier process has not made, or None if there are none.
+
+    Failed trials are made again if ``repeat_failed``: the reason may have been the machine, and not the learning rate.
+    """
+    assert plan.tune is not None
+    tried = read_trials(folder, layer)
+    if len(tried) != plan.tune:
+        tried = []
+    kept = {number: trial for number, trial in enumerate(tried, 1) if trial["value"] is not None or not repeat_failed}
+    return None if len(kept) == plan.tune else Trials(plan, layer, plan.tune, kept)
+
+
+def best_rate(folder: Path, plan: Plan, layer: str) -> float:
+    """Return the best of the learning rates that were tried; a TrainingError says why none succeeded."""
+    tried = read_trials(folder, layer)
+    succeeded = [trial for trial in tried if trial["value"] is not None]
+    if not succeeded:
+        reasons = [trial["reason"] for trial in tried if trial.get("reason")]
+        last = f"; the last reason: {reasons[-1]}" if reasons else ""
+        raise TrainingError(f"the training failed with every learning rate that was tried{last}")
+    best = max if any(trial["more_is_better"] for trial in succeeded) else min
+    return float(best(succeeded, key=itemgetter("value"))["learning_rate"])
+
+
+@dataclass
+class Comparison:
+    """A finished comparison: its folder, with its runs and its report, and what its `results.json` holds."""
+
+    folder: Path
+    results: JsonObject
+
+    @property
+    def rows(self) -> list[JsonObject]:
+        """The rows of the results, best first; those that failed last."""
+        order = [row.layer for row in Results(self.results).ranked]
+        return sorted(self.results["rows"], key=lambda row: order.index(row["layer"]))
+
+    @property
+    def failures(self) -> list[JsonObject]:
+        """The trainings that failed, each with its ``layer``, ``seed`` and ``reason``."""
+        return list(self.results["failures"])
+
+    def __repr__(self) -> str:
+        failed = ", ".join(dict.fromkeys(failure["layer"] for failure in self.failures))
+        ranked = ", ".join(row["layer"] for row in self.rows if row["failed"] is None)
+        return f"Comparison({str(self.folder)!r}, best first: {ranked}{f'; failed: {failed}' if failed else ''})"
+
+    def _repr_html_(self) -> str:
+        """Return the report in a frame, for notebooks."""
+        return framed(self.folder / REPORT)
+
+
+class Runner:
+    """Runs a plan, completed by `fit_plan`, in a folder that this process has locked, or in the stage of one."""
+
+    def __init__(self, folder: Path, plan: Plan, reporter: ComparisonReporter | None, workers: TrainingWorkers) -> None:
+        self.folder, self.plan, self.workers = folder, plan, workers
+        self.reporter = reporter or ComparisonReporter()
+        self.progress = ComparisonProgress(plan)
+        self.finished: dict[tuple[str, int], TrainingRow] = {}  # rows by layer and seed
+        self.failures: dict[tuple[str, int], Exception] = {}
+        self._waiting: list[tuple[str, int]] = []  # rows that are not trained yet, in their order
+        self._trials: dict[str, Trials] = {}  # by layer, where learning rates are left to try
+        self._present: dict[str, PresentTraining] = {}  # by the name of the job
+
+    def read_rows(self) -> bool:
+        """Read the rows that an earlier process has finished, and return whether they are all.
+
+        A row whose run was removed is trained again, because the report leads to the run.
+        """
+        for layer in self.plan.layers:
+            for seed in self.plan.seeds:
+                name = f"{layer}-{seed}"
+                has_run = (self.folder / "runs" / name / "config.yaml").is_file()
+                if has_run and (row := read_row(self.folder, name, self.plan)) is not None:
+                    self._add(row)
+        return self.progress.done == self.progress.count
+
+    def run(self) -> Comparison:
+        """Train what is not trained yet, and write the results; errors are those of `seriatim.compare`."""
+        started, before = time.perf_counter(), 0.0
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            results = read_json(self.folder / "results.json", max_bytes=MAX_BYTES, remedy="remove it")
+            before = float(results["seconds"])
+
+        # What the folder will hold is recorded first, so that an interrupted comparison can be replaced.
+        trials = ["trials"] if self.plan.tune else []
+        record(self.folder, COMPARISON, "comparison.yaml", "runs", *trials, "rows", "results.json")
+        write_whole(self.folder / "comparison.yaml", self.plan.to_yaml())
+        self._plan_trainings()
+        self.reporter.begin(self.plan, self.progress)
+        with signals_deferred() as stop_signal:
+            run_jobs(self.workers, stop_signal, next_job=self.next_job, on_event=self.on_event, on_end=self.on_end)
+            number = stop_signal()
+
+        # Rows that no worker is left for have failed; after a signal, they are waiting for the next start.
+        if number is None and self.workers.executor.lost is not None:
+            for layer, seed in self._waiting:
+                self._fail(layer, seed, self.workers.executor.lost)
+        seconds = before + time.perf_counter() - started
+
+        # The folder that is replaced stays until the new one has a row.
+        if self.finished:
+            self.folder = settle(self.folder)
+        results = assemble(self.folder, self.plan, self.finished, self.failures, seconds)
+        write_whole(self.folder / "results.json", to_json(results, indent=1) + "\n")
+        if number is not None:
+            text = f"interrupted; finished rows are kept in {outer(self.folder)}"
+            raise Interrupted(text, number, go_on=self._resume_command())
+        if not self.finished:
+            (layer, _), error = next(iter(self.failures.items()))
+            if isinstance(error, InputError):
+                raise error
+            go_on = f"; to go on: {self._resume_command()}" if isinstance(error, WorkersLostError) else ""
+            raise TrainingError(f"{layer}: {error}{go_on}")
+        self.reporter.end(results)
+        return Comparison(self.folder, results)
+
+    def _resume_command(self) -> str:
+        command = ["seriatim", "compare", "--resume", str(outer(self.folder)), *self.workers.options]
+        return shlex.join([*command, "--allow-code"] if self.plan.code else command)
+
+    def _plan_trainings(self) -> None:
+        """List what is to be trained, and share the workers among it."""
+        rows = [(layer, seed) for seed in self.plan.seeds for layer in self.plan.layers]
+        self._waiting = [row for row in rows if row not in self.finished]
+        for layer in dict.fromkeys(layer for layer, _ in self._waiting):
+            if not self.plan.tune or is_non_neural(layer):
+                continue
+            is_settled = any(name == layer for name, _ in self.finished)  # all seeds have the same learning rate
+            left = trials_left(self.folder, self.plan, layer, repeat_failed=not is_settled)
+            if left is not None:
+                self._trials[layer] = left
+        trials = sum(len(trials.waiting) for trials in self._trials.values())
+        at_first = [layer for layer, _ in self._waiting if layer not in self._trials]
+        most = max(len(self._waiting), trials + len(at_first))
+        self.workers.set_parallelism(most)
+        self.progress.workers = max(1, min(self.workers.executor.worker_count, most))
+
+    def next_job(self, running: int) -> WorkerJob | None:
+        """Return the first training in the order of the rows that can start; a row waits for its learning rate."""
+        for layer, seed in list(self._waiting):
+            trials = self._trials.get(layer)
+
+            # A row waits until the learning rates of its layer have been tried; meanwhile its trials are started.
+            if trials is not None and not trials.ended:
+                if trials.waiting:
+                    number, share = trials.waiting.pop(0), 0.5 / trials.count
+                    job = WorkerJob(str(self.folder), layer, trials.seed, share, trials.rate(number), number)
+                    return self._start(job, running)
+                continue
+
+            # A layer whose trials all failed has no learning rate, and its rows fail without being trained.
+            self._waiting.remove((layer, seed))
+            job = WorkerJob(str(self.folder), layer, seed)
+            try:
+                if trials is not None and trials.error is not None:
+                    raise trials.error
+                if self.plan.tune and not is_non_neural(layer):
+                    job.share, job.learning_rate = 0.5, best_rate(self.folder, self.plan, layer)
+            except (InputError, TrainingError) as error:
+                self._fail(layer, seed, error)
+                continue
+            return self._start(job, running)
+        return None
+
+    def _start(self, job: WorkerJob, running: int) -> WorkerJob:
+        """Complete a job, and report that it begins."""
+        outside = self.plan.outside_layers(job.layer)
+        job.registered = [record for record in self.plan.code if record["name"] in outside]
+        job.search_path = [str(Path(folder or ".").resolve()) for folder in sys.path] if job.registered else []
+        job.at_once = min(self.workers.executor.worker_count, running + 1 + len(self._waiting))
+        self._present[job.name] = self.progress.start(job.layer, job.seed, job.trial)
+        self.reporter.run(self.progress, self._present[job.name])
+        return job
+
+    def on_event(self, job: WorkerJob, event: JsonObject) -> None:
+        """Pass on an event of a training."""
+        if (training := self._present.get(job.name)) is not None:  # of a cluster, an event may come late
+            training.hear(event)
+            self.reporter.hear(self.progress, training, event)
+
+    def on_end(self, job: WorkerJob, outcome: JsonObject | Exception) -> None:
+        """Keep what a training gave, or record why it failed."""
+        result: JsonObject | TrainingRow | Exception = outcome
+        if not isinstance(outcome, Exception) and job.trial is None:
+            result = self._read_row(job.name)
+        self.progress.end(self._present.pop(job.name), succeeded=not isinstance(result, Exception))
+        if isinstance(result, Stopped):
+            return
+        if isinstance(result, TrainingRow):
+            self._add(result)
+            self.reporter.row(self.progress, result)
+        elif job.trial is not None:
+            self._end_trial(job.layer, job.trial, result)
+        else:
+            assert isinstance(result, Exception)
+            self._fail(job.layer, job.seed, result)
+
+    def _read_row(self, name: str) -> TrainingRow | Exception:
+        """Return the row that a training has written, or the reason why it cannot be used."""
+        try:
+            row = read_row(self.folder, name, self.plan)
+        except InputError as error:
+            return error
+        assert row is not None
+        return row
+
+    def _end_trial(self, layer: str, trial: int, outcome: JsonObject | Exception) -> None:
+        trials = self._trials[layer]
+        if isinstance(outcome, InputError | WorkersLostError):
+            trials.error = outcome
+        else:  # a learning rate with which the training fails counts as tried
+            trials.add(self.folder, trial, outcome)
+
+    def _fail(self, layer: str, seed: int, error: Exception) -> None:
+        self.failures[layer, seed] = error
+        self.progress.done += 1
+        self.reporter.failure(layer, seed, str(error))
+
+    def _add(self, row: TrainingRow) -> None:
+        self.finished[row.layer, row.seed] = row
+        self.progress.add(row.layer, row.metrics)
 
 
 def compare(

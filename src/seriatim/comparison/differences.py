@@ -275,6 +275,8 @@ def compare_lengths(
     if len(parts) < 2 or not known:
         return None
     compute = FIGURE_OF_SUMS[metric.key]
+
+    # The first layer's items stand for those of all, since only rows with the same items are compared.
     chosen = {layer: [statistics[layer][metric.key][first.rows[part]] for part in parts] for layer in known}
     shown = list(range(len(parts)))
     ends = [(int(first.lengths[part].min()), int(first.lengths[part].max())) for part in parts]

@@ -198,6 +198,8 @@ def _bucket_sentence(buckets: Json) -> str:
     first, second, ranges = tests["first"], tests["second"], len(tests["results"])
     if not clear:
         return f"By {_unit_left_out(buckets['name'])}, no difference between {first} and {second} is significant."
+
+    # Of many ranges only the largest difference in each direction is named; the figure shows all of them.
     clauses = []
     for sign, verb in ((1, "higher"), (-1, "lower")):
         chosen = [each for each in clear if sign * each["difference"] > 0]

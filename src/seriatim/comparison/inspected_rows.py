@@ -51,6 +51,8 @@ def inspect_rows(folder: str | Path, inspect: Callable[[Path], Inspection]) -> l
             last = error
     if not inspected:
         raise last
+
+    # The report leads to the pages that exist, so that it is written again.
     write_report(folder, results)
     for layer, page in inspected.items():  # once it is known which pages there are
         others = {other: runs[other] for other in inspected if other != layer}

@@ -1,10 +1,11 @@
-"""What a row keeps of single items, from which a comparison computes where its models differ.
+"""What a row keeps of single items and tokens, from which a comparison computes where its models differ.
 
 Labels are kept as numbers, beside the statistics of the row; a part of the texts is kept, shortened, in the row itself.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -16,7 +17,6 @@ from ..report.wording import cut
 from ..runs.run import Run
 from ..tasks.explainer import NotOfferedError
 from ..tasks.task import TaskData
-from .cost import evenly
 from .plan import FIGURE_OF_SUMS
 from .results import Json, TrainingRow
 
@@ -30,6 +30,14 @@ ARRAYS = ("rows", "sizes", "lengths", "truth", "predicted")
 Arrays = dict[str, np.ndarray]
 Item = tuple[str, Sequence[str]]
 """An input with its right answers, of which every one is right."""
+
+
+Each = TypeVar("Each")
+
+
+def evenly(items: Sequence[Each], count: int) -> list[Each]:
+    """Return up to ``count`` items, spread evenly over all."""
+    return [items[i * len(items) // count] for i in range(count)] if len(items) > count else list(items)
 
 
 @dataclass(frozen=True)

@@ -99,12 +99,9 @@ class MeasuredData(NamedTuple):
     split: str
 
     def __str__(self) -> str:
-        names_part = self.source.rsplit(":", 1)[-1].split("-")[0] in SPLITS
-        return (
-            f"{self.source}, part {self.split}"
-            if self.source.startswith("builtin:") and not names_part
-            else self.source
-        )
+        names_split = self.source.rsplit(":", 1)[-1].split("-")[0] in SPLITS
+        is_whole = names_split or not self.source.startswith("builtin:")
+        return self.source if is_whole else f"{self.source}, part {self.split}"
 
 
 class Sized(Section):

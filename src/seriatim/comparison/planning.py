@@ -299,11 +299,8 @@ def read_data(plan: Plan) -> tuple[Task, Vocabulary, TaskData, TaskData | None]:
     if valid_source is None and plan.tune is not None:
         raise InputError("--tune: learning rates are chosen on held-out data; give --valid FILE")
     for source in (train_source, valid_source, plan.base.data.test):
-        if (
-            source
-            and (meant := builtin_task(source))
-            and next(task.reader.labelled_items(source, "test"), None) is None
-        ):
+        meant = builtin_task(source) if source else None
+        if source and meant and next(task.reader.labelled_items(source, "test"), None) is None:
             remedy = f"write: seriatim compare {meant} --data {shlex.quote(source)}"
             raise InputError(f"{source}: rows are compared by their answers, and {plan.base.task} gives none; {remedy}")
 

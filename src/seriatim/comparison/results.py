@@ -106,7 +106,7 @@ class Row(FromJson):
     """What is measured of a layer: by one training, or by all of its trainings.
 
     The sizes of a model that is not trained by steps are None. ``curve`` has the losses of training steps,
-    ``held_out`` the validations; see `comparison.cost` and `comparison.distances` for costs and ``distance``.
+    ``held_out`` the validations; see `comparison.row` for costs and ``distance``.
     """
 
     layer: str

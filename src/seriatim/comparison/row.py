@@ -1,25 +1,274 @@
 """A row of a comparison: everything that is measured of one trained run, and samples of what it writes or answers."""
 
-from collections.abc import Sequence
+import functools
+import itertools
+import math
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from itertools import islice
 
 import numpy as np
+import torch
 from torch import nn
 
 from ..core.allocator import freed_memory_kept
+from ..core.errors import InputError
 from ..core.json_object import JsonObject
+from ..core.state import state_bytes
 from ..data.corpus import Corpus
+from ..data.synthetic import SYNTHETIC_TASKS, generate
 from ..data.tokenizers import END
+from ..decoding.sampling import read, sample
+from ..decoding.sampling_settings import Sampling
+from ..evaluation.context_use import COMPARED, MIN_BLOCKS, losses_by_block
+from ..evaluation.intervals import exp_mean, interval, mean, paired, wilson
+from ..evaluation.perplexity import BLOCK, safe_exp
+from ..models.base_models import TextModel
+from ..models.stepping import Stepper, any_ids, read_at_once, reading_module, stepper_of
 from ..runs.run import Run
-from ..tasks.task import TaskData
+from ..tasks.task import TaskData, evaluating
 from ..training.run_writer import read_metrics
 from ..version import __version__
-from .cost import costs, evenly
-from .distances import distances
-from .item_answers import MAX_ITEMS, Item, answer_items, listed, measure_tokens, stored
-from .plan import Plan, is_non_neural, statistics_of
-from .results import TrainingRow
+from .differences import by_length
+from .item_answers import MAX_ITEMS, Item, answer_items, evenly, listed, measure_tokens, stored
+from .plan import FIGURE_OF_SUMS, MeasuredData, Plan, is_non_neural, statistics_of
+from .results import Distance, TrainingRow
+
+# The costs of using a trained model: the size of its state, and the time of a step, a token and a whole text.
+
+
+STATE_AFTER = (1, 10, 100, 1000, 10_000)
+STEP_AFTER = (1, 10, 100, 1000)
+TEXT_LENGTHS = (16, 64, 256, 1024)
+"""Numbers of tokens after which states and steps are measured, and of texts that are read at once."""
+STATE_SECONDS, READING_SECONDS, GENERATING_SECONDS = 1.5, 1.0, 1.0
+"""Limits of the measurements in seconds; what would come later is left out."""
+MAX_STEPS, MAX_READINGS, GENERATED, ANSWERED = 15, 3, 200, 8
+"""Repetitions of a step and of reading a text; tokens that are generated, and texts that are answered."""
+STRETCH = 10
+"""Tokens of a stretch that is timed while a language model generates."""
+SOURCE = 20  # tokens of the source that a decoder writes from, and of the prompt of a language model
+MAX_LENGTH, RUNNING = 10_000, 1_000
+"""Tokens of the longest input that are read at most, and of a running text."""
+
+
+def costs(run: Run, texts: Sequence[str]) -> JsonObject:
+    """Measure the costs of a model for one sequence, on the device where the model is.
+
+    Args:
+        run: the model.
+        texts: inputs of its task, of which the longest and some others are read; none for running text.
+
+    Returns:
+        ``state_bytes`` and ``step_milliseconds`` by the number of tokens read, empty where a layer needs later inputs;
+        ``state_at_length``, the ``bytes`` of the state after the ``tokens`` of the longest input, or None;
+        ``milliseconds_per_token`` to write or to answer, the median of the repetitions or None, and their quartiles
+        ``milliseconds_spread``, None for fewer than 4; ``reading_milliseconds`` by the length of a text.
+    """
+    with evaluating(run.model), torch.inference_mode():
+        times = _generating(run.model) if run.task.kind.generates_text else _answering(run, texts)
+        return {
+            **_state_and_steps(run, texts),
+            "milliseconds_per_token": statistics.median(times) if times else None,
+            "milliseconds_spread": statistics.quantiles(times, n=4)[::2] if len(times) > 3 else None,
+            "reading_milliseconds": _reading(run),
+        }
+
+
+def _state_and_steps(run: Run, texts: Sequence[str]) -> JsonObject:
+    stepper = stepper_of(run.model)
+    if stepper is None:
+        return {"state_bytes": {}, "state_at_length": None, "step_milliseconds": {}}
+    stepper.step(stepper.read(1, stepper.begin(SOURCE)))  # compiles the step
+    sizes, steps, tokens, started = {}, {}, 0, time.perf_counter()
+    state = stepper.begin(SOURCE)
+    for count in STATE_AFTER:
+        if time.perf_counter() - started > STATE_SECONDS / (1 if count < 10_000 else 2):
+            break
+        state = stepper.read(count - tokens, state)
+        tokens = count
+        sizes[str(count)] = state_bytes(state)
+        if count in STEP_AFTER:
+            step = functools.partial(stepper.step, state)
+            steps[str(count)] = median_milliseconds(step, times=MAX_STEPS, seconds=STATE_SECONDS / 5)
+    at_length = _state_at_length(run, stepper, texts)
+    return {"state_bytes": sizes, "state_at_length": at_length, "step_milliseconds": steps}
+
+
+def _state_at_length(run: Run, stepper: Stepper, texts: Sequence[str]) -> dict[str, int]:
+    """Return the bytes of the state after the longest input, or after `RUNNING` tokens of a running text.
+
+    For a decoder, the state is the one before its first token, after the longest source.
+    """
+    tokens = min(MAX_LENGTH, max((len(run.tokenizer.encode(text)) for text in texts), default=RUNNING))
+    state = stepper.begin(max(1, tokens))
+    if not stepper.reads_source:
+        state = stepper.read(max(1, tokens), state)
+    return {"tokens": tokens, "bytes": state_bytes(state)}
+
+
+def _reading(run: Run) -> dict[str, float]:
+    """Return the milliseconds to read a text at once, by its length in tokens."""
+    module, started = reading_module(run.model), time.perf_counter()
+    milliseconds: dict[str, float] = {}
+    for count in TEXT_LENGTHS:
+        if module is None or time.perf_counter() - started > READING_SECONDS / 2:
+            break
+        read_text = functools.partial(read_at_once, module, count)
+        milliseconds[str(count)] = median_milliseconds(read_text, times=MAX_READINGS, seconds=0.5)
+    return milliseconds
+
+
+def _answering(run: Run, texts: Sequence[str]) -> list[float]:
+    """Return the milliseconds per token of each text that is answered, one at a time, after one that is not counted."""
+    times, started, texts = list[float](), time.perf_counter(), evenly(texts, ANSWERED)
+    for text in [*texts[:1], *texts]:
+        before = time.perf_counter()
+        (answer,) = run.predictor.answer(run.model, run.vocabulary, [text])
+        spent = time.perf_counter() - before
+        if tokens := run.predictor.timed_tokens(run.vocabulary, text, answer):
+            times.append(1000 * spent / tokens)
+        if time.perf_counter() - started > GENERATING_SECONDS:
+            break
+    return times[1:] or times
+
+
+def _generating(model: TextModel) -> list[float]:
+    """Return the mean milliseconds of a token in each of several stretches that a language model generates."""
+    logits, state = read(model, any_ids(model, SOURCE), model.initial_state(1))
+    tokens = sample(model, logits, state, Sampling(), max_tokens=GENERATED, seeds=[0], stop=None)
+    next(tokens)  # compiles the step
+    times, started = list[float](), time.perf_counter()
+    while time.perf_counter() - started < GENERATING_SECONDS:
+        before = time.perf_counter()
+        count = sum(1 for _ in itertools.islice(tokens, STRETCH))
+        if not count:
+            break
+        times.append(1000 * (time.perf_counter() - before) / count)
+    return times
+
+
+def median_milliseconds(function: Callable[[], object], *, times: int, seconds: float) -> float:
+    """Return the median time of a call, after one that is not counted; fewer calls where they take too long."""
+    function()
+    durations: list[float] = []
+    started = time.perf_counter()
+    while len(durations) < times and (not durations or time.perf_counter() - started < seconds):
+        before = time.perf_counter()
+        function()
+        durations.append(1000 * (time.perf_counter() - before))
+    return statistics.median(durations)
+
+
+# How a model does at a distance: with little context, over known distances, or on inputs of different lengths.
+
+
+ROWS = 200  # items of each distance of a synthetic task
+TOKENS, POSITIONS = 20_000, 4_000
+"""Tokens of a text that are read, and positions among them that are predicted from shortened contexts."""
+UNITS = {
+    "reversal": "letters of the word",
+    "agreement": "words between",
+    "copy": "letters between",
+    "adding": "digits",
+    "recall": "pairs",
+}
+"""The unit of the distance of each synthetic task."""
+
+
+def distances(
+    run: Run, data: TaskData, measured: MeasuredData, metric: str, statistics: Mapping[str, np.ndarray]
+) -> Distance | None:
+    """Measure a figure at several distances, or return None where no distance can be measured.
+
+    By length, the figure is the metric, computed from the statistics of every item.
+    """
+    name = measured.source.split(":")[1] if measured.source.startswith("builtin:") else ""
+    if name in SYNTHETIC_TASKS:
+        return _at_known_distances(run, name)
+    if isinstance(data, Corpus):
+        return _with_short_contexts(run, data)
+    names = {figure.key: figure.name for figure in run.task.evaluator.metrics}
+    return _by_length(data, metric, names.get(metric, metric), statistics)
+
+
+def known_distances(name: str) -> list[int]:
+    """Return the distances of a synthetic task: doubling from its shortest to twice the longest of training."""
+    task = SYNTHETIC_TASKS[name]
+    known, distance = {task.shortest}, 2 * task.longest
+    while distance > task.shortest:
+        known.add(distance)
+        distance //= 2
+    return sorted(known)
+
+
+def _at_known_distances(run: Run, name: str) -> Distance:
+    """Measure the share of right answers at each distance."""
+    values, bounds = dict[str, float](), dict[str, tuple[float, float]]()
+    for distance in known_distances(name):
+        rows = list(generate(name, "test", ROWS, distance=distance))
+        truths, texts = zip(*(row[::-1] if name == "reversal" else row for row in rows), strict=True)
+        answers = run.predictor.answer(run.model, run.vocabulary, list(texts))
+        hits = [answer["text"] == truth for answer, truth in zip(answers, truths, strict=True)]
+        values[str(distance)], bounds[str(distance)] = float(np.mean(hits)), wilson(sum(hits), len(hits))
+    figure = "exact match" if any(figure.key == "exact_match" for figure in run.task.evaluator.metrics) else "accuracy"
+    return Distance("distance", figure, f"{figure} at distance N", UNITS[name], values, ROWS, "inputs", bounds=bounds)
+
+
+def _with_short_contexts(run: Run, data: Corpus) -> Distance | None:
+    """Measure the perplexity where only the last k tokens are seen, and what the context beyond them gains."""
+    try:
+        sums, places = losses_by_block(
+            run.model, data.ids, COMPARED, ends=data.ends, tokens=TOKENS, places=POSITIONS, block=BLOCK
+        )
+    except InputError:  # there is no text
+        return None
+
+    # Each perplexity has an interval of its own; gains are paired, so that their intervals are narrower.
+    values, bounds = dict[str, float](), dict[str, tuple[float | None, float | None]]()
+    for size, items in sums.items():
+        value, low, high = interval(items, exp_mean)
+        if size is None:
+            whole = value
+        else:
+            values[str(size)], bounds[str(size)] = value, (low, high)
+    gains = [] if len(sums[None]) < MIN_BLOCKS else [gain(size, sums[size], sums[None]) for size in COMPARED]
+    name = "perplexity when only the last k tokens are seen"
+    return Distance(
+        "context", "perplexity", name, "tokens", values, places, "places", whole, bounds, [one for one in gains if one]
+    )
+
+
+def gain(size: int, short: np.ndarray, whole: np.ndarray) -> JsonObject | None:
+    """Return by which share the context beyond the last ``size`` tokens lowers the perplexity, with its 95 % interval.
+
+    The losses of the same items ``(items, 2)`` with the short and the whole context are paired. None without an
+    interval, as where a loss is infinite or the share is.
+    """
+    result = paired(short, whole, mean)
+    if result.low is None or result.high is None:
+        return None
+    share, low, high = (1 - safe_exp(-nats) for nats in (result.difference, result.low, result.high))
+    return {"beyond": size, "share": share, "low": low, "high": high} if math.isfinite(low) else None
+
+
+def _by_length(data: TaskData, metric: str, of: str, statistics: Mapping[str, np.ndarray]) -> Distance | None:
+    """Measure the figure, called ``of``, on inputs of similar lengths, under the largest length of each group."""
+    lengths = getattr(getattr(data, "texts", data), "lengths", None)
+    if metric not in statistics or lengths is None or len(lengths) != len(statistics[metric]):
+        return None
+    groups = by_length(np.asarray(lengths))
+    if len(groups) < 2:
+        return None
+    values, bounds = dict[str, float](), dict[str, tuple[float | None, float | None]]()
+    for rows in groups:
+        value, low, high = interval(statistics[metric][rows], FIGURE_OF_SUMS[metric])
+        values[str(int(lengths[rows].max()))], bounds[str(int(lengths[rows].max()))] = value, (low, high)
+    name = f"{of} on inputs of similar lengths, by the largest length of each group"
+    return Distance("length", of, name, "tokens at most", values, bounds=bounds)
+
 
 FROM_SUMMARY = ("parameters", "steps", "tokens", "tokens_per_second", "vocabulary_size", "precision")
 POINTS = 200  # points of a learning curve, at most

@@ -84,6 +84,8 @@ def compare_labels(
     correct = np.array([a == b for a, b in zip(truth, predicted, strict=True)])
     wrong = Counter({pair: count for pair, count in pairs.items() if pair[0] != pair[1]})
     error, bins = calibration(confidence, correct)
+
+    # A matrix of very many labels would take more memory than it is worth.
     labels = sorted({*truth, *predicted})
     matrix = matrix and len(labels) <= MAX_MATRIX
     return Mistakes(

@@ -70,6 +70,8 @@ def pseudo_losses(model: MaskedLanguageModel, windows: Windows, every: int | Non
     items = np.unique(groups, return_inverse=True)[1]
     sums = np.zeros((items.max() + 1, 3))
     device = next(model.parameters()).device
+
+    # Every n-th token is masked at once, in n passes: each is predicted from nearly all others (all, without n).
     batches = Buckets(windows.lengths, TOGETHER, lambda rows: rows)
     for rows in batches.read(batches.in_order()):
         ids, lengths = torch.from_numpy(windows.ids(rows)).to(device), windows.lengths[rows]
@@ -106,6 +108,8 @@ def pseudo_surprisals(
         for line, (row, place) in zip(masked, chosen, strict=True):
             line[: len(texts[row]) + len(end)] = np.concatenate([texts[row], end])
             line[place : stops[row][place]] = model.mask
+
+        # Rows are flattened, and each has one place that is scored: positions (B,) in B · T tokens.
         positions = np.arange(len(rows)) * masked.shape[1] + [place for _, place in chosen]
         inputs, at = torch.from_numpy(masked).to(device), torch.from_numpy(positions).to(device)
         targets = torch.tensor([int(texts[row][place]) for row, place in chosen], device=device)

@@ -98,7 +98,7 @@ class TokenScore(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TokenScores:
+class TokenSurprisals:
     """Scores of the tokens of a text, in order, with a caption that says what the numbers are.
 
     Attributes:

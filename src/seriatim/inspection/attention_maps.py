@@ -278,6 +278,8 @@ def attention_section(inspected: InspectedRun) -> SectionBody:
     if any(blank_future(each).isnan().any() for each in result.maps):
         intro += "Later tokens are blank. "
     intro += f"{result.limits}{cut}"
+
+    # The mean over the heads is what most readers want; the heads themselves are folded.
     drawn = result.maps[:MAX_LAYERS]
     means = [(replace(each, weights=each.weights.mean(0, keepdim=True)), len(each.weights)) for each in drawn]
     parts: list[Part] = [Prose(intro.strip()), Plots([_plot(mean, heads) for mean, heads in means])]

@@ -286,6 +286,8 @@ def _painted(all_gates: Sequence[Gate], tokenizer: Tokenizer) -> list[Part]:
         painted.append(Tokens(tokens, caption, ("closed", "open")))
     if not painted:
         return []
+
+    # Of many units some vary by chance, so that a reader is told from how many these were chosen.
     units = sum(gate.values.shape[1] for gate in known)
     rule = (
         "The text is painted with the values of the units that vary most over it, by their standard deviation "

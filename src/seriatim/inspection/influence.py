@@ -27,8 +27,7 @@ from ..evaluation.intervals import interval
 from ..evaluation.intervals import mean as mean_of
 from ..evaluation.token_scores import is_symbol, spaced
 from ..models.probabilities import checked_losses
-from ..report.page import Part, Prose
-from ..report.token_links import DIGITS, LinkedToken, LinkView, TokenLinks
+from ..report.page import DIGITS, LinkedToken, LinkView, Part, Prose, TokenLinks
 from ..report.wording import percent_and_interval
 from ..runs.run import Run
 from ..tasks.capabilities import Example, Examples, Losses

@@ -192,6 +192,8 @@ def about_section(inspected: InspectedRun, missing: Sequence[list[str]], given: 
             rows.append([f"held out: {figure.name}", figure.text(metrics) + (f" ({interval})" if interval else "")])
     versions = summary.get("versions", {}).items()
     rows.append(["versions", ", ".join(f"{name} {value}" for name, value in versions)])
+
+    # The command that makes the page again, and what the page lacks, come last.
     table = Table(["fact", "this run"], rows, f"The run {run.path}, with 95 % intervals in brackets.")
     parts: list[Part] = [table, Code(_command(inspected, given), "To make this page again:")]
     if missing:

@@ -125,6 +125,8 @@ def confusion_figure(confusion: np.ndarray, labels: Sequence[str]) -> Figure:
     counts = confusion[np.ix_(chosen, chosen)]
     names = [shortened(labels[label], MAX_NAME) for label in chosen.tolist()]
     shares = counts / np.maximum(confusion.sum(1)[chosen], 1)[:, None]
+
+    # Counts can be read only in few and large cells; of more labels, colours alone are drawn.
     large = len(names) > MAX_COUNTED
     texts = [] if large else [[f"{count:,}" for count in row] for row in counts.tolist()]
     width, height = (6.4, 5.4) if large else _size_for(texts, names)

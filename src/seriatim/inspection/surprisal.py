@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from ..core.errors import InputError
 from ..evaluation.intervals import interval, supported_digits, wilson
 from ..evaluation.intervals import mean as mean_of
-from ..evaluation.token_scores import TokenScore, TokenScores, visible
+from ..evaluation.token_scores import TokenScore, TokenSurprisals, visible
 from ..report.charts import name_tokens, width_for
 from ..report.drawing import show
 from ..report.page import Cell, Part, Plot, Prose, Table, Token, Tokens
@@ -80,7 +80,7 @@ def most_surprising(scores: Sequence[TokenScore]) -> int:
     return int(np.searchsorted(totals, totals[-1] / 2)) + 1
 
 
-def _mean_sentence(result: TokenScores) -> str:
+def _mean_sentence(result: TokenSurprisals) -> str:
     """Return the mean over tokens of positive probability, the number of others, and the accuracy of the top guess."""
     finite = [score for score in result.scores if math.isfinite(score.bits)]
     count, impossible = len(result.scores), len(result.scores) - len(finite)

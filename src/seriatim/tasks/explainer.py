@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ..core.errors import InputError
 from ..core.json_object import JsonObject
 from ..evaluation.context_use import ContextExcess, ContextUse
-from ..evaluation.token_scores import TokenLosses, TokenScores
+from ..evaluation.token_scores import TokenLosses, TokenSurprisals
 from ..models.base_models import input_embedding, input_layer
 from ..models.exported_forms import ExportedModel
 from .capabilities import (
@@ -78,7 +78,7 @@ class Explainer:
 
     # What it predicts: ``(batch, predictions, outcomes)`` at the end of examples of one length
     predictions: Callable[[Sequence[Example]], Tensor] | Refusal = Refusal("no distribution of its predictions")
-    token_scores: Callable[[object], TokenScores] | Refusal = Refusal("no probabilities of single tokens")
+    token_scores: Callable[[object], TokenSurprisals] | Refusal = Refusal("no probabilities of single tokens")
     label_effect: Callable[[str], LabelEffect] | None = None  # None if texts as a whole have no labels
     search: Callable[[str, int], SearchResult] | Refusal | None = None  # with a beam; None if no answer is written
     ngram_counts: Callable[[str], JsonObject] | Refusal | None = None  # see `models.ngrams.unseen`

@@ -14,7 +14,7 @@ from ..data.conll import Sentence
 from ..data.tagged_corpus import NO_TAG, TaggedBatch, TaggedCorpus
 from ..evaluation.context_use import ContextUse, answer_losses, shorter_contexts
 from ..evaluation.error_analysis import MAX_ITEMS, MAX_WORST, Mistakes, WrongExample, compare_labels
-from ..evaluation.token_scores import ALTERNATIVES, TokenScore, TokenScores
+from ..evaluation.token_scores import ALTERNATIVES, TokenScore, TokenSurprisals
 from ..layers.positions import learned_positions
 from ..models.exported_forms import tag_forms
 from ..models.tagger import Tagger, TagModel
@@ -94,7 +94,7 @@ class TaggedExamples(Examples[Tagger]):
         tagged = self.batch([example.words for example in batch])
         return self.model.marginals(self.model(tagged), tagged.lengths)[:, -1:]
 
-    def token_scores(self, item: object, *, alternatives: int = ALTERNATIVES) -> TokenScores:
+    def token_scores(self, item: object, *, alternatives: int = ALTERNATIVES) -> TokenSurprisals:
         """Return −log₂ P of the tag of each word as the run answers, and its most likely tags."""
         text = str(item)
         labels = self.vocabulary.labels
@@ -121,7 +121,7 @@ class TaggedExamples(Examples[Tagger]):
         )
         answers = tuple(labels[tag] for tag in tags)
         scale = ("certain", "uncertain")
-        return TokenScores(tagged, max(2, len(labels)), "words", caption, scale, answers=answers)
+        return TokenSurprisals(tagged, max(2, len(labels)), "words", caption, scale, answers=answers)
 
     def context_use(self, item: object) -> ContextUse:
         """Return −log P of the last word's tag when only the last words are seen."""

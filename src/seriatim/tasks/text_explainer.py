@@ -36,7 +36,7 @@ from ..evaluation.token_scores import (
     ALTERNATIVES,
     TokenLosses,
     TokenScore,
-    TokenScores,
+    TokenSurprisals,
     score_tokens,
     token_name,
     token_text,
@@ -154,7 +154,7 @@ class TextScores(LabelledData, Generic[ModelT]):
             nats[places] = -of_tokens
         return nats
 
-    def token_scores(self, item: object, *, alternatives: int = ALTERNATIVES) -> TokenScores:
+    def token_scores(self, item: object, *, alternatives: int = ALTERNATIVES) -> TokenSurprisals:
         """Return the surprisal of every token of the text."""
         text = str(item)
         corpus, scores = self.text.encode(text), dict[int, TokenScore]()
@@ -175,7 +175,7 @@ class TextScores(LabelledData, Generic[ModelT]):
                 " Words in brackets are not in the vocabulary; the model reads and predicts all of them as <unk>."
             )
         in_order = [scores[place] for place in range(len(corpus.ids))]
-        return TokenScores(in_order, self.tokenizer.vocabulary_size, "tokens", caption, counts_correct=True)
+        return TokenSurprisals(in_order, self.tokenizer.vocabulary_size, "tokens", caption, counts_correct=True)
 
     def token_losses(self, data: Corpus | Windows, train: Corpus | Windows) -> TokenLosses:
         """Return the losses of single tokens of a part of a text; see `measured_tokens`."""

@@ -16,7 +16,7 @@ from ..data.pairs import encode_side
 from ..data.tokenizers import END, Tokenizer
 from ..evaluation.context_use import ContextScore, ContextUse, shorter_contexts
 from ..evaluation.error_analysis import MAX_PAIRS, MAX_WORST, Mistakes, WrongExample, part_of
-from ..evaluation.token_scores import ALTERNATIVES, TokenScores, score_tokens
+from ..evaluation.token_scores import ALTERNATIVES, TokenSurprisals, score_tokens
 from ..evaluation.translation import translation_measures
 from ..layers.positions import learned_positions
 from ..models.ctc_translator import CTCTranslator
@@ -283,7 +283,7 @@ class GreedyAnswers:
             (best,) = search_stepwise(self.model, sources, TranslationSettings(beam=1))
         return TokenizedAnswer(source, lengths, best[0].tokens)
 
-    def token_scores(self, item: object, *, alternatives: int = ALTERNATIVES) -> TokenScores:
+    def token_scores(self, item: object, *, alternatives: int = ALTERNATIVES) -> TokenSurprisals:
         """Return the surprisal of each token of the answer, with its end."""
         answer = self.of(item)
         inputs, targets = answer.shifted()
@@ -299,7 +299,7 @@ class GreedyAnswers:
             f"The answer{' of beam search' if isinstance(item, tuple) else ', found by greedy search'}. Each token is "
             "shaded by −log₂ of its probability, given the source and the answer so far; the last is the end symbol."
         )
-        return TokenScores(scores, target.vocabulary_size, "tokens of the answer", caption)
+        return TokenSurprisals(scores, target.vocabulary_size, "tokens of the answer", caption)
 
     def context_use(self, item: object) -> ContextUse:
         """Return −log P per token of the answer when only the last tokens of the source are seen."""
