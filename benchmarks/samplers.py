@@ -68,9 +68,9 @@ def main() -> None:
 def draws(sampling: Sampling, logits: torch.Tensor) -> tuple[Callable[[], object], Callable[[], object]]:
     """Return functions that draw one token: from the reference, and as generated text is drawn."""
     read = torch.randint(0, logits.shape[1], (READ,)).tolist()
-    penalties = Penalties(sampling, {}, 1, read, logits.device)
+    penalties = Penalties(sampling, {}, read, logits.device)
     for token in read:
-        penalties.add([token])
+        penalties.add(token)
 
     def slow() -> object:
         probabilities = sampling.distribution(penalties.apply(logits))

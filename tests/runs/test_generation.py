@@ -212,7 +212,7 @@ def test_samples_come_in_batches_of_bounded_memory(runs, monkeypatch: pytest.Mon
 
     def counting(self: continuous_batch.ContinuousBatch) -> list:
         events = advance(self)
-        sizes.append(len(self.rows))
+        sizes.append(len(self.texts.rows))
         return events
 
     advance = continuous_batch.ContinuousBatch.advance

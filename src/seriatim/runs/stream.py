@@ -18,8 +18,7 @@ from ..core.state import State, require_kind, state_bytes, state_from_dict, stat
 from ..data.arguments import check_integer
 from ..data.tokenizers import Tokenizer
 from ..decoding.drafts import Draft
-from ..decoding.prompt_reading import TextState
-from ..decoding.sampling import DrawsNext, read, sample
+from ..decoding.sampling import DrawsNext, TextState, read, sample
 from ..decoding.speculative import Generated, speculate
 from ..decoding.stop_strings import StopStrings
 from ..layers.positions import check_lengths, learned_positions

@@ -8,7 +8,8 @@ from ..core.errors import InputError
 from ..data.readers import find_sources, numbered_lines, read_objects, string_field
 from ..data.repairs import Repairs
 from ..data.tokenizers import END, Tokenizer
-from ..decoding.continuous_batch import ContinuousBatch, PromptRead, TextRequest, TokenDrawn
+from ..decoding.continuous_batch import ContinuousBatch, PromptRead, TokenDrawn
+from ..decoding.sampling import TextRequest
 from ..decoding.stop_strings import StopStrings
 from ..models.base_models import TextModel
 from .generation_settings import Generation, tokens_to_generate

@@ -17,8 +17,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from ..core.errors import InputError
-from ..decoding.continuous_batch import TextRequest
-from ..decoding.prompt_reading import TextState
+from ..decoding.sampling import TextRequest, TextState
 from ..decoding.sampling_settings import Sampling
 from ..runs.generation_settings import choose_seed
 from ..storage.atomic_files import json_line

@@ -9,8 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ..data.tokenizers import END, Spelling, Tokenizer, name_of_bytes
-from ..decoding.continuous_batch import TextRequest
-from ..decoding.next_token_scores import CandidateScore
+from ..decoding.sampling import CandidateScore, TextRequest
 from .completions import TextGeneration, usage
 from .http_errors import BODY_ERRORS, HttpError, described_errors
 from .json_bodies import JsonResponse, new_router

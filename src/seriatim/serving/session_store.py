@@ -17,7 +17,7 @@ from torch import Tensor
 from ..core.errors import InputError
 from ..core.state import State, state_bytes, state_leaves
 from ..data.tokenizers import Decoder
-from ..decoding.prompt_reading import TextState
+from ..decoding.sampling import TextState
 from ..runs.run import Run
 from .http_errors import HttpError
 from .limits import Limits

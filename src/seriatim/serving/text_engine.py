@@ -14,9 +14,8 @@ from concurrent.futures import Future
 from typing import NamedTuple
 
 from ..data.tokenizers import END, Decoder, Tokenizer
-from ..decoding.continuous_batch import ContinuousBatch, PromptRead, TextRequest, TokenDrawn
-from ..decoding.next_token_scores import CandidateScore
-from ..decoding.prompt_reading import TextState
+from ..decoding.continuous_batch import ContinuousBatch, PromptRead, TokenDrawn
+from ..decoding.sampling import CandidateScore, TextRequest, TextState
 from ..decoding.stop_strings import StopStrings
 from ..layers.positions import learned_positions
 from ..models.probabilities import naming
