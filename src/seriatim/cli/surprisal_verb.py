@@ -43,7 +43,7 @@ def surprisal(options: argparse.Namespace) -> None:
     from ..data.readers import find_sources, located_items, read_items, standard_input
     from ..data.repairs import with_warnings
     from ..layers.positions import learned_positions
-    from ..runs.surprisal_table import surprisal_table
+    from ..runs.ensembles import surprisal_table
     from ..storage.atomic_files import whole
     from ..storage.written_folders import is_run
     from ..training.run_files import Kind, check_file

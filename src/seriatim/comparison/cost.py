@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import torch
+from torch import nn
 
 from ..core.state import state_bytes
 from ..decoding.sampling import read, sample
@@ -115,8 +116,9 @@ def _answering(run: Run, texts: Sequence[str]) -> list[float]:
     return times[1:] or times
 
 
-def _generating(model: TextModel) -> list[float]:
+def _generating(model: nn.Module) -> list[float]:
     """Return the mean milliseconds of a token in each of several stretches that a language model generates."""
+    assert isinstance(model, TextModel)
     logits, state = read(model, any_ids(model, SOURCE), model.initial_state(1))
     tokens = sample(model, logits, state, Sampling(), max_tokens=GENERATED, seeds=[0], stop=None)
     next(tokens)  # compiles the step

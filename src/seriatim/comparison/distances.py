@@ -11,6 +11,7 @@ from ..data.synthetic import SYNTHETIC_TASKS, generate
 from ..evaluation.context_use import COMPARED, MIN_BLOCKS, losses_by_block
 from ..evaluation.intervals import Metrics, exp_mean, interval, mean, paired, wilson
 from ..evaluation.perplexity import BLOCK, safe_exp
+from ..models.base_models import TextModel
 from ..runs.run import Run
 from ..tasks.task import TaskData
 from .length_buckets import by_length
@@ -72,6 +73,7 @@ def _at_known_distances(run: Run, name: str) -> Distance:
 
 def _with_short_contexts(run: Run, data: Corpus) -> Distance | None:
     """Measure the perplexity where only the last k tokens are seen, and what the context beyond them gains."""
+    assert isinstance(run.model, TextModel)
     try:
         sums, places = losses_by_block(
             run.model, data.ids, COMPARED, ends=data.ends, tokens=TOKENS, places=POSITIONS, block=BLOCK

@@ -7,7 +7,9 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, Unpack, overload
+from typing import Literal, Unpack, overload
+
+from torch import nn
 
 from ..compiler.weight_formats import WeightFormat, check_format
 from ..config import changed
@@ -22,6 +24,8 @@ from ..evaluation.intervals import Metrics
 from ..evaluation.word_surprisal import By, UnitSurprisal
 from ..layers.origins import AllowCode, require_code, stacks_of
 from ..layers.positions import check_lengths, learned_positions
+from ..models import MaskedLanguageModel
+from ..models.base_models import TextModel
 from ..models.probabilities import named, naming
 from ..storage.written_folders import file_state, steadily
 from ..tasks import open_task
@@ -30,12 +34,10 @@ from ..tasks.task import Predictor, Task
 from ..training.hardware import choose_device
 from ..training.identity import check_belongs, identity, read_config, weights_digest
 from ..training.run_files import BASELINE
-from .generation_settings import Generation, SamplingSettings, TextSettings, choose_seed
-from .line_scores import LineScore, score_lines
-from .line_surprisals import line_surprisals
+from .generation import Generation, Prompt, SamplingSettings, TextSettings, choose_seed, generate_texts
 from .run_summary import as_html, main_facts, read_summary
+from .scoring import LineScore, line_surprisals, score_lines
 from .stream import Stream
-from .text_batches import Prompt, generate_texts
 from .weight_rounding import round_model
 
 LOOKUP = "lookup"
@@ -59,10 +61,10 @@ class Run:
         summary: the content of `summary.json`; empty until the training has ended.
     """
 
-    def __init__(self, path: Path, task: Task, vocabulary: Vocabulary, model: Any) -> None:
+    def __init__(self, path: Path, task: Task, vocabulary: Vocabulary, model: nn.Module) -> None:
         self.path, self.task, self.config = path, task, task.config
         self.vocabulary, self.model = vocabulary, model.eval()
-        self._blended: Any = None
+        self._blended: nn.Module | None = None
         self._baseline: Run | None = None
         self.weights: WeightFormat = "float32"
         self.num_combined, self.place = 1, str(path)
@@ -73,9 +75,16 @@ class Run:
         self.summary: Metrics = read_summary(path / "summary.json", [metric.key for metric in task.evaluator.metrics])
 
     @property
-    def answering(self) -> Any:
+    def answering(self) -> nn.Module:
         """The model used for inference: the network, or its ensemble with the baseline; see `blend`."""
         return self.model if self._blended is None else self._blended
+
+    @property
+    def language_model(self) -> TextModel:
+        """The model used for inference; raise InputError if the run was not trained to continue texts."""
+        self.needs("lm")
+        assert isinstance(self.answering, TextModel)
+        return self.answering
 
     @property
     def predictor(self) -> Predictor:
@@ -186,7 +195,7 @@ class Run:
                 f"draft: {other.path} has another vocabulary than {self.path}; train it on the same data with the same "
                 "tokenizer"
             )
-        return draft_with(other.answering)
+        return draft_with(other.language_model)
 
     def samples(self, count: int, prompt: str = "", **settings: Unpack[TextSettings]) -> list[str]:
         """Return the texts of `iter_samples` as a list; the arguments are the same."""
@@ -248,7 +257,7 @@ class Run:
             for number, item in enumerate(items)
         )
         texts = generate_texts(
-            self.answering,
+            self.language_model,
             self.tokenizer,
             placed,
             settings,
@@ -272,9 +281,9 @@ class Run:
             InputError: a line is not a text, contains a line end, or has more tokens than learned positions; or the run
                 is not a language model.
         """
-        self.needs("lm")
+        model = self.language_model
         with naming(self.place):
-            return score_lines(self.answering, self.tokenizer, self.config, lines)
+            return score_lines(model, self.tokenizer, self.config, lines)
 
     def surprisal(
         self, lines: Iterable[str], *, by: By = "word", carry_context: bool = False
@@ -293,14 +302,14 @@ class Run:
         A masked language model gives pseudo-surprisals; see `seriatim.evaluation.pseudo_likelihood`.
         """
         self.needs("lm", "mlm")
+        model = self.answering
+        assert isinstance(model, TextModel | MaskedLanguageModel)
         unit = self.config.data.unit
         if carry_context and unit == "line":
             raise InputError(f"{self.path}: was trained on separate lines; score each line alone")
         if carry_context and self.config.task == "mlm":
             raise InputError(f"{self.path}: is a masked language model, which keeps no context; score each line alone")
-        surprisals = line_surprisals(
-            self.answering, self.tokenizer, lines, by=by, carry_context=carry_context, unit=unit
-        )
+        surprisals = line_surprisals(model, self.tokenizer, lines, by=by, carry_context=carry_context, unit=unit)
         return named(self.place, surprisals)
 
     def check_lengths(self, texts: Iterable[tuple[str, str]], *, more: int = 0) -> None:
@@ -365,7 +374,7 @@ class Run:
         return answers if details else (answer["text"] for answer in answers)
 
     def predict_batches(
-        self, batches: Iterable[list[Any]], *, details: bool = True, **settings: object
+        self, batches: Iterable[list[object]], *, details: bool = True, **settings: object
     ) -> Iterator[Metrics]:
         """Predict as `predict` does with ``details``, for items in lists that are answered together.
 
@@ -392,11 +401,8 @@ class Run:
 
     def stream(self) -> Stream:
         """Return an empty text that is read and generated piece by piece; only language models have streams."""
-        self.needs("lm")
-        owner, before = identity(self.config, self.vocabulary), self._unrounded
-        return Stream(
-            self.answering, self.tokenizer, stop=self.stop, identity=owner, unrounded=before, place=self.place
-        )
+        model, owner, before = self.language_model, identity(self.config, self.vocabulary), self._unrounded
+        return Stream(model, self.tokenizer, stop=self.stop, identity=owner, unrounded=before, place=self.place)
 
     def needs(self, *tasks: str) -> None:
         """Raise InputError if the run was trained for another task than these."""

@@ -26,9 +26,8 @@ from ..models.base_models import TextModel
 from ..models.probabilities import named, naming, token_log_probabilities
 from ..storage.weights import is_finite, load_tensors, read_metadata, save_tensors
 from ..training.identity import weights_digest
-from .generation_settings import Generation, SamplingSettings, tokens_to_generate
-from .line_scores import LineScore
-from .text_batches import banned_tokens
+from .generation import Generation, SamplingSettings, banned_tokens, tokens_to_generate
+from .scoring import LineScore
 
 SCORED_TOGETHER = 64
 """Tokens whose logits are held together while their probability is computed."""

@@ -19,8 +19,8 @@ from ..decoding.sampling import CandidateScore, TextRequest, TextState
 from ..decoding.stop_strings import StopStrings
 from ..layers.positions import learned_positions
 from ..models.probabilities import naming
+from ..runs.generation import banned_tokens
 from ..runs.run import Run
-from ..runs.text_batches import banned_tokens
 from .limits import Limits
 from .model_thread import ModelDeadError, ModelThread, use_fastest_threads
 
@@ -214,7 +214,7 @@ class TextEngine(ModelThread):
 
     def _new_batch(self) -> ContinuousBatch:
         return ContinuousBatch(
-            self.run.answering,
+            self.run.language_model,
             stop=self.run.stop,
             banned=banned_tokens(self.run.tokenizer, self.run.stop),
             max_rows=self.limits.max_running,
@@ -264,7 +264,7 @@ class TextEngine(ModelThread):
         prompt = [self.run.tokenizer.begin] * max(1, min(PREPARED_PROMPT, context - max_tokens))
 
         def work() -> None:
-            batch = ContinuousBatch(self.run.answering, cache_bytes=0)
+            batch = ContinuousBatch(self.run.language_model, cache_bytes=0)
             batch.add(TextRequest(prompt, 0, max_tokens))
             while not batch.is_empty:
                 batch.advance()
