@@ -247,7 +247,7 @@ def test_a_character_that_was_begun_survives_a_request_that_fails(served: Served
 def test_sessions_count_what_they_keep(served: Served) -> None:
     served.post("/v1/score", model="lm-words", input="the cat sees the sea", session="bytes").raise_for_status()
     session = served.service.models["lm-words"].sessions.find("bytes")
-    assert session.state_bytes >= session.text.logits.nbytes + session.occurred.nbytes
+    assert session.state_bytes >= session.text.logits.nbytes + session.seen_tokens.nbytes
     logits = session.text.logits
     assert logits.untyped_storage().nbytes() == logits.nbytes
 

@@ -22,7 +22,7 @@ CHECK_SECONDS = 2.0
 """Seconds between two looks at the cluster."""
 LOST_SECONDS = 60.0
 """Seconds that a cluster may have no workers, which may be starting again."""
-ADDRESS = re.compile(r"(?:tcp://)?(?:\[[^\s/\]]+\]|[^\s/:\[\]]+):(\d{1,5})")
+ADDRESS = re.compile(r"(?:tcp://)?(?:\[[^\s/\]]+\]|[^\s/:\[\]]+):([0-9]{1,5})")
 Result = TypeVar("Result")
 
 

@@ -23,8 +23,7 @@ from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-
 
 from ..core.errors import REPORTED_ELSEWHERE, REPORTED_HERE, InputError, TrainingError, shown
 from .child import RANK_VARIABLES
-from .meeting import meet
-from .peers import Peers, RankError
+from .peers import Peers, RankError, rendezvous
 from .shares import Share
 from .signals import Interrupted, terminations_ignored
 
@@ -101,7 +100,7 @@ class RanksOfGroup(Ranks):
         limit, address = timedelta(seconds=timeout), (environment["MASTER_ADDR"], numbers["MASTER_PORT"])
         hosts = self.index == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
         shared = open_store(*address, hosts=hosts)
-        prefix = f"seriatim/{meet(PrefixStore('seriatim', shared), self.index, self.count, timeout)}"
+        prefix = f"seriatim/{rendezvous(PrefixStore('seriatim', shared), self.index, self.count, timeout)}"
         self.owns_group = not dist.is_initialized()
         if self.owns_group:
             backend = "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo"
@@ -204,7 +203,7 @@ def is_lost_connection(error: BaseException) -> bool:
 
 
 def _integer(name: str, text: str) -> int:
-    if not text.isdecimal():
+    if not (text.isascii() and text.isdecimal()):
         raise InputError(f"{name}: must be a whole number, got {shown(text)}; start the ranks with torchrun")
     return int(text)
 
