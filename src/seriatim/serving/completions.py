@@ -1,7 +1,8 @@
 """``/v1/completions``: generated texts, as the client of OpenAI asks for them.
 
 A `CompletionRequest` asks for texts. `TextGeneration` has them generated, each as a `GenerationStream`, from the
-arrival of the request to its end, also for ``/v1/score``. What is new of a text is a `Piece`, which is sent as an event.
+arrival of the request to its end, also for ``/v1/score``. What is new of a text is a `Piece`, which is sent as an
+event.
 """
 
 import asyncio
