@@ -51,12 +51,15 @@ def search(log_p: Tensor, *, beam: int, n_best: int = 1) -> list[Hypothesis]:
         extended: dict[tuple[int, ...], list[float]] = defaultdict(lambda: [-math.inf, -math.inf])
         likely = dict(zip(candidates, scores, strict=True))
         for prefix, (in_blank, in_token) in prefixes.items():
+            # The answer stays the same with a blank, and with its last token again, which alignments merge.
             total = _sum(in_blank, in_token)
             stay = extended[prefix]
             stay[0] = _sum(stay[0], total + blanks[position])
             last = prefix[-1] if prefix else None
             if last in likely:
                 stay[1] = _sum(stay[1], in_token + likely[last])
+
+            # A token that equals the last one is a new one only after a blank.
             for token, score in likely.items():
                 if token != BLANK:
                     longer = extended[(*prefix, token)]

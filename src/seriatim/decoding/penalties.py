@@ -50,6 +50,7 @@ class Penalties:
         """
         if not self.changes:
             return logits
+        # The whole vocabulary is copied, but arithmetic is done on the tokens of the text alone.
         given, logits = logits, logits.clone() if logits.dtype.itemsize >= 4 else logits.float()
         if len(self.tokens):
             before = logits[0, self.tokens]
@@ -61,6 +62,8 @@ class Penalties:
             logits[0].scatter_add_(0, self.tokens, change)
         if len(self.bias_tokens):
             logits.index_add_(1, self.bias_tokens, self.bias_values.to(logits.dtype).unsqueeze(0))
+
+        # Finite settings can be too large together; a model's own NaN and infinities are reported where it is drawn.
         if not bool(logits.amax().isfinite()) and bool(given.amax().isfinite()):
             names = [*self.sampling.penalties, *(["logit_bias"] if len(self.bias_tokens) else [])]
             raise NotFiniteError(f"give values of {', '.join(names)} that are nearer to the defaults")

@@ -64,6 +64,7 @@ class PrefixCache:
 
     def add(self, ids: np.ndarray, prefix: CachedPrefix) -> None:
         """Remember the state after some tokens, and remove others if there is no room."""
+        # An entry without logits is replaced by one that has them, since only the latter can begin a generation.
         *_, (_, key) = self._keys(ids)
         known = self._entries.get(key)
         if known is not None and (known.logits is not None or prefix.logits is None):
@@ -71,6 +72,8 @@ class PrefixCache:
             return
         if known is not None:
             self._remove(key)
+
+        # What several entries share counts once, and an entry larger than the whole cache would only empty it.
         entry = CachedPrefix(_without_large_memory(prefix.state), prefix.logits)
         memories = _memories(entry)
         if sum(memories.values()) > self.max_bytes:

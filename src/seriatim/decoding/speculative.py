@@ -118,6 +118,7 @@ def speculate(
     unread: list[int] = []
     _, token = choices.compare(logits, []) if max_tokens else (0, None)
     while token is not None and token != stop:
+        # A draft ends before a token that cannot be accepted: the stop token, a banned one, or one of another model.
         draft.append([token])
         limit = min(lengths.next(), max_tokens - 1) if len(unread) < MAX_UNREAD else 0
         drafted = _before(excluded, draft.propose(limit)[:limit], model.vocabulary_size) if limit > 0 else []
@@ -128,9 +129,13 @@ def speculate(
                 raise
             drafted = []
             logits, after = _read(model, [*unread, token], state)
+
+        # Row i of the logits predicts what follows token i of this pass, as long as the tokens before it were right.
         logits = logits[len(unread) :]
         accepted, following = choices.compare(logits[: max_tokens - 1], drafted)
         lengths.record(len(drafted), accepted)
+
+        # The state after the pass holds only if all of the draft was accepted; else the tokens are read again.
         tokens = [token, *drafted[:accepted]]
         for i, emitted in enumerate(tokens):
             if i:

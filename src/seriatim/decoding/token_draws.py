@@ -46,11 +46,15 @@ def draw(sampling: Sampling, logits: Tensor, peak: Tensor, uniform: Tensor) -> T
     """
     if sampling.temperature == 0:
         return _argmax(logits)
+
+    # The reference is fast enough for few tokens, and with top_k only the likeliest matter.
     if logits.shape[1] <= SMALL:
         return _pick(sampling.distribution(logits), uniform)[0]
     if sampling.top_k is not None and sampling.top_k < logits.shape[1]:
         values, tokens = largest(logits, sampling.top_k)
         return _pick_of(tokens, sampling.distribution(values), uniform)
+
+    # Of the other settings, each needs log p up to a constant, and its exponential, over the whole vocabulary.
     relative = logits - peak
     if sampling.temperature != 1:
         relative *= 1 / sampling.temperature  # now log p, up to a constant of the row
@@ -84,6 +88,7 @@ def _draw_likely(sampling: Sampling, relative: Tensor, uniform: Tensor) -> Tenso
     weights = None if share is None else relative.exp()
     total = torch.full_like(relative[:, :1], math.nan).double() if weights is None else _total(weights)
 
+    # Candidates are enough if the first token without one would be filtered out anyway.
     def draw_few(rows: Rows, values: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
         probabilities = values.double().exp()
         is_enough = values[:, -1] < lowest
@@ -94,6 +99,7 @@ def _draw_likely(sampling: Sampling, relative: Tensor, uniform: Tensor) -> Tenso
             is_enough |= probabilities.sum(1) >= share
         return is_enough, _pick_of(tokens, sampling.filtered(probabilities), uniform[rows])
 
+    # A flat distribution needs so many candidates that masks over the vocabulary are cheaper than sorting them.
     def draw_many(rows: Rows) -> Tensor:
         keys = relative[rows]
         kept = keys.exp() if weights is None else weights[rows]

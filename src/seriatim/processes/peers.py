@@ -165,6 +165,7 @@ def rendezvous(store: Store, index: int, count: int, seconds: float) -> str:
     Raises:
         RankError: a rank did not come in time.
     """
+    # Rank 0 may read the number of an earlier start first, so that its answer names the number that it is for.
     deadline = time.monotonic() + seconds
     if index:
         number = uuid.uuid4().hex
@@ -173,6 +174,8 @@ def rendezvous(store: Store, index: int, count: int, seconds: float) -> str:
         name: str = store.get(f"answer/{index}/{number}").decode()
         store.set(f"here/{name}/{index}", "yes")
         return name
+
+    # A rank is there when it has read the name; until then it may leave a new number, which is answered again.
     name, answered, missing = uuid.uuid4().hex, set[str](), list(range(1, count))
     while missing:
         for rank in missing:

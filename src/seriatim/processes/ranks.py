@@ -177,6 +177,7 @@ class RanksOfGroup(Ranks):
 
     def _reason(self, error: BaseException) -> BaseException:
         """Return the error with which this rank stops, with a note that says whether it reports it."""
+        # An exchange fails on all ranks when one of them stops; only that one's error says what happened.
         reason = error
         try:
             if is_lost_connection(error):
@@ -188,6 +189,8 @@ class RanksOfGroup(Ranks):
             reports = self.peers.reports()
         except RuntimeError:  # the store is gone
             reason, reports = RankError(f"torchrun has ended; {self.advice()}"), self.leads
+
+        # Whoever reads a message must know on which machine to look.
         if reason is error and self.index and isinstance(error, InputError | TrainingError):
             kind = InputError if isinstance(error, InputError) else TrainingError
             reason = kind(f"rank {self.index}: {error}")

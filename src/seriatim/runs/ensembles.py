@@ -65,12 +65,14 @@ def interpolate(
     _check_alike(runs)
     runs[0].needs("lm")
     first = runs[0]
-    spec = held_out or first.task.files.validation_source()
-    if spec is None:
+    source = held_out or first.task.files.validation_source()
+    if source is None:
         raise InputError(f"--interpolate: {first.path} was trained without held-out text; give --interpolate FILE")
     if not held_out:
-        check_named_by_run(first.task.files.subset(spec, "valid").source, f"{first.path}: data.valid")
-    corpus = first.task.reader.read(spec, "valid", first.vocabulary, file_format=file_format)
+        check_named_by_run(first.task.files.subset(source, "valid").source, f"{first.path}: data.valid")
+
+    # The weights are fitted to the losses of every token, which each model computes once.
+    corpus = first.task.reader.read(source, "valid", first.vocabulary, file_format=file_format)
     models, losses = [], []
     for run in runs:
         assert isinstance(run.model, TextModel)
@@ -103,11 +105,15 @@ def compare(
             "runs of one task"
         )
     _check_units(first, second)
+
+    # Each run reads the data with its own tokenizer, and answers them as a user would get the answers.
     measured = []
     for run in (first, second):
         test = run.task.reader.read(data, "test", run.vocabulary, file_format=file_format)
         with naming(run.place):
             measured.append(run.task.evaluator.statistics(run.answering, test, **settings))
+
+    # A metric per token cannot be compared across tokenizers, nor one that only one of the runs has.
     measures, others = measured
     same = first.vocabulary.fingerprint() == second.vocabulary.fingerprint()
     names = [name for name in measures if name in others and (same or name not in first.task.evaluator.per_token)]
@@ -186,12 +192,16 @@ def surprisal_table(
         raise InputError("--by token: the runs have different tokens; use --by word")
     if len({os.path.abspath(run.path) for run in runs}) < len(runs):
         raise InputError(f"{runs[-1].path}: a run is given twice; give it once")
+
+    # A masked model gives another quantity, and its column another name.
     names = run_names(runs)
     headings = [f"{name}{column}" for name in names for column in COLUMNS]
     for i, run in enumerate(runs):
         if run.config.task == "mlm":
             headings[i * len(COLUMNS)] = f"{names[i]}pseudo_bits"
     yield ["line", "index", by, *headings]
+
+    # All runs read the same lines lazily, and a row needs the same unit from each of them.
     parts = itertools.tee(lines, len(runs))
     each = [run.surprisal(part, by=by, carry_context=carry_context) for run, part in zip(runs, parts, strict=True)]
     for number, rows in enumerate(zip(*each, strict=True), start=1):

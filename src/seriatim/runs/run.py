@@ -385,6 +385,8 @@ class Run:
             require_known("setting", name, predictor.settings.model_fields)
         if not details and "probabilities" in predictor.settings.model_fields:
             settings.setdefault("probabilities", False)
+
+        # Items are checked before any of their batch is answered, and counted over all batches for messages.
         numbers = itertools.count()
         with contextlib.ExitStack() as stack:
             for index, items in enumerate(batches):
@@ -440,6 +442,7 @@ def load(
 
 def _load(path: str | Path, device: str, allow_code: AllowCode, weights: WeightFormat) -> Run:
     """Open a run; see `load`."""
+    # What the folder names is checked before anything of it is imported or read.
     config, folder = read_config(path), Path(path)
     require_code(folder, stacks_of(config), allow_code=allow_code)
     vocabulary = load_vocabulary(folder)
@@ -448,9 +451,13 @@ def _load(path: str | Path, device: str, allow_code: AllowCode, weights: WeightF
         raise InputError(f"{file}: not there yet; a training keeps weights after its first validation, wait for it")
     check_belongs(file, config, vocabulary)
     task = open_task(config)
+
+    # The state of the file is taken before it is read, so that weights that come meanwhile are noticed.
     state = file_state(file)
     run = Run(folder, task, vocabulary, task.builder.load(vocabulary, file).to(choose_device(device)))
     run.file_state = state
+
+    # Rounding comes last, because the answers of both together are what a saved stream belongs to.
     weight = config.training.baseline_weight
     if weight and weight != "auto":  # auto: the training has not ended yet
         run.blend(load(folder / BASELINE, device=device), weight)

@@ -46,11 +46,15 @@ def score_lines(model: TextModel, tokenizer: Tokenizer, config: Config, lines: I
         return []
     if any("\n" in text for text in texts):
         raise InputError("score takes lines; one of them contains a line end, split it")
+
+    # A line of a running text ends with its line end, and a line that is a text of its own with the boundary.
     end = tokenizer.encode_continued("\n") if config.data.unit == "stream" else np.array([END])
     ids = [np.concatenate([tokenizer.encode(text), end]).astype(np.int64) for text in texts]
     sizes = np.array([len(tokens) for tokens in ids])
     check_lengths(learned_positions(model), sizes, lambda number: f"score: item {number}")
     warn_of_long(sizes, config, name="score", items="lines")
+
+    # Long lines are read in windows, between which the state is carried, so that memory is bounded.
     batches = Batches(
         Corpus(np.concatenate(ids), sizes.cumsum(), Statistics(), tokenizer=tokenizer), LINES_TOGETHER, WINDOW
     )
@@ -81,6 +85,7 @@ def line_surprisals(
         read = causal_reader(model, tokenizer, carries=carry_context)
     number, limit, around = 0, learned_positions(model), 2 if tokenizer.frames else 1
     for texts in chunks(iterate_items(lines, "surprisal"), READ_TOGETHER):
+        # Where the context is carried, a line begins with the line end that divides it from the one before.
         parts = []
         for text in texts:
             check_text(text, f"surprisal: item {number}")
@@ -88,6 +93,8 @@ def line_surprisals(
                 raise InputError(f"surprisal: item {number} contains a line end; split it into lines")
             parts.append(f"\n{text}" if carry_context and number else text)
             number += 1
+
+        # Only the first line of a carried text is encoded as a beginning.
         first = number - len(parts)
         ids = [
             tokenizer.encode_continued(part) if carry_context and i else tokenizer.encode(part)

@@ -268,6 +268,8 @@ class Stream:
         """Return the logits, the state and the last token that `save` wrote; raise ValueError for other tensors."""
         inner = {name.removeprefix("state/"): tensors.pop(name) for name in list(tensors) if name.startswith("state/")}
         state = state_from_dict(inner, self.model.initial_state(1))
+
+        # A file may come from anybody: what does not fit would fail later, or give figures made from a NaN.
         logits, last = state_from_dict(tensors, _Position(self.logits, torch.tensor(self.last)))
         if {leaf.shape[:1] for leaf in (logits, *state_leaves(state))} != {(1,)} or last.shape != ():
             raise ValueError("the saved state is not that of one text")
@@ -278,6 +280,8 @@ class Stream:
             raise ValueError(f"{nonfinite[0]} holds NaN or infinity")
         if not 0 <= int(last) < self.model.vocabulary_size:
             raise ValueError(f"the saved state ends with token {int(last)}, which this model does not have")
+
+        # Whether the sizes inside the state agree is best known to the model itself.
         try:
             with torch.inference_mode():
                 self.model(self._tensor([int(last)]), state)

@@ -96,6 +96,7 @@ class ModelThread:
         Raises:
             ModelDeadError: the thread has ended.
         """
+        # A future that is running cannot be cancelled, so that its result can always be set.
         future: Future[Result] = Future()
         future.set_running_or_notify_cancel()
 
@@ -107,6 +108,7 @@ class ModelThread:
             else:
                 future.set_result(result)
 
+        # Without the lock, a call could enter the queue after the thread has emptied it, and wait for ever.
         with self._lock:
             if self._has_ended:
                 raise ModelDeadError
