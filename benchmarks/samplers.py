@@ -40,6 +40,7 @@ SETTINGS: list[dict[str, Any]] = [
     {"frequency_penalty": 0.5, "presence_penalty": 0.5},
 ]
 NO_TOKENS = torch.tensor([], dtype=torch.long)
+NETWORK = torch.nn.Identity()  # any model whose logits are no log probabilities
 READ = 1000
 """Tokens of the text so far, for the penalties."""
 
@@ -81,7 +82,7 @@ def draws(sampling: Sampling, logits: torch.Tensor) -> tuple[Callable[[], object
 
     def fast() -> object:
         uniform = torch.rand(1, dtype=torch.float64)
-        return draw_from_logits(sampling, penalties.apply(logits), NO_TOKENS, uniform)
+        return draw_from_logits(NETWORK, sampling, penalties.apply(logits), NO_TOKENS, uniform)
 
     return slow, fast
 
