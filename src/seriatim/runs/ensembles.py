@@ -42,7 +42,7 @@ def ensemble(runs: Sequence[Run]) -> Run:
         first.path, first.task, first.vocabulary, first.task.builder.combine([run.answering for run in runs])
     )
     combined.weights, combined.num_combined = first.weights, len(runs)
-    combined.place = _places(runs)
+    combined.place = _locations(runs)
     return combined
 
 
@@ -81,7 +81,7 @@ def interpolate(
             losses.append(each_loss(run.model, corpus))
     weights = fit_weights(np.stack(losses))
     mixture = Run(first.path, first.task, first.vocabulary, Mixture(models, weights))
-    mixture.place = _places(runs)
+    mixture.place = _locations(runs)
     return mixture, weights
 
 
@@ -149,7 +149,7 @@ def cost_of_rounding(
     return RoundingCost(run.weights, before, differences, measure_speeds(run.answering, full.answering))
 
 
-def _places(runs: Sequence[Run]) -> str:
+def _locations(runs: Sequence[Run]) -> str:
     return ", ".join(run.place for run in runs)
 
 

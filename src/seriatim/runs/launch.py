@@ -99,14 +99,14 @@ def resume(
         raise InputError(f"resume: the run must be the path of a folder; got {shown(path)}")
     folder = outer(Path(path))
     finish_replacing(folder)
-    place = place_of(folder, RUN)
-    saved = read_config(place if str(path) else path)
-    if place != folder:
-        kept = f"the run that is there stays until this one has weights (to forget this one, remove {place})"
+    begun = place_of(folder, RUN)
+    saved = read_config(begun if str(path) else path)
+    if begun != folder:
+        kept = f"the run that is there stays until this one has weights (to forget this one, remove {begun})"
         warnings.warn(f"{folder}: goes on with the training that is to replace the run there; {kept}", stacklevel=2)
 
     # The file of a run is not trusted more than its sender: what it names is checked before it is imported or read.
-    require_code(place, stacks_of(saved), allow_code=allow_code)
+    require_code(begun, stacks_of(saved), allow_code=allow_code)
     config = resolve(saved, {**(overrides or {}), "out": str(folder)})
     task = open_task(config)
     for name, source in task.files.named().items():
@@ -118,12 +118,12 @@ def resume(
     if task.objective is None:
         if config.data.train is None:
             raise InputError(f"{folder}: imported, not trained; import it again with --overwrite")
-        if (place / "summary.json").exists() and (place / "model.safetensors").exists():
+        if (begun / "summary.json").exists() and (begun / "model.safetensors").exists():
             warnings.warn(f"{folder}: {_finished(task)}", stacklevel=2)
             return load(folder)
     refuse_overwriting(folder, files_read(config, resuming=True))
-    if task.objective is None or not has_begun(place):
-        return load(run_training(config, reporter=reporter, overwrite=True, reads=files_read(config), begun=place))
+    if task.objective is None or not has_begun(begun):
+        return load(run_training(config, reporter=reporter, overwrite=True, reads=files_read(config), begun=begun))
     return load(run_training(config, reporter=reporter, resume=True))
 
 

@@ -252,14 +252,14 @@ class Run:
             max_tokens = check_integer("max_tokens", max_tokens, minimum=0)
         settings = Generation.parse(self.tokenizer, sampling)
         items = iterate_items(prompts, "prompts")
-        placed = (
+        located = (
             item if isinstance(item, Prompt) else Prompt(item, f"prompts: item {number}")
             for number, item in enumerate(items)
         )
         texts = generate_texts(
             self.language_model,
             self.tokenizer,
-            placed,
+            located,
             settings,
             max_tokens=max_tokens,
             seed=choose_seed(seed),
@@ -315,14 +315,14 @@ class Run:
     def check_lengths(self, texts: Iterable[tuple[str, str]], *, more: int = 0) -> None:
         """Raise InputError for the first of some texts that is too long for a model with learned positions.
 
-        Each text comes after its place, such as its file and line; ``more`` tokens follow it. Models of the other kinds
+        Each text comes after its location, such as its file and line; ``more`` tokens follow it. Models of the other kinds
         read texts of any length, and then nothing is read here.
         """
         if (limit := learned_positions(self.answering)) is None:
             return
         around = 2 if self.tokenizer.frames else 1
-        for place, text in texts:
-            check_lengths(limit, [len(self.tokenizer.encode(text)) + around], [place].__getitem__, more=more)
+        for location, text in texts:
+            check_lengths(limit, [len(self.tokenizer.encode(text)) + around], [location].__getitem__, more=more)
 
     def evaluate(self, data: str | os.PathLike[str], *, file_format: str | None = None, **settings: object) -> Metrics:
         """Compute the metrics of the run's task on some data.

@@ -100,8 +100,8 @@ def line_surprisals(
             tokenizer.encode_continued(part) if carry_context and i else tokenizer.encode(part)
             for i, part in enumerate(parts, start=first)
         ]
-        places = [f"surprisal: item {i}" for i in range(first, number)]
-        check_lengths(limit, [len(tokens) + around for tokens in ids], places.__getitem__)
+        locations = [f"surprisal: item {i}" for i in range(first, number)]
+        check_lengths(limit, [len(tokens) + around for tokens in ids], locations.__getitem__)
         for i, (part, tokens, scores) in enumerate(zip(parts, ids, read(parts, ids), strict=True), start=first):
             line = ReadLine(part, tokens, scores, is_first=not carry_context or i == 0)
             yield list(line.units(by, tokenizer))

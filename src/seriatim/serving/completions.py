@@ -201,7 +201,7 @@ class TextGeneration:
         raise HttpError(400, f"max_tokens: {problem}; lower one of them", param="max_tokens")
 
     def submit(self) -> None:
-        """Let all texts wait for their places in the batch.
+        """Let all texts wait for their rows in the batch.
 
         Raises:
             HttpError: too many texts wait, or the reply would be too large.

@@ -224,7 +224,7 @@ class TextEngine(ModelThread):
 
     @property
     def num_waiting(self) -> int:
-        """The number of texts that have no place in the batch yet."""
+        """The number of texts that have no row in the batch yet."""
         return max(0, len(self.texts) - self.batch.num_running)
 
     def has_room(self, count: int) -> bool:
@@ -233,12 +233,12 @@ class TextEngine(ModelThread):
 
     @property
     def retry_after(self) -> int:
-        """Whole seconds after which a place may be free: the time of a text, times those that wait for each place."""
+        """Whole seconds after which a row may be free: the time of a text, times those that wait for each row."""
         rounds = 1 + self.num_waiting / self.limits.max_running
         return min(MAX_RETRY, max(1, math.ceil(self._seconds * rounds)))
 
     def submit(self, text: GenerationStream) -> None:
-        """Let a text wait for its place in the batch.
+        """Let a text wait for its row in the batch.
 
         Raises:
             ModelDeadError: the thread has ended.
