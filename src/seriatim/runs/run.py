@@ -315,8 +315,8 @@ class Run:
     def check_lengths(self, texts: Iterable[tuple[str, str]], *, more: int = 0) -> None:
         """Raise InputError for the first of some texts that is too long for a model with learned positions.
 
-        Each text comes after its location, such as its file and line; ``more`` tokens follow it. Models of the other kinds
-        read texts of any length, and then nothing is read here.
+        Each text comes after its location, such as its file and line; ``more`` tokens follow it. Models of the other
+        kinds read texts of any length, and then nothing is read here.
         """
         if (limit := learned_positions(self.answering)) is None:
             return
