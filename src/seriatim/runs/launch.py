@@ -11,7 +11,6 @@ from ..layers.origins import AllowCode, require_code, require_recorded_code, sta
 from ..layers.outside_code import refuse_while_importing
 from ..storage.written_folders import RUN, finish_replacing, outer, place_of
 from ..tasks import kind_of, open_task, with_current_layer
-from ..tasks.task import Task
 from ..training.identity import read_config
 from ..training.reporting import Reporter
 from ..training.run_files import files_read, has_begun, refuse_overwriting
@@ -119,7 +118,10 @@ def resume(
         if config.data.train is None:
             raise InputError(f"{folder}: imported, not trained; import it again with --overwrite")
         if (begun / "summary.json").exists() and (begun / "model.safetensors").exists():
-            warnings.warn(f"{folder}: {_finished(task)}", stacklevel=2)
+            done = "trained until its loss no longer fell, nothing is left to do; train again"
+            if task.kind.fitting == "counted":
+                done = "counted in one pass, nothing is left to do; count again"
+            warnings.warn(f"{folder}: {done} with --overwrite", stacklevel=2)
             return load(folder)
     refuse_overwriting(folder, files_read(config, resuming=True))
     if task.objective is None or not has_begun(begun):
@@ -134,9 +136,3 @@ def _refuse_changes(saved: Config, config: Config) -> None:
         section, _, key = name.partition(".")
         if (before[section][key] if key else before[section]) != (now[section][key] if key else now[section]):
             raise InputError(f"{name}: cannot be changed when a run is resumed; train a new one with --out")
-
-
-def _finished(task: Task) -> str:
-    if task.kind.fitting == "counted":
-        return "counted in one pass, nothing is left to do; count again with --overwrite"
-    return "trained until its loss no longer fell, nothing is left to do; train again with --overwrite"

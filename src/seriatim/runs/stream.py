@@ -80,10 +80,6 @@ class Stream:
             self._logits = self.model.next_logits(self.state)
         return self._logits
 
-    @logits.setter
-    def logits(self, logits: Tensor) -> None:
-        self._logits = logits
-
     def __repr__(self) -> str:
         last = self.tokenizer.describe(self.last)
         return f"Stream({type(self.model).__name__}, last token {last!r}, state of {state_bytes(self.state):,} bytes)"
@@ -115,7 +111,7 @@ class Stream:
             with naming(self.place):
                 of_all = token_log_probabilities(self.model, before)
             total += of_all.gather(2, window.unsqueeze(2)).sum().item()
-            self.logits, self.last = logits[:, -1], tokens[start : start + SCORED_TOGETHER][-1]
+            self._logits, self.last = logits[:, -1], tokens[start : start + SCORED_TOGETHER][-1]
         return LineScore(total, len(tokens), len(text.encode()))
 
     def read(self, text: str) -> None:
@@ -125,7 +121,7 @@ class Stream:
             InputError: as for `feed`.
         """
         if tokens := self._encode(text):
-            self.logits, self.state = read(self.model, self._tensor(tokens), self.state)
+            self._logits, self.state = read(self.model, self._tensor(tokens), self.state)
             self.last = tokens[-1]
 
     def _encode(self, text: str) -> list[int]:
@@ -249,7 +245,7 @@ class Stream:
             seen = self._parse_seen(tensors.pop("occurred", torch.empty(0)))
             num_tokens = _parse_count(metadata.get("num_tokens", ""))
             require_kind(metadata.get(KIND, ""), saved_kind(self.model, self.state), "this model")
-            self.logits, self.state, self.last = self._parse(tensors)
+            self._logits, self.state, self.last = self._parse(tensors)
             self.seen_tokens, self.num_tokens = seen, num_tokens
         except ValueError as error:
             raise InputError(f"{path}: {error}; save it again from a stream of this run") from None

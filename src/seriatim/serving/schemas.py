@@ -118,17 +118,13 @@ class AnswerRequest(RequestFields):
     """The text, or several; for taggers, a text may also be a list of words."""
 
 
-def _skips(part: object) -> bool:
-    """Return whether a part of the type of a field switches its validation off."""
-    return bool(type(part).__name__ == SkipValidation.__name__)
-
-
 def answer_request(task: TaskKind) -> type[AnswerRequest]:
     """Return the request that a model of a task answers: `AnswerRequest` with the settings of its answers."""
     fields: dict[str, object] = {}
     assert task.predictor is not None
     for name, field in task.predictor.settings.model_fields.items():
-        ranges = [part for part in field.metadata if not _skips(part)]
+        # The library checks these fields itself, where they are used; the server does it before it answers.
+        ranges = [limit for limit in field.metadata if type(limit).__name__ != SkipValidation.__name__]
         kind = Annotated[field.annotation, *ranges] if ranges else field.annotation
         fields[name] = (kind, Field(field.default, description=field.description))
     name = f"{task.endpoint.capitalize()}Request"

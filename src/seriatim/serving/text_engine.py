@@ -246,7 +246,7 @@ class TextEngine(ModelThread):
         self._loop = asyncio.get_running_loop()
         self.texts[text.request] = text
         try:
-            self.call(lambda: self._add(text))
+            self.call(lambda: self.batch.add(text.request) if text.request in self.texts else None)
         except ModelDeadError:
             self.texts.pop(text.request, None)
             raise
@@ -307,10 +307,6 @@ class TextEngine(ModelThread):
                 texts[-1].fail(error)
         self.batch = self._new_batch()
         self._publish({text.on_change for text in texts})
-
-    def _add(self, text: GenerationStream) -> None:
-        if text.request in self.texts:
-            self.batch.add(text.request)
 
     def _cancel(self, text: GenerationStream) -> None:
         if text.request in self.texts:
