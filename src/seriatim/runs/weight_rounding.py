@@ -79,13 +79,13 @@ class RoundingCost(NamedTuple):
 
 
 @torch.inference_mode()
-def measure_speeds(first: nn.Module, second: nn.Module) -> Speeds:
+def measure_speeds(first: Decodes | nn.Module, second: Decodes | nn.Module) -> Speeds:
     """Let two models write in turns that are long enough for the clock, and in changing order."""
     models, tokens = (cast(Decodes, first), cast(Decodes, second)), 1
     starts = [_start(model) for model in models]
     for model, start in zip(models, starts, strict=True):
         _seconds(model, start, tokens)  # the first step compiles, which takes longer than a turn
-    positions = learned_positions(first)
+    positions = learned_positions(first) if isinstance(first, nn.Module) else None
     longest = min(MAX_TURN_TOKENS, positions or MAX_TURN_TOKENS)
     while 2 * tokens <= longest and max(map(_seconds, models, starts, [tokens] * 2)) < TURN_SECONDS:
         tokens *= 2
