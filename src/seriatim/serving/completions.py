@@ -1,7 +1,7 @@
 """``/v1/completions``: generated texts, as the client of OpenAI asks for them.
 
 A `CompletionRequest` asks for texts. `TextGeneration` has them generated, each as a `GenerationStream`, from the
-arrival of the request to its end, also for ``/v1/score``. What is new of a text is a `Piece`, which is sent as an
+arrival of the request to its end, also for ``/v1/score``. What is new of a text is a `TextDelta`, which is sent as an
 event.
 """
 
@@ -60,8 +60,8 @@ async def complete(fields: CompletionRequest, request: Request, service: Current
         await _add_texts(generation, fields)
         about = _about(model)
         await generation.finish(request.receive)
-        pieces = [Piece(i, *text.take(), text.finish_reason) for i, text in enumerate(generation.texts)]
-        choices = [_choice(piece, fields) for piece in pieces]
+        deltas = [TextDelta(i, *text.take(), text.finish_reason) for i, text in enumerate(generation.texts)]
+        choices = [_choice(delta, fields) for delta in deltas]
         return JsonResponse({**about, "choices": choices, "usage": usage(generation.texts)})
 
 
@@ -91,7 +91,7 @@ def prompts_of(fields: CompletionRequest) -> list[str | list[int]]:
     return list(cast(list[str | list[int]], prompt))
 
 
-class Piece(NamedTuple):
+class TextDelta(NamedTuple):
     """What a text has more than before, and why it has ended if it has."""
 
     number: int  # of the text in its request
@@ -230,7 +230,7 @@ class TextGeneration:
         self.raise_failure()
         await self.close()
 
-    async def pieces(self) -> AsyncIterator[Piece | None]:
+    async def deltas(self) -> AsyncIterator[TextDelta | None]:
         """Generate all texts, and yield what is added to them; None if nothing was added for `PING_SECONDS`.
 
         Raises:
@@ -250,9 +250,9 @@ class TextGeneration:
                 await self.close()
             for i in sorted(running):
                 self.raise_failure()
-                piece = Piece(i, *self.texts[i].take(), self.texts[i].finish_reason if i in have_ended else None)
-                if piece.text or piece.tokens or piece.finish_reason:
-                    yield piece
+                delta = TextDelta(i, *self.texts[i].take(), self.texts[i].finish_reason if i in have_ended else None)
+                if delta.text or delta.tokens or delta.finish_reason:
+                    yield delta
             running -= have_ended
             if running:
                 await _is_set(self.done, GAP_SECONDS)  # wait for more tokens to send together
@@ -374,8 +374,8 @@ def _about(model: ServedLanguageModel) -> dict[str, object]:
     }
 
 
-def _choice(piece: Piece, fields: CompletionRequest) -> dict[str, object]:
-    tokens = piece.tokens
+def _choice(delta: TextDelta, fields: CompletionRequest) -> dict[str, object]:
+    tokens = delta.tokens
     scores = {
         "tokens": [token.text for token in tokens],
         "token_logprobs": [_finite(token.log_probability) for token in tokens],
@@ -383,10 +383,10 @@ def _choice(piece: Piece, fields: CompletionRequest) -> dict[str, object]:
         "text_offset": [token.offset for token in tokens],
     }
     return {
-        "index": piece.number,
-        "text": piece.text,
+        "index": delta.number,
+        "text": delta.text,
         "logprobs": None if fields.logprobs is None else scores,
-        "finish_reason": piece.finish_reason,
+        "finish_reason": delta.finish_reason,
     }
 
 
@@ -412,11 +412,11 @@ async def _events(fields: CompletionRequest, service: Service, model: ServedLang
     async with TextGeneration(service, model, fields.session) as generation:
         await _add_texts(generation, fields)
         about = _about(model)
-        async for piece in generation.pieces():
-            if piece is None:
+        async for delta in generation.deltas():
+            if delta is None:
                 yield ": waiting\n\n"
             else:
-                yield _event({**about, "choices": [_choice(piece, fields)]})
+                yield _event({**about, "choices": [_choice(delta, fields)]})
         if fields.stream_options is not None and fields.stream_options.include_usage:
             yield _event({**about, "choices": [], "usage": usage(generation.texts)})
         yield "data: [DONE]\n\n"
