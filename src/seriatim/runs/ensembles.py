@@ -10,9 +10,10 @@ import numpy as np
 
 from ..core.allocator import freed_memory_kept
 from ..core.errors import InputError, shown
+from ..core.json_object import JsonObject
 from ..data.arguments import data_name
 from ..data.paths import check_named_by_run
-from ..evaluation.intervals import Metrics, Paired, paired
+from ..evaluation.intervals import Paired, paired
 from ..evaluation.perplexity import each_loss
 from ..evaluation.word_surprisal import By
 from ..models.base_models import TextModel
@@ -126,7 +127,7 @@ def compare(
 
 
 def cost_of_rounding(
-    run: Run, metrics: Metrics, data: str, *, file_format: str | None = None, **settings: object
+    run: Run, metrics: JsonObject, data: str, *, file_format: str | None = None, **settings: object
 ) -> RoundingCost:
     """Measure what the rounded weights of a run cost and gain on some data, of which ``metrics`` are the run's.
 

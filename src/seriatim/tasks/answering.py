@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..config import Section
 from ..core.errors import InputError, shown
+from ..core.json_object import JsonObject
 from ..core.lengths import valid_mask
 from ..core.state import select_state
 from ..data.arguments import check_integer
@@ -23,7 +24,6 @@ from ..decoding.beam import MAX_WIDTH, Beam, Hypothesis, beam_search
 from ..decoding.ctc_search import best_alignments, search
 from ..decoding.sampling import sample
 from ..decoding.sampling_settings import Sampling
-from ..evaluation.intervals import Metrics
 from ..models.ctc_translator import CTCTranslator
 from ..models.encoder_decoder import EncoderDecoder
 from ..models.probabilities import check_finite
@@ -121,11 +121,11 @@ def answer_all(
     *,
     longest: int,
     with_alignments: bool,
-) -> list[Metrics]:
+) -> list[JsonObject]:
     """Return the answer to each encoded source of ``side``, of at most ``longest`` tokens."""
     excluded = excluded_tokens(vocabulary.target)
     batches = Buckets(side.lengths, TOGETHER, lambda rows: (rows, *side.rows(rows)))
-    answers: list[Metrics] = [{}] * len(side.lengths)
+    answers: list[JsonObject] = [{}] * len(side.lengths)
     with evaluating(model) as device:
         for rows, source, lengths in batches.read(batches.in_order()):
             sources = Sources(source.to(device), lengths, answer_limits(lengths, longest), excluded)
@@ -211,7 +211,7 @@ def search_at_once(model: CTCTranslator, sources: Sources, settings: Translation
 
 def alignments(
     model: EncoderDecoder, sources: Sources, answers: Sequence[Sequence[int]], vocabulary: Vocabulary
-) -> Iterator[Metrics]:
+) -> Iterator[JsonObject]:
     """Yield for each answer the attention weights over the source, one row for each token and one for the end."""
     inputs, _, sizes = _decoder_tensors(answers, sources.ids)
     weights = model.attention(sources.ids, sources.lengths, inputs, sizes).tolist()
@@ -233,7 +233,7 @@ def _decoder_tensors(answers: Sequence[Sequence[int]], like: Tensor) -> tuple[Te
     return inputs, targets, sizes
 
 
-def answer_of(hypotheses: Sequence[Hypothesis], tokenizer: Tokenizer) -> Metrics:
+def answer_of(hypotheses: Sequence[Hypothesis], tokenizer: Tokenizer) -> JsonObject:
     """Return the best hypothesis as a text, and all hypotheses with their scores as ``n_best``."""
     texts = [
         {"text": tokenizer.decode(each.tokens), "score": each.score, "log_probability": each.log_probability}

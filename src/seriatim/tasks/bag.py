@@ -13,8 +13,8 @@ from torch import nn
 
 from ..config import Config, Positive, Section
 from ..core.errors import InputError
+from ..core.json_object import JsonObject
 from ..data.vocabulary import Vocabulary
-from ..evaluation.intervals import Metrics
 from ..models.bag import Bag, count_features
 from ..models.linear.softmax_regression import fit_softmax
 from ..storage.weights import save_tensors
@@ -75,7 +75,7 @@ class BagBuilder(ModelBuilder[nn.Module]):
         """Refuse to combine models, whose n-grams differ."""
         raise InputError("ensembles are not supported for the layer bag; give one run")
 
-    def card_rows(self, model: nn.Module, summary: Metrics) -> list[tuple[str, str]]:
+    def card_rows(self, model: nn.Module, summary: JsonObject) -> list[tuple[str, str]]:
         """Return the number of n-grams, the regularization and the training; there is no optimizer."""
         assert isinstance(model, Bag)
         options, table = self.options, model.table

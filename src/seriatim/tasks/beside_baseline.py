@@ -6,9 +6,10 @@ from typing import NamedTuple
 
 from torch import nn
 
+from ..core.json_object import JsonObject
 from ..data.vocabulary import Vocabulary
 from ..evaluation.displayed_metrics import Metric
-from ..evaluation.intervals import Measure, Metrics, Paired, is_significant, paired
+from ..evaluation.intervals import Measure, Paired, is_significant, paired
 from . import FITTED
 from .task import Task
 
@@ -28,12 +29,12 @@ class Measured:
 class BesideBaseline(NamedTuple):
     """The metrics of a run, and facts about its baseline on the same data: see `beside_baseline`."""
 
-    metrics: Metrics
-    baseline: Metrics
-    network: Metrics
+    metrics: JsonObject
+    baseline: JsonObject
+    network: JsonObject
     """The metrics of the network alone, if the run answers with both; else empty."""
 
-    def as_json(self, weight: float | str | None) -> Metrics:
+    def as_json(self, weight: float | str | None) -> JsonObject:
         """Return the metrics of the run with those of the models alone as ``network`` and ``baseline``.
 
         ``weight`` is that of the baseline in the answers, which stand beside the network's.
@@ -75,10 +76,10 @@ def _network_alone(
     run: Measured,
     data: object,
     settings: dict[str, object],
-    others: Metrics,
+    others: JsonObject,
     measures: Mapping[str, Measure],
     name: str,
-) -> Metrics:
+) -> JsonObject:
     """Return the metrics of the network of a run that answers with both models; ``others`` are of the baseline."""
     metrics, own = _examine(run.task, run.model, data, settings)
     figure = _compared_figure(run, own, measures)
@@ -109,7 +110,7 @@ def _compared_figure(run: Measured, first: Mapping[str, Measure], second: Mappin
 
 def _examine(
     task: Task, model: nn.Module, data: object, settings: dict[str, object]
-) -> tuple[Metrics, dict[str, Measure]]:
+) -> tuple[JsonObject, dict[str, Measure]]:
     if settings:
         return task.evaluator.evaluate(model, data, **settings), task.evaluator.statistics(model, data, **settings)
     return task.evaluator.evaluate_with_statistics(model, data)
@@ -138,8 +139,8 @@ def main_figure(task: Task, vocabulary: Vocabulary | None = None) -> Metric:
 
 def verdict(
     figure: Metric,
-    metrics: Metrics,
-    baseline: Metrics,
+    metrics: JsonObject,
+    baseline: JsonObject,
     result: Paired,
     name: str,
     *,

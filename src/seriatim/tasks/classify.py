@@ -15,6 +15,7 @@ from ..config import BATCH_SIZE, Config, Fields, Rate
 from ..config import Tokenizer as TokenizerConfig
 from ..core.device_copies import to_device
 from ..core.errors import InputError
+from ..core.json_object import JsonObject
 from ..core.state import State
 from ..data.batching import Buckets
 from ..data.readers import LABELLED_SUFFIXES, Source
@@ -24,7 +25,7 @@ from ..data.tokenizer_factory import fit_tokenizer
 from ..data.vocabulary import Vocabulary, check_label
 from ..decoding.ensemble import Classifiers
 from ..evaluation.displayed_metrics import Metric
-from ..evaluation.intervals import Measure, Metrics
+from ..evaluation.intervals import Measure
 from ..evaluation.label_metrics import Predictions, prediction_measures, prediction_metrics
 from ..layers.positions import check_lengths, declared_positions, learned_positions
 from ..models import Classifier
@@ -281,7 +282,7 @@ class LabelEvaluator(Evaluator[Documents]):
         Metric("calibration_error", "calibration error", 4),
     )
 
-    def evaluate(self, model: AnyClassifier, data: Documents, **settings: object) -> Metrics:
+    def evaluate(self, model: AnyClassifier, data: Documents, **settings: object) -> JsonObject:
         """Compute the metrics of `seriatim.evaluation.label_metrics`."""
         return _metrics(predictions(model, data), data)
 
@@ -289,17 +290,17 @@ class LabelEvaluator(Evaluator[Documents]):
         """Compute the contribution of each text."""
         return prediction_measures(predictions(model, data), data.label_names)
 
-    def evaluate_with_statistics(self, model: AnyClassifier, data: Documents) -> tuple[Metrics, dict[str, Measure]]:
+    def evaluate_with_statistics(self, model: AnyClassifier, data: Documents) -> tuple[JsonObject, dict[str, Measure]]:
         """Compute both results from the same predictions."""
         found = predictions(model, data)
         return _metrics(found, data), prediction_measures(found, data.label_names)
 
-    def trivial_baseline(self, train: Documents, valid: Documents, vocabulary: Vocabulary) -> Metrics:
+    def trivial_baseline(self, train: Documents, valid: Documents, vocabulary: Vocabulary) -> JsonObject:
         """Compute the accuracy of the label that is most frequent in training."""
         return {"accuracy": float((valid.labels == np.bincount(train.labels).argmax()).mean())}
 
 
-def _metrics(found: Predictions, data: Documents) -> Metrics:
+def _metrics(found: Predictions, data: Documents) -> JsonObject:
     metrics = prediction_metrics(found, data.label_names) | data.counts()
     return metrics | (data.repairs.facts() if data.repairs else {})
 
@@ -320,7 +321,7 @@ class LabelPredictor(Predictor[AnyClassifier]):
 
     def answer(
         self, model: AnyClassifier, vocabulary: Vocabulary, items: Sequence[str], **settings: object
-    ) -> list[Metrics]:
+    ) -> list[JsonObject]:
         """Return the most probable label of each text, and the probability of each label; see `read_lengths`.
 
         Of more than `MAX_PROBABILITIES` labels, the probabilities of the most probable ones are returned.
@@ -328,7 +329,7 @@ class LabelPredictor(Predictor[AnyClassifier]):
         data = self.reader.encode(items, [0] * len(items), vocabulary)
         lengths = read_lengths(items, data.texts.lengths, learned_positions(model))
         warn_of_long(lengths, self.reader.config, name="predict", items="texts")
-        answers: list[Metrics] = [{}] * len(items)
+        answers: list[JsonObject] = [{}] * len(items)
         for rows, shares in label_probabilities(model, data._replace(texts=data.texts._replace(lengths=lengths))):
             for row, best, values in zip(rows.tolist(), shares.argmax(1).tolist(), shares, strict=True):
                 names = vocabulary.labels

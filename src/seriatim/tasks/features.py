@@ -10,9 +10,9 @@ from torch import nn
 
 from ..config import Config, Section
 from ..core.errors import InputError
+from ..core.json_object import JsonObject
 from ..data.tagged_corpus import TaggedCorpus
 from ..data.vocabulary import Vocabulary
-from ..evaluation.intervals import Metrics
 from ..models.feature_tagger import OFFSETS, FeatureTagger, fit_tagger
 from ..storage.weights import save_tensors
 from .data_files import DataFiles
@@ -57,7 +57,7 @@ class FeatureTaggerBuilder(ModelBuilder[nn.Module]):
         """Refuse to combine models."""
         raise InputError("ensembles are not supported for the layer features; give one run")
 
-    def card_rows(self, model: nn.Module, summary: Metrics) -> list[tuple[str, str]]:
+    def card_rows(self, model: nn.Module, summary: JsonObject) -> list[tuple[str, str]]:
         """Return the number of attributes, the penalty and the training; there is no optimizer."""
         assert isinstance(model, FeatureTagger)
         return [

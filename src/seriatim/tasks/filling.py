@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from ..core.json_object import JsonObject
 from ..data.batching import Buckets
 from ..data.tokenizers import END, Tokenizer
-from ..evaluation.intervals import Metrics
 from ..models import MaskedLanguageModel
 from ..models.probabilities import softmax
 
@@ -37,7 +37,7 @@ class Gaps(NamedTuple):
 
 def fill(
     model: MaskedLanguageModel, tokenizer: Tokenizer, lines: Sequence[str], *, unit: str, length: int
-) -> list[Metrics]:
+) -> list[JsonObject]:
     """Fill each gap of every line with its most probable token, given the line without all of them.
 
     The boundary, the unknown, reserved tokens and line ends are never filled in. A line without a gap comes back as it
@@ -48,7 +48,7 @@ def fill(
         Per line ``text``, and ``masks``: for every gap the likeliest tokens with their probabilities, in a list of
         ``token`` and ``probability``.
     """
-    answers: list[Metrics] = [{"text": line, "masks": []} for line in lines]
+    answers: list[JsonObject] = [{"text": line, "masks": []} for line in lines]
     gaps = {row: find_gaps(line, tokenizer, model.mask, unit) for row, line in enumerate(lines) if MASK_TEXT in line}
     for row, best in zip(gaps, likeliest(model, tokenizer, list(gaps.values()), length), strict=True):
         answers[row] = _filled(gaps[row], tokenizer, best)
@@ -110,7 +110,7 @@ def _best(share: Tensor, tokenizer: Tokenizer, *, spaced: bool) -> list[tuple[in
     return list(zip(allowed[order].tolist(), values.tolist(), strict=True))
 
 
-def _filled(gaps: Gaps, tokenizer: Tokenizer, likeliest_tokens: Sequence[Sequence[tuple[int, float]]]) -> Metrics:
+def _filled(gaps: Gaps, tokenizer: Tokenizer, likeliest_tokens: Sequence[Sequence[tuple[int, float]]]) -> JsonObject:
     text, masks = [gaps.pieces[0].encode()], []
     for piece, spaced, best in zip(gaps.pieces[1:], gaps.spaced, likeliest_tokens, strict=True):
         masks.append([{"token": tokenizer.describe(token), "probability": share} for token, share in best])

@@ -17,12 +17,13 @@ from torch import Tensor
 from ..config import BATCH_SIZE, Config, Section, read_settings
 from ..core.device_copies import to_device
 from ..core.errors import InputError
+from ..core.json_object import JsonObject
 from ..core.state import State
 from ..data.batching import Buckets, Windows
 from ..data.tokenizers import END
 from ..data.vocabulary import Vocabulary
 from ..evaluation.displayed_metrics import Metric
-from ..evaluation.intervals import Measure, Metrics
+from ..evaluation.intervals import Measure
 from ..evaluation.perplexity import unigram_metrics
 from ..evaluation.pseudo_likelihood import evaluate_masked_language_model, pseudo_measures
 from ..layers.pointwise import EPSILON
@@ -144,7 +145,7 @@ class PseudoLikelihoodEvaluator(Evaluator[Windows]):
     def __init__(self, every: int) -> None:
         self.every = every
 
-    def evaluate(self, model: MaskedLanguageModel, data: Windows, **settings: object) -> Metrics:
+    def evaluate(self, model: MaskedLanguageModel, data: Windows, **settings: object) -> JsonObject:
         """Compute the metrics of `seriatim.evaluation.pseudo_likelihood`.
 
         As many tokens are masked at once as in training; ``exact`` masks each alone, which takes a pass for each.
@@ -162,7 +163,7 @@ class PseudoLikelihoodEvaluator(Evaluator[Windows]):
         """Return the distance between two tokens that are masked in the same pass; None if each is masked alone."""
         return None if read_settings(PseudoLikelihoodSettings, settings).exact else self.every
 
-    def trivial_baseline(self, train: Windows, valid: Windows, vocabulary: Vocabulary) -> Metrics:
+    def trivial_baseline(self, train: Windows, valid: Windows, vocabulary: Vocabulary) -> JsonObject:
         """Compute the metrics of a unigram model."""
         return unigram_metrics(train.corpus, valid.corpus, vocabulary.tokenizer.vocabulary_size)
 
@@ -177,7 +178,7 @@ class GapPredictor(Predictor[MaskedLanguageModel]):
 
     def answer(
         self, model: MaskedLanguageModel, vocabulary: Vocabulary, items: Sequence[str], **settings: object
-    ) -> list[Metrics]:
+    ) -> list[JsonObject]:
         """Fill the gaps of each line; see `seriatim.tasks.filling`."""
         unit, length = self.config.data.unit, self.config.training.sequence_length
         with evaluating(model):

@@ -5,10 +5,11 @@ from typing import TypeAlias
 import numpy as np
 from torch import Tensor
 
+from ..core.json_object import JsonObject
 from ..core.lengths import valid_mask
 from ..data.batching import Buckets
 from ..data.encoded_pairs import PairBatch, Pairs
-from ..evaluation.intervals import Measure, Metrics, mean, with_interval
+from ..evaluation.intervals import Measure, mean, with_interval
 from ..evaluation.perplexity import safe_exp
 from ..evaluation.translation import translation_measures, translation_metrics
 from ..models.ctc_translator import CTCTranslator
@@ -44,7 +45,7 @@ def pair_losses(model: Translator, data: Pairs) -> np.ndarray:
     return losses
 
 
-def likelihood(losses: np.ndarray) -> Metrics:
+def likelihood(losses: np.ndarray) -> JsonObject:
     """Return loss and perplexity with intervals, from the result of `pair_losses`."""
     metrics = with_interval("loss", losses, mean)
     return metrics | {
@@ -58,12 +59,12 @@ def pair_measures(losses: np.ndarray, answers: list[str], data: Pairs) -> dict[s
     return {"loss": Measure(data.summed(losses), mean), **translation_measures(answers, data.references)}
 
 
-def pair_metrics(losses: np.ndarray, answers: list[str], data: Pairs) -> Metrics:
+def pair_metrics(losses: np.ndarray, answers: list[str], data: Pairs) -> JsonObject:
     """Return all metrics of some pairs; see `pair_measures`."""
     return {**likelihood(data.summed(losses)), **answer_metrics(answers, data)}
 
 
-def answer_metrics(answers: list[str], data: Pairs) -> Metrics:
+def answer_metrics(answers: list[str], data: Pairs) -> JsonObject:
     """Return the metrics of the answers to the items of some pairs."""
     counts = {
         "pairs": len(data.sources),

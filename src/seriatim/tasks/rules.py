@@ -17,9 +17,10 @@ from torch import nn
 
 from ..config import Config, Section, read_settings
 from ..core.errors import InputError
+from ..core.json_object import JsonObject
 from ..data.encoded_pairs import Pairs
 from ..data.vocabulary import Vocabulary
-from ..evaluation.intervals import Measure, Metrics
+from ..evaluation.intervals import Measure
 from ..evaluation.translation import edit_distance, translation_measures, translation_metrics
 from ..models.rewriting import Tokens
 from ..models.rule_translator import KINDS, Kind, RuleTranslator
@@ -76,7 +77,7 @@ class RulesBuilder(ModelBuilder[nn.Module]):
         """Refuse to combine models, which have no probabilities."""
         raise InputError("ensembles are not supported for the layer rules; give one run")
 
-    def card_rows(self, model: nn.Module, summary: Metrics) -> list[tuple[str, str]]:
+    def card_rows(self, model: nn.Module, summary: JsonObject) -> list[tuple[str, str]]:
         """Return the kind and the number of the rules; there is no optimizer."""
         assert isinstance(model, RuleTranslator)
         return [
@@ -125,7 +126,7 @@ class RulesEvaluator(Evaluator[Pairs]):
     counts = TranslationEvaluator.counts
     metrics = tuple(one for one in TranslationEvaluator.metrics if one.key not in ("loss", "perplexity"))
 
-    def evaluate(self, model: RuleTranslator, data: Pairs, **settings: object) -> Metrics:
+    def evaluate(self, model: RuleTranslator, data: Pairs, **settings: object) -> JsonObject:
         """Compare the answers with the targets."""
         return answer_metrics(answer_all(model, data.inputs, settings), data)
 
@@ -133,7 +134,7 @@ class RulesEvaluator(Evaluator[Pairs]):
         """Compute the contribution of each item."""
         return translation_measures(answer_all(model, data.inputs, settings), data.references)
 
-    def trivial_baseline(self, train: Pairs, valid: Pairs, vocabulary: Vocabulary) -> Metrics:
+    def trivial_baseline(self, train: Pairs, valid: Pairs, vocabulary: Vocabulary) -> JsonObject:
         """Compute the metrics of the source as its own answer."""
         return translation_metrics(valid.inputs, valid.references)
 
@@ -156,7 +157,7 @@ class RulesPredictor(Predictor[RuleTranslator]):
 
     def answer(
         self, model: RuleTranslator, vocabulary: Vocabulary, items: Sequence[str], **settings: object
-    ) -> list[Metrics]:
+    ) -> list[JsonObject]:
         """Answer each source; settings of search or sampling are refused."""
         return [{"text": text} for text in answer_all(model, items, settings)]
 

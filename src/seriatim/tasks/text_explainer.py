@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..core.errors import InputError
+from ..core.json_object import JsonObject
 from ..core.state import State
 from ..data.batching import Batches, Windows
 from ..data.corpus import Corpus
@@ -30,7 +31,6 @@ from ..evaluation.context_use import (
     last_logits,
 )
 from ..evaluation.error_analysis import MAX_TOKENS, MAX_WORST, Mistakes, WrongExample, compare_labels, part_of
-from ..evaluation.intervals import Metrics
 from ..evaluation.perplexity import each_loss
 from ..evaluation.token_losses import TokenLosses
 from ..evaluation.token_scores import ALTERNATIVES, TokenScore, TokenScores, score_tokens, token_name, token_text
@@ -328,7 +328,7 @@ def explain_ngrams(explained: ExplainedModel[TextModel], read_corpus: ReadCorpus
         logits = last_logits(explained.model, examples.with_boundary(batch))
         return token_log_probabilities(explained.model, logits).exp().unsqueeze(1)
 
-    def ngram_counts(item: str) -> Metrics:
+    def ngram_counts(item: str) -> JsonObject:
         if counts is None:
             raise NotOfferedError("the run does not count n-grams")
         lookups = counts.look_up(text.encode(item).ids)

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ..core.json_object import JsonObject
 from ..core.state import State
 from ..data.batching import padded
 from ..data.encoded_pairs import encode_side
 from ..data.tokenizers import END, Tokenizer
 from ..evaluation.context_use import ContextScore, ContextUse, shorter_contexts
 from ..evaluation.error_analysis import MAX_PAIRS, MAX_WORST, Mistakes, WrongExample, part_of
-from ..evaluation.intervals import Metrics
 from ..evaluation.token_scores import ALTERNATIVES, TokenScores, score_tokens
 from ..evaluation.translation import translation_measures
 from ..layers.positions import learned_positions
@@ -42,10 +42,10 @@ class TranslatedData(LabelledData):
     """Reads pairs of texts, and answers their sources as the predictor of the task does."""
 
     explained: ExplainedModel
-    answer_all: Callable[..., list[Metrics]]
+    answer_all: Callable[..., list[JsonObject]]
     read_items: Callable[..., list[tuple[str, list[str]]]]
 
-    def answers(self, sources: Sequence[str], *, beam: int | None = None, alignments: bool = False) -> list[Metrics]:
+    def answers(self, sources: Sequence[str], *, beam: int | None = None, alignments: bool = False) -> list[JsonObject]:
         """Return the answers to some sources, as `Predictor.answer` does."""
         model, vocabulary = self.explained.model, self.explained.vocabulary
         return self.answer_all(model, vocabulary, sources, beam=beam, alignments=alignments)
