@@ -40,6 +40,7 @@ SETTINGS: list[dict[str, Any]] = [
     {"frequency_penalty": 0.5, "presence_penalty": 0.5},
 ]
 NO_TOKENS = torch.tensor([], dtype=torch.long)
+NETWORK = torch.nn.Identity()  # any model whose logits are no log probabilities
 READ = 1000
 """Tokens of the text so far, for the penalties."""
 
@@ -68,9 +69,9 @@ def main() -> None:
 def draws(sampling: Sampling, logits: torch.Tensor) -> tuple[Callable[[], object], Callable[[], object]]:
     """Return functions that draw one token: from the reference, and as generated text is drawn."""
     read = torch.randint(0, logits.shape[1], (READ,)).tolist()
-    penalties = Penalties(sampling, {}, 1, read, logits.device)
+    penalties = Penalties(sampling, {}, read, logits.device)
     for token in read:
-        penalties.add([token])
+        penalties.add(token)
 
     def slow() -> object:
         probabilities = sampling.distribution(penalties.apply(logits))
@@ -81,7 +82,7 @@ def draws(sampling: Sampling, logits: torch.Tensor) -> tuple[Callable[[], object
 
     def fast() -> object:
         uniform = torch.rand(1, dtype=torch.float64)
-        return draw_from_logits(sampling, penalties.apply(logits), NO_TOKENS, uniform)
+        return draw_from_logits(NETWORK, sampling, penalties.apply(logits), NO_TOKENS, uniform)
 
     return slow, fast
 

@@ -18,7 +18,8 @@ from torch import Tensor
 
 import seriatim
 from seriatim.recurrence.round_weights import matrices_of_step
-from seriatim.runs.ensembles import Cost, compare, cost_of_rounding
+from seriatim.runs.ensembles import compare, cost_of_rounding
+from seriatim.runs.weight_rounding import RoundingCost
 
 GROUP, LEVELS = 32, 7
 
@@ -53,7 +54,7 @@ def main() -> None:
     print("\n| run | weights | bits per byte | difference | 95 % interval | tokens/s | of float32 |")
     print("|---|---|---|---|---|---|---|")
     for path in args.runs:
-        costs: list[Cost] = []
+        costs: list[RoundingCost] = []
         for weights in ("bfloat16", "int8"):
             run = seriatim.load(path, weights=weights)
             cost = cost_of_rounding(run, run.evaluate(args.data), args.data)

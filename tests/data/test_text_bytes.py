@@ -24,7 +24,7 @@ from seriatim.data.tables import read_labelled
 from seriatim.data.text import read_items, read_lines, read_pieces
 from seriatim.data.vectors import read_vectors
 from seriatim.evaluation.minimal_pairs import read_pairs as read_minimal_pairs
-from seriatim.runs.text_batches import read_prompts
+from seriatim.runs.generation import read_prompts
 
 Reader = Callable[[str, Repairs], Any]
 WORDS = ["Anna", "ruft", "sehr", "laut", "schön", "猫", "a\u2028b", "a\x0cb", "x"]

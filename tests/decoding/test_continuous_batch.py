@@ -13,10 +13,9 @@ from seriatim.decoding.continuous_batch import (
     PromptRead,
     TextEnded,
     TextEvent,
-    TextRequest,
     TokenDrawn,
 )
-from seriatim.decoding.sampling import Sampling, sample
+from seriatim.decoding.sampling import Sampling, TextRequest, sample
 from seriatim.decoding.sampling import read as read_prompt
 from seriatim.models.language_model import LanguageModel
 
@@ -122,8 +121,8 @@ def test_no_more_rows_than_memory_allows() -> None:
         for request in texts:
             batch.add(request)
         batch.advance()
-    assert len(free.rows) == 6
-    assert 1 <= len(tight.rows) < 6
+    assert len(free.texts.rows) == 6
+    assert 1 <= len(tight.texts.rows) < 6
 
 
 def test_caches_shrink_when_long_texts_have_left() -> None:
@@ -132,11 +131,11 @@ def test_caches_shrink_when_long_texts_have_left() -> None:
     batch.add(TextRequest([STOP] * 400, 1, 3))
     for _ in range(2):
         batch.advance()
-    large = state_bytes(batch._state)
+    large = state_bytes(batch.texts.state)
     for _ in range(3):
         batch.add(TextRequest([STOP, 1], 1, 50))
         batch.advance()
-    assert state_bytes(batch._state) < large / 4
+    assert state_bytes(batch.texts.state) < large / 4
 
 
 def test_unused_entries_are_those_before_the_longest_row() -> None:
@@ -208,7 +207,7 @@ def test_a_text_in_parts_is_the_text_in_one(name: str, ends: str) -> None:
         state = events[-1].state
     read = [event.token for event in events if isinstance(event, TokenDrawn)]
     more = TextRequest([5, 6], 2, 3, greedy, start=state, read_before=[3, 4, *read])
-    batch.stop = None
+    batch.texts.stop = None
     continued = [event.token for event in run_all(batch, more) if isinstance(event, TokenDrawn)]
     whole = TextRequest([STOP, 3, 4, *read, 5, 6], 2, 3, greedy)
     logits, begun = read_prompt(model, torch.tensor([whole.prompt]), model.initial_state(1))

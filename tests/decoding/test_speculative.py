@@ -9,6 +9,7 @@ from seriatim.core.state import select_state
 from seriatim.decoding.drafts import ModelDraft, PromptLookup, draft_with
 from seriatim.decoding.sampling import Sampling
 from seriatim.decoding.speculative import speculate
+from seriatim.models import LanguageModel
 from seriatim.models.base_models import TextModel
 from seriatim.models.mixture import Mixture
 from seriatim.models.ngram import NGram
@@ -73,6 +74,18 @@ def test_a_seed_gives_the_text_of_plain_sampling(name: str) -> None:
             for draft in (Scripted([*PROMPT, *expected], 0, [9, 0, 2]), ModelDraft(model), Babble()):
                 generated = drafted(model, PROMPT, sampling, draft, max_tokens=30, seed=seed, banned=[1])
                 assert tokens_of(generated) == expected
+
+
+def test_a_seed_gives_the_text_of_plain_sampling_for_many_words() -> None:
+    """Tokens of a large vocabulary are drawn from a few candidates, in an order of their own."""
+    torch.manual_seed(0)
+    model = LanguageModel(seriatim.layer("gru", 6, 6), 1500).double().eval()
+    with torch.no_grad():
+        model.output.weight.mul_(8)
+    for sampling in (Sampling(0.9, top_k=20), Sampling(top_p=0.8), Sampling(typical=0.5)):
+        expected = plain(model, PROMPT, sampling, max_tokens=20, seed=3)
+        for draft in (PromptLookup(4, 1), ModelDraft(model, 0.0)):
+            assert tokens_of(drafted(model, PROMPT, sampling, draft, max_tokens=20, seed=3)) == expected
 
 
 class Markov(TextModel):

@@ -172,31 +172,33 @@ def test_rows_do_not_depend_on_each_other(settings: dict, dtype: torch.dtype) ->
 def test_penalties_change_the_tokens_of_the_text_only() -> None:
     logits = torch.tensor([[2.0, -1.0, 0.5, -torch.inf, 3.0], [1.0, -2.0, 0.25, -torch.inf, 0.0]])
     sampling = Sampling(repetition_penalty=2.0, frequency_penalty=0.5, presence_penalty=0.25)
-    penalties = Penalties(sampling, {4: 1.5}, 2, [1, 3], logits.device)
-    penalties.add([0, 2])
-    penalties.add([0, None])
+    penalties = [Penalties(sampling, {4: 1.5}, [1, 3], logits.device) for _ in logits]
+    penalties[0].add(0)
+    penalties[1].add(2)
+    penalties[0].add(0)
     expected = torch.tensor(
         [[1.0 - 2 * 0.5 - 0.25, -2.0, 0.5, -torch.inf, 4.5], [1.0, -4.0, 0.125 - 0.75, -torch.inf, 1.5]]
     )
     before = logits.clone()
-    torch.testing.assert_close(penalties.apply(logits), expected)
+    found = torch.cat([each.apply(logits[row : row + 1]) for row, each in enumerate(penalties)])
+    torch.testing.assert_close(found, expected)
     assert logits.equal(before)
 
 
 def test_many_generated_tokens_are_counted() -> None:
-    logits, penalties = torch.zeros(1, 500), Penalties(Sampling(frequency_penalty=1.0), {}, 1, [], torch.device("cpu"))
+    logits, penalties = torch.zeros(1, 500), Penalties(Sampling(frequency_penalty=1.0), {}, [], torch.device("cpu"))
     tokens = torch.randint(0, 500, (2000,), generator=torch.Generator().manual_seed(0))
     for token in tokens.tolist():
-        penalties.add([token])
+        penalties.add(token)
     assert penalties.apply(logits)[0].equal(-torch.bincount(tokens, minlength=500).float())
 
 
 def test_neutral_penalties_change_nothing() -> None:
     logits = some_logits(300)
-    penalties = Penalties(Sampling(), {}, 1, [3, 4], logits.device)
-    penalties.add([5])
+    penalties = Penalties(Sampling(), {}, [3, 4], logits.device)
+    penalties.add(5)
     assert penalties.apply(logits) is logits
-    neutral = Penalties(Sampling(repetition_penalty=1.5), {9: 0.0}, 1, [], logits.device)
+    neutral = Penalties(Sampling(repetition_penalty=1.5), {9: 0.0}, [], logits.device)
     assert neutral.apply(logits).equal(logits)
 
 

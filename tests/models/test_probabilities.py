@@ -10,8 +10,8 @@ from torch import Tensor
 
 from seriatim.core.lengths import valid_mask
 from seriatim.decoding.beam import Beam, beam_search
-from seriatim.decoding.continuous_batch import ContinuousBatch, TextRequest
-from seriatim.decoding.next_token_scores import score_tokens
+from seriatim.decoding.continuous_batch import ContinuousBatch
+from seriatim.decoding.sampling import TextRequest, score_tokens
 from seriatim.decoding.sampling_settings import Sampling
 from seriatim.evaluation.context_use import by_context
 from seriatim.evaluation.word_surprisal import SurprisalReader

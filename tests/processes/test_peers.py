@@ -10,8 +10,7 @@ from torch.distributed import TCPStore
 
 from seriatim.core.errors import InputError, TrainingError
 from seriatim.processes import peers
-from seriatim.processes.meeting import meet
-from seriatim.processes.peers import Peers, RankError
+from seriatim.processes.peers import Peers, RankError, rendezvous
 from seriatim.processes.ranks import is_lost_connection
 
 
@@ -72,7 +71,7 @@ def test_ranks_meet_whatever_earlier_starts_have_left(pair: tuple[Peers, Peers])
     names = set()
     with ThreadPoolExecutor(2) as pool:
         for _ in range(2):
-            first, second = pool.map(lambda one: meet(one.store, one.index, 2, 5.0), pair)
+            first, second = pool.map(lambda one: rendezvous(one.store, one.index, 2, 5.0), pair)
             assert first == second
             names.add(first)
     assert len(names) == 2
@@ -80,9 +79,9 @@ def test_ranks_meet_whatever_earlier_starts_have_left(pair: tuple[Peers, Peers])
 
 def test_a_rank_that_does_not_come_is_named(pair: tuple[Peers, Peers]) -> None:
     with pytest.raises(RankError, match=r"ranks 1, 2 did not join within 0\.1 seconds"):
-        meet(pair[0].store, 0, 3, 0.1)
+        rendezvous(pair[0].store, 0, 3, 0.1)
     with pytest.raises(RankError, match=r"rank 0 did not join within 0\.1 seconds"):
-        meet(pair[1].store, 1, 3, 0.1)
+        rendezvous(pair[1].store, 1, 3, 0.1)
 
 
 def test_one_rank_reports(pair: tuple[Peers, Peers]) -> None:

@@ -212,7 +212,7 @@ def test_samples_come_in_batches_of_bounded_memory(runs, monkeypatch: pytest.Mon
 
     def counting(self: continuous_batch.ContinuousBatch) -> list:
         events = advance(self)
-        sizes.append(len(self.rows))
+        sizes.append(len(self.texts.rows))
         return events
 
     advance = continuous_batch.ContinuousBatch.advance
@@ -251,7 +251,7 @@ def test_samples_and_streams_have_the_same_settings(runs, tmp_path: Path, name: 
     stream.save(tmp_path / "state.safetensors")
     other = run.stream().load(tmp_path / "state.safetensors")
     assert "".join(other.generate(max_tokens=30, seed=5, **ALL_SETTINGS)) == texts[0]
-    assert other.occurred.sum() >= stream.occurred.sum() > 0
+    assert other.seen_tokens.sum() >= stream.seen_tokens.sum() > 0
 
 
 @pytest.mark.parametrize("name", ["char-stream", "bpe-line", "byte-stream", "word-stream"])

@@ -14,7 +14,7 @@ from seriatim.config import resolve
 from seriatim.data import synthetic
 from seriatim.evaluation.displayed_metrics import Metric
 from seriatim.evaluation.intervals import Paired
-from seriatim.runs.simple_baseline import open_baseline
+from seriatim.runs.ensembles import open_baseline
 from seriatim.storage.weights import load_tensors
 from seriatim.tasks import FITTED, TASKS, new_task
 from seriatim.tasks.beside_baseline import main_figure, verdict

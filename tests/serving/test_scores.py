@@ -6,7 +6,7 @@ import pytest
 
 from seriatim.data.tokenizers import END
 from seriatim.runs.run import Run
-from seriatim.serving.scores import spans
+from seriatim.serving.answers import spans
 
 from .conftest import Served
 

@@ -8,7 +8,7 @@ import time
 import pytest
 
 import seriatim
-from seriatim.decoding import continuous_batch, sampling
+from seriatim.decoding import sampling
 from seriatim.serving.completions import TextGeneration
 from seriatim.serving.limits import Limits
 
@@ -183,11 +183,10 @@ def test_a_saved_stream_of_the_run_is_a_session(served: Served, tmp_path) -> Non
 
 def test_a_model_that_draws_without_logits(inspected, monkeypatch: pytest.MonkeyPatch) -> None:
     """As an n-gram model of many words does."""
-    for module in (continuous_batch, sampling):
-        monkeypatch.setattr(module, "MANY", 2)
+    monkeypatch.setattr(sampling, "MANY", 2)
     run = inspected["ngram"]
     with serving({"ngram": run}) as served:
-        assert served.service.models["ngram"].engine.batch._drawing is run.answering
+        assert served.service.models["ngram"].engine.batch.texts.drawing is run.answering
         stream = run.stream()
         for part, seed in (("the cat", 1), ("sees", 2), ("", 3), ("", 4), ("the sea .", 5)):
             score = stream.feed(part)
@@ -248,7 +247,7 @@ def test_a_character_that_was_begun_survives_a_request_that_fails(served: Served
 def test_sessions_count_what_they_keep(served: Served) -> None:
     served.post("/v1/score", model="lm-words", input="the cat sees the sea", session="bytes").raise_for_status()
     session = served.service.models["lm-words"].sessions.find("bytes")
-    assert session.state_bytes >= session.text.logits.nbytes + session.occurred.nbytes
+    assert session.state_bytes >= session.text.logits.nbytes + session.seen_tokens.nbytes
     logits = session.text.logits
     assert logits.untyped_storage().nbytes() == logits.nbytes
 

@@ -53,8 +53,7 @@ def add_evaluate(parser: Parser) -> None:
 
 def evaluate(options: argparse.Namespace) -> None:
     """Print the metrics of a run, of a mixture of runs, or of two runs and their differences."""
-    from ..runs.ensembles import compare, cost_of_rounding, ensemble, interpolate
-    from ..runs.simple_baseline import evaluate_beside_baseline
+    from ..runs.ensembles import compare, cost_of_rounding, ensemble, evaluate_beside_baseline, interpolate
     from .console import print_cost_of_rounding, print_differences, print_metrics
 
     if options.minimal_pairs:

@@ -26,7 +26,7 @@ from .options import (
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..data.repairs import Repairs
-    from ..runs.text_batches import Prompt
+    from ..runs.generation import Prompt
 
 MAX_TOKENS = (1 << 31) - 1
 MAX_PROMPT = 1 << 24
@@ -59,9 +59,8 @@ def add_generate(parser: Parser) -> None:
 def generate(options: argparse.Namespace) -> None:
     """Print the prompt and the text that continues it, or several texts."""
     from ..data.repairs import with_warnings
-    from ..runs.generation_settings import choose_seed
+    from ..runs.generation import Prompt, choose_seed, read_prompts
     from ..runs.run import LOOKUP, load
-    from ..runs.text_batches import Prompt, read_prompts
 
     if options.max_tokens is not None and not 1 <= options.max_tokens <= MAX_TOKENS:
         raise InputError(f"--max-tokens: must be between 1 and {MAX_TOKENS:,}, got {options.max_tokens}")
@@ -85,7 +84,7 @@ def generate(options: argparse.Namespace) -> None:
     # first text is written.
     if options.prompts is not None:
         read_all = functools.partial(read_prompts, options.prompts, options.format)
-        places = ((prompt.place, prompt.text) for prompt in read_all(repairs.reread()))
+        places = ((prompt.location, prompt.text) for prompt in read_all(repairs.reread()))
         run.check_lengths(places, more=options.max_tokens or 0)
         read = deque[Prompt]()  # prompts whose texts have not been printed yet
         prompts = with_warnings(read_all, repairs)

@@ -44,7 +44,7 @@ def surprisal(options: argparse.Namespace) -> None:
     from ..data.sources import find_sources, standard_input
     from ..data.text import located_items, read_items
     from ..layers.positions import learned_positions
-    from ..runs.surprisal_table import surprisal_table
+    from ..runs.ensembles import surprisal_table
     from ..storage.files import whole
     from ..storage.written_folders import is_run
     from ..training.run_files import Kind, check_file

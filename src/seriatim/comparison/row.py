@@ -135,8 +135,9 @@ def _answering(run: Run, texts: Sequence[str]) -> list[float]:
     return times[1:] or times
 
 
-def _generating(model: TextModel) -> list[float]:
+def _generating(model: nn.Module) -> list[float]:
     """Return the mean milliseconds of a token in each of several stretches that a language model generates."""
+    assert isinstance(model, TextModel)
     logits, state = read(model, any_ids(model, SOURCE), model.initial_state(1))
     tokens = sample(model, logits, state, Sampling(), max_tokens=GENERATED, seeds=[0], stop=None)
     next(tokens)  # compiles the step
@@ -219,6 +220,7 @@ def _at_known_distances(run: Run, name: str) -> Distance:
 
 def _with_short_contexts(run: Run, data: Corpus) -> Distance | None:
     """Measure the perplexity where only the last k tokens are seen, and what the context beyond them gains."""
+    assert isinstance(run.model, TextModel)
     try:
         sums, places = losses_by_block(
             run.model, data.ids, COMPARED, ends=data.ends, tokens=TOKENS, places=POSITIONS, block=BLOCK

@@ -140,7 +140,7 @@ class _Search:
         self.limits = limits  # largest number of tokens of each row (R,)
         count = len(limits)
         self.rows = torch.arange(count, device=limits.device)  # indices in the batch (R,)
-        self.room = torch.full_like(limits, settings.width)  # places in the beam without an ended hypothesis (R,)
+        self.open_slots = torch.full_like(limits, settings.width)  # of the beam, without an ended hypothesis (R,)
         self.totals = torch.zeros(count, 1, dtype=torch.float64, device=limits.device)  # log P, −∞ for dead ones (R, W)
         self.worst = torch.full_like(self.totals[:, 0], -math.inf)  # score of the n-th best ended one, or −∞ (R,)
         self.written = limits.new_zeros(count, 1, 0)  # tokens (R, W, length)
@@ -148,13 +148,19 @@ class _Search:
 
     def advance(self, logits: Tensor) -> Tensor:
         """Return the next tokens of the hypotheses that continue, given logits ``(R · W, vocabulary)``."""
+        # The W · V continuations of a row compete in one list, whose k best may have any of its hypotheses as parents.
         vocabulary, width = logits.shape[1], self.totals.shape[1]
-        log_p = self.allowed(logits).view(-1, width, vocabulary)
-        values = (log_p + self.totals.to(log_p).unsqueeze(2)).flatten(1)
-        values, places = best(values, min(self.settings.width, width * vocabulary))
-        parents, tokens = places // vocabulary, places % vocabulary
-        totals = self.totals.gather(1, parents) + log_p.flatten(1).gather(1, places)
-        alive = values.isfinite() & (torch.arange(places.shape[1], device=places.device) < self.room.unsqueeze(1))
+        log_p = self.allowed(logits).view(-1, width, vocabulary)  # (R, W, V)
+        values = (log_p + self.totals.to(log_p).unsqueeze(2)).flatten(1)  # (R, W · V)
+        values, positions = best(values, min(self.settings.width, width * vocabulary))  # (R, k)
+        parents, tokens = positions // vocabulary, positions % vocabulary  # (R, k)
+
+        # Candidates are ranked in the precision of the logits; sums over a long sequence are kept in float64.
+        totals = self.totals.gather(1, parents) + log_p.flatten(1).gather(1, positions)  # (R, k)
+
+        # Hypotheses that have ended still take up the beam, so that only the first ``open_slots`` candidates are kept.
+        ranks = torch.arange(positions.shape[1], device=positions.device)
+        alive = values.isfinite() & (ranks < self.open_slots.unsqueeze(1))
         ending = alive & (tokens == self.settings.stop)
         self.end(ending, parents, totals)
         return self.go_on(alive & ~ending, parents, tokens, totals)
@@ -164,8 +170,10 @@ class _Search:
         log_p = log_softmax(logits, torch.promote_types(logits.dtype, torch.float32))
         if self.settings.banned:
             log_p[:, list(self.settings.banned)] = -math.inf
+
+        # A row at its largest length must end, also where that is before the smallest length of the settings.
         length, stop = self.written.shape[2], self.settings.stop
-        full = (self.limits == length).repeat_interleave(self.totals.shape[1])
+        full = (self.limits == length).repeat_interleave(self.totals.shape[1])  # (R · W,)
         if length < self.settings.min_length:
             log_p[~full, stop] = -math.inf
         if bool(full.any()):
@@ -185,23 +193,26 @@ class _Search:
             ended.append(Hypothesis(tokens, log_probability / penalty, log_probability))
             if len(ended) >= self.settings.n_best:
                 self.worst[row] = sorted(one.score for one in ended)[-self.settings.n_best]
-        self.room = self.room - ending.sum(1)
+        self.open_slots = self.open_slots - ending.sum(1)
 
     def go_on(self, alive: Tensor, parents: Tensor, tokens: Tensor, totals: Tensor) -> Tensor:
         """Keep the hypotheses that continue ``(R, k)`` in undecided rows and return their tokens ``(R · W,)``."""
+        # A row is decided if even the best score that a continuation can reach is not above its n-th best ended one.
         totals = totals.masked_fill(~alive, -math.inf)
-        bound = totals.amax(1) / ((6 + self.limits).double() / 6) ** self.settings.length_penalty
-        rows = (bound > self.worst).nonzero().squeeze(1)
+        bound = totals.amax(1) / ((6 + self.limits).double() / 6) ** self.settings.length_penalty  # (R,)
+        rows = (bound > self.worst).nonzero().squeeze(1)  # (R',)
+
+        # The beam is as wide as the row with the most hypotheses needs; the others have dead ones at their end.
         width = int(alive[rows].sum(1).max()) if len(rows) else 0
-        ranks = torch.argsort(~alive[rows], dim=1, stable=True)[:, :width]
-        parents, tokens, totals = (x[rows].gather(1, ranks) for x in (parents, tokens, totals))
+        ranks = torch.argsort(~alive[rows], dim=1, stable=True)[:, :width]  # (R', W')
+        parents, tokens, totals = (values[rows].gather(1, ranks) for values in (parents, tokens, totals))  # (R', W')
         self.states.choose(rows, parents, self.totals.shape)
-        written = self.written[rows.unsqueeze(1), parents]
+        written = self.written[rows.unsqueeze(1), parents]  # (R', W', length)
         self.written, self.totals = torch.cat([written, tokens.unsqueeze(2)], dim=2), totals
-        self.rows, self.limits, self.room, self.worst = (
-            x[rows] for x in (self.rows, self.limits, self.room, self.worst)
+        self.rows, self.limits, self.open_slots, self.worst = (
+            values[rows] for values in (self.rows, self.limits, self.open_slots, self.worst)
         )
-        return tokens.flatten()
+        return tokens.flatten()  # (R' · W',)
 
 
 class _States:
@@ -235,22 +246,27 @@ class _States:
 
 
 def best(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Return the largest values of each row ``(rows, values)`` and their places, largest first, in a stable order.
+    """Return the largest values of each row ``(rows, values)`` and their positions, largest first, in a stable order.
 
     The k greatest lie in the k blocks with the greatest maxima, so that no more than these need to be sorted.
     """
+    # Sorting a few blocks is much cheaper than one list of beams times vocabulary.
     blocks = F.pad(values, (0, -values.shape[1] % BLOCK), value=-math.inf).reshape(len(values), -1, BLOCK)
-    maxima = blocks.amax(2)
-    chosen = maxima.topk(min(count, maxima.shape[1]), dim=1).indices
-    among = blocks.gather(1, chosen.unsqueeze(2).expand(-1, -1, BLOCK)).flatten(1)
-    top, places = among.topk(count, dim=1)
-    places = chosen.gather(1, places // BLOCK) * BLOCK + places % BLOCK
+    maxima = blocks.amax(2)  # (rows, blocks)
+    chosen = maxima.topk(min(count, maxima.shape[1]), dim=1).indices  # (rows, chosen)
+    among = blocks.gather(1, chosen.unsqueeze(2).expand(-1, -1, BLOCK)).flatten(1)  # (rows, chosen · BLOCK)
+    top, positions = among.topk(count, dim=1)  # (rows, count)
+    positions = chosen.gather(1, positions // BLOCK) * BLOCK + positions % BLOCK
+
+    # Of values equal to the last one, topk takes any; these rows are sorted, so that no result depends on the device.
     least = top[:, -1:]
     more = ((maxima >= least).sum(1) > count) | ((among >= least).sum(1) > count)
-    tied = more & least.squeeze(1).isfinite()  # topk takes any of those equal to the last
+    tied = more & least.squeeze(1).isfinite()
     if bool(tied.any()):
         ordered, order = values[tied].sort(dim=1, descending=True, stable=True)
-        top[tied], places[tied] = ordered[:, :count], order[:, :count]
-    places, order = places.sort(dim=1)
+        top[tied], positions[tied] = ordered[:, :count], order[:, :count]
+
+    # Equal values come in the order of their positions. Where a row has no candidates left, padding was chosen.
+    positions, order = positions.sort(dim=1)
     top, again = top.gather(1, order).sort(dim=1, descending=True, stable=True)
-    return top, places.gather(1, again).clamp(max=values.shape[1] - 1)  # padding where a row has no candidates left
+    return top, positions.gather(1, again).clamp(max=values.shape[1] - 1)

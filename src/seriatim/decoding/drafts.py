@@ -63,9 +63,9 @@ class PromptLookup:
         if start is None:
             return []
         proposal: list[int] = []
-        for place in range(start, start + limit):
-            inside = place < len(self.text)
-            proposal.append(self.text[place] if inside else proposal[place - len(self.text)])
+        for position in range(start, start + limit):
+            inside = position < len(self.text)
+            proposal.append(self.text[position] if inside else proposal[position - len(self.text)])
         return proposal
 
     def _suffixes(self) -> list[int]:

@@ -20,72 +20,64 @@ from .sampling_settings import Sampling
 
 
 class Penalties:
-    """The penalized tokens of each row of a batch; each row has its own.
+    """The penalized tokens of one text.
 
     Args:
         sampling: the penalties.
         biases: numbers added to the logits of tokens.
-        rows: the size of the batch.
-        read: the tokens of the text before the first generated one, for the repetition penalty; the same in all rows.
+        read: the tokens of the text before the first generated one, for the repetition penalty.
         device: of the logits.
     """
 
     def __init__(
-        self, sampling: Sampling, biases: Mapping[int, float], rows: int, read: Sequence[int], device: torch.device
+        self, sampling: Sampling, biases: Mapping[int, float], read: Sequence[int], device: torch.device
     ) -> None:
         self.sampling, self.changes = sampling, bool(biases) or sampling.penalizes
         self.bias_tokens = torch.tensor(list(biases), dtype=torch.long, device=device)
         self.bias_values = torch.tensor(list(biases.values()), device=device)
         known = list(dict.fromkeys(read)) if sampling.repetition_penalty != 1 else []
-        self.slots: list[dict[int, int]] = [{token: slot for slot, token in enumerate(known)} for _ in range(rows)]
-        # Slot i of a row has a token, whether it is in use, and how often the token was generated.
-        self.tokens = torch.tensor(known, dtype=torch.long, device=device).repeat(rows, 1)
-        self.used = torch.ones(self.tokens.shape, dtype=torch.bool, device=device)
-        self.counts = torch.zeros(self.tokens.shape, device=device)
+        # Slot i has a token, whether it is in use, and how often the token was generated.
+        self.slots = {token: slot for slot, token in enumerate(known)}
+        self.tokens = torch.tensor(known, dtype=torch.long, device=device)
+        self.used = torch.ones(len(known), dtype=torch.bool, device=device)
+        self.counts = torch.zeros(len(known), device=device)
 
     def apply(self, logits: Tensor) -> Tensor:
-        """Return the changed logits ``(batch, vocabulary)``; those given are not modified.
+        """Return the changed logits ``(1, vocabulary)``; those given are not modified.
 
         Raises:
             NotFiniteError: penalties and biases make logits infinite that were finite before.
         """
         if not self.changes:
             return logits
+        # The whole vocabulary is copied, but arithmetic is done on the tokens of the text alone.
         given, logits = logits, logits.clone() if logits.dtype.itemsize >= 4 else logits.float()
-        if self.tokens.shape[1]:
-            before = logits.gather(1, self.tokens)
+        if len(self.tokens):
+            before = logits[0, self.tokens]
             factor, counts = self.sampling.repetition_penalty, self.counts.to(logits.dtype)
             after = torch.where(before > 0, before / factor, before * factor) if factor != 1 else before
             after = after - self.sampling.frequency_penalty * counts
             after = after - self.sampling.presence_penalty * (counts > 0)
             change = torch.where(self.used & before.isfinite(), after - before, 0.0)
-            logits.scatter_add_(1, self.tokens, change)
+            logits[0].scatter_add_(0, self.tokens, change)
         if len(self.bias_tokens):
-            logits.index_add_(1, self.bias_tokens, self.bias_values.to(logits.dtype).expand(len(logits), -1))
-        failed = ~logits.amax(1).isfinite()
-        if bool(failed.any()) and bool(given[failed].amax(1).isfinite().any()):
+            logits.index_add_(1, self.bias_tokens, self.bias_values.to(logits.dtype).unsqueeze(0))
+
+        # Finite settings can be too large together; a model's own NaN and infinities are reported where it is drawn.
+        if not bool(logits.amax().isfinite()) and bool(given.amax().isfinite()):
             names = [*self.sampling.penalties, *(["logit_bias"] if len(self.bias_tokens) else [])]
             raise NotFiniteError(f"give values of {', '.join(names)} that are nearer to the defaults")
         return logits
 
-    def add(self, tokens: Sequence[int | None]) -> None:
-        """Count one more generated token of every row; None for a row that has ended."""
+    def add(self, token: int) -> None:
+        """Count one more generated token."""
         if not self.sampling.penalizes:
             return
-        rows = [row for row, token in enumerate(tokens) if token is not None]
-        new = [token for token in tokens if token is not None]
-        slots = [self.slots[row].setdefault(token, len(self.slots[row])) for row, token in zip(rows, new, strict=True)]
-        if not slots:
-            return
-        if max(slots) >= self.tokens.shape[1]:
-            self._grow(max(16, self.tokens.shape[1]))
-        place = torch.tensor(rows, device=self.tokens.device), torch.tensor(slots, device=self.tokens.device)
-        self.tokens[place] = torch.tensor(new, device=self.tokens.device)
-        self.used[place] = True
-        self.counts[place] += 1
-
-    def _grow(self, more: int) -> None:
-        rows = len(self.tokens)
-        self.tokens, self.used, self.counts = (
-            torch.cat([part, part.new_zeros(rows, more)], dim=1) for part in (self.tokens, self.used, self.counts)
-        )
+        slot = self.slots.setdefault(token, len(self.slots))
+        if slot >= len(self.tokens):  # the memory doubles, so that a token costs the same at any length
+            more = max(16, len(self.tokens))
+            self.tokens, self.used, self.counts = (
+                torch.cat([values, values.new_zeros(more)]) for values in (self.tokens, self.used, self.counts)
+            )
+        self.tokens[slot], self.used[slot] = token, True
+        self.counts[slot] += 1

@@ -1,34 +1,127 @@
-"""Reads a prompt window by window, so that texts in progress can continue in between."""
+"""Read prompts window by window, so that texts in progress continue in between, and read a shared prefix once.
 
-from collections.abc import Sequence
+A state says all that a model knows of what it has read. For recurrent models it has the same size after any number of
+tokens. The states of attention after several prefixes of one text are views of the same keys and values, whose memory
+counts once.
+"""
+
+import hashlib
+from collections import Counter, OrderedDict
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..core.state import State, state_bytes
+from ..core.key_value_cache import KeyValueCache
+from ..core.state import State, map_state, state_bytes, state_leaves, with_parts
 from ..models.base_models import TextModel
-from .next_token_scores import CandidateScore, score_tokens
-from .prefix_cache import Beginning, PrefixCache
+from .sampling import CandidateScore, TextState, score_tokens
 
 FEW_PARAMETERS = 20_000_000
 SCORED_LOGITS = 1 << 24
 """Logits that are held at once while a prompt is scored."""
+MAX_BYTES = 1 << 26
+VIEW = 2
+"""A tensor that is a view of one more than this many times as large is copied."""
 
 
-class TextState(NamedTuple):
-    """A text in progress, which can be continued.
-
-    Attributes:
-        state: of the model.
-        logits: of the next token ``(1, vocabulary)``; None if they are not known.
-        unread: tokens that belong to the text, but that the model has not read yet.
-    """
+class CachedPrefix(NamedTuple):
+    """The state after some tokens, and the logits of the next token ``(1, vocabulary)`` if they were computed."""
 
     state: State
-    logits: Tensor | None
-    unread: tuple[int, ...] = ()
+    logits: Tensor | None = None
+
+
+class PrefixCache:
+    """The states after the prefixes of texts that were used last.
+
+    Args:
+        window: a prefix is a whole text, or its first k · ``window`` tokens.
+        max_bytes: largest size of the states; the ones that were not used for the longest time are removed.
+    """
+
+    def __init__(self, window: int, max_bytes: int = MAX_BYTES) -> None:
+        self.window, self.max_bytes, self.bytes = window, max_bytes, 0
+        self._entries: OrderedDict[bytes, CachedPrefix] = OrderedDict()
+        self._users: Counter[int] = Counter()  # entries that use a memory, by its address
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def find(self, ids: np.ndarray) -> tuple[int, CachedPrefix | None]:
+        """Return the longest known prefix of some tokens with its length, or 0 and None.
+
+        That of the whole text counts only if it has logits.
+        """
+        for length, key in reversed(list(self._keys(ids))):
+            entry = self._entries.get(key)
+            if entry is not None and (length < len(ids) or entry.logits is not None):
+                self._entries.move_to_end(key)
+                return length, entry
+        return 0, None
+
+    def add(self, ids: np.ndarray, prefix: CachedPrefix) -> None:
+        """Remember the state after some tokens, and remove others if there is no room."""
+        # An entry without logits is replaced by one that has them, since only the latter can begin a generation.
+        *_, (_, key) = self._keys(ids)
+        known = self._entries.get(key)
+        if known is not None and (known.logits is not None or prefix.logits is None):
+            self._entries.move_to_end(key)
+            return
+        if known is not None:
+            self._remove(key)
+
+        # What several entries share counts once, and an entry larger than the whole cache would only empty it.
+        entry = CachedPrefix(_without_large_memory(prefix.state), prefix.logits)
+        memories = _memories(entry)
+        if sum(memories.values()) > self.max_bytes:
+            return
+        self._entries[key] = entry
+        for address, size in memories.items():
+            self._users[address] += 1
+            self.bytes += size if self._users[address] == 1 else 0
+        while self.bytes > self.max_bytes:
+            self._remove(next(iter(self._entries)))
+
+    def clear(self) -> None:
+        """Forget all prefixes."""
+        self._entries.clear()
+        self._users.clear()
+        self.bytes = 0
+
+    def _remove(self, key: bytes) -> None:
+        for address, size in _memories(self._entries.pop(key)).items():
+            self._users[address] -= 1
+            if not self._users[address]:
+                del self._users[address]
+                self.bytes -= size
+
+    def _keys(self, ids: np.ndarray) -> Iterator[tuple[int, bytes]]:
+        """Yield the lengths of all prefixes of some tokens, shortest first, with their keys."""
+        digest = hashlib.blake2b(digest_size=16)
+        for start in range(0, len(ids), self.window):
+            part = ids[start : start + self.window]
+            digest.update(part.tobytes())
+            yield start + len(part), digest.digest()
+
+
+def _without_large_memory(state: State) -> State:
+    """Copy the tensors that keep much more memory alive than they need; keys and values stay in their buffer."""
+    if isinstance(state, KeyValueCache):
+        return state
+    if not isinstance(state, Tensor):
+        return with_parts(state, map(_without_large_memory, state))
+    is_view = state.untyped_storage().nbytes() > VIEW * state.numel() * state.element_size()
+    return map_state(Tensor.clone, state) if is_view else state
+
+
+def _memories(entry: CachedPrefix) -> dict[int, int]:
+    """Return the sizes in bytes of the memories that an entry uses, by address."""
+    tensors = [*state_leaves(entry.state), *([] if entry.logits is None else [entry.logits])]
+    storages = [tensor.untyped_storage() for tensor in tensors]
+    return {storage.data_ptr(): storage.nbytes() for storage in storages if storage.nbytes()}
 
 
 def prompt_window(model: TextModel) -> int:
@@ -48,7 +141,7 @@ class PromptReader:
         model: a language model in evaluation mode.
         tokens: those of the prompt, after what ``start`` has read.
         start: the text before the prompt; None for a new text.
-        cache: known beginnings of texts, and where new ones are kept.
+        cache: the states after known prefixes, and where new ones are kept.
         scored: the number of alternatives to return with the score of each token; None for no scores.
 
     Attributes:
@@ -103,7 +196,7 @@ class PromptReader:
         else:
             self.logits, self.state = self.model.read(self._tokens(start, end), self.state)
         if self._uses_cache:
-            self.cache.add(self.ids[:end], Beginning(self.state, self.logits))
+            self.cache.add(self.ids[:end], CachedPrefix(self.state, self.logits))
         self.position = end
         return end - start
 

@@ -12,10 +12,10 @@ from torch import Tensor
 from ..config.arguments import LARGEST, check_integer, check_number
 
 FINITE, POSITIVE = f"a number from {-LARGEST:.2g} to {LARGEST:.2g}", f"from {1 / LARGEST:.2g} to {LARGEST:.2g}"
-SHARE: tuple[str, Callable[[float], bool]] = ("a probability above 0 and at most 1", lambda x: 0 < x <= 1)
+PROBABILITY: tuple[str, Callable[[float], bool]] = ("a probability above 0 and at most 1", lambda x: 0 < x <= 1)
 RANGES: dict[str, tuple[str, Callable[[float], bool]]] = {
     "temperature": (f"0, or a number {POSITIVE}", lambda x: x == 0 or x >= 1 / LARGEST),
-    **dict.fromkeys(("top_p", "min_p", "typical"), SHARE),
+    **dict.fromkeys(("top_p", "min_p", "typical"), PROBABILITY),
     "repetition_penalty": (f"a number {POSITIVE}", lambda x: x >= 1 / LARGEST),
     **dict.fromkeys(("frequency_penalty", "presence_penalty"), (FINITE, lambda _: True)),
 }
@@ -34,7 +34,7 @@ class Sampling:
         temperature: divides the logits; 0 takes the likeliest token.
         top_k: only the k likeliest tokens.
         top_p: only the likeliest tokens that together have at least this probability (Holtzman et al. 2020).
-        min_p: only tokens with at least this share of the likeliest one's probability (Nguyen et al. 2024).
+        min_p: only tokens with at least this fraction of the likeliest one's probability (Nguyen et al. 2024).
         typical: only the tokens whose information −log p is closest to the entropy, as many as together have at least
             this probability (locally typical sampling, Meister et al. 2023).
         repetition_penalty: divides positive logits, and multiplies negative ones, of the tokens that occur in the text
@@ -114,12 +114,12 @@ class Sampling:
         return probabilities
 
 
-def smallest_set(keys: Tensor, probabilities: Tensor, share: float) -> Tensor:
-    """Return a mask of the tokens with the largest keys, as few as together have the probability ``share``."""
+def smallest_set(keys: Tensor, probabilities: Tensor, mass: float) -> Tensor:
+    """Return a mask of the tokens with the largest keys, as few as together have the probability ``mass``."""
     order = keys.argsort(dim=1, descending=True)
     ordered = probabilities.gather(1, order)
     before = ordered.cumsum(1) - ordered
-    return torch.zeros_like(before, dtype=torch.bool).scatter_(1, order, before < share)
+    return torch.zeros_like(before, dtype=torch.bool).scatter_(1, order, before < mass)
 
 
 def restrict(probabilities: Tensor, mask: Tensor) -> Tensor:

@@ -18,6 +18,7 @@ as much as the first, because a pass over a few tokens takes hardly longer than 
 each number of accepted tokens repeats all of the work and copies the state. `benchmarks/speculation.py` measures this.
 """
 
+import itertools
 import warnings
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -30,7 +31,7 @@ from ..core.errors import InputError
 from ..core.state import State
 from ..models.base_models import TextModel
 from .drafts import Draft
-from .sampling import CUT_OFF, SEEDS, choosable
+from .sampling import CUT_OFF, SEEDS, draw_from_logits, uniform_numbers
 from .sampling_settings import Sampling
 
 MAX_DRAFT = 8
@@ -117,6 +118,7 @@ def speculate(
     unread: list[int] = []
     _, token = choices.compare(logits, []) if max_tokens else (0, None)
     while token is not None and token != stop:
+        # A draft ends before a token that cannot be accepted: the stop token, a banned one, or one of another model.
         draft.append([token])
         limit = min(lengths.next(), max_tokens - 1) if len(unread) < MAX_UNREAD else 0
         drafted = _before(excluded, draft.propose(limit)[:limit], model.vocabulary_size) if limit > 0 else []
@@ -127,9 +129,13 @@ def speculate(
                 raise
             drafted = []
             logits, after = _read(model, [*unread, token], state)
+
+        # Row i of the logits predicts what follows token i of this pass, as long as the tokens before it were right.
         logits = logits[len(unread) :]
         accepted, following = choices.compare(logits[: max_tokens - 1], drafted)
         lengths.record(len(drafted), accepted)
+
+        # The state after the pass holds only if all of the draft was accepted; else the tokens are read again.
         tokens = [token, *drafted[:accepted]]
         for i, emitted in enumerate(tokens):
             if i:
@@ -149,7 +155,7 @@ class _Choices:
         self.model, self.sampling = model, sampling
         self.excluded = torch.tensor(banned, dtype=torch.long, device=model.device)
         self.generator = torch.Generator().manual_seed(seed % SEEDS)
-        self.uniforms: deque[float] = deque()  # drawn for tokens that were not reached; those drawn later follow
+        self.uniforms: deque[Tensor] = deque()  # drawn for tokens that were not reached; those drawn later follow
 
     def compare(self, logits: Tensor, drafted: Sequence[int]) -> tuple[int, int | None]:
         """Draw a token from each row of ``logits (rows, vocabulary)`` up to the first that was not drafted.
@@ -159,33 +165,20 @@ class _Choices:
         """
         if not len(logits):
             return 0, None
-        logits, _, stuck = choosable(self.model, logits, self.excluded)
-        drawn = self._draw(logits)
-        for row, (token, is_stuck) in enumerate(zip(drawn, stuck.tolist(), strict=True)):
-            if is_stuck:
+        while len(self.uniforms) < len(logits):
+            self.uniforms.append(uniform_numbers([self.generator]))
+        uniform = torch.cat(list(itertools.islice(self.uniforms, len(logits))))
+        tokens, impossible = draw_from_logits(self.model, self.sampling, logits, self.excluded, uniform)
+
+        # The numbers of rows after the first token that was not drafted are used again for the tokens that follow it.
+        for row, (token, is_impossible) in enumerate(zip(tokens.tolist(), impossible.tolist(), strict=True)):
+            self.uniforms.popleft()
+            if is_impossible:
                 warnings.warn(CUT_OFF, stacklevel=3)
                 return row, None
-            if self.sampling.temperature:
-                self.uniforms.popleft()
             if row == len(drafted) or token != drafted[row]:
                 return row, token
-        return len(drawn), None
-
-    def _draw(self, logits: Tensor) -> list[int]:
-        """Draw a token from each row, by inverting the cumulative distribution at the next uniform numbers."""
-        if self.sampling.temperature == 0:
-            return logits.argmax(1).tolist()
-        while len(self.uniforms) < len(logits):
-            self.uniforms.append(torch.rand((), dtype=torch.float64, generator=self.generator).item())
-        probabilities = self.sampling.distribution(logits)
-        cumulative = probabilities.cumsum(1)
-        uniform = [[number] for number, _ in zip(self.uniforms, logits, strict=False)]
-        point = torch.tensor(uniform, dtype=torch.float64, device=logits.device) * cumulative[:, -1:]
-        drawn: list[int] = torch.searchsorted(cumulative, point, right=True).squeeze(1).tolist()
-        for row, token in enumerate(drawn):
-            if token == logits.shape[1]:  # the number was rounded up to 1
-                drawn[row] = int(probabilities[row].nonzero().max())
-        return drawn
+        return len(tokens), None
 
 
 def _read(model: TextModel, tokens: list[int], state: State) -> tuple[Tensor, State]:

@@ -29,22 +29,17 @@ class StopStrings:
         if found:
             self.has_ended, self.withheld = True, ""
             return text[: min(found)[1]]
-        size = next(size for size in range(min(len(text), self._longest), -1, -1) if self._begins(text, size))
-        self.withheld = text[len(text) - size :]
-        return text[: len(text) - size]
+
+        # The longest end of the text that begins a stop string is withheld; the empty end always does.
+        longest = max(map(len, self.strings)) - 1
+        ends = (text[start:] for start in range(max(0, len(text) - longest), len(text) + 1))
+        self.withheld = next(end for end in ends if any(stop.startswith(end) for stop in self.strings))
+        return text[: len(text) - len(self.withheld)]
 
     def finish(self) -> str:
         """Return the text that was withheld, at the end of the text."""
         text, self.withheld = self.withheld, ""
         return text
-
-    @property
-    def _longest(self) -> int:
-        return max(map(len, self.strings)) - 1
-
-    def _begins(self, text: str, size: int) -> bool:
-        """Return whether the last characters of a text, ``size`` of them, begin a stop string."""
-        return any(stop.startswith(text[len(text) - size :]) for stop in self.strings)
 
 
 def check_stop_strings(strings: object) -> tuple[str, ...]:

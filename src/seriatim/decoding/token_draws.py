@@ -46,11 +46,15 @@ def draw(sampling: Sampling, logits: Tensor, peak: Tensor, uniform: Tensor) -> T
     """
     if sampling.temperature == 0:
         return _argmax(logits)
+
+    # The reference is fast enough for few tokens, and with top_k only the likeliest matter.
     if logits.shape[1] <= SMALL:
         return _pick(sampling.distribution(logits), uniform)[0]
     if sampling.top_k is not None and sampling.top_k < logits.shape[1]:
         values, tokens = largest(logits, sampling.top_k)
         return _pick_of(tokens, sampling.distribution(values), uniform)
+
+    # Of the other settings, each needs log p up to a constant, and its exponential, over the whole vocabulary.
     relative = logits - peak
     if sampling.temperature != 1:
         relative *= 1 / sampling.temperature  # now log p, up to a constant of the row
@@ -80,25 +84,27 @@ def largest(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
 def _draw_likely(sampling: Sampling, relative: Tensor, uniform: Tensor) -> Tensor:
     """Draw with ``min_p`` or ``top_p``, and perhaps ``typical``, given log p up to a constant ``(batch, tokens)``."""
     lowest = -math.inf if sampling.min_p is None else math.log(sampling.min_p)
-    share = sampling.top_p if sampling.top_p is not None and sampling.top_p < 1 else None
-    weights = None if share is None else relative.exp()
+    mass = sampling.top_p if sampling.top_p is not None and sampling.top_p < 1 else None
+    weights = None if mass is None else relative.exp()
     total = torch.full_like(relative[:, :1], math.nan).double() if weights is None else _total(weights)
 
+    # Candidates are enough if the first token without one would be filtered out anyway.
     def draw_few(rows: Rows, values: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
         probabilities = values.double().exp()
         is_enough = values[:, -1] < lowest
-        if share is None:
+        if mass is None:
             probabilities /= probabilities.sum(1, keepdim=True)
         else:
             probabilities /= total[rows]
-            is_enough |= probabilities.sum(1) >= share
+            is_enough |= probabilities.sum(1) >= mass
         return is_enough, _pick_of(tokens, sampling.filtered(probabilities), uniform[rows])
 
+    # A flat distribution needs so many candidates that masks over the vocabulary are cheaper than sorting them.
     def draw_many(rows: Rows) -> Tensor:
         keys = relative[rows]
         kept = keys.exp() if weights is None else weights[rows]
-        if share is not None:
-            kept *= _smallest_set_of_many(keys, kept, total[rows] * share)
+        if mass is not None:
+            kept *= _smallest_set_of_many(keys, kept, total[rows] * mass)
         if sampling.min_p is not None:
             kept.masked_fill_(keys < lowest, 0.0)
         if not _below_one(sampling.typical):
@@ -110,19 +116,19 @@ def _draw_likely(sampling: Sampling, relative: Tensor, uniform: Tensor) -> Tenso
 
 def _draw_typical(sampling: Sampling, relative: Tensor, weights: Tensor, uniform: Tensor) -> Tensor:
     """Draw with ``typical``, given log p up to a constant and its exponential ``(batch, tokens)``."""
-    share, total = sampling.typical, _total(weights)
-    assert share is not None
+    mass, total = sampling.typical, _total(weights)
+    assert mass is not None
     mean = (weights * relative.clamp_min(-EXTREME)).sum(1, keepdim=True, dtype=torch.float64) / total
     keys = (relative - mean.to(relative.dtype)).abs_().neg_()  # −|log p + entropy|
 
     def draw_few(rows: Rows, values: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
         probabilities = weights[rows].gather(1, tokens).double() / total[rows]
-        kept = probabilities * smallest_set(values, probabilities, share)
-        return probabilities.sum(1) >= share, _pick_of(tokens, kept, uniform[rows])
+        kept = probabilities * smallest_set(values, probabilities, mass)
+        return probabilities.sum(1) >= mass, _pick_of(tokens, kept, uniform[rows])
 
     def draw_many(rows: Rows) -> Tensor:
         kept = weights[rows]
-        return _pick_in_blocks(kept * _smallest_set_of_many(keys[rows], kept, total[rows] * share), uniform[rows])
+        return _pick_in_blocks(kept * _smallest_set_of_many(keys[rows], kept, total[rows] * mass), uniform[rows])
 
     return _draw_from_candidates(keys, draw_few, draw_many)
 
@@ -156,9 +162,9 @@ def _draw_from_candidates(
     return result
 
 
-def _below_one(share: float | None) -> bool:
-    """Return whether a share of the probability leaves out any token."""
-    return share is not None and share < 1
+def _below_one(mass: float | None) -> bool:
+    """Return whether a probability mass leaves out any token."""
+    return mass is not None and mass < 1
 
 
 def _smallest_set_of_many(keys: Tensor, weights: Tensor, mass: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ CHECK_SECONDS = 2.0
 """Seconds between two looks at the cluster."""
 LOST_SECONDS = 60.0
 """Seconds that a cluster may have no workers, which may be starting again."""
-ADDRESS = re.compile(r"(?:tcp://)?(?:\[[^\s/\]]+\]|[^\s/:\[\]]+):(\d{1,5})")
+ADDRESS = re.compile(r"(?:tcp://)?(?:\[[^\s/\]]+\]|[^\s/:\[\]]+):([0-9]{1,5})")
 Result = TypeVar("Result")
 
 
@@ -149,6 +149,8 @@ def open_cluster(address: str) -> Iterator[ClusterExecutor]:
         raise InputError(
             f"--cluster: {address!r} is not the address of a scheduler; write for instance tcp://host:8786"
         )
+
+    # Dask logs and retries what is said here in one line.
     with _silent_logs():
         try:
             client = Client(address, timeout=CONNECT_SECONDS, set_as_default=False)  # type: ignore[no-untyped-call]
@@ -157,13 +159,15 @@ def open_cluster(address: str) -> Iterator[ClusterExecutor]:
             raise InputError(
                 f"--cluster: no Dask scheduler answers at {address} ({reason}); start one: dask scheduler"
             ) from None
+
+        # After an error nobody waits for what is being done; otherwise all of it is finished.
         with client:
             _check_workers(client, address)
             executor = ClusterExecutor(client, address)
             try:
                 yield executor
             except BaseException:
-                executor.shutdown(wait=False)  # nobody waits for what is being done
+                executor.shutdown(wait=False)
                 raise
             executor.shutdown()
 

@@ -214,10 +214,13 @@ class _WorkerProcess:
 
 def apply_until_input_ends() -> None:
     """Call the functions that are read from standard input, and write their results, in a process of an executor."""
+    # Whatever else prints goes to standard error, so that nothing is written between the answers.
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # so that nothing else is written between the answers
+    os.dup2(2, 1)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # threads of several processes would only wait for one another
     function: Callable[..., object] = abs  # the first message brings one
+
+    # An error is an answer, too: it is raised where the function was submitted.
     try:
         while True:
             sent, args, kwargs = pickle.load(sys.stdin.buffer)

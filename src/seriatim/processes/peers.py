@@ -1,4 +1,4 @@
-"""The other ranks of a training: which of them are alive, what stopped them, and who reports it.
+"""The other ranks of a training: meeting them, which of them are alive, what stopped them, and who reports it.
 
 Every rank writes a counter into the store of ``torchrun`` twice a second, from a thread. A rank whose counter stands
 still has died or is suspended. If an exchange between ranks takes too long, a rank that is alive and waits for no
@@ -9,6 +9,7 @@ and only one of them reports it.
 import json
 import threading
 import time
+import uuid
 from collections.abc import Iterable
 from datetime import timedelta
 
@@ -146,3 +147,52 @@ class Peers:
 def named(ranks: list[int]) -> str:
     """Return ranks in words."""
     return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"
+
+
+def rendezvous(store: Store, index: int, count: int, seconds: float) -> str:
+    """Agree with the other ranks on a name that no earlier start of a training had; every rank calls this.
+
+    ``torchrun`` starts ranks again after a failure, and a program can train several times; all of them share one store,
+    in which keys of earlier starts may be left. The number of restarts does not tell the starts apart: each machine
+    counts its own. Therefore every rank leaves a fresh number, and rank 0 answers exactly that number.
+
+    Args:
+        store: shared by all ranks.
+        index: the index of this rank.
+        count: the number of ranks.
+        seconds: to wait for the others.
+
+    Raises:
+        RankError: a rank did not come in time.
+    """
+    # Rank 0 may read the number of an earlier start first, so that its answer names the number that it is for.
+    deadline = time.monotonic() + seconds
+    if index:
+        number = uuid.uuid4().hex
+        store.set(f"hello/{index}", number)
+        _wait_for(store, f"answer/{index}/{number}", deadline, seconds)
+        name: str = store.get(f"answer/{index}/{number}").decode()
+        store.set(f"here/{name}/{index}", "yes")
+        return name
+
+    # A rank is there when it has read the name; until then it may leave a new number, which is answered again.
+    name, answered, missing = uuid.uuid4().hex, set[str](), list(range(1, count))
+    while missing:
+        for rank in missing:
+            if store.check([f"hello/{rank}"]):
+                key = f"answer/{rank}/{store.get(f'hello/{rank}').decode()}"  # may be that of an earlier start
+                if key not in answered:
+                    answered.add(key)
+                    store.set(key, name)
+        missing = [rank for rank in missing if not store.check([f"here/{name}/{rank}"])]
+        if missing and time.monotonic() > deadline:
+            raise RankError(f"{named(missing)} did not join within {seconds:g} seconds (training.rank_timeout)")
+        time.sleep(POLL_SECONDS if missing else 0)
+    return name
+
+
+def _wait_for(store: Store, key: str, deadline: float, seconds: float) -> None:
+    while not store.check([key]):
+        if time.monotonic() > deadline:
+            raise RankError(f"rank 0 did not join within {seconds:g} seconds (training.rank_timeout)")
+        time.sleep(POLL_SECONDS)

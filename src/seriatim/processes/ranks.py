@@ -23,8 +23,7 @@ from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-
 
 from ..core.errors import REPORTED_ELSEWHERE, REPORTED_HERE, InputError, TrainingError, shown
 from .child import RANK_VARIABLES
-from .meeting import meet
-from .peers import Peers, RankError
+from .peers import Peers, RankError, rendezvous
 from .shares import Share
 from .signals import Interrupted, terminations_ignored
 
@@ -101,7 +100,7 @@ class RanksOfGroup(Ranks):
         limit, address = timedelta(seconds=timeout), (environment["MASTER_ADDR"], numbers["MASTER_PORT"])
         hosts = self.index == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
         shared = open_store(*address, hosts=hosts)
-        prefix = f"seriatim/{meet(PrefixStore('seriatim', shared), self.index, self.count, timeout)}"
+        prefix = f"seriatim/{rendezvous(PrefixStore('seriatim', shared), self.index, self.count, timeout)}"
         self.owns_group = not dist.is_initialized()
         if self.owns_group:
             backend = "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo"
@@ -178,6 +177,7 @@ class RanksOfGroup(Ranks):
 
     def _reason(self, error: BaseException) -> BaseException:
         """Return the error with which this rank stops, with a note that says whether it reports it."""
+        # An exchange fails on all ranks when one of them stops; only that one's error says what happened.
         reason = error
         try:
             if is_lost_connection(error):
@@ -189,6 +189,8 @@ class RanksOfGroup(Ranks):
             reports = self.peers.reports()
         except RuntimeError:  # the store is gone
             reason, reports = RankError(f"torchrun has ended; {self.advice()}"), self.leads
+
+        # Whoever reads a message must know on which machine to look.
         if reason is error and self.index and isinstance(error, InputError | TrainingError):
             kind = InputError if isinstance(error, InputError) else TrainingError
             reason = kind(f"rank {self.index}: {error}")
@@ -204,7 +206,7 @@ def is_lost_connection(error: BaseException) -> bool:
 
 
 def _integer(name: str, text: str) -> int:
-    if not text.isdecimal():
+    if not (text.isascii() and text.isdecimal()):
         raise InputError(f"{name}: must be a whole number, got {shown(text)}; start the ranks with torchrun")
     return int(text)
 

@@ -37,18 +37,20 @@ def signals_deferred() -> Iterator[Callable[[], int | None]]:
 
     Ignored signals stay ignored. Outside of the main thread no signal is caught.
     """
+    # Python handles signals in the main thread only, and a signal that was ignored before, as by nohup, stays ignored.
     received: list[int] = []
     in_main_thread = threading.current_thread() is threading.main_thread()
     handlers = {number: signal.getsignal(number) for number in SIGNALS if in_main_thread}
     before = {number: handler for number, handler in handlers.items() if handler not in (signal.SIG_IGN, None)}
 
+    # After the first signal a second one has its usual effect: the user does not want to wait.
     def restore() -> None:
         for number, handler in before.items():
             signal.signal(number, handler)
 
     def receive(number: int, _: FrameType | None) -> None:
         received.append(number)
-        restore()  # a second signal has its usual effect: the user does not want to wait
+        restore()
 
     for number in before:
         signal.signal(number, receive)

@@ -1,20 +1,32 @@
-"""Several runs at once: ensembles, interpolation, and tests of the difference between two runs."""
+"""Several runs: ensembles, mixtures, differences between two, surprisals side by side, and simple baselines."""
 
+import itertools
 import math
-from collections.abc import Sequence
+import os
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
 from ..config.arguments import data_name
+from ..core.allocator import freed_memory_kept
 from ..core.errors import InputError, shown
 from ..core.json_object import JsonObject
 from ..data.sources import check_named_by_run
 from ..evaluation.intervals import Paired, paired
 from ..evaluation.perplexity import each_loss
+from ..evaluation.word_surprisal import By
+from ..models.base_models import TextModel
 from ..models.mixture import Mixture, fit_weights
 from ..models.probabilities import naming
+from ..storage.written_folders import file_state
+from ..tasks.beside_baseline import BesideBaseline, beside_baseline
+from ..training.run_files import BASELINE
 from .run import Run, load
 from .weight_rounding import RoundingCost, measure_speeds
+
+COLUMNS = ("bits", "entropy", "rank", "tokens", "unknown")
+"""The columns of each run in `surprisal_table`; the first one of a masked language model is ``pseudo_bits``."""
 
 
 def ensemble(runs: Sequence[Run]) -> Run:
@@ -31,7 +43,7 @@ def ensemble(runs: Sequence[Run]) -> Run:
         first.path, first.task, first.vocabulary, first.task.builder.combine([run.answering for run in runs])
     )
     combined.weights, combined.num_combined = first.weights, len(runs)
-    combined.place = _places(runs)
+    combined.place = _locations(runs)
     return combined
 
 
@@ -54,19 +66,23 @@ def interpolate(
     _check_alike(runs)
     runs[0].needs("lm")
     first = runs[0]
-    spec = held_out or first.task.files.validation_source()
-    if spec is None:
+    source = held_out or first.task.files.validation_source()
+    if source is None:
         raise InputError(f"--interpolate: {first.path} was trained without held-out text; give --interpolate FILE")
     if not held_out:
-        check_named_by_run(first.task.files.subset(spec, "valid").source, f"{first.path}: data.valid")
-    corpus = first.task.reader.read(spec, "valid", first.vocabulary, file_format=file_format)
-    losses = []
+        check_named_by_run(first.task.files.subset(source, "valid").source, f"{first.path}: data.valid")
+
+    # The weights are fitted to the losses of every token, which each model computes once.
+    corpus = first.task.reader.read(source, "valid", first.vocabulary, file_format=file_format)
+    models, losses = [], []
     for run in runs:
+        assert isinstance(run.model, TextModel)
+        models.append(run.model)
         with naming(run.place):
             losses.append(each_loss(run.model, corpus))
     weights = fit_weights(np.stack(losses))
-    mixture = Run(first.path, first.task, first.vocabulary, Mixture([run.model for run in runs], weights))
-    mixture.place = _places(runs)
+    mixture = Run(first.path, first.task, first.vocabulary, Mixture(models, weights))
+    mixture.place = _locations(runs)
     return mixture, weights
 
 
@@ -90,11 +106,15 @@ def compare(
             "runs of one task"
         )
     _check_units(first, second)
+
+    # Each run reads the data with its own tokenizer, and answers them as a user would get the answers.
     measured = []
     for run in (first, second):
         test = run.task.reader.read(data, "test", run.vocabulary, file_format=file_format)
         with naming(run.place):
             measured.append(run.task.evaluator.statistics(run.answering, test, **settings))
+
+    # A metric per token cannot be compared across tokenizers, nor one that only one of the runs has.
     measures, others = measured
     same = first.vocabulary.fingerprint() == second.vocabulary.fingerprint()
     names = [name for name in measures if name in others and (same or name not in first.task.evaluator.per_token)]
@@ -130,7 +150,7 @@ def cost_of_rounding(
     return RoundingCost(run.weights, before, differences, measure_speeds(run.answering, full.answering))
 
 
-def _places(runs: Sequence[Run]) -> str:
+def _locations(runs: Sequence[Run]) -> str:
     return ", ".join(run.place for run in runs)
 
 
@@ -156,3 +176,84 @@ def _check_units(first: Run, other: Run) -> None:
             f"{other.path}: trained with data.unit {units[1]}, but {first.path} with data.unit {units[0]}; their "
             "probabilities are of different texts, train both with the same unit"
         )
+
+
+def surprisal_table(
+    runs: Sequence[Run], lines: Iterable[str], *, by: By = "word", carry_context: bool = False
+) -> Iterator[list[object]]:
+    """Yield the rows of a table for several runs, the headings first; arguments as in `Run.surprisal`.
+
+    Columns: the number of the line and of the unit, both from 1; the unit; and for each run those of `COLUMNS`, with
+    the name of the run before them if there are several.
+
+    Raises:
+        InputError: as in `Run.surprisal`; or tokens of runs that split the text differently.
+    """
+    if by == "token" and len({run.vocabulary.fingerprint() for run in runs}) > 1:
+        raise InputError("--by token: the runs have different tokens; use --by word")
+    if len({os.path.abspath(run.path) for run in runs}) < len(runs):
+        raise InputError(f"{runs[-1].path}: a run is given twice; give it once")
+
+    # A masked model gives another quantity, and its column another name.
+    names = run_names(runs)
+    headings = [f"{name}{column}" for name in names for column in COLUMNS]
+    for i, run in enumerate(runs):
+        if run.config.task == "mlm":
+            headings[i * len(COLUMNS)] = f"{names[i]}pseudo_bits"
+    yield ["line", "index", by, *headings]
+
+    # All runs read the same lines lazily, and a row needs the same unit from each of them.
+    parts = itertools.tee(lines, len(runs))
+    each = [run.surprisal(part, by=by, carry_context=carry_context) for run, part in zip(runs, parts, strict=True)]
+    for number, rows in enumerate(zip(*each, strict=True), start=1):
+        if len({tuple(unit.text for unit in row) for row in rows}) > 1:
+            raise InputError(f"line {number}: the runs read different {by}s of it (one in lower case); use --by word")
+        for index, row in enumerate(zip(*rows, strict=True), start=1):
+            yield [number, index, row[0].text, *(value for unit in row for value in unit[1:])]
+
+
+def run_names(runs: Sequence[Run]) -> list[str]:
+    """Return what precedes the columns of each run: nothing for a single one, else the shortest names that differ."""
+    if len(runs) == 1:
+        return [""]
+    parts = [os.path.abspath(run.path).split(os.sep) for run in runs]
+    for length in range(1, max(map(len, parts)) + 1):
+        names = ["/".join(part[-length:]) for part in parts]
+        if len(set(names)) == len(names):
+            break
+    return [f"{name}." for name in names]
+
+
+def open_baseline(run: Run) -> Run | None:
+    """Open the baseline of a run; None if it has none. One that cannot be opened is left out with a warning."""
+    name, folder = run.task.kind.reference_model, run.path / BASELINE
+    if name is None or run.config.training.baseline == "none" or not (folder / "summary.json").is_file():
+        return None
+    try:
+        baseline = load(folder, device="cpu")
+        if run.file_state not in (None, file_state(run.path / "model.safetensors")):
+            raise InputError(f"{run.path}: the run was replaced after it was opened; open it again")
+        if (baseline.config.task, baseline.config.model.layer) != (run.config.task, name):
+            raise InputError(f"{folder}: not the baseline {name} of the run; restore it, or remove the folder")
+        if baseline.vocabulary.fingerprint() != run.vocabulary.fingerprint():
+            raise InputError(f"{folder}: of another vocabulary than the run; restore it, or remove the folder")
+    except InputError as error:
+        warnings.warn(f"the simple baseline is left out: {error}", stacklevel=2)
+        return None
+    return baseline
+
+
+def evaluate_beside_baseline(
+    run: Run, data: str | os.PathLike[str], *, file_format: str | None = None, **settings: object
+) -> BesideBaseline | None:
+    """Measure a run and its baseline on some data; the arguments are those of `Run.evaluate`.
+
+    Returns:
+        The results of `beside_baseline`; None if the run has no baseline.
+    """
+    baseline = open_baseline(run)
+    if baseline is None:
+        return None
+    test = run.task.reader.read(data_name(data), "test", run.vocabulary, file_format=file_format)
+    with freed_memory_kept(), naming(run.place):
+        return beside_baseline(run.measured, baseline.measured, test, **settings)

@@ -10,7 +10,6 @@ from ..data.sources import check_named_by_run
 from ..layers.outside_code import AllowCode, refuse_while_importing, require_code, require_recorded_code, stacks_of
 from ..storage.written_folders import RUN, finish_replacing, outer, place_of
 from ..tasks import kind_of, open_task, with_current_layer
-from ..tasks.task import Task
 from ..training.reporting import Reporter
 from ..training.run_files import files_read, has_begun, read_config, refuse_overwriting
 from ..training.train import run_training
@@ -97,14 +96,14 @@ def resume(
         raise InputError(f"resume: the run must be the path of a folder; got {shown(path)}")
     folder = outer(Path(path))
     finish_replacing(folder)
-    place = place_of(folder, RUN)
-    saved = read_config(place if str(path) else path)
-    if place != folder:
-        kept = f"the run that is there stays until this one has weights (to forget this one, remove {place})"
+    begun = place_of(folder, RUN)
+    saved = read_config(begun if str(path) else path)
+    if begun != folder:
+        kept = f"the run that is there stays until this one has weights (to forget this one, remove {begun})"
         warnings.warn(f"{folder}: goes on with the training that is to replace the run there; {kept}", stacklevel=2)
 
     # The file of a run is not trusted more than its sender: what it names is checked before it is imported or read.
-    require_code(place, stacks_of(saved), allow_code=allow_code)
+    require_code(begun, stacks_of(saved), allow_code=allow_code)
     config = resolve(saved, {**(overrides or {}), "out": str(folder)})
     task = open_task(config)
     for name, source in task.files.named().items():
@@ -116,12 +115,15 @@ def resume(
     if task.objective is None:
         if config.data.train is None:
             raise InputError(f"{folder}: imported, not trained; import it again with --overwrite")
-        if (place / "summary.json").exists() and (place / "model.safetensors").exists():
-            warnings.warn(f"{folder}: {_finished(task)}", stacklevel=2)
+        if (begun / "summary.json").exists() and (begun / "model.safetensors").exists():
+            done = "trained until its loss no longer fell, nothing is left to do; train again"
+            if task.kind.fitting == "counted":
+                done = "counted in one pass, nothing is left to do; count again"
+            warnings.warn(f"{folder}: {done} with --overwrite", stacklevel=2)
             return load(folder)
     refuse_overwriting(folder, files_read(config, resuming=True))
-    if task.objective is None or not has_begun(place):
-        return load(run_training(config, reporter=reporter, overwrite=True, reads=files_read(config), begun=place))
+    if task.objective is None or not has_begun(begun):
+        return load(run_training(config, reporter=reporter, overwrite=True, reads=files_read(config), begun=begun))
     return load(run_training(config, reporter=reporter, resume=True))
 
 
@@ -132,9 +134,3 @@ def _refuse_changes(saved: Config, config: Config) -> None:
         section, _, key = name.partition(".")
         if (before[section][key] if key else before[section]) != (now[section][key] if key else now[section]):
             raise InputError(f"{name}: cannot be changed when a run is resumed; train a new one with --out")
-
-
-def _finished(task: Task) -> str:
-    if task.kind.fitting == "counted":
-        return "counted in one pass, nothing is left to do; count again with --overwrite"
-    return "trained until its loss no longer fell, nothing is left to do; train again with --overwrite"

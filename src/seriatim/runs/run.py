@@ -7,7 +7,9 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, Unpack, overload
+from typing import Literal, Unpack, overload
+
+from torch import nn
 
 from ..config import changed
 from ..config.arguments import check_integer, data_name, iterate_items
@@ -21,6 +23,8 @@ from ..decoding.drafts import Draft, PromptLookup, draft_with
 from ..evaluation.word_surprisal import By, UnitSurprisal
 from ..layers.outside_code import AllowCode, require_code, stacks_of
 from ..layers.positions import check_lengths, learned_positions
+from ..models import MaskedLanguageModel
+from ..models.base_models import TextModel
 from ..models.probabilities import named, naming
 from ..recurrence.weight_formats import WeightFormat, check_format
 from ..storage.written_folders import file_state, steadily
@@ -29,12 +33,10 @@ from ..tasks.beside_baseline import Measured, beside_baseline
 from ..tasks.task import Predictor, Task
 from ..training.hardware import choose_device
 from ..training.run_files import BASELINE, check_belongs, identity, read_config, weights_digest
-from .generation_settings import Generation, SamplingSettings, TextSettings, choose_seed
-from .line_scores import LineScore, score_lines
-from .line_surprisals import line_surprisals
+from .generation import Generation, Prompt, SamplingSettings, TextSettings, choose_seed, generate_texts
 from .run_summary import as_html, main_facts, read_summary
+from .scoring import LineScore, line_surprisals, score_lines
 from .stream import Stream
-from .text_batches import Prompt, generate_texts
 from .weight_rounding import round_model
 
 LOOKUP = "lookup"
@@ -58,10 +60,10 @@ class Run:
         summary: the content of `summary.json`; empty until the training has ended.
     """
 
-    def __init__(self, path: Path, task: Task, vocabulary: Vocabulary, model: Any) -> None:
+    def __init__(self, path: Path, task: Task, vocabulary: Vocabulary, model: nn.Module) -> None:
         self.path, self.task, self.config = path, task, task.config
         self.vocabulary, self.model = vocabulary, model.eval()
-        self._blended: Any = None
+        self._blended: nn.Module | None = None
         self._baseline: Run | None = None
         self.weights: WeightFormat = "float32"
         self.num_combined, self.place = 1, str(path)
@@ -74,9 +76,16 @@ class Run:
         )
 
     @property
-    def answering(self) -> Any:
+    def answering(self) -> nn.Module:
         """The model used for inference: the network, or its ensemble with the baseline; see `blend`."""
         return self.model if self._blended is None else self._blended
+
+    @property
+    def language_model(self) -> TextModel:
+        """The model used for inference; raise InputError if the run was not trained to continue texts."""
+        self.needs("lm")
+        assert isinstance(self.answering, TextModel)
+        return self.answering
 
     @property
     def predictor(self) -> Predictor:
@@ -187,7 +196,7 @@ class Run:
                 f"draft: {other.path} has another vocabulary than {self.path}; train it on the same data with the same "
                 "tokenizer"
             )
-        return draft_with(other.answering)
+        return draft_with(other.language_model)
 
     def samples(self, count: int, prompt: str = "", **settings: Unpack[TextSettings]) -> list[str]:
         """Return the texts of `iter_samples` as a list; the arguments are the same."""
@@ -244,14 +253,14 @@ class Run:
             max_tokens = check_integer("max_tokens", max_tokens, minimum=0)
         settings = Generation.parse(self.tokenizer, sampling)
         items = iterate_items(prompts, "prompts")
-        placed = (
+        located = (
             item if isinstance(item, Prompt) else Prompt(item, f"prompts: item {number}")
             for number, item in enumerate(items)
         )
         texts = generate_texts(
-            self.answering,
+            self.language_model,
             self.tokenizer,
-            placed,
+            located,
             settings,
             max_tokens=max_tokens,
             seed=choose_seed(seed),
@@ -273,9 +282,9 @@ class Run:
             InputError: a line is not a text, contains a line end, or has more tokens than learned positions; or the run
                 is not a language model.
         """
-        self.needs("lm")
+        model = self.language_model
         with naming(self.place):
-            return score_lines(self.answering, self.tokenizer, self.config, lines)
+            return score_lines(model, self.tokenizer, self.config, lines)
 
     def surprisal(
         self, lines: Iterable[str], *, by: By = "word", carry_context: bool = False
@@ -294,27 +303,27 @@ class Run:
         A masked language model gives pseudo-surprisals; see `seriatim.evaluation.pseudo_likelihood`.
         """
         self.needs("lm", "mlm")
+        model = self.answering
+        assert isinstance(model, TextModel | MaskedLanguageModel)
         unit = self.config.data.unit
         if carry_context and unit == "line":
             raise InputError(f"{self.path}: was trained on separate lines; score each line alone")
         if carry_context and self.config.task == "mlm":
             raise InputError(f"{self.path}: is a masked language model, which keeps no context; score each line alone")
-        surprisals = line_surprisals(
-            self.answering, self.tokenizer, lines, by=by, carry_context=carry_context, unit=unit
-        )
+        surprisals = line_surprisals(model, self.tokenizer, lines, by=by, carry_context=carry_context, unit=unit)
         return named(self.place, surprisals)
 
     def check_lengths(self, texts: Iterable[tuple[str, str]], *, more: int = 0) -> None:
         """Raise InputError for the first of some texts that is too long for a model with learned positions.
 
-        Each text comes after its place, such as its file and line; ``more`` tokens follow it. Models of the other kinds
-        read texts of any length, and then nothing is read here.
+        Each text comes after its location, such as its file and line; ``more`` tokens follow it. Models of the other
+        kinds read texts of any length, and then nothing is read here.
         """
         if (limit := learned_positions(self.answering)) is None:
             return
         around = 2 if self.tokenizer.frames else 1
-        for place, text in texts:
-            check_lengths(limit, [len(self.tokenizer.encode(text)) + around], [place].__getitem__, more=more)
+        for location, text in texts:
+            check_lengths(limit, [len(self.tokenizer.encode(text)) + around], [location].__getitem__, more=more)
 
     def evaluate(
         self, data: str | os.PathLike[str], *, file_format: str | None = None, **settings: object
@@ -370,7 +379,7 @@ class Run:
         return answers if details else (answer["text"] for answer in answers)
 
     def predict_batches(
-        self, batches: Iterable[list[Any]], *, details: bool = True, **settings: object
+        self, batches: Iterable[list[object]], *, details: bool = True, **settings: object
     ) -> Iterator[JsonObject]:
         """Predict as `predict` does with ``details``, for items in lists that are answered together.
 
@@ -381,6 +390,8 @@ class Run:
             require_known("setting", name, predictor.settings.model_fields)
         if not details and "probabilities" in predictor.settings.model_fields:
             settings.setdefault("probabilities", False)
+
+        # Items are checked before any of their batch is answered, and counted over all batches for messages.
         numbers = itertools.count()
         with contextlib.ExitStack() as stack:
             for index, items in enumerate(batches):
@@ -397,11 +408,8 @@ class Run:
 
     def stream(self) -> Stream:
         """Return an empty text that is read and generated piece by piece; only language models have streams."""
-        self.needs("lm")
-        owner, before = identity(self.config, self.vocabulary), self._unrounded
-        return Stream(
-            self.answering, self.tokenizer, stop=self.stop, identity=owner, unrounded=before, place=self.place
-        )
+        model, owner, before = self.language_model, identity(self.config, self.vocabulary), self._unrounded
+        return Stream(model, self.tokenizer, stop=self.stop, identity=owner, unrounded=before, place=self.place)
 
     def needs(self, *tasks: str) -> None:
         """Raise InputError if the run was trained for another task than these."""
@@ -439,6 +447,7 @@ def load(
 
 def _load(path: str | Path, device: str, allow_code: AllowCode, weights: WeightFormat) -> Run:
     """Open a run; see `load`."""
+    # What the folder names is checked before anything of it is imported or read.
     config, folder = read_config(path), Path(path)
     require_code(folder, stacks_of(config), allow_code=allow_code)
     vocabulary = load_vocabulary(folder)
@@ -447,9 +456,13 @@ def _load(path: str | Path, device: str, allow_code: AllowCode, weights: WeightF
         raise InputError(f"{file}: not there yet; a training keeps weights after its first validation, wait for it")
     check_belongs(file, config, vocabulary)
     task = open_task(config)
+
+    # The state of the file is taken before it is read, so that weights that come meanwhile are noticed.
     state = file_state(file)
     run = Run(folder, task, vocabulary, task.builder.load(vocabulary, file).to(choose_device(device)))
     run.file_state = state
+
+    # Rounding comes last, because the answers of both together are what a saved stream belongs to.
     weight = config.training.baseline_weight
     if weight and weight != "auto":  # auto: the training has not ended yet
         run.blend(load(folder / BASELINE, device=device), weight)

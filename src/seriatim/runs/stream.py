@@ -18,8 +18,7 @@ from ..core.errors import InputError, shown
 from ..core.state import State, require_kind, state_bytes, state_from_dict, state_leaves, state_to_dict
 from ..data.tokenizers import Tokenizer
 from ..decoding.drafts import Draft
-from ..decoding.prompt_reading import TextState
-from ..decoding.sampling import DrawsNext, read, sample
+from ..decoding.sampling import DrawsNext, TextState, read, sample
 from ..decoding.speculative import Generated, speculate
 from ..decoding.stop_strings import StopStrings
 from ..layers.positions import check_lengths, learned_positions
@@ -27,9 +26,8 @@ from ..models.base_models import TextModel
 from ..models.probabilities import named, naming, token_log_probabilities
 from ..storage.weights import is_finite, load_tensors, read_metadata, save_tensors
 from ..training.run_files import weights_digest
-from .generation_settings import Generation, SamplingSettings, tokens_to_generate
-from .line_scores import LineScore
-from .text_batches import banned_tokens
+from .generation import Generation, SamplingSettings, banned_tokens, tokens_to_generate
+from .scoring import LineScore
 
 SCORED_TOGETHER = 64
 """Tokens whose logits are held together while their probability is computed."""
@@ -68,7 +66,7 @@ class Stream:
         self.unrounded, self.place = unrounded or {}, place
         self.device = model.device
         self.last = tokenizer.begin
-        self.occurred = torch.zeros(model.vocabulary_size, dtype=torch.bool)  # which tokens the text has
+        self.seen_tokens = torch.zeros(model.vocabulary_size, dtype=torch.bool)  # which tokens the text has
         self.num_tokens = 0  # that were read or generated
         self._unread: list[int] = []
         self._logits: Tensor | None
@@ -81,10 +79,6 @@ class Stream:
             assert isinstance(self.model, DrawsNext)
             self._logits = self.model.next_logits(self.state)
         return self._logits
-
-    @logits.setter
-    def logits(self, logits: Tensor) -> None:
-        self._logits = logits
 
     def __repr__(self) -> str:
         last = self.tokenizer.describe(self.last)
@@ -117,7 +111,7 @@ class Stream:
             with naming(self.place):
                 of_all = token_log_probabilities(self.model, before)
             total += of_all.gather(2, window.unsqueeze(2)).sum().item()
-            self.logits, self.last = logits[:, -1], tokens[start : start + SCORED_TOGETHER][-1]
+            self._logits, self.last = logits[:, -1], tokens[start : start + SCORED_TOGETHER][-1]
         return LineScore(total, len(tokens), len(text.encode()))
 
     def read(self, text: str) -> None:
@@ -127,7 +121,7 @@ class Stream:
             InputError: as for `feed`.
         """
         if tokens := self._encode(text):
-            self.logits, self.state = read(self.model, self._tensor(tokens), self.state)
+            self._logits, self.state = read(self.model, self._tensor(tokens), self.state)
             self.last = tokens[-1]
 
     def _encode(self, text: str) -> list[int]:
@@ -136,7 +130,7 @@ class Stream:
         encode = self.tokenizer.encode if is_first else self.tokenizer.encode_continued
         tokens: list[int] = encode(text).tolist()
         check_lengths(learned_positions(self.model), [1 + self.num_tokens + len(tokens)], lambda _: "the text")
-        self.occurred[tokens] = True
+        self.seen_tokens[tokens] = True
         self.num_tokens += len(tokens)
         return tokens
 
@@ -178,7 +172,7 @@ class Stream:
         for drawn in named(self.place, self._draw(settings, max_tokens, seed, draft)):
             self._logits, self.state, self.last = drawn.logits, drawn.state, drawn.token
             self._unread = drawn.unread
-            self.occurred[drawn.token] = True
+            self.seen_tokens[drawn.token] = True
             self.num_tokens += 1
             if piece := stops.feed(decoder.feed(drawn.token)):
                 yield piece
@@ -196,25 +190,25 @@ class Stream:
         for drawn in sample(
             self.model, self.logits, self.state, settings.sampling,
             max_tokens=max_tokens, seeds=[seed], stop=self.stop, banned=banned,
-            biases=settings.biases, read_before=self.occurred.nonzero().squeeze(1).tolist(),
+            biases=settings.biases, read_before=self.seen_tokens.nonzero().squeeze(1).tolist(),
         ):  # fmt: skip
             (token,) = drawn.tokens
             assert token is not None
             yield Generated(token, drawn.logits, drawn.state, [])
 
-    def continue_from(self, text: TextState, last: int, occurred: Tensor, num_tokens: int) -> None:
+    def continue_from(self, text: TextState, last: int, seen_tokens: Tensor, num_tokens: int) -> None:
         """Continue a text of the same model.
 
         Args:
             text: its state.
             last: its last token.
-            occurred: which tokens it has ``(vocabulary,)``.
+            seen_tokens: which tokens it has ``(vocabulary,)``.
             num_tokens: the number of its tokens.
         """
         self._logits, self.state = text.logits, text.state
         if text.unread:
             self._logits, self.state = read(self.model, self._tensor(list(text.unread)), text.state)
-        self.last, self.occurred, self.num_tokens = last, occurred.clone(), num_tokens
+        self.last, self.seen_tokens, self.num_tokens = last, seen_tokens.clone(), num_tokens
 
     def save(self, path: str | Path) -> None:
         """Write the state of the text to a safetensors file.
@@ -226,7 +220,7 @@ class Stream:
         path = _path_of(path)
         tensors = {f"state/{name}": leaf for name, leaf in state_to_dict(self.state).items()}
         tensors |= {"logits": self.logits, "last": torch.tensor(self.last)}
-        tensors["occurred"] = self.occurred.nonzero().view(1, -1)
+        tensors["occurred"] = self.seen_tokens.nonzero().view(1, -1)
         about = {KIND: saved_kind(self.model, self.state), "num_tokens": str(self.num_tokens)}
         try:
             save_tensors(tensors, path, {**self._owner(), **about})
@@ -248,28 +242,30 @@ class Stream:
         try:
             if any(metadata.get(name) != value for name, value in owner.items()):
                 raise ValueError("the saved state does not belong to this model")
-            occurred = self._parse_occurred(tensors.pop("occurred", torch.empty(0)))
+            seen = self._parse_seen(tensors.pop("occurred", torch.empty(0)))
             num_tokens = _parse_count(metadata.get("num_tokens", ""))
             require_kind(metadata.get(KIND, ""), saved_kind(self.model, self.state), "this model")
-            self.logits, self.state, self.last = self._parse(tensors)
-            self.occurred, self.num_tokens = occurred, num_tokens
+            self._logits, self.state, self.last = self._parse(tensors)
+            self.seen_tokens, self.num_tokens = seen, num_tokens
         except ValueError as error:
             raise InputError(f"{path}: {error}; save it again from a stream of this run") from None
         return self
 
-    def _parse_occurred(self, tokens: Tensor) -> Tensor:
+    def _parse_seen(self, tokens: Tensor) -> Tensor:
         """Return which tokens occurred, given their ids; raise ValueError for other tensors than `save` writes."""
-        occurred = torch.zeros_like(self.occurred)
+        seen = torch.zeros_like(self.seen_tokens)
         is_row = tokens.shape[:-1] == (1,) and tokens.dtype == torch.long
-        if not is_row or bool(((tokens < 0) | (tokens >= len(occurred))).any()):
+        if not is_row or bool(((tokens < 0) | (tokens >= len(seen))).any()):
             raise ValueError("the saved state does not hold the tokens that occurred")
-        occurred[tokens[0]] = True
-        return occurred
+        seen[tokens[0]] = True
+        return seen
 
     def _parse(self, tensors: dict[str, Tensor]) -> tuple[Tensor, State, int]:
         """Return the logits, the state and the last token that `save` wrote; raise ValueError for other tensors."""
         inner = {name.removeprefix("state/"): tensors.pop(name) for name in list(tensors) if name.startswith("state/")}
         state = state_from_dict(inner, self.model.initial_state(1))
+
+        # A file may come from anybody: what does not fit would fail later, or give figures made from a NaN.
         logits, last = state_from_dict(tensors, _Position(self.logits, torch.tensor(self.last)))
         if {leaf.shape[:1] for leaf in (logits, *state_leaves(state))} != {(1,)} or last.shape != ():
             raise ValueError("the saved state is not that of one text")
@@ -280,6 +276,8 @@ class Stream:
             raise ValueError(f"{nonfinite[0]} holds NaN or infinity")
         if not 0 <= int(last) < self.model.vocabulary_size:
             raise ValueError(f"the saved state ends with token {int(last)}, which this model does not have")
+
+        # Whether the sizes inside the state agree is best known to the model itself.
         try:
             with torch.inference_mode():
                 self.model(self._tensor([int(last)]), state)

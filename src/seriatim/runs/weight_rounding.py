@@ -4,7 +4,7 @@ import statistics
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -80,9 +80,9 @@ class RoundingCost(NamedTuple):
 
 
 @torch.inference_mode()
-def measure_speeds(first: Decodes, second: Decodes) -> Speeds:
+def measure_speeds(first: Decodes | nn.Module, second: Decodes | nn.Module) -> Speeds:
     """Let two models write in turns that are long enough for the clock, and in changing order."""
-    models, tokens = (first, second), 1
+    models, tokens = (cast(Decodes, first), cast(Decodes, second)), 1
     starts = [_start(model) for model in models]
     for model, start in zip(models, starts, strict=True):
         _seconds(model, start, tokens)  # the first step compiles, which takes longer than a turn

@@ -14,7 +14,7 @@ from ..core.errors import InputError, shown
 from .http_errors import HttpError, error_response
 
 LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]"})
-HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^:\[\]/?#@*\s]+)(?::(\d{1,5}))?")
+HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^:\[\]/?#@*\s]+)(?::([0-9]{1,5}))?")
 """A host with an optional port, in small letters."""
 ORIGIN = re.compile(r"(https?)://" + HOST.pattern)
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})

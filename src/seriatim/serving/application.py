@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..config.sections import Fields
 from ..version import __version__
-from . import completions, inspection_pages, scores, session_endpoints
+from . import answers, completions, inspection_pages, session_endpoints
 from .access import Access, AccessRules
 from .http_errors import EXCEPTION_HANDLERS, MEANINGS, described_errors
 from .inspection_pages import InspectionPages
@@ -21,7 +21,6 @@ from .json_bodies import JsonResponse, new_router
 from .limits import BodyLimits
 from .metrics import CONTENT_TYPE, RequestMetrics
 from .playground import playground_html, playground_policy
-from .predictions import prediction_router
 from .schemas import Health, ModelList, ModelObject
 from .service import STOP_SECONDS, CurrentService, Service
 
@@ -55,8 +54,8 @@ def make_application(
     # The routes are added one by one, not as nested routers, so that an answer 405 can name all methods of a path.
     for router in (
         completions.router,
-        scores.router,
-        prediction_router(),
+        answers.router,
+        answers.prediction_router(),
         session_endpoints.router,
         inspection_pages.router,
         general,

@@ -1,7 +1,8 @@
 """``/v1/completions``: generated texts, as the client of OpenAI asks for them.
 
-A `CompletionRequest` asks for texts, each of which is written as a `GenerationStream`, and a `CompletionReply` is sent.
-A `TextGeneration` holds the streams of one request from its arrival to its end, also for ``/v1/score``.
+A `CompletionRequest` asks for texts. `TextGeneration` has them generated, each as a `GenerationStream`, from the
+arrival of the request to its end, also for ``/v1/score``. What is new of a text is a `TextDelta`, which is sent as an
+event.
 """
 
 import asyncio
@@ -10,17 +11,16 @@ import time
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import replace
-from typing import Self, cast
+from typing import NamedTuple, Self, cast
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from ..core.errors import InputError
-from ..decoding.continuous_batch import TextRequest
-from ..decoding.prompt_reading import TextState
+from ..decoding.sampling import TextRequest, TextState
 from ..decoding.sampling_settings import Sampling
-from ..runs.generation_settings import choose_seed
+from ..runs.generation import choose_seed
 from ..storage.files import json_line
 from .http_errors import BODY_ERRORS, LOGGER, HttpError, as_http_error, described_errors, error_body
 from .json_bodies import JsonResponse, new_router
@@ -58,10 +58,11 @@ async def complete(fields: CompletionRequest, request: Request, service: Current
         return await EventStream.begin(_events(fields, service, model), request.receive)
     async with TextGeneration(service, model, fields.session) as generation:
         await _add_texts(generation, fields)
-        reply = CompletionReply(model, fields)
+        about = _about(model)
         await generation.finish(request.receive)
-        choices = [reply.choice(i, text, has_ended=True) for i, text in enumerate(generation.texts)]
-        return JsonResponse({**reply.envelope(choices), "usage": usage(generation.texts)})
+        deltas = [TextDelta(i, *text.take(), text.finish_reason) for i, text in enumerate(generation.texts)]
+        choices = [_choice(delta, fields) for delta in deltas]
+        return JsonResponse({**about, "choices": choices, "usage": usage(generation.texts)})
 
 
 def _check(fields: CompletionRequest, limits: Limits) -> None:
@@ -88,6 +89,15 @@ def prompts_of(fields: CompletionRequest) -> list[str | list[int]]:
     if prompt and isinstance(prompt[0], int):
         return [prompt]
     return list(cast(list[str | list[int]], prompt))
+
+
+class TextDelta(NamedTuple):
+    """What a text has more than before, and why it has ended if it has."""
+
+    number: int  # of the text in its request
+    text: str
+    tokens: list[ScoredToken]
+    finish_reason: str | None
 
 
 class TextGeneration:
@@ -164,7 +174,7 @@ class TextGeneration:
         self._check_context(len(request.prompt), request.max_tokens, param)
         last, decoder = None, None
         if self.session is not None:
-            read, last = self.session.occurred.nonzero().squeeze(1).tolist(), self.session.last
+            read, last = self.session.seen_tokens.nonzero().squeeze(1).tolist(), self.session.last
             request = replace(request, start=self.start, keeps_state=True, read_before=read)
             # The session may hold the first bytes of a character, which the new tokens complete.
             if self.session.decoder is not None and (has_ids or not len(request.prompt)):
@@ -191,7 +201,7 @@ class TextGeneration:
         raise HttpError(400, f"max_tokens: {problem}; lower one of them", param="max_tokens")
 
     def submit(self) -> None:
-        """Let all texts wait for their places in the batch.
+        """Let all texts wait for their rows in the batch.
 
         Raises:
             HttpError: too many texts wait, or the reply would be too large.
@@ -219,6 +229,33 @@ class TextGeneration:
         await unless_disconnected(self.done.wait(), receive)
         self.raise_failure()
         await self.close()
+
+    async def deltas(self) -> AsyncIterator[TextDelta | None]:
+        """Generate all texts, and yield what is added to them; None if nothing was added for `PING_SECONDS`.
+
+        Raises:
+            HttpError: see `submit`; or a text failed.
+        """
+        self.submit()
+        running = set(range(len(self.texts)))
+        while running:
+            if not await _is_set(self.changed, PING_SECONDS):
+                yield None
+                continue
+            self.changed.clear()
+
+            # This is read before the texts, which may end in the meantime: a reason is sent after all of its text.
+            have_ended = {i for i in running if self.texts[i].is_done}
+            if have_ended == running:
+                await self.close()
+            for i in sorted(running):
+                self.raise_failure()
+                delta = TextDelta(i, *self.texts[i].take(), self.texts[i].finish_reason if i in have_ended else None)
+                if delta.text or delta.tokens or delta.finish_reason:
+                    yield delta
+            running -= have_ended
+            if running:
+                await _is_set(self.done, GAP_SECONDS)  # wait for more tokens to send together
 
     def raise_failure(self) -> None:
         """Raise HttpError if a text failed."""
@@ -326,44 +363,31 @@ def _biases(fields: CompletionRequest, vocabulary_size: int) -> dict[int, float]
     return biases
 
 
-class CompletionReply:
-    """The reply to one request: the objects that it, or each event of a stream, consists of."""
-
-    def __init__(self, model: ServedLanguageModel, fields: CompletionRequest) -> None:
-        self.has_scores = fields.logprobs is not None
-        self.common = {
-            "id": f"cmpl-{uuid.uuid4().hex}",
-            "object": "text_completion",
-            "created": int(time.time()),
-            "model": model.name,
-            "system_fingerprint": model.fingerprint,
-        }
-
-    def envelope(self, choices: Sequence[object]) -> dict[str, object]:
-        """Return an object with some choices."""
-        return {**self.common, "choices": choices}
-
-    def choice(self, index: int, text: GenerationStream, *, has_ended: bool) -> dict[str, object]:
-        """Return what a text has more than at the last call, and the reason if it has ended."""
-        new, tokens = text.take()
-        return {
-            "index": index,
-            "text": new,
-            "logprobs": _logprobs(tokens) if self.has_scores else None,
-            "finish_reason": text.finish_reason if has_ended else None,
-        }
-
-
-def _logprobs(tokens: Sequence[ScoredToken]) -> dict[str, object]:
+def _about(model: ServedLanguageModel) -> dict[str, object]:
+    """Return the fields that the reply to one request, or each event of its stream, begins with."""
     return {
+        "id": f"cmpl-{uuid.uuid4().hex}",
+        "object": "text_completion",
+        "created": int(time.time()),
+        "model": model.name,
+        "system_fingerprint": model.fingerprint,
+    }
+
+
+def _choice(delta: TextDelta, fields: CompletionRequest) -> dict[str, object]:
+    tokens = delta.tokens
+    scores = {
         "tokens": [token.text for token in tokens],
         "token_logprobs": [_finite(token.log_probability) for token in tokens],
         "top_logprobs": [{text: _finite(value) for text, value in token.alternatives.items()} for token in tokens],
         "text_offset": [token.offset for token in tokens],
     }
-
-
-NO_SCORES = _logprobs([])
+    return {
+        "index": delta.number,
+        "text": delta.text,
+        "logprobs": None if fields.logprobs is None else scores,
+        "finish_reason": delta.finish_reason,
+    }
 
 
 def _finite(log_probability: float | None) -> float | None:
@@ -385,34 +409,21 @@ def usage(texts: Sequence[GenerationStream]) -> dict[str, object]:
 
 async def _events(fields: CompletionRequest, service: Service, model: ServedLanguageModel) -> AsyncGenerator[str, None]:
     """Yield the reply in pieces, as server-sent events."""
-    ended: set[int] = set()
     async with TextGeneration(service, model, fields.session) as generation:
         await _add_texts(generation, fields)
-        generation.submit()
-        reply = CompletionReply(model, fields)
-        while len(ended) < len(generation.texts):
-            if not await _is_set(generation.changed, PING_SECONDS):
+        about = _about(model)
+        async for delta in generation.deltas():
+            if delta is None:
                 yield ": waiting\n\n"
-                continue
-            generation.changed.clear()
-            # This is read before the texts, which may end in the meantime: a reason is sent after all of its text.
-            are_done = [text.is_done for text in generation.texts]
-            if all(are_done):
-                await generation.close()
-            for i, text in enumerate(generation.texts):
-                if i in ended:
-                    continue
-                generation.raise_failure()
-                choice = reply.choice(i, text, has_ended=are_done[i])
-                if choice["text"] or choice["finish_reason"] or choice["logprobs"] not in (None, NO_SCORES):
-                    yield f"data: {json_line(reply.envelope([choice]))}\n\n"
-                if choice["finish_reason"]:
-                    ended.add(i)
-            if len(ended) < len(generation.texts):
-                await _is_set(generation.done, GAP_SECONDS)  # wait for more tokens to send together
+            else:
+                yield _event({**about, "choices": [_choice(delta, fields)]})
         if fields.stream_options is not None and fields.stream_options.include_usage:
-            yield f"data: {json_line({**reply.envelope([]), 'usage': usage(generation.texts)})}\n\n"
+            yield _event({**about, "choices": [], "usage": usage(generation.texts)})
         yield "data: [DONE]\n\n"
+
+
+def _event(content: object) -> str:
+    return f"data: {json_line(content)}\n\n"
 
 
 async def _is_set(event: asyncio.Event, seconds: float) -> bool:

@@ -72,21 +72,11 @@ class HttpError(HTTPException):
         super().__init__(status, self.message, dict(headers or {}))
 
 
-def error_type(status: int) -> str:
-    """Return the ``type`` of an error as OpenAI's interface names it."""
-    if status >= 500:
-        return "server_error"
-    return "rate_limit_error" if status == 429 else "invalid_request_error"
-
-
 def error_body(error: HttpError) -> bytes:
-    """Return the body of the response to an error; streams send it as an event."""
-    fields = {
-        "message": error.message,
-        "type": error_type(error.status),
-        "param": error.param,
-        "code": error.code,
-    }
+    """Return the body of the response to an error, with OpenAI's names of types; streams send it as an event."""
+    kind = "rate_limit_error" if error.status == 429 else "invalid_request_error"
+    kind = "server_error" if error.status >= 500 else kind
+    fields = {"message": error.message, "type": kind, "param": error.param, "code": error.code}
     return json_line({"error": fields}).encode(errors="backslashreplace")
 
 

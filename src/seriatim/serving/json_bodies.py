@@ -325,7 +325,7 @@ def explain_problems(error: ValidationError, data: object, model: type[BaseModel
 
 
 def _split(problem: ErrorDetails, data: object) -> tuple[Path, Path]:
-    """Return the place of a problem in the data, and the types that pydantic tried on the way."""
+    """Return the location of a problem in the data, and the types that pydantic tried on the way."""
     path: list[str | int] = []
     types: list[str | int] = []
     for part in problem["loc"]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..decoding.continuous_batch import MEMORY
 
-SHARE_OF_MEMORY = 0.25
+MEMORY_FRACTION = 0.25
 CONTROL_GROUPS = (
     ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
     ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
@@ -24,7 +24,7 @@ def _batch_bytes() -> int:
     for limit, used in CONTROL_GROUPS:
         with contextlib.suppress(OSError, ValueError):  # there is no limit, or none of this kind
             free = min(free, int(Path(limit).read_text()) - int(Path(used).read_text()))
-    return max(MEMORY, int(SHARE_OF_MEMORY * free))
+    return max(MEMORY, int(MEMORY_FRACTION * free))
 
 
 @dataclass(frozen=True)

@@ -25,26 +25,15 @@ class ServerMetrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
-        self.requests = Counter(
-            "seriatim_http_requests_total",
+        self.requests = self._counter(
+            "http_requests",
             "Requests that were answered; status 499 is a client that went away before the answer.",
             ["method", "path", "status"],
-            registry=self.registry,
         )
-        self.request_seconds = Histogram(
-            "seriatim_http_request_duration_seconds",
-            "Time from the headers of a request to the end of its response.",
-            ["method", "path"],
-            buckets=REQUEST_SECONDS,
-            registry=self.registry,
-        )
-        self.first_token_seconds = Histogram(
-            "seriatim_time_to_first_token_seconds",
-            "Time from the arrival of a request to the first token of a text.",
-            ["model"],
-            buckets=TOKEN_SECONDS,
-            registry=self.registry,
-        )
+        text = "Time from the headers of a request to the end of its response."
+        self.request_seconds = self._histogram("http_request_duration", text, ["method", "path"], REQUEST_SECONDS)
+        text = "Time from the arrival of a request to the first token of a text."
+        self.first_token_seconds = self._histogram("time_to_first_token", text, ["model"], TOKEN_SECONDS)
 
         # Of the language models; their gauges are read when the metrics are asked for (see `watch`).
         self.prompt_tokens = self._counter("prompt_tokens", "Tokens of prompts, known ones included.")
@@ -62,8 +51,11 @@ class ServerMetrics:
             )
         }
 
-    def _counter(self, name: str, text: str) -> Counter:
-        return Counter(f"seriatim_{name}_total", text, ["model"], registry=self.registry)
+    def _counter(self, name: str, text: str, labels: Sequence[str] = ("model",)) -> Counter:
+        return Counter(f"seriatim_{name}_total", text, labels, registry=self.registry)
+
+    def _histogram(self, name: str, text: str, labels: Sequence[str], buckets: Sequence[float]) -> Histogram:
+        return Histogram(f"seriatim_{name}_seconds", text, labels, buckets=buckets, registry=self.registry)
 
     def watch(self, model: str, **readings: Callable[[], float]) -> None:
         """Read the gauges of a language model by functions, each time the metrics are asked for."""

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import torch
 
@@ -61,7 +61,7 @@ class ModelThread:
     def __init__(self, name: str) -> None:
         self.name = name
         self.max_threads = torch.get_num_threads()  # before the thread of another model sets the number for new threads
-        self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
+        self._calls: queue.SimpleQueue[Callable[[BaseException | None], None] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()  # so that no call is put into the queue after the thread has emptied it
         self._has_ended = False
         self._since: float | None = None  # the beginning of the present unit of work
@@ -96,21 +96,25 @@ class ModelThread:
         Raises:
             ModelDeadError: the thread has ended.
         """
+        # A future that is running cannot be cancelled, so that its result can always be set.
         future: Future[Result] = Future()
         future.set_running_or_notify_cancel()
 
-        def run() -> None:
+        def run(refusal: BaseException | None) -> None:
             try:
+                if refusal is not None:
+                    raise refusal
                 result = function()
             except BaseException as error:
                 future.set_exception(error)
             else:
                 future.set_result(result)
 
+        # Without the lock, a call could enter the queue after the thread has emptied it, and wait for ever.
         with self._lock:
             if self._has_ended:
                 raise ModelDeadError
-            self._calls.put(_Call(run, future.set_exception))
+            self._calls.put(run)
         return future
 
     def prepare(self) -> None:
@@ -144,7 +148,7 @@ class ModelThread:
             self.fail(ModelDeadError())
             while not self._calls.empty():
                 if (call := self._calls.get()) is not None:
-                    call.fail(ModelDeadError())
+                    call(ModelDeadError())
 
     def _work(self) -> None:
         self._since = time.monotonic()
@@ -166,10 +170,5 @@ class ModelThread:
             if call is None:
                 return False
             self._since = time.monotonic()
-            call.run()
+            call(None)
             self._since, block = None, False
-
-
-class _Call(NamedTuple):
-    run: Callable[[], None]
-    fail: Callable[[BaseException], None]

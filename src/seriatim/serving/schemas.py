@@ -16,7 +16,7 @@ StopString = Annotated[str, Field(min_length=1, max_length=256)]
 TokenId = Annotated[int, Field(ge=0, lt=1 << 31)]
 NumAlternatives = Annotated[int, Field(ge=0, le=20)]
 Penalty = Annotated[float, Field(allow_inf_nan=False, ge=-100, le=100)]
-Share = Annotated[float, Field(gt=0, le=1)]
+Probability = Annotated[float, Field(gt=0, le=1)]
 
 
 class RequestFields(BaseModel):
@@ -46,13 +46,13 @@ class CompletionRequest(RequestFields):
     """The largest number of tokens of a text (default: 16). 0 only reads the prompt."""
     temperature: Annotated[float, Field(ge=0, le=100)] | None = None
     """Divides the logits; 0 always takes the most likely token (default: 1)."""
-    top_p: Share | None = None
+    top_p: Probability | None = None
     """Only the most likely tokens that together have this probability."""
     top_k: Annotated[int, Field(ge=1, lt=1 << 31)] | None = None
     """Only so many of the most likely tokens."""
-    min_p: Share | None = None
+    min_p: Probability | None = None
     """Only tokens with at least this share of the probability of the most likely one."""
-    typical: Share | None = None
+    typical: Probability | None = None
     """Only the most typical tokens that together have this probability."""
     n: Annotated[int, Field(ge=1, le=128)] | None = None
     """The number of texts for each prompt (default: 1)."""
@@ -118,17 +118,13 @@ class AnswerRequest(RequestFields):
     """The text, or several; for taggers, a text may also be a list of words."""
 
 
-def _skips(part: object) -> bool:
-    """Return whether a part of the type of a field switches its validation off."""
-    return bool(type(part).__name__ == SkipValidation.__name__)
-
-
 def answer_request(task: TaskKind) -> type[AnswerRequest]:
     """Return the request that a model of a task answers: `AnswerRequest` with the settings of its answers."""
     fields: dict[str, object] = {}
     assert task.predictor is not None
     for name, field in task.predictor.settings.model_fields.items():
-        ranges = [part for part in field.metadata if not _skips(part)]
+        # The library checks these fields itself, where they are used; the server does it before it answers.
+        ranges = [limit for limit in field.metadata if type(limit).__name__ != SkipValidation.__name__]
         kind = Annotated[field.annotation, *ranges] if ranges else field.annotation
         fields[name] = (kind, Field(field.default, description=field.description))
     name = f"{task.endpoint.capitalize()}Request"

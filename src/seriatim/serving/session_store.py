@@ -1,6 +1,6 @@
 """Sessions: texts in progress whose states stay on the server between requests.
 
-A client sends only what is new. Nothing of the text itself is kept, but which tokens occurred, for the repetition
+A client sends only what is new. Nothing of the text itself is kept, but which tokens it has, for the repetition
 penalty.
 """
 
@@ -17,7 +17,7 @@ from torch import Tensor
 from ..core.errors import InputError
 from ..core.state import State, state_bytes, state_leaves
 from ..data.tokenizers import Decoder
-from ..decoding.prompt_reading import TextState
+from ..decoding.sampling import TextState
 from ..runs.run import Run
 from .http_errors import HttpError
 from .limits import Limits
@@ -31,7 +31,7 @@ class Session:
         name: chosen by the client.
         text: its state; None before it has read anything.
         last: its last token.
-        occurred: which tokens it has ``(vocabulary,)``.
+        seen_tokens: which tokens it has ``(vocabulary,)``.
         num_tokens: read and generated.
         created: seconds since 1970.
         last_used: seconds since 1970.
@@ -41,7 +41,7 @@ class Session:
 
     name: str
     last: int
-    occurred: Tensor
+    seen_tokens: Tensor
     text: TextState | None = None
     num_tokens: int = 0
     created: float = field(default_factory=time.time)
@@ -54,13 +54,13 @@ class Session:
         """The size of the state, with all that is kept beside it."""
         if self.text is None:
             return 0
-        beside = (tensor for tensor in (self.text.logits, self.occurred) if tensor is not None)
+        beside = (tensor for tensor in (self.text.logits, self.seen_tokens) if tensor is not None)
         return state_bytes(self.text.state) + sum(tensor.nbytes for tensor in beside)
 
     def extend(self, text: TextState, tokens: list[int], decoder: Decoder) -> None:
         """Note that tokens were added to the text."""
         self.text, self.num_tokens, self.decoder = text, self.num_tokens + len(tokens), decoder
-        self.occurred[tokens] = True
+        self.seen_tokens[tokens] = True
         self.last = tokens[-1] if tokens else self.last
 
     def described(self) -> dict[str, object]:
@@ -125,8 +125,8 @@ class SessionStore:
         if name not in self._sessions:
             self._make_room()
             tokenizer = self.run.tokenizer
-            occurred = torch.zeros(tokenizer.vocabulary_size, dtype=torch.bool)
-            self._sessions[name] = Session(name, tokenizer.begin, occurred)
+            seen = torch.zeros(tokenizer.vocabulary_size, dtype=torch.bool)
+            self._sessions[name] = Session(name, tokenizer.begin, seen)
         session = self.find(name, must_be_free=True)
         session.is_busy = True
         return session
@@ -166,7 +166,7 @@ def save_session(run: Run, session: Session) -> bytes:
     """Return the state of a session as the file that `Stream.load` reads."""
     stream = run.stream()
     if session.text is not None:
-        stream.continue_from(session.text, session.last, session.occurred, session.num_tokens)
+        stream.continue_from(session.text, session.last, session.seen_tokens, session.num_tokens)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "state.safetensors"
         stream.save(path)
@@ -188,7 +188,7 @@ def load_session(run: Run, session: Session, data: bytes) -> None:
             reason = str(error).removeprefix(f"{path}: ").partition(";")[0]
             raise InputError(f"state: {reason}; send one that was saved from a text of this model") from None
     session.text, session.last = TextState(stream.state, stream.logits), stream.last
-    session.occurred, session.decoder = stream.occurred, None
+    session.seen_tokens, session.decoder = stream.seen_tokens, None
     session.num_tokens = max(stream.num_tokens, _num_read(stream.state) - 1)
 
 

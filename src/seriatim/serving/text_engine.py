@@ -14,14 +14,13 @@ from concurrent.futures import Future
 from typing import NamedTuple
 
 from ..data.tokenizers import END, Decoder, Tokenizer
-from ..decoding.continuous_batch import ContinuousBatch, PromptRead, TextRequest, TokenDrawn
-from ..decoding.next_token_scores import CandidateScore
-from ..decoding.prompt_reading import TextState
+from ..decoding.continuous_batch import ContinuousBatch, PromptRead, TokenDrawn
+from ..decoding.sampling import CandidateScore, TextRequest, TextState
 from ..decoding.stop_strings import StopStrings
 from ..layers.positions import learned_positions
 from ..models.probabilities import naming
+from ..runs.generation import banned_tokens
 from ..runs.run import Run
-from ..runs.text_batches import banned_tokens
 from .limits import Limits
 from .model_thread import ModelDeadError, ModelThread, use_fastest_threads
 
@@ -215,7 +214,7 @@ class TextEngine(ModelThread):
 
     def _new_batch(self) -> ContinuousBatch:
         return ContinuousBatch(
-            self.run.answering,
+            self.run.language_model,
             stop=self.run.stop,
             banned=banned_tokens(self.run.tokenizer, self.run.stop),
             max_rows=self.limits.max_running,
@@ -225,7 +224,7 @@ class TextEngine(ModelThread):
 
     @property
     def num_waiting(self) -> int:
-        """The number of texts that have no place in the batch yet."""
+        """The number of texts that have no row in the batch yet."""
         return max(0, len(self.texts) - self.batch.num_running)
 
     def has_room(self, count: int) -> bool:
@@ -234,12 +233,12 @@ class TextEngine(ModelThread):
 
     @property
     def retry_after(self) -> int:
-        """Whole seconds after which a place may be free: the time of a text, times those that wait for each place."""
+        """Whole seconds after which a row may be free: the time of a text, times those that wait for each row."""
         rounds = 1 + self.num_waiting / self.limits.max_running
         return min(MAX_RETRY, max(1, math.ceil(self._seconds * rounds)))
 
     def submit(self, text: GenerationStream) -> None:
-        """Let a text wait for its place in the batch.
+        """Let a text wait for its row in the batch.
 
         Raises:
             ModelDeadError: the thread has ended.
@@ -247,7 +246,7 @@ class TextEngine(ModelThread):
         self._loop = asyncio.get_running_loop()
         self.texts[text.request] = text
         try:
-            self.call(lambda: self._add(text))
+            self.call(lambda: self.batch.add(text.request) if text.request in self.texts else None)
         except ModelDeadError:
             self.texts.pop(text.request, None)
             raise
@@ -265,7 +264,7 @@ class TextEngine(ModelThread):
         prompt = [self.run.tokenizer.begin] * max(1, min(PREPARED_PROMPT, context - max_tokens))
 
         def work() -> None:
-            batch = ContinuousBatch(self.run.answering, cache_bytes=0)
+            batch = ContinuousBatch(self.run.language_model, cache_bytes=0)
             batch.add(TextRequest(prompt, 0, max_tokens))
             while not batch.is_empty:
                 batch.advance()
@@ -308,10 +307,6 @@ class TextEngine(ModelThread):
                 texts[-1].fail(error)
         self.batch = self._new_batch()
         self._publish({text.on_change for text in texts})
-
-    def _add(self, text: GenerationStream) -> None:
-        if text.request in self.texts:
-            self.batch.add(text.request)
 
     def _cancel(self, text: GenerationStream) -> None:
         if text.request in self.texts:

@@ -1,14 +1,19 @@
-"""The surprisal of the words, tokens or characters of lines."""
+"""The probability of lines, and the surprisal of their words, tokens or characters."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
+from ..config import Config
 from ..config.arguments import check_text, iterate_items
 from ..core.errors import InputError
+from ..data.batches import Batches
+from ..data.corpus import Corpus
+from ..data.encoding import Statistics
 from ..data.pipes import chunks
-from ..data.tokenizers import Tokenizer
+from ..data.tokenizers import END, Tokenizer
+from ..evaluation.perplexity import LINES_TOGETHER, WINDOW
 from ..evaluation.pseudo_likelihood import pseudo_surprisals
 from ..evaluation.word_surprisal import (
     UNITS,
@@ -23,11 +28,51 @@ from ..evaluation.word_surprisal import (
 from ..layers.positions import check_lengths, learned_positions
 from ..models import MaskedLanguageModel
 from ..models.base_models import TextModel
+from ..tasks.data_warnings import warn_of_long
 from ..tasks.filling import line_end
 
-LINES_TOGETHER = 64
+READ_TOGETHER = 64
+"""Lines whose surprisals are computed together."""
 Reader: TypeAlias = Callable[[Sequence[str], Sequence[np.ndarray]], list[Surprisals]]
 """Returns the surprisals of the tokens of lines, given these lines and the ids of their tokens."""
+
+
+class LineScore(NamedTuple):
+    """The probability of a text."""
+
+    log_probability: float  # in nats
+    tokens: int  # number of tokens that were predicted
+    bytes: int  # size of the text in UTF-8
+
+
+def score_lines(model: TextModel, tokenizer: Tokenizer, config: Config, lines: Iterable[str]) -> list[LineScore]:
+    """Compute the probability of each line; see `Run.score`."""
+    texts = list(iterate_items(lines, "score"))
+    for number, text in enumerate(texts):
+        check_text(text, f"score: item {number}")
+    if not texts:
+        return []
+    if any("\n" in text for text in texts):
+        raise InputError("score takes lines; one of them contains a line end, split it")
+
+    # A line of a running text ends with its line end, and a line that is a text of its own with the boundary.
+    end = tokenizer.encode_continued("\n") if config.data.unit == "stream" else np.array([END])
+    ids = [np.concatenate([tokenizer.encode(text), end]).astype(np.int64) for text in texts]
+    sizes = np.array([len(tokens) for tokens in ids])
+    check_lengths(learned_positions(model), sizes, lambda number: f"score: item {number}")
+    warn_of_long(sizes, config, name="score", items="lines")
+
+    # Long lines are read in windows, between which the state is carried, so that memory is bounded.
+    batches = Batches(
+        Corpus(np.concatenate(ids), sizes.cumsum(), Statistics(), tokenizer=tokenizer), LINES_TOGETHER, WINDOW
+    )
+    totals, state = np.zeros(len(texts)), None
+    for batch in batches.read(batches.in_order()):
+        inputs, targets = batch.inputs.to(model.device), batch.targets.to(model.device)
+        losses, state = model.token_losses(inputs, targets, None if batch.fresh else state, lengths=batch.lengths)
+        totals[batch.rows] -= losses.double().sum(1).cpu().numpy()
+    rows = zip(totals.tolist(), sizes.tolist(), texts, strict=True)
+    return [LineScore(total, size, len(text.encode())) for total, size, text in rows]
 
 
 def line_surprisals(
@@ -47,7 +92,8 @@ def line_surprisals(
     else:
         read = causal_reader(model, tokenizer, carries=carry_context)
     number, limit, around = 0, learned_positions(model), 2 if tokenizer.frames else 1
-    for texts in chunks(iterate_items(lines, "surprisal"), LINES_TOGETHER):
+    for texts in chunks(iterate_items(lines, "surprisal"), READ_TOGETHER):
+        # Where the context is carried, a line begins with the line end that divides it from the one before.
         parts = []
         for text in texts:
             check_text(text, f"surprisal: item {number}")
@@ -55,13 +101,15 @@ def line_surprisals(
                 raise InputError(f"surprisal: item {number} contains a line end; split it into lines")
             parts.append(f"\n{text}" if carry_context and number else text)
             number += 1
+
+        # Only the first line of a carried text is encoded as a beginning.
         first = number - len(parts)
         ids = [
             tokenizer.encode_continued(part) if carry_context and i else tokenizer.encode(part)
             for i, part in enumerate(parts, start=first)
         ]
-        places = [f"surprisal: item {i}" for i in range(first, number)]
-        check_lengths(limit, [len(tokens) + around for tokens in ids], places.__getitem__)
+        locations = [f"surprisal: item {i}" for i in range(first, number)]
+        check_lengths(limit, [len(tokens) + around for tokens in ids], locations.__getitem__)
         for i, (part, tokens, scores) in enumerate(zip(parts, ids, read(parts, ids), strict=True), start=first):
             line = ReadLine(part, tokens, scores, is_first=not carry_context or i == 0)
             yield list(line.units(by, tokenizer))
