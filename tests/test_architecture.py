@@ -24,6 +24,7 @@ LEVELS = (
     ("layers",),
     ("testing",),
     ("models",),
+    ("counting",),
     ("decoding", "evaluation"),
     ("tasks",),
     ("training",),

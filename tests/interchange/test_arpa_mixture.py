@@ -8,13 +8,13 @@ import pytest
 
 import seriatim
 from seriatim.cli.main import main
+from seriatim.counting.ngrams.table import NgramTable
 from seriatim.data.tokenizers import Spelling
 from seriatim.data.word_tokenizer import WordTokenizer
 from seriatim.interchange.arpa import write_arpa
 from seriatim.interchange.arpa_mixture import mix
 from seriatim.interchange.arpa_reader import read_arpa
 from seriatim.interchange.runs import import_run
-from seriatim.models.ngrams.table import NgramTable
 
 from ..conftest import sentences
 from .test_arpa import made

@@ -13,18 +13,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from seriatim.core.errors import InputError
-from seriatim.models.ngrams import levels, shard_files, shard_merging
-from seriatim.models.ngrams.counts import count_ngrams
-from seriatim.models.ngrams.estimation import smoothed
-from seriatim.models.ngrams.levels import Level, Unigrams
-from seriatim.models.ngrams.merged_counts import count_merged
-from seriatim.models.ngrams.resources import ArrayAllocator
-from seriatim.models.ngrams.shard_counting import count_shard
-from seriatim.models.ngrams.shard_files import MANY, Shard
-from seriatim.models.ngrams.shard_merging import divide_merge, merge_shards
-from seriatim.models.ngrams.shard_sequences import open_shards
-from seriatim.models.ngrams.smoothing import Smoothing
-from seriatim.models.ngrams.unseen import Record, seen_pieces, tallied
+from seriatim.counting.ngrams import levels, shard_files, shard_merging
+from seriatim.counting.ngrams.counts import Level, Unigrams, count_ngrams
+from seriatim.counting.ngrams.resources import ArrayAllocator
+from seriatim.counting.ngrams.shard_files import MANY, Shard, open_shards
+from seriatim.counting.ngrams.shards import count_merged, count_shard, divide_merge, merge_shards
+from seriatim.counting.ngrams.smoothing import Smoothing, smoothed
+from seriatim.counting.ngrams.unseen import Record, seen_pieces, tallied
 from seriatim.storage import atomic_files, weights
 from seriatim.storage.weights import stream_tensors
 

@@ -12,10 +12,10 @@ import pytest
 import seriatim
 from seriatim.cli.main import main
 from seriatim.core.errors import InputError
-from seriatim.models.ngrams import shard_files, shard_merging
+from seriatim.counting.ngrams import counting_jobs, shard_files, shard_merging
+from seriatim.counting.ngrams.counting_jobs import ShardJob, Workers, ids_file, merge_job, shard_cuts
 from seriatim.processes.executors import InlineExecutor
-from seriatim.tasks import counting_jobs, ngram
-from seriatim.tasks.counting_jobs import ShardJob, Workers, ids_file, merge_job, shard_cuts
+from seriatim.tasks import ngram
 
 pytestmark = pytest.mark.filterwarnings("ignore:too few")
 

@@ -20,8 +20,8 @@ from typing import IO
 
 import numpy as np
 
+from ..counting.ngrams.table import Order
 from ..data.tokenizers import END, Tokenizer
-from ..models.ngrams.table import Order
 from ..storage.atomic_files import whole
 from ..training.run_files import ARPA_MARK
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..core.errors import InputError
-from ..models.ngrams.table import NgramTable, Order
+from ..counting.ngrams.table import NgramTable, Order
 from .arpa_reader import Arpa
 
 SPECIAL = 2

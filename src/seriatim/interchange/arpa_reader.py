@@ -20,11 +20,11 @@ from typing import BinaryIO, NamedTuple, cast
 import numpy as np
 
 from ..core.errors import InputError, shown
+from ..counting.ngrams.table import NgramTable, Order
 from ..data.readers import UNREADABLE
 from ..data.repairs import DataWarning, Repairs
 from ..data.text_bytes import TextFile
 from ..data.tokenizers import END
-from ..models.ngrams.table import NgramTable, Order
 from .arpa import BEGIN, ESCAPED, FINISH, NOTHING, OTHER_UNKNOWN, UNKNOWN
 
 MAX_LOGARITHM = 300.0  # of a weight that a float can hold

@@ -5,12 +5,12 @@ from pathlib import Path
 
 from ..config import resolve
 from ..core.errors import InputError, nearest
+from ..counting.ngram import NGram
+from ..counting.ngrams.table import pieces_of
 from ..data.repairs import Repairs
 from ..data.tokenizers import Spelling
 from ..data.vocabulary import Vocabulary
 from ..data.word_tokenizer import WordTokenizer
-from ..models.ngram import NGram
-from ..models.ngrams.table import pieces_of
 from ..runs.run import Run, load
 from ..storage.lock import locked
 from ..storage.weights import stream_tensors

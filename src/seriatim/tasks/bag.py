@@ -13,10 +13,9 @@ from torch import nn
 
 from ..config import Config, Positive, Section
 from ..core.errors import InputError
+from ..counting.bag import Bag, count_features, fit_softmax
 from ..data.vocabulary import Vocabulary
 from ..evaluation.intervals import Metrics
-from ..models.bag import Bag, count_features
-from ..models.linear.softmax_regression import fit_softmax
 from ..storage.weights import save_tensors
 from .classify import LabelEvaluator, LabelledTextReader, LabelPredictor
 from .defaults import describe_fitted, fitted_defaults, load_finite, read_options

@@ -16,6 +16,7 @@ from ..config import Tokenizer as TokenizerConfig
 from ..core.device_copies import to_device
 from ..core.errors import InputError
 from ..core.state import State
+from ..counting.bag import Bag, BlendedClassifier
 from ..data.batching import Buckets
 from ..data.readers import LABELLED_SUFFIXES, Source
 from ..data.repairs import Repairs
@@ -28,7 +29,6 @@ from ..evaluation.intervals import Measure, Metrics
 from ..evaluation.label_metrics import Predictions, prediction_measures, prediction_metrics
 from ..layers.positions import check_lengths, declared_positions, learned_positions
 from ..models import Classifier
-from ..models.bag import Bag, BlendedClassifier
 from ..models.base_models import drop_words
 from ..models.cross_entropy import SMALLEST
 from ..models.word_reader import WordOptions, build_reader, refuse_contradictions

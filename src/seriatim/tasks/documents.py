@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..counting.bag import Bag, BlendedClassifier
 from ..data.batching import Buckets
 from ..data.encoded_pairs import Side, encode_side
 from ..data.repairs import Repairs
@@ -17,7 +18,6 @@ from ..data.word_forms import Spellings, WordForms
 from ..decoding.ensemble import Classifiers
 from ..evaluation.label_metrics import Predictions
 from ..models import Classifier
-from ..models.bag import Bag, BlendedClassifier
 from .task import evaluating
 
 TOGETHER = 64

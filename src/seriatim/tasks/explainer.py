@@ -82,7 +82,7 @@ class Explainer:
     token_scores: Callable[[object], TokenScores] | Refusal = Refusal("no probabilities of single tokens")
     label_effect: Callable[[str], LabelEffect] | None = None  # None if texts as a whole have no labels
     search: Callable[[str, int], SearchResult] | Refusal | None = None  # with a beam; None if no answer is written
-    ngram_counts: Callable[[str], Metrics] | Refusal | None = None  # see `models.ngrams.unseen`
+    ngram_counts: Callable[[str], Metrics] | Refusal | None = None  # see `counting.ngrams.unseen`
 
     # The loss when only the last tokens are seen, of an item or of some data, and the losses of single tokens
     context_use: Callable[[object], ContextUse] | Refusal = Refusal("no loss for shorter contexts")

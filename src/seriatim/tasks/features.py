@@ -10,10 +10,10 @@ from torch import nn
 
 from ..config import Config, Section
 from ..core.errors import InputError
+from ..counting.feature_tagger import OFFSETS, FeatureTagger, fit_tagger
 from ..data.tagged_corpus import TaggedCorpus
 from ..data.vocabulary import Vocabulary
 from ..evaluation.intervals import Metrics
-from ..models.feature_tagger import OFFSETS, FeatureTagger, fit_tagger
 from ..storage.weights import save_tensors
 from .data_files import DataFiles
 from .defaults import describe_fitted, fitted_defaults, load_finite, read_options

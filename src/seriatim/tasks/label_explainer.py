@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from ..counting.bag import Bag
 from ..data.encoded_pairs import Side, encode_side
 from ..data.tables import Labelled
 from ..data.tokenizers import Tokenizer
@@ -25,7 +26,6 @@ from ..evaluation.error_analysis import MAX_ITEMS, MAX_WORST, Mistakes, WrongExa
 from ..evaluation.token_scores import token_text
 from ..layers.positions import learned_positions
 from ..models import Classifier
-from ..models.bag import Bag
 from ..models.exported_forms import label_forms
 from .capabilities import MAX_LINE, Example, Examples, ExplainedModel, FirstLine, LabelEffect, LabelledData, no_words
 from .documents import AnyClassifier, Documents, predictions, probabilities

@@ -13,6 +13,11 @@ from torch import nn
 
 from ..config import Config, Positive, Rate, Section, read_settings
 from ..core.errors import InputError
+from ..counting.ngram import NGram, UnigramCache
+from ..counting.ngrams.counting_jobs import Workers, counted, require_cluster
+from ..counting.ngrams.resources import ArrayAllocator
+from ..counting.ngrams.smoothing import Smoothing, smoothed
+from ..counting.ngrams.unseen import seen_pieces, sparsity, tallied
 from ..data.corpus import Corpus
 from ..data.encoding import BLOCK
 from ..data.vocabulary import Vocabulary
@@ -21,15 +26,8 @@ from ..evaluation.intervals import Measure, Metrics
 from ..evaluation.perplexity import each_loss, sum_blocks, text_metrics
 from ..models.base_models import TextModel
 from ..models.mixture import Mixture
-from ..models.ngram import NGram
-from ..models.ngrams.estimation import smoothed
-from ..models.ngrams.resources import ArrayAllocator
-from ..models.ngrams.smoothing import Smoothing
-from ..models.ngrams.unseen import seen_pieces, sparsity, tallied
-from ..models.unigram_cache import UnigramCache
 from ..processes.cluster import is_address
 from ..storage.weights import load_tensors, stream_tensors
-from .counting_jobs import Workers, counted, require_cluster
 from .defaults import describe_fitted, fitted_defaults, read_options
 from .lm import PerplexitySettings, TextEvaluator, block_measures, mixture_of
 from .task import Fitted, Fitter, ModelBuilder, Task, TaskKind
@@ -48,7 +46,7 @@ class Options(Section):
     smoothing: Literal["kneser-ney", "absolute", "witten-bell", "add-k", "maximum-likelihood", "stupid-backoff"] = (
         "kneser-ney"
     )
-    """How probability is given to n-grams that were not seen; see `seriatim.models.ngrams.smoothing`."""
+    """How probability is given to n-grams that were not seen; see `seriatim.counting.ngrams.smoothing`."""
     k: Positive = 1.0
     """Number added to every count, with add-k smoothing."""
     prune: int | list[int] = 0
@@ -179,7 +177,7 @@ class NgramEvaluator(TextEvaluator):
     def evaluate_with_statistics(
         self, model: TextModel, data: Corpus, **settings: object
     ) -> tuple[Metrics, dict[str, Measure]]:
-        """Compute both results, and how sparse the counts are (`seriatim.models.ngrams.unseen`)."""
+        """Compute both results, and how sparse the counts are (`seriatim.counting.ngrams.unseen`)."""
         counts = counts_of(model)
         if counts is None:  # a mixture with a model that was trained
             return super().evaluate_with_statistics(model, data, **settings)
@@ -193,7 +191,7 @@ class NgramEvaluator(TextEvaluator):
         return metrics, block_measures(losses, sizes)
 
     def tables(self, metrics: Metrics) -> list[MetricsTable]:
-        """Return a table of how sparse the counts are, if the metrics have the figures of `models.ngrams.unseen`."""
+        """Return a table of how sparse the counts are, if the metrics have the figures of `counting.ngrams.unseen`."""
         if not metrics.get("ngrams"):
             return []
         cells = [

@@ -1,9 +1,9 @@
 """Sequence to sequence by rules: the simple baseline that every trained model should beat.
 
-Two kinds of rules are learned in one pass: changes of the beginning and the end of a source (`models.rewriting`), and
-the most frequent translation of every token (`models.lexicon`). A tenth of the pairs is set aside, and the kind whose
-answers to them have fewer wrong tokens is then learned from all pairs. Tokens are words or characters, see
-`data.text_kinds`, whatever the tokenizer is, so that a comparison can have one tokenizer for all models.
+Two kinds of rules are learned in one pass (see `counting.rule_translator`): changes of the beginning and the end of a
+source, and the most frequent translation of every token. A tenth of the pairs is set aside, and the kind whose answers
+to them have fewer wrong tokens is then learned from all pairs. Tokens are words or characters, see `data.text_kinds`,
+whatever the tokenizer is, so that a comparison can have one tokenizer for all models.
 """
 
 import functools
@@ -17,12 +17,11 @@ from torch import nn
 
 from ..config import Config, Section, read_settings
 from ..core.errors import InputError
+from ..counting.rule_translator import KINDS, Kind, RuleTranslator, Tokens
 from ..data.encoded_pairs import Pairs
 from ..data.vocabulary import Vocabulary
 from ..evaluation.intervals import Measure, Metrics
 from ..evaluation.translation import edit_distance, translation_measures, translation_metrics
-from ..models.rewriting import Tokens
-from ..models.rule_translator import KINDS, Kind, RuleTranslator
 from ..storage.weights import load_tensors, save_tensors
 from .answering import TranslationSettings
 from .defaults import describe_fitted, fitted_defaults, read_options

@@ -16,6 +16,8 @@ from torch.nn import functional as F
 
 from ..core.errors import InputError
 from ..core.state import State
+from ..counting.ngram import NGram
+from ..counting.ngrams.unseen import sparsity
 from ..data.batching import Batches, Windows
 from ..data.corpus import Corpus
 from ..data.readers import read_pieces
@@ -37,8 +39,6 @@ from ..evaluation.token_scores import ALTERNATIVES, TokenScore, TokenScores, sco
 from ..models import LanguageModel
 from ..models.base_models import TextModel
 from ..models.exported_forms import language_forms
-from ..models.ngram import NGram
-from ..models.ngrams.unseen import sparsity
 from ..models.probabilities import softmax, token_log_probabilities
 from .capabilities import Example, Examples, ExplainedModel, LabelledData, ModelT, StateReader, note_unknown
 from .explainer import Explainer, NotOfferedError, Refusal, Wording

@@ -17,18 +17,15 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from ..core.errors import InputError
-from ..models.ngrams.counts import count_ngrams
-from ..models.ngrams.levels import SMALL, Level, Unigrams
-from ..models.ngrams.merged_counts import count_merged
-from ..models.ngrams.resources import ArrayAllocator
-from ..models.ngrams.shard_counting import count_shard
-from ..models.ngrams.shard_files import Bound
-from ..models.ngrams.shard_merging import divide_merge, merge_shards
-from ..models.ngrams.sorted_windows import PART_SIZE
-from ..processes.cluster import open_cluster
-from ..processes.executors import LocalExecutor, WorkExecutor
-from ..storage.atomic_files import PARTIAL, remove
+from ...core.errors import InputError
+from ...processes.cluster import open_cluster
+from ...processes.executors import LocalExecutor, WorkExecutor
+from ...storage.atomic_files import PARTIAL, remove
+from .counts import SMALL, Level, Unigrams, count_ngrams
+from .resources import ArrayAllocator
+from .shard_files import Bound
+from .shards import count_merged, count_shard, divide_merge, merge_shards
+from .windows import PART_SIZE
 
 SORTING = 64
 """Memory for sorting a window, in bytes."""
