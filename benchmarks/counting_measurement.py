@@ -20,7 +20,7 @@ import numpy.typing as npt
 import torch
 
 from seriatim.config import Tokenizer as TokenizerConfig
-from seriatim.counting.ngrams import levels
+from seriatim.counting.ngrams import counts as ngram_counts
 from seriatim.counting.ngrams.counting_jobs import IdsFile, MergeJob, ShardJob, count_job, merge_job
 from seriatim.counting.ngrams.resources import ArrayAllocator
 from seriatim.counting.ngrams.shard_files import Shard
@@ -61,7 +61,7 @@ def measure_counting(words: int = 20_000_000) -> dict[str, float]:
     """Return what a core does in a second, the parallel share of each step, and sizes for each token and n-gram."""
     with (
         tempfile.TemporaryDirectory() as name,
-        mock.patch.object(levels, "SMALL", 1),
+        mock.patch.object(ngram_counts, "SMALL", 1),
         LocalExecutor(PARTS) as pool,
     ):
         pool.run_all(time.sleep, [1.0] * PARTS)  # both processes have started

@@ -13,7 +13,7 @@ from seriatim.core.errors import InputError
 from seriatim.data.tokenizer_factory import fit_tokenizer
 from seriatim.decoding.beam import Beam, beam_search
 from seriatim.decoding.ensemble import EncoderDecoders
-from seriatim.models.attentional import BahdanauDecoder, LuongDecoder
+from seriatim.models.attention_decoder import bahdanau_decoder, luong_decoder
 from seriatim.models.copying import NOT_COPIED, copied_tokens
 from seriatim.models.encoder_decoder import EncoderDecoder
 from seriatim.models.recurrent_decoder import ContextDecoder
@@ -31,10 +31,10 @@ def layer(width: int, name: str = "gru", **options) -> seriatim.SequenceLayer:
 
 DECODERS = {
     "context": partial(ContextDecoder, layer, SIZE),
-    "luong": partial(LuongDecoder, layer, SIZE),
-    "location": partial(LuongDecoder, layer, SIZE, location=True),
-    "feeding": partial(LuongDecoder, layer, SIZE, input_feeding=True),
-    "bahdanau": partial(BahdanauDecoder, layer, SIZE, location=True),
+    "luong": partial(luong_decoder, layer, SIZE),
+    "location": partial(luong_decoder, layer, SIZE, location=True),
+    "feeding": partial(luong_decoder, layer, SIZE, input_feeding=True),
+    "bahdanau": partial(bahdanau_decoder, layer, SIZE, location=True),
     "transformer": lambda memory: layer(SIZE, "transformer", memory_size=memory, num_heads=2),
 }
 

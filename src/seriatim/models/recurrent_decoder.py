@@ -24,7 +24,7 @@ from ..core.contract import MemoryLayer, SequenceLayer, joined_type
 from ..core.errors import InputError, nearest
 from ..core.lengths import zero_padding
 from ..core.state import State, fits, kind_in_words, kind_of, map_state, state_leaves, with_parts
-from .pooling import Pooling
+from .base_models import Pooling
 
 MakeLayer = Callable[[int], SequenceLayer]
 """Builds a layer for an input width."""

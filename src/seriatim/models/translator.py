@@ -10,7 +10,7 @@ from ..config import Count, Model, Rate
 from ..core.contract import SequenceLayer
 from ..core.errors import InputError
 from ..layers import check_options, options_of, split_names
-from .attentional import BahdanauDecoder, LuongDecoder
+from .attention_decoder import bahdanau_decoder, luong_decoder
 from .base_models import layer_from_config
 from .ctc_translator import CTCTranslator
 from .encoder_decoder import EncoderDecoder
@@ -177,8 +177,8 @@ def _decoder(options: Options, config: Model, rest: LayerOptions, memory_size: i
     form["readout"] = "direct" if options.readout == "tanh-logits" else options.readout
     width, location, feeding = config.embedding_size, bool(options.location), options.input_feeding
     if options.form == "bahdanau":
-        return BahdanauDecoder(recurrence, width, memory_size, location=location, **form)
-    return LuongDecoder(recurrence, width, memory_size, input_feeding=feeding, location=location, **form)
+        return bahdanau_decoder(recurrence, width, memory_size, location=location, **form)
+    return luong_decoder(recurrence, width, memory_size, input_feeding=feeding, location=location, **form)
 
 
 def _known(name: str, rest: LayerOptions) -> set[str]:

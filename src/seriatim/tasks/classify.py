@@ -30,8 +30,8 @@ from ..evaluation.label_metrics import Predictions, prediction_measures, predict
 from ..layers.positions import check_lengths, declared_positions, learned_positions
 from ..models import Classifier
 from ..models.base_models import drop_words
+from ..models.characters import WordOptions, build_reader, require_words
 from ..models.cross_entropy import SMALLEST
-from ..models.word_reader import WordOptions, build_reader, refuse_contradictions
 from .capabilities import ExplainedModel
 from .data_files import Subset
 from .data_warnings import listed, name_unseen, read_lengths, warn_of_long, warn_of_unseen
@@ -382,7 +382,7 @@ def check_config(config: Config) -> None:
     """Raise InputError if the options of characters contradict the tokens."""
     options, _ = split_options(Options, config)
     if options.reads_characters:
-        refuse_contradictions(config, options)
+        require_words(config, options)
 
 
 def data_defaults(config: Config, train: Documents) -> Fields:

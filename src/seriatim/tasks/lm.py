@@ -20,8 +20,8 @@ from ..evaluation.intervals import Measure, Metrics, mean
 from ..evaluation.perplexity import WINDOW, block_losses, each_loss, text_metrics, unigram_metrics
 from ..layers import check_options, options_of, split_names
 from ..models import LanguageModel
-from ..models.activation_penalties import Regularization
 from ..models.base_models import TextModel, drop_words
+from ..models.language_model import Regularization
 from ..models.mixture import Mixture, fit_weights
 from ..models.scheduled_sampling import ScheduledSampling
 from .defaults import like_initial, planned_passes, split_options, text_dropout, with_kind, with_model

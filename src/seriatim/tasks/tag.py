@@ -26,8 +26,7 @@ from ..evaluation.intervals import Measure, Metrics, mean, with_interval
 from ..evaluation.label_metrics import tagging_measures, tagging_metrics
 from ..layers.positions import learned_positions
 from ..models.probabilities import checked_losses
-from ..models.tagger import Options, Tagger, TagModel, refuse_contradictions, tagger
-from ..models.tagger_product import TaggerProduct
+from ..models.tagger import Options, Tagger, TaggerProduct, TagModel, refuse_contradictions, tagger
 from .data_files import DataFiles
 from .data_warnings import warn_of_long
 from .defaults import BASELINE_WEIGHTS, USUAL_WEIGHT, network_defaults, small_batches, split_options, with_model

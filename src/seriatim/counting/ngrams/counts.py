@@ -55,7 +55,7 @@ class Unigrams:
         return self.token_counts[block.grams]
 
 
-class WindowReader(ABC):
+class NgramWindows(ABC):
     """Sorted windows, those of the first words of sequences first, from which n-grams are read.
 
     ``sizes`` is the number of words of the longest n-gram that begins a window and crosses no boundary, ``shared`` the
@@ -135,7 +135,7 @@ class Level:
     words of each n-gram among the (n−1)-grams ``(n-grams,)``.
     """
 
-    def __init__(self, windows: WindowReader, n: int) -> None:
+    def __init__(self, windows: NgramWindows, n: int) -> None:
         self.windows, self.n = windows, n
         self.count_type = integer_type(windows.tokens)
         self.blocks: Sequence[Block] = list(self._blocks())
@@ -177,7 +177,7 @@ def size_type(order: int) -> type[np.signedinteger]:
     return np.int8 if order < 128 else np.int32
 
 
-class SortedText(WindowReader):
+class SortedText(NgramWindows):
     """A text and its sorted windows; the arguments as in `count_ngrams`.
 
     The text begins with a boundary symbol and is filled at the end with a number that is no word. ``starts`` is the

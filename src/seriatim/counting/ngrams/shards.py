@@ -27,7 +27,7 @@ import numpy as np
 import torch
 
 from ...core.errors import InputError
-from .counts import BOUNDARY, SMALL, Block, Level, Unigrams, WindowReader, integer_type, size_type, window_sizes
+from .counts import BOUNDARY, SMALL, Block, Level, Unigrams, NgramWindows, integer_type, size_type, window_sizes
 from .resources import AppendedArray, ArrayAllocator, map_in_order, run_for_all
 from .shard_files import BLOCK_WINDOWS, Bound, EncodedBlock, Shard, ShardSequence, encoded, open_shards, write_shard
 from .windows import PART_SIZE, DistinctWindows, SortedWindows, WindowSorter, count_numbers, distinct, no_windows
@@ -267,7 +267,7 @@ def _place(rows: np.ndarray, words: list[int]) -> int:
     return bisect_left(range(len(rows)), words, key=lambda index: rows[index].tolist())
 
 
-class MergedWindows(WindowReader):
+class MergedWindows(NgramWindows):
     """The distinct windows of several shards, and for each position the words that windows do not share there."""
 
     def __init__(self, merge: ShardMerge, arrays: ArrayAllocator) -> None:
