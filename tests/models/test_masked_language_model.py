@@ -24,8 +24,7 @@ from seriatim.evaluation import pseudo_likelihood
 from seriatim.evaluation.pseudo_likelihood import pseudo_losses
 from seriatim.models import MaskedLanguageModel
 from seriatim.tasks import new_task
-from seriatim.tasks.filling import find_gaps
-from seriatim.tasks.mlm import WindowBatch, choose
+from seriatim.tasks.mlm import WindowBatch, choose, find_gaps
 
 from ..conftest import sentences, small_config
 

@@ -15,7 +15,7 @@ from seriatim.data.corpus import Corpus, encode_corpus
 from seriatim.data.readers import find_sources, read_lines
 from seriatim.data.tokenizer_factory import fit_tokenizer
 from seriatim.tasks import new_task
-from seriatim.tasks.data_warnings import listed
+from seriatim.tasks.data_files import listed
 from seriatim.training.overlap import warn_of_overlap
 
 HEADER = "label\ttext\n"

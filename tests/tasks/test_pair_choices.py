@@ -10,7 +10,7 @@ import seriatim
 from seriatim.config import resolve
 from seriatim.data.text_kinds import kind_of, shared_share
 from seriatim.tasks import new_task, open_task, with_current_layer
-from seriatim.tasks.pair_choices import LARGER, TRANSFORMER_PAIRS, choose, hallucination_rate, recipe
+from seriatim.tasks.paired import LARGER, TRANSFORMER_PAIRS, choose, hallucination_rate, recipe
 from seriatim.training.settle import settle_texts
 
 WORDS = ["walk", "talk", "open", "start", "jump", "climb"]

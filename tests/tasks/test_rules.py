@@ -27,7 +27,7 @@ from seriatim.counting.rule_translator import (
 from seriatim.data.repairs import DataWarning
 from seriatim.inspection.inspected_run import explainer_of
 from seriatim.tasks import open_task
-from seriatim.tasks.pair_metrics import pair_losses, pair_measures, pair_metrics
+from seriatim.tasks.answering import pair_losses, pair_measures, pair_metrics
 from seriatim.tasks.rules import best_kind
 from seriatim.training.settle import settle_texts
 

@@ -30,7 +30,7 @@ from ..report.palette import HEAT
 from ..report.plot_labels import SPACED, WIDE, name_tokens, width_for
 from ..report.theme import new_figure, plain
 from ..runs.run import Run
-from ..tasks.capabilities import Example
+from ..tasks.explainer import Example
 from .inspected_run import InspectedRun, SectionBody, explainer_of
 from .primitive_layers import PrimitiveLayer, inside, primitive_layers, run_once, top_layers
 from .recording import Arguments, CallRecorder, Keywords

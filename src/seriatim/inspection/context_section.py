@@ -21,7 +21,7 @@ from ..report.number_formats import percent, percent_and_interval
 from ..report.page import Part, Plot, Plots, Prose, Table
 from ..report.palette import SOFT
 from ..report.theme import new_figure, style
-from ..tasks.capabilities import StateReader
+from ..tasks.explainer import StateReader
 from .inspected_run import InspectedRun, SectionBody
 from .primitive_layers import DECODER, primitive_layers
 

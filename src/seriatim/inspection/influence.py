@@ -31,7 +31,7 @@ from ..report.number_formats import percent_and_interval
 from ..report.page import Part, Prose
 from ..report.token_links import DIGITS, LinkedToken, LinkView, TokenLinks
 from ..runs.run import Run
-from ..tasks.capabilities import Example, Examples, Losses
+from ..tasks.explainer import Example, Examples, Losses
 from .attention_maps import MAX_LAYERS, AttentionMap, attention_maps
 from .inspected_run import InspectedRun, SectionBody, explainer_of
 from .primitive_layers import top_layers

@@ -13,8 +13,7 @@ from torch import nn
 from ..core.contract import MemoryLayer, SequenceLayer
 from ..core.state import state_leaves
 from ..layers.registry import REGISTRY
-from ..tasks.capabilities import Example
-from ..tasks.explainer import Explainer
+from ..tasks.explainer import Example, Explainer
 
 BACKWARDS = "backwards"
 """Name of the direction from the last input to the first, in the path of a module and in its name."""

@@ -18,8 +18,7 @@ from ..report.palette import SOFT
 from ..report.plot_labels import name_tokens, width_for
 from ..report.theme import new_figure, plain, style
 from ..report.wording import quoted
-from ..tasks.capabilities import LabelEffect
-from ..tasks.explainer import Refusal
+from ..tasks.explainer import LabelEffect, Refusal
 from .inspected_run import ALONE, InspectedRun, SectionBody
 
 MAX_TOKENS = 1_000

@@ -18,7 +18,7 @@ fields", ACL 2005.
 """
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Literal, cast
 
 import torch
@@ -30,13 +30,17 @@ from ..config import Config, Model, Rate
 from ..core.contract import SequenceLayer
 from ..core.errors import InputError
 from ..core.lengths import valid_mask
-from ..data.tagged_corpus import NO_TAG, TaggedBatch
+from ..data.batching import Buckets
+from ..data.tagged_corpus import NO_TAG, TaggedBatch, TaggedCorpus
 from ..data.vocabulary import Vocabulary
 from ..layers.pointwise import make_dropout
 from .base_models import NeuralModel, drop_words, layer_from_config, refuse_memory
 from .characters import CharacterModel, WordOptions, build_reader, require_words
 from .crf import CRF, bio_transitions
 from .probabilities import check_finite
+
+TOGETHER, TOKENS_TOGETHER = 256, 8192
+"""Sentences and tokens of a batch that is tagged, so that intermediate results stay in the processor's cache."""
 
 
 class Options(WordOptions):
@@ -236,3 +240,27 @@ def _mean_field(models: Sequence[TagModel], weights: Sequence[float]) -> CRF | N
     for name, parameter in mean.named_parameters():
         parameter.data = torch.stack([share * crf.get_parameter(name).detach() for share, crf in fields]).sum(0)
     return mean.requires_grad_(False)
+
+
+# Tags of many sentences
+
+
+def tag_corpus(
+    model: TagModel, corpus: TaggedCorpus, *, probabilities: bool = True
+) -> Iterator[tuple[int, list[int], list[float]]]:
+    """Yield for each sentence its row, its predicted tags and the probability of each tag, or an empty list."""
+    for batch, scores in scored_batches(model, corpus):
+        tags = model.decode(scores, batch.lengths)
+        shares = model.probabilities(scores, batch.lengths, tags) if probabilities else [list[float]()] * len(tags)
+        yield from zip(batch.rows.tolist(), tags, shares, strict=True)
+
+
+def scored_batches(model: TagModel, corpus: TaggedCorpus) -> Iterator[tuple[TaggedBatch, Tensor]]:
+    """Yield batches of the sentences with the scores of their tags ``(batch, time, tags)``, without gradients."""
+    batches = Buckets(corpus.lengths, TOGETHER, corpus.batch, max_tokens=TOKENS_TOGETHER)
+    device = next(model.parameters()).device
+    for batch in batches.read(batches.in_order() if len(corpus.lengths) else []):
+        batch = batch.to(device)
+        with torch.no_grad():
+            scores = model(batch)
+        yield batch, scores

@@ -15,7 +15,7 @@ from ..data.tokenizers import END, Tokenizer
 from ..evaluation.perplexity import LINES_TOGETHER, WINDOW
 from ..layers.positions import check_lengths, learned_positions
 from ..models.base_models import TextModel
-from ..tasks.data_warnings import warn_of_long
+from ..tasks.data_files import warn_of_long
 
 
 class LineScore(NamedTuple):

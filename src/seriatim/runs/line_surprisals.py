@@ -15,7 +15,7 @@ from ..evaluation.word_surprisal import UNITS, By, ReadLine, UnitSurprisal, span
 from ..layers.positions import check_lengths, learned_positions
 from ..models import MaskedLanguageModel
 from ..models.base_models import TextModel
-from ..tasks.filling import line_end
+from ..tasks.mlm import line_end
 
 LINES_TOGETHER = 64
 Reader: TypeAlias = Callable[[Sequence[str], Sequence[np.ndarray]], list[Surprisals]]

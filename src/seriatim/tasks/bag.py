@@ -17,9 +17,9 @@ from ..counting.bag import Bag, count_features, fit_softmax
 from ..data.vocabulary import Vocabulary
 from ..evaluation.intervals import Metrics
 from ..storage.weights import save_tensors
-from .classify import LabelEvaluator, LabelledTextReader, LabelPredictor
+from .classify import LabelEvaluator, LabelPredictor
 from .defaults import describe_fitted, fitted_defaults, load_finite, read_options
-from .documents import Documents
+from .documents import Documents, LabelledTextReader
 from .label_explainer import explain_bag
 from .task import Fitted, Fitter, ModelBuilder, Task, TaskKind
 

@@ -17,9 +17,8 @@ from ..evaluation.intervals import Metrics
 from ..storage.weights import save_tensors
 from .data_files import DataFiles
 from .defaults import describe_fitted, fitted_defaults, load_finite, read_options
-from .tag import TagEvaluator, TagPredictor, check_tags
+from .tag import TagEvaluator, TaggedReader, TagPredictor, check_tags
 from .tag_explainer import explain_tagger
-from .tagged import TaggedReader
 from .task import Fitted, Fitter, ModelBuilder, Task, TaskKind
 
 MAX_BYTES, MIN_ATTRIBUTES = 1 << 26, 1000

@@ -27,9 +27,19 @@ from ..evaluation.token_scores import token_text
 from ..layers.positions import learned_positions
 from ..models import Classifier
 from ..models.exported_forms import label_forms
-from .capabilities import MAX_LINE, Example, Examples, ExplainedModel, FirstLine, LabelEffect, LabelledData, no_words
 from .documents import AnyClassifier, Documents, predictions, probabilities
-from .explainer import Explainer, Wording
+from .explainer import (
+    MAX_LINE,
+    Example,
+    Examples,
+    ExplainedModel,
+    Explainer,
+    FirstLine,
+    LabelEffect,
+    LabelledData,
+    Wording,
+    no_words,
+)
 
 ReadDocuments = Callable[..., Documents]
 """The reading of labelled texts, given a source and ``file_format``."""

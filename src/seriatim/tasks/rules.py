@@ -23,11 +23,9 @@ from ..data.vocabulary import Vocabulary
 from ..evaluation.intervals import Measure, Metrics
 from ..evaluation.translation import edit_distance, translation_measures, translation_metrics
 from ..storage.weights import load_tensors, save_tensors
-from .answering import TranslationSettings
+from .answering import TranslationSettings, answer_metrics
 from .defaults import describe_fitted, fitted_defaults, read_options
-from .pair_choices import choose, choose_for_pairs, split
-from .pair_metrics import answer_metrics
-from .paired import PairReader
+from .paired import PairReader, choose, choose_for_pairs, split
 from .seq2seq import TranslationEvaluator, TranslationPredictor
 from .task import Evaluator, Fitted, Fitter, ModelBuilder, Predictor, Reader, Selection, Task, TaskKind
 from .translation_explainer import TranslatedData, explain_rules

@@ -24,23 +24,22 @@ from ..models.copying import copied_tokens
 from ..models.ctc_translator import CTCTranslator
 from ..models.encoder_decoder import EncoderDecoder
 from ..models.translator import Options, settled, translator
-from .answering import TranslationSettings, answer_all
-from .capabilities import ExplainedModel
-from .data_warnings import read_lengths, warn_of_long
-from .defaults import default_rate, has_budget, seeing_everything, split_options, with_kind, with_model, with_options
-from .explainer import Explainer
-from .names import TASK_SUMMARIES
-from .pair_choices import choose_for_pairs, default_model, recipe
-from .pair_metrics import (
+from .answering import (
+    TranslationSettings,
     Translator,
     alignment_losses,
+    answer_all,
     exact_share,
     likelihood,
     pair_losses,
     pair_measures,
     pair_metrics,
 )
-from .paired import PairLimits, PairReader
+from .data_files import read_lengths, warn_of_long
+from .defaults import default_rate, has_budget, seeing_everything, split_options, with_kind, with_model, with_options
+from .explainer import ExplainedModel, Explainer
+from .names import TASK_SUMMARIES
+from .paired import PairLimits, PairReader, choose_for_pairs, default_model, recipe
 from .task import Evaluator, ModelBuilder, Objective, Predictor, Reader, Selection, Task, TaskKind
 from .translation_explainer import TranslatedData, explain_ctc, explain_encoder_decoder
 

@@ -10,17 +10,25 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..data.conll import Sentence
+from ..data.conll import Sentence, untagged
 from ..data.tagged_corpus import NO_TAG, TaggedBatch, TaggedCorpus
 from ..evaluation.context_use import ContextUse, answer_losses, shorter_contexts
 from ..evaluation.error_analysis import MAX_ITEMS, MAX_WORST, Mistakes, WrongExample, compare_labels
 from ..evaluation.token_scores import ALTERNATIVES, TokenScore, TokenScores
 from ..layers.positions import learned_positions
 from ..models.exported_forms import tag_forms
-from ..models.tagger import Tagger, TagModel
-from .capabilities import MAX_LINE, Example, Examples, ExplainedModel, FirstLine, LabelledData, no_words
-from .explainer import Explainer, Wording
-from .tagged import tag_corpus, untagged
+from ..models.tagger import Tagger, TagModel, tag_corpus
+from .explainer import (
+    MAX_LINE,
+    Example,
+    Examples,
+    ExplainedModel,
+    Explainer,
+    FirstLine,
+    LabelledData,
+    Wording,
+    no_words,
+)
 
 ReadSentences = Callable[..., Iterator[Sentence]]
 """The reading of tagged sentences, given a source and ``file_format``."""

@@ -21,7 +21,7 @@ from ..data.tokenizers import END
 from ..data.vocabulary import Vocabulary
 from ..evaluation.intervals import Metrics
 from ..layers.positions import check_lengths, declared_positions
-from .data_warnings import explain_equal_rows, warn_of_long
+from .data_files import explain_equal_rows, warn_of_long
 from .task import Data, Reader
 
 

@@ -24,8 +24,20 @@ from ..models.encoder_decoder import EncoderDecoder
 from ..models.exported_forms import ExportedModel, aligned_forms, translation_forms
 from ..models.probabilities import log_softmax, softmax
 from .answering import Sources, TranslationSettings, answer_limits, excluded_tokens, search_stepwise
-from .capabilities import Example, Examples, ExplainedModel, LabelledData, ModelT, SearchResult, StateReader, no_words
-from .explainer import NO_STATE, Explainer, Refusal, Wording
+from .explainer import (
+    NO_STATE,
+    Example,
+    Examples,
+    ExplainedModel,
+    Explainer,
+    LabelledData,
+    ModelT,
+    Refusal,
+    SearchResult,
+    StateReader,
+    Wording,
+    no_words,
+)
 
 SOURCE_TOKENS = 20
 """Tokens of the source that a decoder attends to while the size of its state is measured, if positions allow it."""

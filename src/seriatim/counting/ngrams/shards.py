@@ -27,7 +27,7 @@ import numpy as np
 import torch
 
 from ...core.errors import InputError
-from .counts import BOUNDARY, SMALL, Block, Level, Unigrams, NgramWindows, integer_type, size_type, window_sizes
+from .counts import BOUNDARY, SMALL, Block, Level, NgramWindows, Unigrams, integer_type, size_type, window_sizes
 from .resources import AppendedArray, ArrayAllocator, map_in_order, run_for_all
 from .shard_files import BLOCK_WINDOWS, Bound, EncodedBlock, Shard, ShardSequence, encoded, open_shards, write_shard
 from .windows import PART_SIZE, DistinctWindows, SortedWindows, WindowSorter, count_numbers, distinct, no_windows
