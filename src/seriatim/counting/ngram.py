@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from ..core.lengths import check_lengths, zero_padding
-from ..core.state import State
+from ..core.state import OutputsAndState, State
 from ..models.base_models import TextModel
 from .ngrams.counts import BOUNDARY
 from .ngrams.resources import run_for_all
@@ -39,7 +39,7 @@ class RecentTokens(TextModel):
         """Return a state without tokens: ``(batch, size)`` of `NO_TOKEN`."""
         return torch.full((batch_size, self.size), NO_TOKEN)
 
-    def append(self, tokens: Tensor, state: State | None, lengths: Tensor | None) -> tuple[Tensor, State]:
+    def append(self, tokens: Tensor, state: State | None, lengths: Tensor | None) -> OutputsAndState:
         """Join the tokens in the state to new tokens ``(batch, time)``.
 
         Returns:
@@ -60,9 +60,7 @@ class UnigramCache(RecentTokens):
         super().__init__()
         self.vocabulary_size, self.size = vocabulary_size, size  # V and K
 
-    def forward(
-        self, tokens: Tensor, state: State | None = None, *, lengths: Tensor | None = None
-    ) -> tuple[Tensor, State]:
+    def forward(self, tokens: Tensor, state: State | None = None, *, lengths: Tensor | None = None) -> OutputsAndState:
         """Return log probabilities ``(batch, time, vocabulary)`` after ids ``(batch, time)``, and the state."""
         past, state = self.append(tokens, state, lengths)
         windows = past.unfold(1, self.size, 1)[:, 1:]  # (B, T, K)
@@ -74,7 +72,7 @@ class UnigramCache(RecentTokens):
 
     def token_losses(
         self, tokens: Tensor, targets: Tensor, state: State | None = None, *, lengths: Tensor | None = None
-    ) -> tuple[Tensor, State]:
+    ) -> OutputsAndState:
         """Return −log P(target) of every position ``(batch, time)``, in nats, zero on padding; and the state."""
         past, state = self.append(tokens, state, lengths)
         windows = past.unfold(1, self.size, 1)[:, 1:]
@@ -110,9 +108,7 @@ class NGram(RecentTokens):
         self.vocabulary_size = self.table.vocabulary_size
         self.order, self.size = len(orders), len(orders) - 1
 
-    def forward(
-        self, tokens: Tensor, state: State | None = None, *, lengths: Tensor | None = None
-    ) -> tuple[Tensor, State]:
+    def forward(self, tokens: Tensor, state: State | None = None, *, lengths: Tensor | None = None) -> OutputsAndState:
         """Return log probabilities and the state; see `TextModel.forward`."""
         past, state = self.append(tokens, state, lengths)
         if not tokens.shape[1]:
@@ -140,7 +136,7 @@ class NGram(RecentTokens):
 
     def token_losses(
         self, tokens: Tensor, targets: Tensor, state: State | None = None, *, lengths: Tensor | None = None
-    ) -> tuple[Tensor, State]:
+    ) -> OutputsAndState:
         """Return −log P(target) of every position ``(batch, time)``, in nats, in float64, and the state."""
         past, state = self.append(tokens, state, lengths)
         losses = -torch.from_numpy(self.table.log_probabilities(past.numpy(), targets.numpy()))

@@ -60,7 +60,7 @@ StepState: TypeAlias = tuple[State, State, State]
 """What changes from step to step: the state of the recurrence, what the next step reads of this one, and where this one
 looked: weights ``(batch, memory_time)``, or ``()`` if the next scores do not depend on them."""
 Features: TypeAlias = tuple[Tensor, Tensor, StepState]
-"""What steps compute: the input of `AttentionDecoder.finish`, attention weights, and what the next step needs."""
+"""What steps compute: the input of `finish`, attention weights, and what the next step needs."""
 
 
 class Memory(NamedTuple):
@@ -194,11 +194,6 @@ class Luong:
     input_feeding: bool
     state_type = LuongState
 
-    @property
-    def returns_outputs(self) -> bool:
-        """Whether a step returns outputs instead of [c; h]: with input feeding, because the next step reads them."""
-        return self.input_feeding
-
     def needs_steps(self, decoder: "AttentionDecoder") -> bool:
         """Return whether steps must run one after another, because they depend on attention of the step before."""
         return self.input_feeding or decoder.attend.location is not None
@@ -231,6 +226,10 @@ class Luong:
         outputs = decoder.readout(features)
         return outputs, weights, (layer, outputs, looked)
 
+    def finish(self, decoder: "AttentionDecoder", features: Tensor) -> Tensor:
+        """Return the outputs, which are the features with input feeding, because the next step needs them."""
+        return features if self.input_feeding else decoder.readout(features)
+
 
 class Bahdanau:
     """Attention before the recurrence, with the output of the step before as the query.
@@ -240,7 +239,6 @@ class Bahdanau:
     """
 
     state_type = BahdanauState
-    returns_outputs = False
 
     def needs_steps(self, decoder: "AttentionDecoder") -> bool:
         """Return true: every query is the output of the step before."""
@@ -265,6 +263,10 @@ class Bahdanau:
         context, weights, looked = decoder.attend.step(before, memory, looked)
         hidden, layer = decoder.layer.step(torch.cat([inputs, context], dim=1), layer)
         return torch.cat([context, hidden], dim=1), weights, (layer, hidden, looked)
+
+    def finish(self, decoder: "AttentionDecoder", features: Tensor) -> Tensor:
+        """Return the outputs for the features of one step or of all steps."""
+        return decoder.readout(features)
 
 
 class AttentionDecoder(RecurrentDecoder):
@@ -319,14 +321,21 @@ class AttentionDecoder(RecurrentDecoder):
     def forward(self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None) -> OutputsAndState:
         """Decode ``(batch, time, input_size)``; see `SequenceLayer.forward`."""
         inputs, state, lengths = self.begin(inputs, state, lengths)
-        result = None
-        if self.form.needs_steps(self):
-            result = run_sequence(self, *functional_step(_Advance(self)), inputs, state, lengths)
+        step = self.loop_step
+        result = None if step is None else run_sequence(self, *functional_step(step), inputs, state, lengths)
         if result is None:
             outputs, _, state = self.decode(inputs, state, lengths)
             return outputs, state
         features, state = result
-        return zero_padding(self.finish(features), lengths), state
+        return zero_padding(self.form.finish(self, features), lengths), state
+
+    @property
+    def loop_step(self) -> nn.Module | None:
+        """The step that runs in compiled code, from inputs and state to features and state.
+
+        It is None if steps need not run one after another, because no step depends on the context of the one before.
+        """
+        return _Advance(self) if self.form.needs_steps(self) else None
 
     def attention(self, inputs: Tensor, state: State, *, lengths: Tensor | None = None) -> Tensor:
         """Return the attention weights of `forward` ``(batch, time, memory_time)``, zero on padding."""
@@ -344,7 +353,7 @@ class AttentionDecoder(RecurrentDecoder):
             found = self.form.at_once(self, inputs, start, memory, lengths)
             found = self.run(inputs, start, memory, lengths) if found is None else found
         features, weights, (layer, before, last) = found
-        outputs, weights = (zero_padding(values, lengths) for values in (self.finish(features), weights))
+        outputs, weights = (zero_padding(values, lengths) for values in (self.form.finish(self, features), weights))
         return outputs, weights, state._replace(layer=layer, before=before, weights=last)
 
     def step(self, inputs: Tensor, state: State) -> OutputsAndState:
@@ -363,7 +372,7 @@ class AttentionDecoder(RecurrentDecoder):
             outputs, after = result[0], cast(AttentionState, result[1])
             return outputs, cast(Tensor, after.weights), after
         features, weights, state = self.advance(inputs, state)
-        return self.finish(features), weights, state
+        return self.form.finish(self, features), weights, state
 
     def advance(self, inputs: Tensor, state: State) -> tuple[Tensor, Tensor, State]:
         """Return the features of a step, its attention weights and the state after it."""
@@ -397,10 +406,6 @@ class AttentionDecoder(RecurrentDecoder):
     def readout(self, features: Tensor) -> Tensor:
         """Return the outputs for [c; h]."""
         return features if self.map is None else torch.tanh(self.map(features))
-
-    def finish(self, features: Tensor) -> Tensor:
-        """Return the outputs for the features of one step or of all steps."""
-        return features if self.form.returns_outputs else self.readout(features)
 
 
 class _Advance(nn.Module):

@@ -11,7 +11,7 @@ from ..config import Model
 from ..core.contract import MemoryLayer, SequenceLayer
 from ..core.errors import InputError, nearest
 from ..core.lengths import valid_mask, zero_padding
-from ..core.state import State
+from ..core.state import OutputsAndState, State
 from ..layers import layer, split_names
 from ..layers.pointwise import make_dropout
 
@@ -45,9 +45,7 @@ class TextModel(nn.Module):
         """Return the state before the first token."""
         raise NotImplementedError
 
-    def forward(
-        self, tokens: Tensor, state: State | None = None, *, lengths: Tensor | None = None
-    ) -> tuple[Tensor, State]:
+    def forward(self, tokens: Tensor, state: State | None = None, *, lengths: Tensor | None = None) -> OutputsAndState:
         """Return the logits ``(batch, time, vocabulary)`` of the token after each of the ids ``(batch, time)``.
 
         The state after each row's last token is also returned. None as the state to continue from is the initial state.
@@ -55,7 +53,7 @@ class TextModel(nn.Module):
         """
         raise NotImplementedError
 
-    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, tokens: Tensor, state: State) -> OutputsAndState:
         """Read one token per row: ids ``(batch,)`` to logits ``(batch, vocabulary)``."""
         logits, state = self(tokens.unsqueeze(1), state)
         return logits[:, 0], state
@@ -64,7 +62,7 @@ class TextModel(nn.Module):
         """Return the state after ids ``(batch, time)``; subclasses may skip the output layer."""
         return self.token_losses(tokens, tokens, state, lengths=lengths)[1]
 
-    def read(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+    def read(self, tokens: Tensor, state: State) -> OutputsAndState:
         """Read ids ``(batch, time)``, at least one: return the logits after the last ``(batch, vocabulary)``.
 
         The state is also returned. Subclasses may compute both in one pass.
@@ -75,7 +73,7 @@ class TextModel(nn.Module):
 
     def token_losses(
         self, tokens: Tensor, targets: Tensor, state: State | None = None, *, lengths: Tensor | None = None
-    ) -> tuple[Tensor, State]:
+    ) -> OutputsAndState:
         """Return −log P(target) of every position ``(batch, time)``, in nats, zero on padding; and the state."""
         raise NotImplementedError
 

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from ..core.contract import MemoryLayer, SequenceLayer
 from ..core.errors import InputError
 from ..core.lengths import check_lengths
-from ..core.state import State
+from ..core.state import OutputsAndState, State
 from ..layers.pointwise import make_dropout
 from ..recurrence.fast_step import run_step
 from .attention_decoder import AttentionDecoder
@@ -118,7 +118,7 @@ class EncoderDecoder(NeuralModel):
         state = self.decoder.initial_state(source.shape[0], memory, source_lengths, **copied)
         return state if self.copying is None else self.copying.begin(state, source, memory, source_lengths)
 
-    def forward(self, tokens: Tensor, state: State, *, lengths: Tensor | None = None) -> tuple[Tensor, State]:
+    def forward(self, tokens: Tensor, state: State, *, lengths: Tensor | None = None) -> OutputsAndState:
         """Return the logits ``(batch, time, target_vocabulary)`` after each target token ``(batch, time)``.
 
         The state before the first token is that of `encode`; the state after each row's last token is also returned.
@@ -127,7 +127,7 @@ class EncoderDecoder(NeuralModel):
         hidden, weights, state = self.decode(tokens, state, lengths)
         return self.predict(hidden, weights, state), state
 
-    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, tokens: Tensor, state: State) -> OutputsAndState:
         """Read one token per row: ids ``(batch,)`` to logits ``(batch, target_vocabulary)``."""
         result = run_step(self, tokens, state) if self.copying is None else None
         if result is not None:
@@ -147,7 +147,7 @@ class EncoderDecoder(NeuralModel):
         scores: Tensor = self.output(hidden)
         return torch.tanh(scores) if self.bounded_logits else scores
 
-    def features(self, tokens: Tensor, state: State, lengths: Tensor | None) -> tuple[Tensor, State]:
+    def features(self, tokens: Tensor, state: State, lengths: Tensor | None) -> OutputsAndState:
         """Return the inputs of the output layer ``(batch, time, size)`` and the state."""
         hidden, inner = self.decoder(self.dropout(self.target_embedding(tokens)), decoder_state(state), lengths=lengths)
         return self.dropout(hidden), with_decoder_state(state, inner)

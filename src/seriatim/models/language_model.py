@@ -23,7 +23,7 @@ from ..core.auxiliary_losses import contribute
 from ..core.errors import InputError
 from ..core.lengths import check_lengths, valid_mask
 from ..core.random_masks import dropout_mask
-from ..core.state import State
+from ..core.state import OutputsAndState, State
 from ..recurrence.fast_step import run_step
 from .base_models import TextModel, TokenPredictor, on_positions, valid_positions
 from .cross_entropy import summed_loss, token_losses
@@ -107,14 +107,12 @@ class LanguageModel(TextModel, TokenPredictor):
         """Return the state of the layer before the first token."""
         return self.layer.initial_state(batch_size)
 
-    def forward(
-        self, tokens: Tensor, state: State | None = None, *, lengths: Tensor | None = None
-    ) -> tuple[Tensor, State]:
+    def forward(self, tokens: Tensor, state: State | None = None, *, lengths: Tensor | None = None) -> OutputsAndState:
         """Return the logits of the next tokens and the state; see `TextModel.forward`."""
         hidden, state = self.features(tokens, state, lengths)
         return self.output(hidden), state
 
-    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, tokens: Tensor, state: State) -> OutputsAndState:
         """Read one token per row: ids ``(batch,)`` to logits ``(batch, vocabulary)``."""
         result = run_step(self, tokens, state)
         if result is not None:
@@ -126,19 +124,19 @@ class LanguageModel(TextModel, TokenPredictor):
         """Return the state after ids ``(batch, time)``; the output layer is not computed."""
         return self.features(tokens, state, lengths)[1]
 
-    def read(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+    def read(self, tokens: Tensor, state: State) -> OutputsAndState:
         """Return the logits after the last token ``(batch, vocabulary)`` and the state; see `TextModel.read`."""
         if tokens.shape[1] == 1:
             return self.step(tokens[:, 0], state)
         hidden, state = self.features(tokens, state, None)
         return self.output(hidden[:, -1]), state
 
-    def features(self, tokens: Tensor, state: State | None, lengths: Tensor | None) -> tuple[Tensor, State]:
+    def features(self, tokens: Tensor, state: State | None, lengths: Tensor | None) -> OutputsAndState:
         """Return the inputs of the output layer ``(batch, time, size)`` and the state."""
         outputs, state = self._outputs(tokens, state, lengths)
         return self.dropout(outputs), state
 
-    def _outputs(self, tokens: Tensor, state: State | None, lengths: Tensor | None) -> tuple[Tensor, State]:
+    def _outputs(self, tokens: Tensor, state: State | None, lengths: Tensor | None) -> OutputsAndState:
         """Return the outputs of the layer ``(batch, time, size)`` and the state."""
         embedded = self.embedding(tokens)
         if self.training:
@@ -154,7 +152,7 @@ class LanguageModel(TextModel, TokenPredictor):
         *,
         lengths: Tensor | None = None,
         own_predictions: float = 0.0,
-    ) -> tuple[Tensor, State]:
+    ) -> OutputsAndState:
         """Return the sum of −log P(target) over the valid positions, in nats, with its gradient; and the state.
 
         ``targets`` are the tokens after ``tokens``, both ids ``(batch, time)``; other arguments as in `forward`.
@@ -177,7 +175,7 @@ class LanguageModel(TextModel, TokenPredictor):
     @torch.no_grad()
     def token_losses(
         self, tokens: Tensor, targets: Tensor, state: State | None = None, *, lengths: Tensor | None = None
-    ) -> tuple[Tensor, State]:
+    ) -> OutputsAndState:
         """Return −log P(target) of every position ``(batch, time)``, in nats, zero on padding; and the state."""
         lengths = check_lengths(lengths, *tokens.shape)
         hidden, state = self.features(tokens, state, lengths)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from ..core.errors import InputError
-from ..core.state import State
+from ..core.state import OutputsAndState, State
 from .base_models import TextModel
 from .probabilities import token_log_probabilities
 
@@ -50,21 +50,19 @@ class Mixture(TextModel):
         """Return the tuple of the models' initial states."""
         return tuple(model.initial_state(batch_size) for model in self.models)
 
-    def forward(
-        self, tokens: Tensor, state: State | None = None, *, lengths: Tensor | None = None
-    ) -> tuple[Tensor, State]:
+    def forward(self, tokens: Tensor, state: State | None = None, *, lengths: Tensor | None = None) -> OutputsAndState:
         """Return log probabilities ``(batch, time, vocabulary)`` after ids ``(batch, time)``, and the state."""
         state = self.initial_state(len(tokens)) if state is None else state
         return self.mix([model(tokens, part, lengths=lengths) for model, part in self.parts(state)])
 
-    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, tokens: Tensor, state: State) -> OutputsAndState:
         """Read one token per row: ids ``(batch,)`` to log probabilities ``(batch, vocabulary)``."""
         return self.mix([model.step(tokens, part) for model, part in self.parts(state)])
 
     @torch.no_grad()
     def token_losses(
         self, tokens: Tensor, targets: Tensor, state: State | None = None, *, lengths: Tensor | None = None
-    ) -> tuple[Tensor, State]:
+    ) -> OutputsAndState:
         """Return −log P(target) of every position ``(batch, time)``, in nats, zero on padding; and the state."""
         state = self.initial_state(len(tokens)) if state is None else state
         results = [model.token_losses(tokens, targets, part, lengths=lengths) for model, part in self.parts(state)]
@@ -81,7 +79,7 @@ class Mixture(TextModel):
         """Return each model with its part of the state."""
         return zip(self.models, cast(tuple[State, ...], state), strict=True)
 
-    def mix(self, results: Sequence[tuple[Tensor, State]]) -> tuple[Tensor, State]:
+    def mix(self, results: Sequence[tuple[Tensor, State]]) -> OutputsAndState:
         """Return the logarithms of the weighted mean of the models' probabilities, and the state of the mixture."""
         pairs = zip(self.models, results, strict=True)
         log_probabilities = torch.stack([token_log_probabilities(model, logits) for model, (logits, _) in pairs])

@@ -2,14 +2,14 @@
 
 import functools
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
 import torch
 from pydantic import Field
-from torch import nn
+from torch import Tensor, nn
 
 from ..config import Config, Positive, Section
 from ..core.errors import InputError
@@ -18,10 +18,10 @@ from ..data.vocabulary import Vocabulary
 from ..evaluation.intervals import Metrics
 from ..storage.weights import save_tensors
 from .classify import LabelEvaluator, LabelPredictor
-from .defaults import describe_fitted, fitted_defaults, load_finite, read_options
 from .documents import Documents, LabelledTextReader
+from .fitted import FittedBuilder, describe_fitted, fitted_defaults, read_options
 from .label_explainer import explain_bag
-from .task import Fitted, Fitter, ModelBuilder, Task, TaskKind
+from .task import Fitted, Fitter, Task, TaskKind
 
 MAX_BYTES, MIN_FEATURES = 1 << 26, 1000
 """Size of the weights, for which rare n-grams are left out; and the number of n-grams that a model needs."""
@@ -49,30 +49,17 @@ class Options(Section):
     """Whether every class has the same total weight in training (balanced), however rare it is."""
 
 
-class BagBuilder(ModelBuilder[nn.Module]):
+class BagBuilder(FittedBuilder):
     """Opens bags of n-grams, whose weights are written when they are fitted."""
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         self.options = read_options(Options, config)
 
-    def build(self, vocabulary: Vocabulary) -> nn.Module:
-        """Return a model without parameters, since the n-grams are not known before counting."""
-        return nn.Module()
-
-    def load(self, vocabulary: Vocabulary, weights: Path) -> Bag:
+    def open(self, tensors: Mapping[str, Tensor], vocabulary: Vocabulary) -> Bag:
         """Read the n-grams and their weights."""
-        try:
-            longest = (self.options.word_ngrams, self.options.character_ngrams)
-            return Bag.from_tensors(load_finite(weights), longest, len(vocabulary.labels))
-        except InputError:
-            raise
-        except ValueError as error:
-            raise InputError(f"{weights}: {error}; restore the run's own file") from None
-
-    def combine(self, models: Sequence[nn.Module]) -> nn.Module:
-        """Refuse to combine models, whose n-grams differ."""
-        raise InputError("ensembles are not supported for the layer bag; give one run")
+        longest = (self.options.word_ngrams, self.options.character_ngrams)
+        return Bag.from_tensors(tensors, longest, len(vocabulary.labels))
 
     def card_rows(self, model: nn.Module, summary: Metrics) -> list[tuple[str, str]]:
         """Return the number of n-grams, the regularization and the training; there is no optimizer."""

@@ -1,12 +1,12 @@
 """Tagging with a linear-chain CRF on attributes of words, trained to convergence in seconds."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field
-from torch import nn
+from torch import Tensor, nn
 
 from ..config import Config, Section
 from ..core.errors import InputError
@@ -16,10 +16,10 @@ from ..data.vocabulary import Vocabulary
 from ..evaluation.intervals import Metrics
 from ..storage.weights import save_tensors
 from .data_files import DataFiles
-from .defaults import describe_fitted, fitted_defaults, load_finite, read_options
+from .fitted import FittedBuilder, describe_fitted, fitted_defaults, read_options
 from .tag import TagEvaluator, TaggedReader, TagPredictor, check_tags
 from .tag_explainer import explain_tagger
-from .task import Fitted, Fitter, ModelBuilder, Task, TaskKind
+from .task import Fitted, Fitter, Task, TaskKind
 
 MAX_BYTES, MIN_ATTRIBUTES = 1 << 26, 1000
 """Size of the weights, for which rare attributes are left out; and the number of attributes that a model needs."""
@@ -36,25 +36,12 @@ class Options(Section):
     """How the data marks chunks; answers are always in BIO."""
 
 
-class FeatureTaggerBuilder(ModelBuilder[nn.Module]):
+class FeatureTaggerBuilder(FittedBuilder):
     """Opens CRFs on attributes of words, whose weights are written when they are fitted."""
 
-    def build(self, vocabulary: Vocabulary) -> nn.Module:
-        """Return a model without parameters, since the attributes are not known before counting."""
-        return nn.Module()
-
-    def load(self, vocabulary: Vocabulary, weights: Path) -> FeatureTagger:
+    def open(self, tensors: Mapping[str, Tensor], vocabulary: Vocabulary) -> FeatureTagger:
         """Read the attributes and their weights."""
-        try:
-            return FeatureTagger.from_tensors(load_finite(weights), vocabulary.labels)
-        except InputError:
-            raise
-        except ValueError as error:
-            raise InputError(f"{weights}: {error}; restore the run's own file") from None
-
-    def combine(self, models: Sequence[nn.Module]) -> nn.Module:
-        """Refuse to combine models."""
-        raise InputError("ensembles are not supported for the layer features; give one run")
+        return FeatureTagger.from_tensors(tensors, vocabulary.labels)
 
     def card_rows(self, model: nn.Module, summary: Metrics) -> list[tuple[str, str]]:
         """Return the number of attributes, the penalty and the training; there is no optimizer."""

@@ -3,16 +3,15 @@
 import functools
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field, field_validator
-from torch import nn
+from torch import Tensor, nn
 
 from ..config import Config, Positive, Rate, Section, read_settings
-from ..core.errors import InputError
 from ..counting.ngram import NGram, UnigramCache
 from ..counting.ngrams.counting_jobs import Workers, counted, require_cluster
 from ..counting.ngrams.resources import ArrayAllocator
@@ -27,10 +26,10 @@ from ..evaluation.perplexity import each_loss, sum_blocks, text_metrics
 from ..models.base_models import TextModel
 from ..models.mixture import Mixture
 from ..processes.cluster import is_address
-from ..storage.weights import load_tensors, stream_tensors
-from .defaults import describe_fitted, fitted_defaults, read_options
+from ..storage.weights import stream_tensors
+from .fitted import FittedBuilder, describe_fitted, fitted_defaults, read_options
 from .lm import PerplexitySettings, TextEvaluator, block_measures, mixture_of
-from .task import Fitted, Fitter, ModelBuilder, Task, TaskKind
+from .task import Fitted, Fitter, Task, TaskKind
 from .text import CorpusReader
 from .text_explainer import explain_ngrams
 
@@ -92,27 +91,20 @@ class Options(Section):
         return Smoothing(self.smoothing, self.k, prune, self.closed)
 
 
-class NgramBuilder(ModelBuilder[TextModel]):
+class NgramBuilder(FittedBuilder):
     """Opens n-gram models, whose tables are written by counting."""
+
+    refuses_nonfinite = False  # the tables are read when they are needed
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         self.options = read_options(Options, config)
 
-    def build(self, vocabulary: Vocabulary) -> TextModel:
-        """Return a model without parameters, since the size of the tables is not known before counting."""
-        return TextModel()
-
-    def load(self, vocabulary: Vocabulary, weights: Path) -> TextModel:
-        """Open the tables, which are read when they are needed, with a cache of the last tokens if there is one."""
-        try:
-            model = NGram.from_tensors(load_tensors(weights), vocabulary.tokenizer.vocabulary_size)
-            if model.order != self.options.order:
-                raise ValueError("tables of another order")
-        except InputError:
-            raise
-        except ValueError as error:
-            raise InputError(f"{weights}: {error}; restore the run's own file") from None
+    def open(self, tensors: Mapping[str, Tensor], vocabulary: Vocabulary) -> TextModel:
+        """Open the tables, with a cache of the last tokens if there is one."""
+        model = NGram.from_tensors(tensors, vocabulary.tokenizer.vocabulary_size)
+        if model.order != self.options.order:
+            raise ValueError("tables of another order")
         return self.with_cache(model)
 
     def with_cache(self, model: NGram) -> TextModel:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from torch import nn
+from torch import Tensor, nn
 
 from ..config import Config, Section, read_settings
 from ..core.errors import InputError
@@ -22,12 +22,12 @@ from ..data.encoded_pairs import Pairs
 from ..data.vocabulary import Vocabulary
 from ..evaluation.intervals import Measure, Metrics
 from ..evaluation.translation import edit_distance, translation_measures, translation_metrics
-from ..storage.weights import load_tensors, save_tensors
+from ..storage.weights import save_tensors
 from .answering import TranslationSettings, answer_metrics
-from .defaults import describe_fitted, fitted_defaults, read_options
+from .fitted import FittedBuilder, describe_fitted, fitted_defaults, read_options
 from .paired import PairReader, choose, choose_for_pairs, split
 from .seq2seq import TranslationEvaluator, TranslationPredictor
-from .task import Evaluator, Fitted, Fitter, ModelBuilder, Predictor, Reader, Selection, Task, TaskKind
+from .task import Evaluator, Fitted, Fitter, Predictor, Reader, Selection, Task, TaskKind
 from .translation_explainer import TranslatedData, explain_rules
 
 SET_ASIDE = 10
@@ -53,25 +53,14 @@ def choose_tokens(given: Config, config: Config, reader: Reader[Pairs]) -> Confi
     return choose_for_pairs(config, read_options(Options, config).target_kind, *reader.training_texts())[1]
 
 
-class RulesBuilder(ModelBuilder[nn.Module]):
+class RulesBuilder(FittedBuilder):
     """Opens rules, which are written when they are counted."""
 
-    def build(self, vocabulary: Vocabulary) -> nn.Module:
-        """Return a model without rules."""
-        return nn.Module()
+    refuses_nonfinite = False
 
-    def load(self, vocabulary: Vocabulary, weights: Path) -> RuleTranslator:
+    def open(self, tensors: Mapping[str, Tensor], vocabulary: Vocabulary) -> RuleTranslator:
         """Read the rules."""
-        try:
-            return RuleTranslator.from_tensors(load_tensors(weights))
-        except InputError:
-            raise
-        except ValueError as error:
-            raise InputError(f"{weights}: {error}; restore the run's own file") from None
-
-    def combine(self, models: Sequence[nn.Module]) -> nn.Module:
-        """Refuse to combine models, which have no probabilities."""
-        raise InputError("ensembles are not supported for the layer rules; give one run")
+        return RuleTranslator.from_tensors(tensors)
 
     def card_rows(self, model: nn.Module, summary: Metrics) -> list[tuple[str, str]]:
         """Return the kind and the number of the rules; there is no optimizer."""

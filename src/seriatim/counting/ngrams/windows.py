@@ -96,8 +96,13 @@ class WindowSorter:
         """
         all_shared = np.zeros(len(starts), dtype=np.int16)
         all_shared[1:] = known
+
+        # Windows that are not told apart yet, with the number of the group of equal ones to which each belongs. Every
+        # pass sorts all groups at once by as many words as fit beside the group and the index.
         unsorted, key = np.arange(len(starts), dtype=np.int32), np.zeros(len(starts), dtype=np.int64)
         while known < self.order and len(unsorted) > 1:
+            # From the highest bits to the lowest: group, words, index. So one sort of integers orders windows within
+            # their groups, and the index says afterwards where each window was.
             index_bits, group_bits = (len(unsorted) - 1).bit_length(), int(key[-1]).bit_length()
             taken = min(self.order - known, (INTEGER_BITS - index_bits - group_bits) // self.bits)
             windows = starts[unsorted]
@@ -109,14 +114,19 @@ class WindowSorter:
             key.sort(kind=self.method)
             starts[unsorted] = windows[key & (1 << index_bits) - 1]
             key >>= index_bits
+
+            # The highest bit in which neighbours differ says how many words they share: a change in the lower bits
+            # leaves all words in the higher bits equal. If the group itself changed, they were compared before.
             changed = key[1:] ^ key[:-1]
             same_group = changed < 1 << self.bits * taken
             more = np.zeros(len(changed), dtype=np.int8)
-            for number in range(taken):  # a change in the lower bits leaves all words in the higher bits equal
+            for number in range(taken):
                 more += changed < 1 << self.bits * number
             following = unsorted[1:][same_group]
             all_shared[following] += more[same_group]
             known += taken
+
+            # Only windows that are still equal to a neighbour are sorted again, in smaller groups.
             equal = np.zeros(len(unsorted) + 1, dtype=bool)
             equal[1:-1] = changed == 0
             is_tied = equal[1:] | equal[:-1]  # equal to the window before or after
