@@ -51,73 +51,69 @@ def beside_baseline(run: Measured, baseline: Measured, data: object, **settings:
         paired bootstrap), and ``verdict``, a sentence. If the run answers with both, also the metrics of its network
         alone, with ``name`` and ``text`` of the main figure, and ``verdict``, which compares it with the baseline.
     """
-    metrics, measures = _examine(run.task, run.answering, data, settings)
-    others, other_measures = _examine(baseline.task, baseline.answering, data, settings)
-    figure = _compared_figure(run, measures, other_measures)
+    answers, others = (
+        _measure(run, run.answering, data, settings),
+        _measure(baseline, baseline.answering, data, settings),
+    )
     keys = [key for one in run.task.evaluator.metrics for key in (one.key, f"{one.key}_low", f"{one.key}_high")]
-    name = _name(baseline)
     facts = {
         "layer": baseline.task.config.model.layer,
-        "name": name,
-        **{key: others[key] for key in keys if key in others},
+        "name": baseline.task.kind.model_name,
+        **{key: others.metrics[key] for key in keys if key in others.metrics},
     }
-    if figure is not None:
-        first, second = measures[figure.key], other_measures[figure.key]
-        result = paired(first.statistics, second.statistics, first.compute)
+    is_blended = run.answering is not run.model
+    advice = ADVICE if run.task.blender is not None and not is_blended else ""
+    if compared := _compare(run, answers, others):
+        figure, result = compared
         facts |= {"difference": result.difference, "difference_low": result.low, "difference_high": result.high}
-        could_blend = run.task.blender is not None and run.answering is run.model
-        facts["verdict"] = verdict(figure, metrics, others, result, name, advice=ADVICE if could_blend else "")
-    network = {} if run.answering is run.model else _network_alone(run, data, settings, others, other_measures, name)
-    return BesideBaseline(metrics, facts, network)
+        facts["verdict"] = verdict(figure, answers.metrics, others.metrics, result, facts["name"], advice=advice)
+    if not is_blended:
+        return BesideBaseline(answers.metrics, facts, {})
+
+    # Beside the answers of both models stand those of the network alone, which may be worse than the baseline's.
+    alone = _measure(run, run.model, data, settings)
+    network = alone.metrics
+    if compared := _compare(run, alone, others):
+        figure, result = compared
+        sentence = verdict(figure, network, others.metrics, result, facts["name"], model="network alone")
+        network = {**network, "name": figure.name, "text": figure.text(network), "verdict": sentence}
+    return BesideBaseline(answers.metrics, facts, network)
 
 
-def _network_alone(
-    run: Measured,
-    data: object,
-    settings: dict[str, object],
-    others: Metrics,
-    measures: Mapping[str, Measure],
-    name: str,
-) -> Metrics:
-    """Return the metrics of the network of a run that answers with both models; ``others`` are of the baseline."""
-    metrics, own = _examine(run.task, run.model, data, settings)
-    figure = _compared_figure(run, own, measures)
-    if figure is None:
-        return metrics
-    first, second = own[figure.key], measures[figure.key]
-    sentence = verdict(
-        figure, metrics, others, paired(first.statistics, second.statistics, first.compute), name, model="network alone"
-    )
-    return {**metrics, "name": figure.name, "text": figure.text(metrics), "verdict": sentence}
+class _Measurement(NamedTuple):
+    metrics: Metrics
+    measures: Mapping[str, Measure]
 
 
-def _compared_figure(run: Measured, first: Mapping[str, Measure], second: Mapping[str, Measure]) -> Metric | None:
-    """Return the main figure, or a headline instead if one of both models lacks it, or if both have the same value.
+def _measure(run: Measured, model: nn.Module, data: object, settings: dict[str, object]) -> _Measurement:
+    evaluator = run.task.evaluator
+    if settings:
+        return _Measurement(evaluator.evaluate(model, data, **settings), evaluator.statistics(model, data, **settings))
+    return _Measurement(*evaluator.evaluate_with_statistics(model, data))
+
+
+def _compare(run: Measured, first: _Measurement, second: _Measurement) -> tuple[Metric, Paired] | None:
+    """Compare the main figure, or a headline instead if one of both models lacks it, or if both have the same value.
 
     Answers that are never exactly right can still differ in BLEU. None if the models share no headline.
     """
     main = main_figure(run.task, run.vocabulary)
     headlines = [figure for figure in run.task.evaluator.metrics_for(run.vocabulary) if figure.headline]
-    shared = [figure for figure in (main, *headlines) if figure.key in first and figure.key in second]
+    pairs = [
+        (figure, first.measures[figure.key], second.measures[figure.key])
+        for figure in (main, *headlines)
+        if figure.key in first.measures and figure.key in second.measures
+    ]
 
     def value(measure: Measure) -> float:
         return float(measure.compute(measure.statistics.sum(0)))
 
-    differing = (figure for figure in shared if value(first[figure.key]) != value(second[figure.key]))
-    return next(differing, next(iter(shared), None))
-
-
-def _examine(
-    task: Task, model: nn.Module, data: object, settings: dict[str, object]
-) -> tuple[Metrics, dict[str, Measure]]:
-    if settings:
-        return task.evaluator.evaluate(model, data, **settings), task.evaluator.statistics(model, data, **settings)
-    return task.evaluator.evaluate_with_statistics(model, data)
-
-
-def _name(baseline: Measured) -> str:
-    """Return what a baseline is called, with its article."""
-    return baseline.task.kind.model_name
+    differing = (pair for pair in pairs if value(pair[1]) != value(pair[2]))
+    chosen = next(differing, next(iter(pairs), None))
+    if chosen is None:
+        return None
+    figure, one, other = chosen
+    return figure, paired(one.statistics, other.statistics, one.compute)
 
 
 def main_figure(task: Task, vocabulary: Vocabulary | None = None) -> Metric:

@@ -83,7 +83,7 @@ def not_seen(path: str | Path) -> InputError:
 
 
 class ShardJob(NamedTuple):
-    """What counting one shard needs."""
+    """The arguments of `count_shard`, with the file of the ids instead of the ids."""
 
     ids: IdsFile
     start: int
@@ -103,16 +103,7 @@ def count_job(job: ShardJob) -> None:
     """
     if not Path(job.path).parent.is_dir():
         raise not_seen(Path(job.path).parent)
-    count_shard(
-        job.ids.open(),
-        job.path,
-        order=job.order,
-        vocabulary_size=job.vocabulary_size,
-        start=job.start,
-        stop=job.stop,
-        part_size=job.part_size,
-        threads=job.threads,
-    )
+    count_shard(**{**job._asdict(), "ids": job.ids.open()})
 
 
 class MergeJob(NamedTuple):
