@@ -76,12 +76,18 @@ def count_features(
     """
     blocks = [_document_counts(part, len(texts)) for part in find_ngrams(texts, words=words, characters=characters)]
     frequency = np.concatenate([block.frequency for block in blocks])
+
+    # Rarer n-grams are left out first, since they say least and are most; all of one frequency stay or go, so that the
+    # order of texts does not matter.
     least = min_texts
     if np.count_nonzero(frequency >= least) > max_features:
         least = int(np.sort(frequency)[-max_features - 1]) + 1
     kept = frequency >= least
     index = np.cumsum(kept) - 1
     width, num_words = int(np.count_nonzero(kept)), len(blocks[0].keys)
+
+    # The counts of the training texts are known already: their features are made of these, with new numbers for the
+    # n-grams that are kept, instead of reading the texts again.
     scales = 1 + np.log((1 + len(texts)) / (1 + frequency[kept]))
     pairs, counts = [], []
     for first, block in zip((0, num_words), blocks, strict=True):

@@ -163,6 +163,9 @@ class _SequenceLoss:
         self.packing, self.decay = Packing.of(corpus.lengths), decay / len(corpus.forms)
         words = len(corpus.forms)
         boundary = len(counts)
+
+        # Scores of attributes are computed once for each distinct word and distance; a second sparse matrix adds, for
+        # each word of the corpus, those of its neighbours.
         padded, first = _with_boundaries(corpus.forms, corpus.lengths, boundary)
         at = first[self.packing.places][:, None] + np.arange(-REACH, REACH + 1)
         columns = padded[at] * OFFSETS + np.arange(OFFSETS)
@@ -171,6 +174,8 @@ class _SequenceLoss:
             np.repeat(np.arange(words), OFFSETS), columns.ravel(), np.tile(SCALES, words), shape
         )
         self.occurrences = self.neighbours.transposed()
+
+        # The data appear in the gradient as counts alone, which never change.
         self.tags = torch.from_numpy(corpus.tags[self.packing.places].astype(np.int64))
         frequency = torch.from_numpy(np.append(counts, len(corpus.lengths)).astype(np.float32)).unsqueeze(1)
         self.frequency = self.transposed.times(frequency)
@@ -278,16 +283,22 @@ def expectations(packing: Packing, scores: Tensor, transitions: Tensor, start: T
 
     The transitions are −inf where they are impossible.
     """
+    # The largest score of a word, and the highest transition, are taken out before exponentials, and added to log Z at
+    # the end, so that nothing overflows.
     steps = packing.steps()
     top, highest = scores.amax(1, keepdim=True), transitions.max()
     e, m, last = (scores - top).exp_(), (transitions - highest).exp(), end.exp()
     a, c = torch.empty_like(e), e.new_empty(len(e), 1)
+
+    # Forwards: sentences are sorted by length, so the active ones are always the first rows of a step.
     now = e[steps[0]] * start.exp()
     for i, step in enumerate(steps):
         if i:
             now = (now[: step.stop - step.start] @ m).mul_(e[step])
         c[step] = now.sum(1, keepdim=True).clamp_min_(TINY)
         now = torch.div(now, c[step], out=a[step])
+
+    # Backwards: at each step some sentences end, with their last word, and the others go on from the step after it.
     b, expected = torch.empty_like(e), torch.zeros_like(m)
     final = e.new_zeros(steps[0].stop)
     after = e.new_zeros(0, e.shape[1])

@@ -116,11 +116,15 @@ def minimize(
     outputs = objective.outputs(point)
     value, errors = objective.loss(outputs)
     gradient = objective.gradient(errors)
+
+    # Nothing is known of the scale before the first step: the largest output moves by one.
     size = 1 / max(1e-30, float(objective.outputs(gradient * objective.diagonal()).abs().max()))
     for step in range(1, max_steps + 1):
         direction = memory.direction(gradient)
         moved = objective.outputs(direction)
         trial = _search(objective, outputs, moved, value, point, direction, inner(gradient, direction), size)
+
+        # The errors at the new point are those of the line search, so that a step needs two products with the features.
         move, before, old, size = direction.mul_(trial.size), value, gradient, 1.0
         point.add_(move)
         outputs.add_(moved, alpha=trial.size)

@@ -153,6 +153,8 @@ class NGram(RecentTokens):
         tallies = np.zeros((len(starts), 2, self.order), np.int64)
         impossible = np.zeros(len(starts), np.int64)
 
+        # Every block reads as many tokens before it as the longest n-gram has, so that blocks can be looked up in
+        # parallel.
         def look_up(start: int) -> None:
             before = ids[max(0, start - self.order) : start]
             first = np.append(padding, BOUNDARY)[len(before) :]  # the beginning of the text

@@ -160,6 +160,8 @@ def _most_frequent(choices: Counter[Tokens]) -> tuple[Tokens, int]:
 
 def align(source: Sequence[str], target: Sequence[str]) -> list[Column]:
     """Return the alignment of two sequences with the fewest insertions, deletions and substitutions."""
+    # Costs of the beginnings of both sequences, and then back from their ends; of equal ways, a substitution is
+    # preferred, then a deletion, so that the alignment does not depend on chance.
     costs = [list(range(len(target) + 1))]
     for i, token in enumerate(source, 1):
         above, row = costs[-1], [i]
@@ -229,6 +231,9 @@ def link(pairs: Sequence[tuple[Tokens, Tokens]]) -> list[np.ndarray]:
     """Return for each pair the index of the source token to which each target token is linked, −1 without a source."""
     sources, targets = (_numbered([pair[side] for pair in pairs]) for side in (0, 1))
     width = max((int(ids.max()) + 1 for ids in targets if len(ids)), default=1)
+
+    # Every possible link of the corpus is one number, that of its kind (a source token with a target token), so that a
+    # step of expectation maximization is a few sums over arrays.
     keys = [(s[:, None] * width + t).ravel() for s, t in zip(sources, targets, strict=True)]  # one key for each link
     kinds, links = np.unique(np.concatenate([np.zeros(0, np.int64), *keys]), return_inverse=True)
     chances = _chances(kinds // width, links, _target_places(sources, targets))

@@ -119,10 +119,14 @@ def _words(codes: np.ndarray, classes: np.ndarray, rows: np.ndarray, longest: in
     if not len(starts) or not longest:
         return _joined([])
     where = np.flatnonzero(inside)
+
+    # The key of a word sums the codes of its characters, each times a power of P by its place in the word.
     number = np.cumsum(begins[where]) - 1
     place = where - starts[number]
     powers = np.cumprod(np.full(int(place.max()) + 1, P))
     single = mix(np.add.reduceat(codes[where] * powers[place], np.flatnonzero(begins[where])))
+
+    # Longer n-grams extend the keys of the shorter ones by a word; those that cross the end of a text are left out.
     row = rows[starts]
     parts, keys = [Occurrences(single, row)], single
     for n in range(2, longest + 1):

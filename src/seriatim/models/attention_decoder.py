@@ -384,6 +384,7 @@ class AttentionDecoder(RecurrentDecoder):
     def run(self, inputs: Tensor, start: StepState, memory: Memory, lengths: Tensor | None) -> Features:
         """Run the steps of a sequence one after another; the results have a dimension of time."""
 
+        # Weights and features are joined to one tensor, because `run_by_length` takes one output of a step.
         def loop(inputs: Tensor, state: State) -> OutputsAndState:
             joined, some = [], memory.rows(slice(len(inputs)))
             for x_t in inputs.unbind(1):

@@ -70,6 +70,9 @@ class EncoderDecoder(NeuralModel):
     ) -> None:
         super().__init__()
         decoder = _check_layers(encoder, decoder, embedding_size)
+
+        # Widths and vocabularies are compared before anything is built, so that messages name options instead of
+        # shapes.
         if shared_embedding and source_vocabulary != target_vocabulary:
             raise InputError(
                 f"model.shared_embedding: needs one vocabulary; sources have {source_vocabulary} tokens, targets "
@@ -86,6 +89,8 @@ class EncoderDecoder(NeuralModel):
             raise InputError(f"label_smoothing must lie in [0, 1); got {label_smoothing}")
         self.target_vocabulary, self.label_smoothing = target_vocabulary, label_smoothing
         self.bounded_logits = bounded_logits
+
+        # The order of creation is that of the random numbers and of the names in a file; it must not change.
         self.encoder = encoder
         self.decoder: MemoryLayer = decoder
         make_embedding = TiedEmbedding if tie_weights else nn.Embedding
@@ -98,6 +103,8 @@ class EncoderDecoder(NeuralModel):
         if copied is not None:
             memory_size = None if isinstance(decoder, AttentionDecoder) else encoder.output_size
             self.copying = Copying(decoder.output_size, copied, memory_size)
+
+        # A tied embedding has the small weights of an output layer, and scales what it returns (`TiedEmbedding`).
         for embedding in (self.source_embedding, self.target_embedding):
             nn.init.normal_(embedding.weight)  # the initialization of the layers expects inputs of unit variance
         nn.init.uniform_(self.output.weight, -0.1, 0.1)

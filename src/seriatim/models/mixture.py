@@ -98,6 +98,8 @@ def fit_weights(losses: np.ndarray) -> list[float]:
     if not losses.size:
         return [1 / models] * models
     shares, before = np.full(models, 1 / models), np.inf
+
+    # Probabilities relative to those of the best model for each token, since the smallest ones would be rounded to 0.
     smallest = losses.min(axis=0)
     likelihood = np.exp(smallest - losses)  # of each model, times a factor that is the same for all models
     for _ in range(MAX_ITERATIONS):

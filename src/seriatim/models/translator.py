@@ -83,6 +83,8 @@ def settled(options: Options, config: Model, rest: LayerOptions) -> Options:
         raise InputError(
             "model.options.target_kind: with shared_vocabulary both sides have one tokenizer; leave one out"
         )
+
+    # Blocks bring their own attention of several heads; any other decoder gets one head around it.
     decoder = options.decoder or config.layer
     blocks = all("memory_size" in options_of(one, rest) for one in split_names(decoder))
     attention = options.attention or ("multi-head" if blocks else "dot")
@@ -91,6 +93,8 @@ def settled(options: Options, config: Model, rest: LayerOptions) -> Options:
             f"model.options.attention: multi-head needs blocks, which {decoder!r} has not; add --model.options.block "
             "true, or take dot, scaled-dot, bilinear, additive or none"
         )
+
+    # An option may belong to either layer, so each takes those that it has; one that neither has is refused here.
     known = _known(config.layer, rest) | _known(decoder, rest)
     for key in rest:
         if key not in known:

@@ -241,12 +241,16 @@ def sample_stepwise(model: EncoderDecoder, sources: Sources, settings: Translati
     Raises:
         InputError: ``n_best`` is not between 1 and `MAX_WIDTH`, or the seed is no integer.
     """
+    # The answers to a source depend on its own text and the seed alone, whatever else is in the batch or comes before
+    # it.
     count, source = check_integer("n_best", settings.n_best), sources.ids
     if not 1 <= count <= MAX_WIDTH:
         raise InputError(f"n_best: must be between 1 and {MAX_WIDTH:,}, got {shown(count)}")
     base = random.SystemRandom().getrandbits(63) if settings.seed is None else check_integer("seed", settings.seed)
     texts = [row[:size] for row, size in zip(source.tolist(), sources.lengths.tolist(), strict=True)]
     seeds = [random.Random(f"{base} {text} {i}").getrandbits(63) for text in texts for i in range(count)]
+
+    # All answers to all sources are rows of one batch (B · n_best), which share the work of the encoder.
     rows = torch.arange(len(source), device=source.device).repeat_interleave(count)
     state = select_state(model.encode(source, sources.lengths), rows)
     logits, state = model.step(torch.zeros_like(rows), state)
@@ -258,6 +262,9 @@ def sample_stepwise(model: EncoderDecoder, sources: Sources, settings: Translati
     ):  # fmt: skip
         for answer, token in zip(answers, step.tokens, strict=True):
             answer.extend([] if token is None else [token])
+
+    # Rows stop at the largest limit of the batch, so the others are cut. The probabilities are those of the cut
+    # answers, without the settings of sampling, and need a pass of their own.
     limits = sources.max_lengths.repeat_interleave(count).tolist()
     answers = [answer[:limit] for answer, limit in zip(answers, limits, strict=True)]
     inputs, targets, sizes = _decoder_tensors(answers, source)

@@ -109,6 +109,8 @@ class BagFitting(Fitter[Documents]):
             min_texts=options.min_texts or (1 if len(texts) < FEW_TEXTS else 2),
             max_features=room(classes),
         )
+
+        # A balanced class has the same total weight as every other one that occurs.
         counts = np.bincount(labels, minlength=classes)
         balanced = len(labels) / (np.count_nonzero(counts) * counts.clip(1))
         fitted = fit_softmax(

@@ -105,9 +105,13 @@ def like_initial(config: Config, *, reads_forwards: bool = False, own_options: S
         theirs = resolve(Path(config.training.init) / "config.yaml")
     except (InputError, OSError):  # reported when the run is opened
         return config
+
+    # A layer of the user's own may not be imported yet; it is then refused where the run is opened.
     model, is_same = theirs.model, theirs.task == config.task
     if not all(name in REGISTRY for name in split_names(model.layer)):
         return config
+
+    # What the user gives stays, even if it does not fit the weights: that is refused later, by name.
     given = config.model.model_dump(exclude_unset=True, exclude_none=True)
     missing = [name for name in (*SIZES, *(OUTPUT if is_same else ())) if name not in given]
     fields = {name: getattr(model, name) for name in missing}

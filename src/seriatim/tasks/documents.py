@@ -281,6 +281,8 @@ class LabelledTextReader(LabelledReader[Documents]):
 
         Texts with such a label count as wrong. A text with more tokens than learned positions is refused.
         """
+        # A label that training did not have gets a number of its own, so that its texts count as wrong, each as its own
+        # class.
         repairs, numbers = self.files.new_repairs(vocabulary), {label: i for i, label in enumerate(vocabulary.labels)}
         texts, labels, digests, first = [], [], array("q"), dict[str, str]()
         for row in self.rows(source, split, file_format, repairs, vocabulary.labels):
@@ -290,6 +292,8 @@ class LabelledTextReader(LabelledReader[Documents]):
             texts.append(row.text)
             labels.append(numbers[row.label])
             digests.append(hash(row.text))
+
+        # Warnings come after everything was read, so that one message counts all of them.
         repairs = self.files.repairs_to_report(repairs, source, split)
         data = self.encode(texts, labels, vocabulary)._replace(
             unseen=tuple(first), repairs=repairs, digests=np.array(digests)
@@ -297,6 +301,7 @@ class LabelledTextReader(LabelledReader[Documents]):
         repairs.warn()
         warn_of_long(data.texts.lengths, self.config, name=self.files.name_of(source), items="texts")
 
+        # The file is read again to name a line, since no text keeps its place in memory.
         def place(index: int) -> str:
             row = next(itertools.islice(self.rows(source, split, file_format), index, None))
             return f"{row.name}:{row.line}"

@@ -279,10 +279,14 @@ def likeliest(
 ) -> list[list[list[tuple[int, float]]]]:
     """Return for each gap of each line the likeliest tokens with their probabilities; see `fill`."""
     device, mask = model.embedding.weight.device, model.mask
+
+    # Only windows with a gap are read, whatever line they are from; what is found is handed back to the lines in order.
     windows = [line.ids[start : start + length] for line in lines for start in range(0, len(line.ids), length)]
     windows = [window for window in windows if (window == mask).any()]
     spaced = iter([each for line in lines for each in line.spaced])
     spaced_by_window = [[next(spaced) for _ in range(int((window == mask).sum()))] for window in windows]
+
+    # A window has a distribution over the vocabulary for each of its gaps, which together can exceed the memory.
     lengths = np.array([len(window) for window in windows], dtype=np.int64)
     most = max(map(len, spaced_by_window), default=1)
     together = max(1, min(TOGETHER, MAX_PROBABILITIES // (most * model.vocabulary_size)))

@@ -168,6 +168,8 @@ class PairReader(LabelledReader[Pairs]):
         data = encode_pairs(pairs, vocabulary, alternatives=self.config.data.alternatives)
         data.repairs = self.files.repairs_to_report(repairs, source, split)
         data.repairs.warn()
+
+        # Training reads every row; in evaluation, rows of one source are alternatives, which changes every figure.
         several = np.flatnonzero(np.bincount(data.items) > 1)
         if split != "train" and several.size:
             first, others = pairs[data.first_rows[several[0]]], several.size - 1
@@ -258,11 +260,17 @@ def choose(
     """Return what some pairs suggest; kinds of tokens that are given stay."""
     count, step = len(sources), -(-len(sources) // MAX_PAIRS)
     sources, targets = sources[::step], targets[::step]
+
+    # A kind that is given for the sources holds for the targets, too, unless they have their own.
     of_targets = kind_of(targets)
     if kind is None:
         kind, chosen = KINDS[kind_of(sources)], target_kind or KINDS[of_targets]
     else:
         chosen = target_kind or kind
+
+    # Copying is worthwhile if many targets repeat tokens of their own source. One vocabulary is worthwhile if both
+    # sides are written with the same symbols, wherever they occur; subwords are not known yet, so their characters
+    # stand for them.
     left, right = ([split(kind)(text) for text in texts] for kind, texts in ((kind, sources), (chosen, targets)))
     share = shared_share(left, right)
     known, written = ({token for text in side for token in text} for side in (left, right))

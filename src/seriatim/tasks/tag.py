@@ -184,6 +184,8 @@ class TaggerBuilder(ModelBuilder[Tagger]):
         options, _ = split_options(Options, self.config)
         if options.vectors is None:
             return {}
+
+        # Only vectors of known words are kept in memory; the first two ids are the boundary and the unknown word.
         tokenizer, repairs = train.vocabulary.tokenizer, DataFiles(self.config).new_repairs()
         wanted = {tokenizer.describe(i) for i in range(2, tokenizer.vocabulary_size)}
         words, vectors = read_vectors(options.vectors, wanted, repairs)
@@ -193,6 +195,8 @@ class TaggerBuilder(ModelBuilder[Tagger]):
                 f"{options.vectors}: vectors of {vectors.shape[1]} numbers, model.embedding_size is "
                 f"{self.config.model.embedding_size}; set it to {vectors.shape[1]}"
             )
+
+        # A vector never replaces that of the unknown word, which stands for many words.
         ids = word_ids(words, tokenizer).astype(np.int64)
         known = ids != WordTokenizer.unknown_id
         model.set_vectors(torch.from_numpy(ids[known]), torch.from_numpy(vectors[known]))
@@ -358,6 +362,7 @@ class TagPredictor(Predictor[TagModel]):
 
         Where positions are learned, a sentence longer than they are is tagged in parts.
         """
+        # The parts of long sentences are tagged like sentences of their own, and their tags are joined at the end.
         sentences = [_sentence(item) for item in items]
         limit = learned_positions(model)
         parts = [part for sentence in sentences for part in parts_of(sentence.words, limit)]

@@ -444,6 +444,7 @@ class ChosenPart(NamedTuple):
 
 def choose_lines(whole: Corpus) -> ChosenPart:
     """Choose neighbouring lines, evenly spread over a text, of about `MAX_KEPT` tokens together."""
+    # The groups of lines are evenly spread, so that no part of the text stands for all of it.
     starts, ends = whole.spans(1)
     lengths, lines = ends - starts, np.arange(len(ends))
     if lengths.sum() > MAX_KEPT:
@@ -482,10 +483,13 @@ def choose_blocks(whole: Corpus, read: int) -> ChosenPart:
 
 def with_losses(part: ChosenPart, nats: np.ndarray, whole: Corpus, train: Corpus, tokenizer: Tokenizer) -> TokenLosses:
     """Return the losses of the chosen tokens, from those of all tokens that were read ``(tokens read,)``."""
+    # Names and positions need every token that was read, not only those that are kept.
     ids = np.asarray(part.corpus.ids).astype(np.int64)
     texts = {token: token_text(tokenizer, token) for token in np.unique(ids).tolist()}
     ending = np.array([token for token, text in texts.items() if text.rstrip(" ").endswith("\n")], np.int64)
     positions = places_in_lines(ids, np.isin(ids, ending))
+
+    # What is known of a token: how often the training text has it, unless it is unknown.
     counts = train.counts(tokenizer.vocabulary_size)
     chosen = ids[part.places]
     unknown = np.zeros(len(chosen), bool) if tokenizer.unknown_id is None else chosen == tokenizer.unknown_id

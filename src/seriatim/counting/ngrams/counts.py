@@ -190,6 +190,8 @@ class SortedText(NgramWindows):
     ) -> None:
         tokens = self.tokens = len(ids) + 1
         self.arrays, self.ids = arrays, arrays.empty(tokens + order, np.int32)
+
+        # A sequence begins with a boundary, also the first one; behind the text no number may look like a word of it.
         self.ids[0] = BOUNDARY
         self.ids[1:tokens] = ids
         self.ids[tokens:] = vocabulary_size
@@ -201,6 +203,7 @@ class SortedText(NgramWindows):
             start, end = end, end + len(part.starts)
             self.starts[start:end], self.shared[start:end] = part
 
+        # The sizes were found in the order of the text, and are needed in the order of the windows.
         def measure(start: int) -> None:
             self.sizes[start : start + BLOCK_SIZE] = sizes[self.starts[start : start + BLOCK_SIZE]]
 

@@ -71,6 +71,7 @@ def write_shard(
     """
 
     def pieces() -> Iterator[Piece]:
+        # The blocks are written while they are made; the index of them, which is small, comes last.
         totals, ends, firsts, checksums = np.zeros(order + 1, np.int64), [0], [], []
         yield "blocks", np.zeros(0, np.int64)
         for block in (block for part in parts for block in part):
@@ -113,6 +114,8 @@ class Shard:
             self.checksums, self.tokens, self.totals = arrays["checksums"], arrays["tokens"], arrays["totals"]
         except (KeyError, ValueError, TypeError, RecursionError) as error:
             raise self.damaged(f"{type(error).__name__}: {error}") from None
+
+        # The index is checked now, and each block when it is read.
         sizes = (self.first.shape, len(self.checksums), len(self.tokens), len(self.totals))
         blocks = len(self.ends)
         if sizes != ((blocks, self.order), blocks + 1, self.vocabulary_size, self.order + 1):

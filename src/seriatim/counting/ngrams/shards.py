@@ -85,6 +85,8 @@ def count_shard(
             raise InputError(f"ids: {largest:,} is not below vocabulary_size, {vocabulary_size:,}; give a larger one")
         if (smallest := int(part.min())) < 0:
             raise InputError(f"ids: {smallest:,} is negative; ids count from 0")
+
+    # The part begins one token early, with the boundary at the start of the text, and goes on a little behind its end.
     windows = stop - start
     text = np.full(windows + order, vocabulary_size, dtype=np.int32)
     text[0] = ids[start - 1] if start else BOUNDARY
@@ -184,6 +186,8 @@ def open_merge(
     if memory is None:
         yield ShardMerge(shards, bounds=bounds)
         return
+
+    # How many shards can be merged at once depends on the memory of one range, since every shard has blocks in it.
     threads = threads or torch.get_num_threads()
     most = memory // (1 + threads) // (MERGING * BLOCK_WINDOWS)  # blocks in memory for each range
     together = max(2, most // 3)  # each shard has a block that begins in a range, and one on either side of it
@@ -273,11 +277,15 @@ class MergedWindows(NgramWindows):
     def __init__(self, merge: ShardMerge, arrays: ArrayAllocator) -> None:
         self.arrays, self.vocabulary_size, order = arrays, merge.vocabulary_size, merge.order
         self.tokens, self.sequences = int(merge.token_counts.sum()), 0
+
+        # The sizes of the merged arrays are not known before, but are at most those of all shards together.
         most, *most_words = merge.totals.tolist()
         sizes, shared = (AppendedArray(arrays, most, size_type(order)) for _ in range(2))
         counts = AppendedArray(arrays, most, integer_type(self.tokens))
         words = [AppendedArray(arrays, size, np.int32) for size in most_words]
         last = np.full(order, -1)
+
+        # Ranges are merged apart, so what the first window of one shares with the last window before it is found here.
         for part in map_in_order(lambda bounds: merge.merged(*bounds), merge.ranges()):
             if not len(part.starts):
                 continue

@@ -93,6 +93,8 @@ class Smoothing(NamedTuple):
         if self.name != "kneser-ney" or longer is None:
             run_for_all(count, grams.blocks)
             return counts
+
+        # Kneser-Ney counts the different words before an n-gram: the longer n-grams that have it as a suffix, one each.
         counts[:] = 0
         total = torch.from_numpy(counts)
         ones = torch.ones(BLOCK_SIZE, dtype=total.dtype)
@@ -212,6 +214,8 @@ class _Smoother:
         discounts, sizes = self.discounts(level, counts)
         if not discounts.estimated:
             self.orders_without_estimate.append(n)
+
+        # Blocks are smoothed in parallel, each writes its own range of the arrays; only their keys come in order.
         probability = self.arrays.empty(sum(sizes), np.float64)
         backoff = self.arrays.empty(len(self.lower) if self.n else 1, np.float64)
         backoff[:] = 1.0
@@ -264,6 +268,8 @@ class _Smoother:
             retained = has_context & (level.counts(block) > self.threshold)
             discounted[~retained] = 0.0
             context, counts, discounted = context[has_context], counts[has_context], discounted[has_context]
+
+        # Contexts of a block are neighbours, so that sums over them need only their range.
         if not len(context):
             return _SmoothedBlock(retained, np.zeros(0, np.int64), np.ones(0), slice(0, 0), np.ones(0))
         low, high = int(context[0]), int(context[-1]) + 1

@@ -121,6 +121,8 @@ class NgramTable:
         if n == 1:
             return word.astype(np.int64)
         keys, indices = self.orders[n - 1].key, np.full(context.shape, -1, dtype=np.int64)
+
+        # Most lookups of a text are of n-grams whose context is unknown already, and need no search.
         searched = np.flatnonzero((context >= 0) & (word >= 0))
         targets = context.ravel()[searched] * self.vocabulary_size + word.ravel()[searched]
         if not len(keys) or not len(targets):
@@ -270,6 +272,8 @@ class NgramTable:
 
     def _draw(self, continuations: Continuations, uniform: float, without: np.ndarray) -> int:
         weight, groups = continuations
+
+        # Each group leaves out the words of the longer contexts, and what is banned; what is left competes by its mass.
         choices = []
         for words, probabilities in groups:
             left, without = _leave_out(words, probabilities, without)
@@ -280,6 +284,8 @@ class NgramTable:
         total = sum(float(cumulative[-1]) for _, cumulative in choices) + rest
         if not 0 < total < np.inf:
             return NO_DRAW
+
+        # The same number decides the group and the word in it: what is left of it within the group is uniform, too.
         point = uniform * total
         for words, cumulative in choices:
             if point < cumulative[-1]:
