@@ -1,6 +1,5 @@
 """Classification with a linear model of counted n-grams, trained to convergence in seconds."""
 
-import functools
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -148,7 +147,6 @@ def room(labels: int) -> int:
 def open_task(config: Config) -> Task:
     """Compose the parts of classification with a bag of n-grams."""
     reader = LabelledTextReader(config, reads_characters=False, keeps_strings=True)
-    read_documents = functools.partial(reader.read, split="test")
     return Task(
         KIND,
         config,
@@ -157,7 +155,7 @@ def open_task(config: Config) -> Task:
         evaluator=LabelEvaluator(),
         fitter=BagFitting(config),
         predictor=LabelPredictor(reader),
-        explain=lambda bag: explain_bag(bag, functools.partial(read_documents, vocabulary=bag.vocabulary)),
+        explain=lambda bag: explain_bag(bag, reader),
     )
 
 

@@ -42,7 +42,6 @@ from .documents import (
     label_probabilities,
     predictions,
 )
-from .explainer import ExplainedModel, Explainer
 from .label_explainer import explain_classifier
 from .names import TASK_SUMMARIES
 from .task import Evaluator, ModelBuilder, Objective, Predictor, Task, TaskKind
@@ -247,13 +246,6 @@ def open_task(config: Config) -> Task:
         keeps_strings=config.training.baseline == "simple",
     )
     evaluator = LabelEvaluator()
-
-    def explain(explained: ExplainedModel[Classifier]) -> Explainer:
-        vocabulary = explained.vocabulary
-        read_rows = functools.partial(reader.rows, split="test", labels=vocabulary.labels)
-        read_documents = functools.partial(reader.read, split="test", vocabulary=vocabulary)
-        return explain_classifier(explained, read_rows, read_documents)
-
     return Task(
         KIND,
         config,
@@ -263,7 +255,7 @@ def open_task(config: Config) -> Task:
         objective=ClassifierObjective(config, evaluator, KIND.items_name),
         predictor=LabelPredictor(reader),
         blender=ClassifierBlender(),
-        explain=explain,
+        explain=lambda network: explain_classifier(network, reader),
     )
 
 

@@ -1,6 +1,5 @@
 """Tagging with a linear-chain CRF on attributes of words, trained to convergence in seconds."""
 
-import functools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
@@ -109,9 +108,7 @@ def open_task(config: Config) -> Task:
         evaluator=TagEvaluator(),
         fitter=FeatureFitting(config),
         predictor=TagPredictor(config),
-        explain=lambda tagger: explain_tagger(
-            tagger, functools.partial(reader.sentences, split="test", labels=tagger.vocabulary.labels)
-        ),
+        explain=lambda tagger: explain_tagger(tagger, reader.sentences),
     )
 
 

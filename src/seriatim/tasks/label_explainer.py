@@ -8,7 +8,7 @@ adds in its place, not its meaning by itself.
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,7 +27,7 @@ from ..evaluation.token_scores import token_text
 from ..layers.positions import learned_positions
 from ..models import Classifier
 from ..models.exported_forms import label_forms
-from .documents import AnyClassifier, Documents, predictions, probabilities
+from .documents import AnyClassifier, Documents, LabelledTextReader, predictions, probabilities
 from .explainer import (
     MAX_LINE,
     Example,
@@ -41,19 +41,13 @@ from .explainer import (
     no_words,
 )
 
-ReadDocuments = Callable[..., Documents]
-"""The reading of labelled texts, given a source and ``file_format``."""
 WORDING = Wording(
     title="classifier", prediction="the distribution of the label", correct="labels correct", answer="the label"
 )
 
 
-def explain_classifier(
-    explained: ExplainedModel[Classifier],
-    read_rows: Callable[..., Iterator[Labelled]],
-    read_documents: ReadDocuments,
-) -> Explainer:
-    """Compose what can be shown of a network, whose data are read as rows of a table or as encoded documents."""
+def explain_classifier(explained: ExplainedModel[Classifier], reader: LabelledTextReader) -> Explainer:
+    """Compose what can be shown of a network."""
     examples = ClassifierExamples(explained)
     return Explainer(
         explained,
@@ -65,7 +59,7 @@ def explain_classifier(
         label_effect=examples.label_effect,
         context_use=examples.context_use,
         export=lambda: label_forms(explained.model),
-        labelled=LabelledTexts(explained, read_rows, read_documents),
+        labelled=LabelledTexts(explained, reader),
     )
 
 
@@ -167,35 +161,37 @@ class LabelledTexts(LabelledData):
     """Reads labelled texts, and answers them as the run does."""
 
     explained: ExplainedModel[Classifier]
-    read_rows: Callable[..., Iterator[Labelled]]
-    read_documents: ReadDocuments
+    reader: LabelledTextReader
+
+    def rows(self, source: str, file_format: str | None) -> Iterator[Labelled]:
+        """Read the texts of some data, with labels as the model spells them."""
+        return self.reader.rows(source, "test", file_format, labels=self.explained.vocabulary.labels)
 
     def mistakes(self, source: str, file_format: str | None) -> Mistakes:
         """Return the mistakes; the worst examples are those with the highest confidence in the wrong label."""
-        rows = itertools.islice(self.read_rows(source, file_format=file_format), MAX_ITEMS)
-        whole = self.read_documents(source, file_format=file_format)
+        rows = itertools.islice(self.rows(source, file_format), MAX_ITEMS)
+        whole = self.reader.read(source, "test", self.explained.vocabulary, file_format=file_format)
         return mistakes_of(self.explained.answering, whole, [row.text for row in rows])
 
     def reference_answer(self, text: str, source: str, file_format: str | None) -> Sequence[str] | None:
         """Return the label of a text."""
-        rows = self.read_rows(source, file_format=file_format)
+        rows = self.rows(source, file_format)
         return next(([row.label] for row in rows if row.text.strip() == text), None)
 
     def held_out(self, source: str, file_format: str | None, *, count: int, tokens: int) -> Sequence[object]:
         """Return the first texts of some data that are not blank."""
-        rows = itertools.islice(self.read_rows(source, file_format=file_format), count)
+        rows = itertools.islice(self.rows(source, file_format), count)
         return [row.text for row in rows if row.text.strip()]
 
 
-def explain_bag(explained: ExplainedModel[Bag], read_documents: ReadDocuments) -> Explainer:
+def explain_bag(explained: ExplainedModel[Bag], reader: LabelledTextReader) -> Explainer:
     """Compose what can be shown of a bag of n-grams, which has no layers and no order of reading.
 
     It reads the characters of words outside the vocabulary of tokens, so that no text has unknown words.
     """
     excerpts = FirstLine(explained.vocabulary.tokenizer, notes_unknown=False)
-    labelled = BagData(explained.model, read_documents)
     effect = functools.partial(bag_effect, explained)
-    return Explainer(explained, WORDING, excerpts, label_effect=effect, labelled=labelled)
+    return Explainer(explained, WORDING, excerpts, label_effect=effect, labelled=BagData(explained, reader))
 
 
 def bag_effect(explained: ExplainedModel[Bag], text: str) -> LabelEffect:
@@ -213,13 +209,13 @@ def bag_effect(explained: ExplainedModel[Bag], text: str) -> LabelEffect:
 class BagData(LabelledData):
     """Reads labelled texts, and answers them by a bag of n-grams."""
 
-    model: Bag
-    read_documents: ReadDocuments
+    explained: ExplainedModel[Bag]
+    reader: LabelledTextReader
 
     def mistakes(self, source: str, file_format: str | None) -> Mistakes:
         """Return the mistakes; the worst examples are those with the highest confidence in the wrong label."""
-        whole = self.read_documents(source, file_format=file_format)
-        return mistakes_of(self.model, whole, (whole.strings or ())[:MAX_ITEMS])
+        whole = self.reader.read(source, "test", self.explained.vocabulary, file_format=file_format)
+        return mistakes_of(self.explained.model, whole, (whole.strings or ())[:MAX_ITEMS])
 
 
 def mistakes_of(answering: AnyClassifier, whole: Documents, texts: Sequence[str]) -> Mistakes:

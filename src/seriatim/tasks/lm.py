@@ -1,6 +1,5 @@
 """Language modelling: P(w₁…w_T) = Π P(w_t | w_<t), over one running text or over lines."""
 
-import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -239,7 +238,6 @@ class TextBlender:
 def open_task(config: Config) -> Task:
     """Compose the parts of language modelling with a network."""
     reader, evaluator = CorpusReader(config), TextEvaluator(config.model.options.get("word_dropout", 0.0))
-    read_corpus = functools.partial(reader.read, split="test")
     return Task(
         KIND,
         config,
@@ -248,9 +246,7 @@ def open_task(config: Config) -> Task:
         evaluator=evaluator,
         objective=TextObjective(config, evaluator, KIND.items_name),
         blender=TextBlender(),
-        explain=lambda network: explain_language_model(
-            network, functools.partial(read_corpus, vocabulary=network.vocabulary)
-        ),
+        explain=lambda network: explain_language_model(network, reader.read),
     )
 
 

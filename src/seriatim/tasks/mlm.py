@@ -478,11 +478,7 @@ def open_task(config: Config) -> Task:
         evaluator=evaluator,
         objective=MaskingObjective(config, evaluator, KIND.items_name),
         predictor=GapPredictor(config),
-        explain=lambda masked: explain_masked_model(
-            masked,
-            functools.partial(reader.read_corpus, split="test", vocabulary=masked.vocabulary),
-            evaluator.every,
-        ),
+        explain=lambda masked: explain_masked_model(masked, reader.read_corpus, evaluator.every),
     )
 
 

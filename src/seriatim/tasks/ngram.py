@@ -1,6 +1,5 @@
 """Language modelling with n-grams, which are counted in one pass over the text."""
 
-import functools
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -228,7 +227,6 @@ def _impossible(metrics: Metrics, prefix: str) -> str:
 def open_task(config: Config) -> Task:
     """Compose the parts of language modelling with n-grams."""
     reader = CorpusReader(config)
-    read_corpus = functools.partial(reader.read, split="test")
     return Task(
         KIND,
         config,
@@ -236,9 +234,7 @@ def open_task(config: Config) -> Task:
         builder=NgramBuilder(config),
         evaluator=NgramEvaluator(read_options(Options, config).word_dropout),
         fitter=NgramCounting(config),
-        explain=lambda ngrams: explain_ngrams(
-            ngrams, functools.partial(read_corpus, vocabulary=ngrams.vocabulary), counts_of(ngrams.model)
-        ),
+        explain=lambda ngrams: explain_ngrams(ngrams, reader.read, counts_of(ngrams.model)),
     )
 
 

@@ -6,7 +6,6 @@ to them have fewer wrong tokens is then learned from all pairs. Tokens are words
 whatever the tokenizer is, so that a comparison can have one tokenizer for all models.
 """
 
-import functools
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -178,7 +177,7 @@ def open_task(config: Config) -> Task:
     reader = PairReader(
         config, shared_vocabulary=bool(options.shared_vocabulary), target_kind=options.target_kind, limits=None
     )
-    predictor, read_items = RulesPredictor(), functools.partial(reader.read_items, split="test")
+    predictor = RulesPredictor()
     return Task(
         KIND,
         config,
@@ -187,7 +186,7 @@ def open_task(config: Config) -> Task:
         evaluator=RulesEvaluator(),
         fitter=RuleCounting(config),
         predictor=predictor,
-        explain=lambda rules: explain_rules(rules, TranslatedData(rules, predictor.answer, read_items)),
+        explain=lambda rules: explain_rules(rules, TranslatedData(rules, predictor, reader)),
     )
 
 

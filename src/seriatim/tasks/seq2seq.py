@@ -1,7 +1,6 @@
 """Sequence to sequence: a text for every text."""
 
 import contextlib
-import functools
 from collections.abc import Mapping, Sequence
 
 from torch import Tensor
@@ -254,7 +253,7 @@ def open_task(config: Config) -> Task:
     evaluator = TranslationEvaluator(config, predictor)
 
     def explain(explained: ExplainedModel) -> Explainer:
-        data = TranslatedData(explained, predictor.answer, functools.partial(reader.read_items, split="test"))
+        data = TranslatedData(explained, predictor, reader)
         by_model = explain_ctc if options.factorisation == "ctc" else explain_encoder_decoder
         return by_model(explained, data, options.max_target_length)
 

@@ -1,6 +1,5 @@
 """Tagging: a tag for every word of a sentence."""
 
-import functools
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -450,9 +449,7 @@ def open_task(config: Config) -> Task:
         objective=TaggerObjective(config, evaluator, KIND.items_name),
         predictor=TagPredictor(config),
         blender=TagBlender(evaluator),
-        explain=lambda tagger: explain_tagger(
-            tagger, functools.partial(reader.sentences, split="test", labels=tagger.vocabulary.labels)
-        ),
+        explain=lambda tagger: explain_tagger(tagger, reader.sentences),
     )
 
 

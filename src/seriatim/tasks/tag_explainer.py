@@ -31,7 +31,7 @@ from .explainer import (
 )
 
 ReadSentences = Callable[..., Iterator[Sentence]]
-"""The reading of tagged sentences, given a source and ``file_format``."""
+"""`TaggedReader.sentences`."""
 
 
 def explain_tagger(explained: ExplainedModel[Tagger], read_sentences: ReadSentences) -> Explainer:
@@ -152,9 +152,13 @@ class TaggedData(LabelledData):
     explained: ExplainedModel[Tagger]
     read_sentences: ReadSentences
 
+    def sentences(self, source: str, file_format: str | None) -> Iterator[Sentence]:
+        """Read the sentences of some data, with tags as the model spells them."""
+        return self.read_sentences(source, "test", file_format, labels=self.explained.vocabulary.labels)
+
     def mistakes(self, source: str, file_format: str | None) -> Mistakes:
         """Return the mistakes; the worst examples are the sentences with the largest number of wrong tags."""
-        sentences = list(itertools.islice(self.read_sentences(source, file_format=file_format), MAX_ITEMS + 1))
+        sentences = list(itertools.islice(self.sentences(source, file_format), MAX_ITEMS + 1))
         more = len(sentences) > MAX_ITEMS
         evaluated = f"the first {MAX_ITEMS:,} sentences" if more else f"all {len(sentences):,} sentences"
         sentences = sentences[:MAX_ITEMS]
@@ -183,9 +187,9 @@ class TaggedData(LabelledData):
     def reference_answer(self, text: str, source: str, file_format: str | None) -> Sequence[str] | None:
         """Return the tags of a sentence."""
         words = text.split()
-        sentences = self.read_sentences(source, file_format=file_format)
+        sentences = self.sentences(source, file_format)
         return next((sentence.tags for sentence in sentences if sentence.words == words), None)
 
     def held_out(self, source: str, file_format: str | None, *, count: int, tokens: int) -> Sequence[object]:
         """Return the first sentences of some data."""
-        return list(itertools.islice(self.read_sentences(source, file_format=file_format), count))
+        return list(itertools.islice(self.sentences(source, file_format), count))

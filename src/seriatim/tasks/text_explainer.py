@@ -48,7 +48,7 @@ from .explainer import (
 )
 
 ReadCorpus = Callable[..., Corpus]
-"""The `TextTask.read_corpus` of a task, given a source and ``file_format``."""
+"""`Reader.read` of a reader of texts."""
 EXCERPT = 50
 """Tokens of a running text that count as one example in the list of mistakes."""
 LINES_TOGETHER, WINDOW = 16, 256
@@ -181,7 +181,7 @@ class TextScores(LabelledData, Generic[ModelT]):
 
     def mistakes(self, source: str, file_format: str | None) -> Mistakes:
         """Return the mistakes; the worst examples are the lines, or blocks of a text, with the highest mean loss."""
-        whole = self.read_corpus(source, file_format=file_format)
+        whole = self.read_corpus(source, "test", self.explained.vocabulary, file_format=file_format)
         corpus = beginning(whole, MAX_TOKENS, whole_lines=True)
         size = len(corpus.ids)
         losses, best, confidence = np.zeros(size), np.zeros(size, dtype=np.int64), np.zeros(size)
@@ -207,7 +207,8 @@ class TextScores(LabelledData, Generic[ModelT]):
 
     def held_out(self, source: str, file_format: str | None, *, count: int, tokens: int) -> Sequence[object]:
         """Return lines of some data, or the beginning of a running text: ``count`` items of ``tokens`` together."""
-        corpus = beginning(self.read_corpus(source, file_format=file_format), count * tokens)
+        whole = self.read_corpus(source, "test", self.explained.vocabulary, file_format=file_format)
+        corpus = beginning(whole, count * tokens)
         if not len(corpus.ids):
             return []
         if self.text.running_text:
@@ -364,7 +365,7 @@ def _explain_causal(explained: ExplainedModel[TextModel], read_corpus: ReadCorpu
         return ContextUse(by_context(model, corpus.ids, sizes, ends=corpus.ends), len(corpus.ids))
 
     def context_excess(source: str, file_format: str | None) -> ContextExcess:
-        corpus = read_corpus(source, file_format=file_format)
+        corpus = read_corpus(source, "test", explained.vocabulary, file_format=file_format)
         return excess_losses(model, corpus.ids, ends=corpus.ends)
 
     def read(count: int, state: State) -> State:
