@@ -100,7 +100,7 @@ def test_the_loss_is_cross_entropy_at_the_chosen_positions(name: str, tied: bool
     found = [torch.autograd.grad(loss, list(made.parameters()), materialize_grads=True) for loss in (ours, theirs)]
     for a, b in zip(*found, strict=True):
         torch.testing.assert_close(a, b)
-    losses, hits = made.judged(tokens, positions, targets, lengths=lengths)
+    losses, hits = made.losses_and_hits(tokens, positions, targets, lengths=lengths)
     torch.testing.assert_close(losses.double().sum(), theirs)
     assert torch.equal(hits, logits.argmax(1) == targets)
 

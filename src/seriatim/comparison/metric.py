@@ -10,7 +10,7 @@ from ..evaluation.displayed_metrics import Metric
 from ..evaluation.intervals import Compute, Measure, Metrics, exp_mean, mean, paired
 from ..evaluation.label_metrics import FIGURES as OF_LABELS
 from ..evaluation.translation import FIGURES as OF_TRANSLATIONS
-from ..tasks.beside_baseline import main_figure
+from ..tasks.beside_baseline import main_metric
 from ..tasks.task import Task
 
 SAME_ORDER = {"word_perplexity": "loss", "bits_per_byte": "loss"}
@@ -26,7 +26,7 @@ def choose_metric(task: Task, key: str | None, vocabulary: Vocabulary | None = N
     the labels of the training data, and so on its vocabulary, where that is known.
     """
     if key is None:
-        return main_figure(task, vocabulary)
+        return main_metric(task, vocabulary)
     figures = task.evaluator.metrics if vocabulary is None else task.evaluator.metrics_for(vocabulary)
     known = {figure.key: figure for figure in figures}
     if key not in known:

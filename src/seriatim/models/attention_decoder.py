@@ -22,7 +22,7 @@ read more than x_t:
 Attention has one head and no projections. The part of a score that depends on the memory m alone is computed once: the
 keys are W m for a bilinear score, W₂ m for an additive score, and m itself for the dot products.
 
-With ``location`` the scores also depend on where the step before looked (J. Chorowski et al., "Attention-based models
+With ``location`` the scores also depend on where the step before attended (J. Chorowski et al., "Attention-based models
 for speech recognition", NIPS 2015):
 
     α_t = softmax over n of score(q_t, m_n) + Σ_j w_j α_{t−1, n−j},  j = −2 … 2
@@ -58,7 +58,7 @@ LOCATION_SCALE = 10.0
 """Factor of the learned w, because a weight of attention is at most 1, while the scores are sums over many features."""
 StepState: TypeAlias = tuple[State, State, State]
 """What changes from step to step: the state of the recurrence, what the next step reads of this one, and where this one
-looked: weights ``(batch, memory_time)``, or ``()`` if the next scores do not depend on them."""
+attended: weights ``(batch, memory_time)``, or ``()`` if the next scores do not depend on them."""
 Features: TypeAlias = tuple[Tensor, Tensor, StepState]
 """What steps compute: the input of `finish`, attention weights, and what the next step needs."""
 
@@ -122,7 +122,7 @@ class MemoryAttention(nn.Module):
     def step(self, queries: Tensor, memory: Memory, before: State) -> tuple[Tensor, Tensor, State]:
         """Return contexts and weights for the queries of one step ``(batch, size)``, and weights to keep, if any."""
         if tracing_step():
-            return self.traced_look(queries, memory, before), queries, before
+            return self.traced_contexts(queries, memory, before), queries, before
         contexts, weights = (values.squeeze(1) for values in self(queries.unsqueeze(1), memory, before))
         return contexts, weights, weights if isinstance(before, Tensor) else ()
 
@@ -132,7 +132,7 @@ class MemoryAttention(nn.Module):
         assert self.location is not None
         return LOCATION_SCALE * self.location.flip(0)
 
-    def traced_look(self, queries: Tensor, memory: Memory, before: State) -> Tensor:
+    def traced_contexts(self, queries: Tensor, memory: Memory, before: State) -> Tensor:
         """Return what the compiler records for the contexts of one step; see `seriatim.core.step_operators`."""
         last, location = (before, self._filter) if isinstance(before, Tensor) else (None, None)
         score, vector, scale = self.score, None, 1.0
@@ -169,7 +169,7 @@ class AttentionState(NamedTuple):
 
     layer: State  # of the recurrence
     before: State  # what the next step reads of the step before (batch, size), or ()
-    weights: State  # where the step before looked (batch, memory_time), or () without location
+    weights: State  # where the step before attended (batch, memory_time), or () without location
     memory: Tensor  # (batch, memory_time, memory_size)
     keys: State  # (batch, memory_time, key_size), or () if the keys are the memory itself
     lengths: Tensor  # of the memory (batch,)
@@ -215,16 +215,16 @@ class Luong:
 
     def advance(self, decoder: "AttentionDecoder", inputs: Tensor, state: StepState, memory: Memory) -> Features:
         """Run one step of the recurrence, then attention."""
-        layer, before, looked = state
+        layer, before, last = state
         if isinstance(before, Tensor):
             inputs = torch.cat([inputs, before], dim=1)
         hidden, layer = decoder.layer.step(inputs, layer)
-        context, weights, looked = decoder.attend.step(hidden, memory, looked)
+        context, weights, last = decoder.attend.step(hidden, memory, last)
         features = torch.cat([context, hidden], dim=1)
         if not self.input_feeding:
-            return features, weights, (layer, (), looked)
+            return features, weights, (layer, (), last)
         outputs = decoder.readout(features)
-        return outputs, weights, (layer, outputs, looked)
+        return outputs, weights, (layer, outputs, last)
 
     def finish(self, decoder: "AttentionDecoder", features: Tensor) -> Tensor:
         """Return the outputs, which are the features with input feeding, because the next step needs them."""
@@ -258,11 +258,11 @@ class Bahdanau:
 
     def advance(self, decoder: "AttentionDecoder", inputs: Tensor, state: StepState, memory: Memory) -> Features:
         """Run attention, then one step of the recurrence."""
-        layer, before, looked = state
+        layer, before, last = state
         assert isinstance(before, Tensor)
-        context, weights, looked = decoder.attend.step(before, memory, looked)
+        context, weights, last = decoder.attend.step(before, memory, last)
         hidden, layer = decoder.layer.step(torch.cat([inputs, context], dim=1), layer)
-        return torch.cat([context, hidden], dim=1), weights, (layer, hidden, looked)
+        return torch.cat([context, hidden], dim=1), weights, (layer, hidden, last)
 
     def finish(self, decoder: "AttentionDecoder", features: Tensor) -> Tensor:
         """Return the outputs for the features of one step or of all steps."""
@@ -273,7 +273,7 @@ class AttentionDecoder(RecurrentDecoder):
     """A decoder that attends to the whole memory at every step; ``form`` says when.
 
     ``score`` is a name in `seriatim.layers.scoring`, and ``location`` lets the scores depend on where the step before
-    looked. With the ``readout`` `tanh` the outputs are a map of [c; h], as wide as h, and with `direct` [c; h] itself.
+    attended. With the ``readout`` `tanh` the outputs are a map of [c; h], as wide as h; with `direct` [c; h] itself.
     The other arguments are those of `RecurrentDecoder`. InputError: a name is unknown, or a dot product has vectors of
     different widths.
     """

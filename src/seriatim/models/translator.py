@@ -75,9 +75,19 @@ class Options(ScheduledSampling):
 LayerOptions: TypeAlias = Mapping[str, object]
 ONE_HEAD = {"form", "input_feeding", "readout", "location"}
 """Options of attention with one head."""
+STEPWISE = {"copying", "label_smoothing", "hallucination", *ScheduledSampling.model_fields}
+"""Options of models that write token by token."""
+UNUSED = {
+    "factorisation ctc": {*ONE_HEAD, *STEPWISE, "context", "bridge"},
+    "attention none": {*ONE_HEAD, "upsample"},
+    "attention multi-head": {*ONE_HEAD, "upsample", "context", "bridge"},
+    "attention of one head": {"upsample", "context"},
+    "form bahdanau": {"upsample", "context", "input_feeding"},
+}
+"""Options that have no effect, by the choice that makes them so."""
 
 
-def settled(options: Options, config: Model, rest: LayerOptions) -> Options:
+def with_implied_options(options: Options, config: Model, rest: LayerOptions) -> Options:
     """Return the options with their implied values filled in; raise InputError if values contradict each other."""
     if options.shared_vocabulary and options.target_kind is not None:
         raise InputError(
@@ -115,23 +125,18 @@ def settled(options: Options, config: Model, rest: LayerOptions) -> Options:
 
 def _refuse_unused(options: Options) -> None:
     """Raise InputError for an option that has no effect beside the others."""
-    if options.factorisation == "ctc":
-        unused = {*ONE_HEAD, "context", "bridge", "copying", *ScheduledSampling.model_fields, "label_smoothing"}
-        unused.add("hallucination")
-        cause = "factorisation ctc"
-    elif options.attention in ("none", "multi-head"):
-        unused, cause = {*ONE_HEAD, "upsample"}, f"attention {options.attention}"
-    else:
-        unused, cause = {"context", "upsample"}, "attention of one head"
-        if options.form == "bahdanau":
-            unused, cause = unused | {"input_feeding"}, "form bahdanau"
-    if options.attention == "multi-head":
-        unused |= {"context", "bridge"}
     if options.copying and options.factorisation != "ctc":
         unsupported = {"readout": options.readout == "tanh-logits", "scheduled_sampling": options.scheduled_sampling}
         for name in (name for name, is_chosen in unsupported.items() if is_chosen):
             raise InputError(f"model.options.{name}: not supported with copying; leave one of them out")
-    for name in sorted(unused):
+
+    # What is left at its default is not meant to have an effect.
+    cause = "form bahdanau" if options.form == "bahdanau" else "attention of one head"
+    if options.factorisation == "ctc":
+        cause = "factorisation ctc"
+    elif options.attention in ("none", "multi-head"):
+        cause = f"attention {options.attention}"
+    for name in sorted(UNUSED[cause]):
         if getattr(options, name) not in (Options.model_fields[name].default, False):
             raise InputError(f"model.options.{name}: has no meaning with {cause}; leave one of them out")
 
@@ -141,7 +146,7 @@ def translator(
 ) -> EncoderDecoder | CTCTranslator:
     """Build an encoder-decoder, or an encoder that predicts all of a target at once.
 
-    The options are those of `settled`; ``rest`` are options of the layers, each of which takes those that it has.
+    The options are those of `with_implied_options`; ``rest`` are options of the layers, each of which takes its own.
     ``source`` and ``target`` are numbers of token ids; ``copied`` is the table for `copying`.
     """
     encoder = layer_from_config(config, _select(config.layer, rest), hidden_size=options.encoder_size)

@@ -85,7 +85,7 @@ class BagFitting(Fitter[Documents]):
     def check(self, train: Documents, valid: Documents | None) -> None:
         """Refuse so many labels, or texts and labels, that the weights or the training would be too large."""
         labels = len(train.vocabulary.labels)
-        if room(labels) < MIN_FEATURES:
+        if max_features(labels) < MIN_FEATURES:
             raise InputError(
                 f"model.layer: bag has a weight for every n-gram and label, which are too many for {labels:,} labels; "
                 "take another layer, or fewer labels"
@@ -106,7 +106,7 @@ class BagFitting(Fitter[Documents]):
             words=options.word_ngrams,
             characters=range(2, options.character_ngrams + 1),
             min_texts=options.min_texts or (1 if len(texts) < FEW_TEXTS else 2),
-            max_features=room(classes),
+            max_features=max_features(classes),
         )
 
         # A balanced class has the same total weight as every other one that occurs.
@@ -139,7 +139,7 @@ class BagFitting(Fitter[Documents]):
         return [train.strings[row] for row in rows.tolist()], train.labels[rows]
 
 
-def room(labels: int) -> int:
+def max_features(labels: int) -> int:
     """Return the number of n-grams whose weights, keys and scales fit into `MAX_BYTES`."""
     return MAX_BYTES // (4 * labels + 16)
 

@@ -46,10 +46,10 @@ def beside_baseline(run: Measured, baseline: Measured, data: object, **settings:
     """Measure a run and its baseline on the same data, as ``task.read`` returns it; ``settings`` as in `Run.evaluate`.
 
     Returns:
-        The metrics of the run; and of the baseline ``layer``, ``name``, its figures with their intervals,
-        ``difference``, ``difference_low`` and ``difference_high`` of the main figure (the run minus the baseline,
+        The metrics of the run; and of the baseline ``layer``, ``name``, its metrics with their intervals,
+        ``difference``, ``difference_low`` and ``difference_high`` of the main metric (the run minus the baseline,
         paired bootstrap), and ``verdict``, a sentence. If the run answers with both, also the metrics of its network
-        alone, with ``name`` and ``text`` of the main figure, and ``verdict``, which compares it with the baseline.
+        alone, with ``name`` and ``text`` of the main metric, and ``verdict``, which compares it with the baseline.
     """
     answers, others = (
         _measure(run, run.answering, data, settings),
@@ -64,9 +64,9 @@ def beside_baseline(run: Measured, baseline: Measured, data: object, **settings:
     is_blended = run.answering is not run.model
     advice = ADVICE if run.task.blender is not None and not is_blended else ""
     if compared := _compare(run, answers, others):
-        figure, result = compared
+        metric, result = compared
         facts |= {"difference": result.difference, "difference_low": result.low, "difference_high": result.high}
-        facts["verdict"] = verdict(figure, answers.metrics, others.metrics, result, facts["name"], advice=advice)
+        facts["verdict"] = verdict(metric, answers.metrics, others.metrics, result, facts["name"], advice=advice)
     if not is_blended:
         return BesideBaseline(answers.metrics, facts, {})
 
@@ -74,9 +74,9 @@ def beside_baseline(run: Measured, baseline: Measured, data: object, **settings:
     alone = _measure(run, run.model, data, settings)
     network = alone.metrics
     if compared := _compare(run, alone, others):
-        figure, result = compared
-        sentence = verdict(figure, network, others.metrics, result, facts["name"], model="network alone")
-        network = {**network, "name": figure.name, "text": figure.text(network), "verdict": sentence}
+        metric, result = compared
+        sentence = verdict(metric, network, others.metrics, result, facts["name"], model="network alone")
+        network = {**network, "name": metric.name, "text": metric.text(network), "verdict": sentence}
     return BesideBaseline(answers.metrics, facts, network)
 
 
@@ -93,16 +93,16 @@ def _measure(run: Measured, model: nn.Module, data: object, settings: dict[str, 
 
 
 def _compare(run: Measured, first: _Measurement, second: _Measurement) -> tuple[Metric, Paired] | None:
-    """Compare the main figure, or a headline instead if one of both models lacks it, or if both have the same value.
+    """Compare the main metric, or a headline instead if one of both models lacks it, or if both have the same value.
 
     Answers that are never exactly right can still differ in BLEU. None if the models share no headline.
     """
-    main = main_figure(run.task, run.vocabulary)
-    headlines = [figure for figure in run.task.evaluator.metrics_for(run.vocabulary) if figure.headline]
+    main = main_metric(run.task, run.vocabulary)
+    headlines = [metric for metric in run.task.evaluator.metrics_for(run.vocabulary) if metric.headline]
     pairs = [
-        (figure, first.measures[figure.key], second.measures[figure.key])
-        for figure in (main, *headlines)
-        if figure.key in first.measures and figure.key in second.measures
+        (metric, first.measures[metric.key], second.measures[metric.key])
+        for metric in (main, *headlines)
+        if metric.key in first.measures and metric.key in second.measures
     ]
 
     def value(measure: Measure) -> float:
@@ -112,15 +112,15 @@ def _compare(run: Measured, first: _Measurement, second: _Measurement) -> tuple[
     chosen = next(differing, next(iter(pairs), None))
     if chosen is None:
         return None
-    figure, one, other = chosen
-    return figure, paired(one.statistics, other.statistics, one.compute)
+    metric, one, other = chosen
+    return metric, paired(one.statistics, other.statistics, one.compute)
 
 
-def main_figure(task: Task, vocabulary: Vocabulary | None = None) -> Metric:
-    """Return the figure that selects weights if it is a headline, or else the first headline of the task.
+def main_metric(task: Task, vocabulary: Vocabulary | None = None) -> Metric:
+    """Return the metric that selects weights if it is a headline, or else the first headline of the task.
 
-    Figures that the simple baseline of the task lacks are left out, so that every model can be compared with it.
-    Some figures depend on the labels of the training data, and so on its vocabulary, where that is known.
+    Metrics that the simple baseline of the task lacks are left out, so that every model can be compared with it.
+    Some metrics depend on the labels of the training data, and so on its vocabulary, where that is known.
     """
     evaluator, reference = task.evaluator, task.kind.reference_model
     metrics = evaluator.metrics if vocabulary is None else evaluator.metrics_for(vocabulary)
@@ -133,7 +133,7 @@ def main_figure(task: Task, vocabulary: Vocabulary | None = None) -> Metric:
 
 
 def verdict(
-    figure: Metric,
+    metric: Metric,
     metrics: Metrics,
     baseline: Metrics,
     result: Paired,
@@ -146,9 +146,9 @@ def verdict(
 
     ``advice`` follows where the model is worse.
     """
-    values = f"{figure.name} {figure.text(metrics)} against {figure.text(baseline)}"
+    values = f"{metric.name} {metric.text(metrics)} against {metric.text(baseline)}"
     if not is_significant(result.p_value, result.low, result.high):
         return f"The {model} and its simple baseline, {name}, cannot be told apart: {values}."
-    better = (result.difference > 0) == figure.more_is_better
+    better = (result.difference > 0) == metric.more_is_better
     sentence = f"The {model} is {'better' if better else 'worse'} than its simple baseline, {name}: {values}."
     return sentence if better else f"{sentence}{advice}"

@@ -65,7 +65,7 @@ class FeatureFitting(Fitter[TaggedCorpus]):
         """Check the data as every tagger, and refuse so many tags that the training would be too large."""
         check_tags(train, valid, DataFiles(self.config).validation_name())
         tags = len(train.vocabulary.labels)
-        if room(tags) < MIN_ATTRIBUTES or tags * len(train.words) > MAX_SCORES:
+        if max_attributes_for(tags) < MIN_ATTRIBUTES or tags * len(train.words) > MAX_SCORES:
             raise InputError(
                 f"model.layer: features computes {tags:,} scores for each of {len(train.words):,} words, and has as "
                 "many weights for each attribute, which is too many; take another layer, or fewer tags"
@@ -78,14 +78,14 @@ class FeatureFitting(Fitter[TaggedCorpus]):
             train,
             labels,
             decay=self.options.penalty,
-            max_attributes=room(len(labels)),
+            max_attributes=max_attributes_for(len(labels)),
             seconds=None if minutes is None else 60 * minutes,
         )
         save_tensors(model.tensors(), weights, metadata)
         return Fitted(len(train.words), ended)
 
 
-def room(tags: int) -> int:
+def max_attributes_for(tags: int) -> int:
     """Return the number of attributes whose weights and keys fit into `MAX_BYTES`."""
     return MAX_BYTES // (4 * OFFSETS * tags + 8)
 

@@ -319,7 +319,7 @@ def hallucination_rate(pairs: int) -> float:
     return next((rate for most, rate in ((2_000, 0.5), (5_000, 0.25)) if pairs <= most), 0.0)
 
 
-def recipe(pairs: int, *, is_text: bool, rate: float, has_budget: bool) -> Fields:
+def data_dependent_defaults(pairs: int, *, is_text: bool, rate: float, has_budget: bool) -> Fields:
     """Return defaults for a training on so many pairs, by dotted name.
 
     ``rate`` is the usual learning rate of the layer, and ``has_budget`` says whether the user chose a budget. Little

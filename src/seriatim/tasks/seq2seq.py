@@ -22,7 +22,7 @@ from ..layers.positions import learned_positions
 from ..models.copying import copied_tokens
 from ..models.ctc_translator import CTCTranslator
 from ..models.encoder_decoder import EncoderDecoder
-from ..models.translator import Options, settled, translator
+from ..models.translator import Options, translator, with_implied_options
 from .answering import (
     TranslationSettings,
     Translator,
@@ -38,7 +38,7 @@ from .data_files import read_lengths, warn_of_long
 from .defaults import default_rate, has_budget, seeing_everything, split_options, with_kind, with_model, with_options
 from .explainer import ExplainedModel, Explainer
 from .names import TASK_SUMMARIES
-from .paired import PairLimits, PairReader, choose_for_pairs, default_model, recipe
+from .paired import PairLimits, PairReader, choose_for_pairs, data_dependent_defaults, default_model
 from .task import Evaluator, ModelBuilder, Objective, Predictor, Reader, Selection, Task, TaskKind
 from .translation_explainer import TranslatedData, explain_ctc, explain_encoder_decoder
 
@@ -56,7 +56,7 @@ def defaults(config: Config) -> Config:
     config = with_kind(config, None)
     options, rest = split_options(Options, config)
     config = seeing_everything(with_model(config, options=rest))
-    implied = settled(options, config.model, config.model.options)
+    implied = with_implied_options(options, config.model, config.model.options)
     return with_model(config, options={**config.model.options, **implied.model_dump()})
 
 
@@ -93,7 +93,7 @@ def choose(given: Config, config: Config, reader: Reader[Pairs]) -> Config:
 def data_defaults(config: Config, train: Pairs) -> Fields:
     """Return defaults for this number of pairs; see `pair_choices`."""
     is_text, given = kind_of(train.targets) == "text", has_budget(config.training)
-    return recipe(len(train.sources), is_text=is_text, rate=default_rate(config), has_budget=given)
+    return data_dependent_defaults(len(train.sources), is_text=is_text, rate=default_rate(config), has_budget=given)
 
 
 # The parts of the task
