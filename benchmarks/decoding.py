@@ -26,12 +26,12 @@ from typing import Any, NamedTuple
 import ctranslate
 import torch
 from machine import describe, product_rate
-from seriatim.models.attentional import luong_decoder
 from torch import nn
 
 import seriatim
 from seriatim.core.state import State
 from seriatim.decoding.sampling import read
+from seriatim.models.attention_decoder import luong_decoder
 from seriatim.models.copying import Copying
 from seriatim.models.encoder_decoder import EncoderDecoder
 from seriatim.models.language_model import LanguageModel

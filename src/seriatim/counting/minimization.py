@@ -26,7 +26,7 @@ class LimitedMemory:
         diagonal: the inverse Hessian before the first step, but for a factor; it broadcasts with the steps.
     """
 
-    def __init__(self, size: int, diagonal: Tensor | None = None) -> None:
+    def __init__(self, size: int, diagonal: Tensor) -> None:
         self.pairs: deque[tuple[Tensor, Tensor, float]] = deque(maxlen=size)
         self.diagonal = diagonal
         self.factor = 1.0
@@ -36,8 +36,7 @@ class LimitedMemory:
         product = inner(step, change)
         if product > 1e-10 * inner(step, step):
             self.pairs.append((step, change, 1 / product))
-            scaled = change if self.diagonal is None else change * self.diagonal
-            self.factor = product / inner(scaled, change)
+            self.factor = product / inner(change * self.diagonal, change)
 
     def direction(self, gradient: Tensor) -> Tensor:
         """Return −H g."""
@@ -45,7 +44,7 @@ class LimitedMemory:
         for step, change, inverse in reversed(self.pairs):
             shares.append(inverse * inner(step, result))
             result.sub_(change, alpha=shares[-1])
-        result.mul_(self.factor if self.diagonal is None else self.factor * self.diagonal)
+        result.mul_(self.factor * self.diagonal)
         for (step, change, inverse), share in zip(self.pairs, reversed(shares), strict=True):
             result.add_(step, alpha=share - inverse * inner(change, result))
         return result

@@ -91,7 +91,7 @@ def choose(given: Config, config: Config, reader: Reader[Pairs]) -> Config:
 
 
 def data_defaults(config: Config, train: Pairs) -> Fields:
-    """Return defaults for this number of pairs; see `pair_choices`."""
+    """Return defaults for this number of pairs; see `paired.data_dependent_defaults`."""
     is_text, given = kind_of(train.targets) == "text", has_budget(config.training)
     return data_dependent_defaults(len(train.sources), is_text=is_text, rate=default_rate(config), has_budget=given)
 

@@ -174,7 +174,7 @@ class TextScores(LabelledData, Generic[ModelT]):
         return TokenScores(in_order, self.tokenizer.vocabulary_size, "tokens", caption, counts_correct=True)
 
     def token_losses(self, data: Corpus | Windows, train: Corpus | Windows) -> TokenLosses:
-        """Return the losses of single tokens of a part of a text; see `measured_tokens`."""
+        """Return the losses of single tokens of a part of a text; see `choose_lines` and `choose_blocks`."""
         whole, trained_on = (each.corpus if isinstance(each, Windows) else each for each in (data, train))
         part = choose_blocks(whole, self.read_tokens) if whole.ends is None else choose_lines(whole)
         return with_losses(part, self.losses(part.corpus), whole, trained_on, self.tokenizer)
