@@ -2,7 +2,7 @@
 
 import functools
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
@@ -24,6 +24,7 @@ from ..decoding.beam import MAX_WIDTH, Beam, Hypothesis, beam_search
 from ..decoding.ctc_search import best_alignments, search
 from ..decoding.sampling import sample
 from ..decoding.sampling_settings import Sampling
+from ..evaluation.displayed_metrics import Metric
 from ..evaluation.intervals import Measure, Metrics, mean, with_interval
 from ..evaluation.perplexity import safe_exp
 from ..evaluation.translation import translation_measures, translation_metrics
@@ -31,7 +32,7 @@ from ..models.ctc_translator import CTCTranslator
 from ..models.encoder_decoder import EncoderDecoder
 from ..models.probabilities import check_finite, checked_losses
 from ..models.translator import Options
-from .task import evaluating
+from .task import Evaluator, Model, Predictor, evaluating
 
 TOGETHER = 32
 """Number of pairs that are read or answered together."""
@@ -324,3 +325,40 @@ def answer_of(hypotheses: Sequence[Hypothesis], tokenizer: Tokenizer) -> Metrics
         for each in hypotheses
     ]
     return {**texts[0], "n_best": texts}
+
+
+# What translators of all families have in common
+
+
+class PairEvaluator(Evaluator[Pairs]):
+    """Metrics of answers to sources, and of targets where the model gives them probabilities."""
+
+    settings = TranslationSettings
+    per_token = ("loss", "perplexity")
+    baseline_name = "the source itself"
+    counts = ("pairs", "source_tokens", "tokens", "unknown_tokens")
+    metrics: tuple[Metric, ...] = (
+        Metric("loss", "loss (nats per target token)", 4),
+        Metric("perplexity", "perplexity per target token", 3, headline=True),
+        Metric("bleu", "BLEU", 2, headline=True, more_is_better=True, ceiling=100.0),
+        Metric("chrf", "chrF", 2, more_is_better=True, ceiling=100.0),
+        Metric("exact_match", "exact match", 4, headline=True, more_is_better=True),
+        Metric("word_error_rate", "word error rate", 4),
+    )
+
+    def trivial_baseline(self, train: Pairs, valid: Pairs, vocabulary: Vocabulary) -> Metrics:
+        """Compute the metrics of the source as its own answer."""
+        return translation_metrics(valid.inputs, valid.references)
+
+
+class PairPredictor(Predictor[Model]):
+    """Writes a text for each source."""
+
+    settings = TranslationSettings
+    endpoint = "translate"
+    max_compared = 500  # an answer is a search
+    timed_work = "writing an answer"
+
+    def timed_tokens(self, vocabulary: Vocabulary, text: str, answer: Mapping[str, object]) -> int:
+        """Return the number of tokens of the answer, its end included."""
+        return len(vocabulary.target.encode(str(answer["text"]))) + 1

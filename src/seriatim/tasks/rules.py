@@ -20,13 +20,12 @@ from ..counting.rule_translator import KINDS, Kind, RuleTranslator, Tokens
 from ..data.encoded_pairs import Pairs
 from ..data.vocabulary import Vocabulary
 from ..evaluation.intervals import Measure, Metrics
-from ..evaluation.translation import edit_distance, translation_measures, translation_metrics
+from ..evaluation.translation import edit_distance, translation_measures
 from ..storage.weights import save_tensors
-from .answering import TranslationSettings, answer_metrics
+from .answering import PairEvaluator, PairPredictor, TranslationSettings, answer_metrics
 from .fitted import FittedBuilder, describe_fitted, fitted_defaults, read_options
 from .paired import PairReader, choose, choose_for_pairs, split
-from .seq2seq import TranslationEvaluator, TranslationPredictor
-from .task import Evaluator, Fitted, Fitter, Predictor, Reader, Selection, Task, TaskKind
+from .task import Fitted, Fitter, Reader, Selection, Task, TaskKind
 from .translation_explainer import TranslatedData, explain_rules
 
 SET_ASIDE = 10
@@ -100,15 +99,11 @@ class RuleCounting(Fitter[Pairs]):
         )
 
 
-class RulesEvaluator(Evaluator[Pairs]):
+class RulesEvaluator(PairEvaluator):
     """Answers of rules compared with the targets; rules have no probabilities."""
 
     selects = "exact_match"
-    settings = TranslationSettings
-    per_token = TranslationEvaluator.per_token
-    baseline_name = TranslationEvaluator.baseline_name
-    counts = TranslationEvaluator.counts
-    metrics = TranslationEvaluator.metrics[2:]  # without loss and perplexity
+    metrics = PairEvaluator.metrics[2:]  # without loss and perplexity
 
     def evaluate(self, model: RuleTranslator, data: Pairs, **settings: object) -> Metrics:
         """Compare the answers with the targets."""
@@ -118,26 +113,13 @@ class RulesEvaluator(Evaluator[Pairs]):
         """Compute the contribution of each item."""
         return translation_measures(answer_all(model, data.inputs, settings), data.references)
 
-    def trivial_baseline(self, train: Pairs, valid: Pairs, vocabulary: Vocabulary) -> Metrics:
-        """Compute the metrics of the source as its own answer."""
-        return translation_metrics(valid.inputs, valid.references)
-
     def selection(self, vocabulary: Vocabulary) -> Selection:
         """Return BLEU for running text, which is cut into subwords, and the share of exact answers otherwise."""
         return Selection("bleu" if vocabulary.target.kind in ("bpe", "unigram") else self.selects, more_is_better=True)
 
 
-class RulesPredictor(Predictor[RuleTranslator]):
+class RulesPredictor(PairPredictor[RuleTranslator]):
     """Answers each source with the text that the rules give."""
-
-    settings = TranslationSettings
-    endpoint = TranslationPredictor.endpoint
-    max_compared = TranslationPredictor.max_compared
-    timed_work = TranslationPredictor.timed_work
-
-    def timed_tokens(self, vocabulary: Vocabulary, text: str, answer: Mapping[str, object]) -> int:
-        """Return the number of tokens of the answer, its end included."""
-        return len(vocabulary.target.encode(str(answer["text"]))) + 1
 
     def answer(
         self, model: RuleTranslator, vocabulary: Vocabulary, items: Sequence[str], **settings: object

@@ -1,7 +1,7 @@
 """Sequence to sequence: a text for every text."""
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from torch import Tensor
 
@@ -15,15 +15,15 @@ from ..data.encoded_pairs import PairBatch, Pairs, encode_side
 from ..data.text_kinds import kind_of
 from ..data.vocabulary import Vocabulary
 from ..decoding.ensemble import EncoderDecoders
-from ..evaluation.displayed_metrics import Metric
 from ..evaluation.intervals import Measure, Metrics
-from ..evaluation.translation import translation_metrics
 from ..layers.positions import learned_positions
 from ..models.copying import copied_tokens
 from ..models.ctc_translator import CTCTranslator
 from ..models.encoder_decoder import EncoderDecoder
 from ..models.translator import Options, translator, with_implied_options
 from .answering import (
+    PairEvaluator,
+    PairPredictor,
     TranslationSettings,
     Translator,
     alignment_losses,
@@ -150,21 +150,8 @@ class TranslationObjective(Objective[Pairs, PairBatch, Translator]):
         return metrics
 
 
-class TranslationEvaluator(Evaluator[Pairs]):
+class TranslationEvaluator(PairEvaluator):
     """Likelihood of targets, and answers compared with them."""
-
-    settings = TranslationSettings
-    per_token = ("loss", "perplexity")
-    baseline_name = "the source itself"
-    counts = ("pairs", "source_tokens", "tokens", "unknown_tokens")
-    metrics = (
-        Metric("loss", "loss (nats per target token)", 4),
-        Metric("perplexity", "perplexity per target token", 3, headline=True),
-        Metric("bleu", "BLEU", 2, headline=True, more_is_better=True, ceiling=100.0),
-        Metric("chrf", "chrF", 2, more_is_better=True, ceiling=100.0),
-        Metric("exact_match", "exact match", 4, headline=True, more_is_better=True),
-        Metric("word_error_rate", "word error rate", 4),
-    )
 
     def __init__(self, config: Config, predictor: Predictor[Translator]) -> None:
         self.predictor, self.by_exact_answers = predictor, bool(options_for(config).location)
@@ -194,25 +181,12 @@ class TranslationEvaluator(Evaluator[Pairs]):
         """Return the answer to every item."""
         return [answer["text"] for answer in self.predictor.answer(model, data.vocabulary, data.inputs, **settings)]
 
-    def trivial_baseline(self, train: Pairs, valid: Pairs, vocabulary: Vocabulary) -> Metrics:
-        """Compute the metrics of the source as its own answer."""
-        return translation_metrics(valid.inputs, valid.references)
 
-
-class TranslationPredictor(Predictor[Translator]):
+class TranslationPredictor(PairPredictor[Translator]):
     """Writes a text for each source."""
-
-    settings = TranslationSettings
-    endpoint = "translate"
-    max_compared = 500  # an answer is a search
-    timed_work = "writing an answer"
 
     def __init__(self, config: Config) -> None:
         self.config, self.options = config, options_for(config)
-
-    def timed_tokens(self, vocabulary: Vocabulary, text: str, answer: Mapping[str, object]) -> int:
-        """Return the number of tokens of the answer, its end included."""
-        return len(vocabulary.target.encode(str(answer["text"]))) + 1
 
     def answer(
         self, model: Translator, vocabulary: Vocabulary, items: Sequence[str], **settings: object
