@@ -106,9 +106,9 @@ class CRF(nn.Module):
         if 0 in scores.shape[:2]:
             return torch.zeros_like(scores)
         alpha, beta, total = _forward_backward(scores, *self._moves(), lengths)
-        shares = torch.softmax(_through(alpha, beta, scores), 2)
+        probabilities = torch.softmax(_through(alpha, beta, scores), 2)
         is_zero = ~valid_mask(lengths, scores.shape[1]) | (total == IMPOSSIBLE).unsqueeze(1)
-        return shares.masked_fill(is_zero.unsqueeze(2), 0)
+        return probabilities.masked_fill(is_zero.unsqueeze(2), 0)
 
     @torch.no_grad()
     def decode(self, scores: Tensor, lengths: Tensor | None = None) -> tuple[list[list[int]], Tensor]:

@@ -37,13 +37,13 @@ class Mixture(TextModel):
 
     def __init__(self, models: Sequence[TextModel], weights: Sequence[float] | None = None) -> None:
         super().__init__()
-        shares = [1 / len(models)] * len(models) if weights is None else list(weights)
-        if len(shares) != len(models) or min(shares) < 0 or abs(sum(shares) - 1) > 1e-6:
-            raise InputError(f"the weights of a mixture must not be negative and must sum to 1; got {shares}")
+        weights = [1 / len(models)] * len(models) if weights is None else list(weights)
+        if len(weights) != len(models) or min(weights) < 0 or abs(sum(weights) - 1) > 1e-6:
+            raise InputError(f"the weights of a mixture must not be negative and must sum to 1; got {weights}")
         if len({model.vocabulary_size for model in models}) > 1:
             raise InputError("the models of a mixture must have the same vocabulary")
         self.models = cast(Sequence[TextModel], nn.ModuleList(models))
-        self.weights, self.vocabulary_size = shares, models[0].vocabulary_size
+        self.weights, self.vocabulary_size = weights, models[0].vocabulary_size
         self.begin = models[0].begin
 
     def initial_state(self, batch_size: int) -> State:
@@ -97,17 +97,17 @@ def fit_weights(losses: np.ndarray) -> list[float]:
     models = len(losses)
     if not losses.size:
         return [1 / models] * models
-    shares, before = np.full(models, 1 / models), np.inf
+    weights, before = np.full(models, 1 / models), np.inf
 
     # Probabilities relative to those of the best model for each token, since the smallest ones would be rounded to 0.
     smallest = losses.min(axis=0)
     likelihood = np.exp(smallest - losses)  # of each model, times a factor that is the same for all models
     for _ in range(MAX_ITERATIONS):
-        mixed = shares[:, None] * likelihood
+        mixed = weights[:, None] * likelihood
         total = mixed.sum(axis=0)
         loss = float((smallest - np.log(total)).mean())
         if before - loss < TOLERANCE:
             break
         before = loss
-        shares = (mixed / total).mean(axis=1)
-    return [float(share) for share in shares / shares.sum()]
+        weights = (mixed / total).mean(axis=1)
+    return [float(weight) for weight in weights / weights.sum()]

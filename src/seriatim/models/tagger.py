@@ -121,9 +121,9 @@ class TagModel(nn.Module):
 
     def marginals(self, scores: Tensor, lengths: Tensor) -> Tensor:
         """Return the probability of each tag at each word ``(batch, time, num_tags)``; meaningless on padding."""
-        shares = scores.softmax(2) if self.crf is None else self.crf.marginals(scores, lengths)
-        check_finite(1 / shares.sum(2)[valid_mask(lengths, scores.shape[1])])  # 0 if no sequence is possible
-        return shares
+        marginals = scores.softmax(2) if self.crf is None else self.crf.marginals(scores, lengths)
+        check_finite(1 / marginals.sum(2)[valid_mask(lengths, scores.shape[1])])  # 0 if no sequence is possible
+        return marginals
 
 
 class Tagger(TagModel, NeuralModel):
@@ -219,26 +219,26 @@ class TaggerProduct(TagModel):
     """
 
     def __init__(self, models: Sequence[TagModel], weights: Sequence[float] | None = None) -> None:
-        shares = [1 / len(models)] * len(models) if weights is None else list(weights)
-        super().__init__(_mean_field(models, shares))
+        weights = [1 / len(models)] * len(models) if weights is None else list(weights)
+        super().__init__(_mean_field(models, weights))
         self.models = cast(Sequence[TagModel], nn.ModuleList(models))
-        self.weights = shares
+        self.weights = weights
 
     def forward(self, batch: TaggedBatch) -> Tensor:
         """Return the weighted mean of the models' scores."""
-        parts = (share * model(batch).float() for share, model in zip(self.weights, self.models, strict=True))
+        parts = (weight * model(batch).float() for weight, model in zip(self.weights, self.models, strict=True))
         return torch.stack(list(parts)).sum(0)
 
 
 def _mean_field(models: Sequence[TagModel], weights: Sequence[float]) -> CRF | None:
     """Return a field with the weighted sum of the models' transitions; only what all of them allow is possible."""
-    fields = [(share, model.crf) for share, model in zip(weights, models, strict=True) if model.crf is not None]
+    fields = [(weight, model.crf) for weight, model in zip(weights, models, strict=True) if model.crf is not None]
     if not fields:
         return None
     bounds = [crf.allowed for _, crf in fields if crf.allowed is not None]
     mean = CRF(fields[0][1].num_tags, torch.stack(bounds).all(0) if bounds else None)
     for name, parameter in mean.named_parameters():
-        parameter.data = torch.stack([share * crf.get_parameter(name).detach() for share, crf in fields]).sum(0)
+        parameter.data = torch.stack([weight * crf.get_parameter(name).detach() for weight, crf in fields]).sum(0)
     return mean.requires_grad_(False)
 
 
@@ -251,8 +251,8 @@ def tag_corpus(
     """Yield for each sentence its row, its predicted tags and the probability of each tag, or an empty list."""
     for batch, scores in scored_batches(model, corpus):
         tags = model.decode(scores, batch.lengths)
-        shares = model.probabilities(scores, batch.lengths, tags) if probabilities else [list[float]()] * len(tags)
-        yield from zip(batch.rows.tolist(), tags, shares, strict=True)
+        values = model.probabilities(scores, batch.lengths, tags) if probabilities else [list[float]()] * len(tags)
+        yield from zip(batch.rows.tolist(), tags, values, strict=True)
 
 
 def scored_batches(model: TagModel, corpus: TaggedCorpus) -> Iterator[tuple[TaggedBatch, Tensor]]:

@@ -176,8 +176,10 @@ class LabelPredictor(Predictor[AnyClassifier]):
         lengths = read_lengths(items, data.texts.lengths, learned_positions(model))
         warn_of_long(lengths, self.reader.config, name="predict", items="texts")
         answers: list[Metrics] = [{}] * len(items)
-        for rows, shares in label_probabilities(model, data._replace(texts=data.texts._replace(lengths=lengths))):
-            for row, best, values in zip(rows.tolist(), shares.argmax(1).tolist(), shares, strict=True):
+        for rows, probabilities in label_probabilities(
+            model, data._replace(texts=data.texts._replace(lengths=lengths))
+        ):
+            for row, best, values in zip(rows.tolist(), probabilities.argmax(1).tolist(), probabilities, strict=True):
                 names = vocabulary.labels
                 if len(names) > MAX_PROBABILITIES:
                     order = np.argpartition(-values, MAX_PROBABILITIES)[:MAX_PROBABILITIES]
@@ -206,8 +208,8 @@ class ClassifierBlender:
         assert isinstance(baseline, Bag)
         network, simple = predictions(model, data).of_truth, predictions(baseline, data).of_truth
         known = np.isfinite(network)  # the label occurs in the training data
-        shares = {weight: (1 - weight) * network[known] + weight * simple[known] for weight in (0.0, *BASELINE_WEIGHTS)}
-        losses = {weight: -np.log(np.maximum(share, SMALLEST)) for weight, share in shares.items()}
+        mixed = {weight: (1 - weight) * network[known] + weight * simple[known] for weight in (0.0, *BASELINE_WEIGHTS)}
+        losses = {weight: -np.log(np.maximum(values, SMALLEST)) for weight, values in mixed.items()}
         lowest = min(losses.values(), key=np.mean)
         near = [
             weight

@@ -127,16 +127,16 @@ class DocumentBatch:
 def probabilities(model: AnyClassifier, data: Documents) -> np.ndarray:
     """Return P(label) of every text ``(texts, labels)``."""
     probabilities = np.zeros((len(data.labels), len(data.vocabulary.labels)))
-    for rows, shares in label_probabilities(model, data):
-        probabilities[rows] = shares
+    for rows, values in label_probabilities(model, data):
+        probabilities[rows] = values
     return probabilities
 
 
 def predictions(model: AnyClassifier, data: Documents) -> Predictions:
     """Predict the label of every text; of the probabilities, only what figures need is kept in memory."""
     found = Predictions.empty(data.labels)
-    for rows, shares in label_probabilities(model, data):
-        found.set(rows, shares)
+    for rows, values in label_probabilities(model, data):
+        found.set(rows, values)
     return found
 
 
@@ -146,13 +146,13 @@ def label_probabilities(model: AnyClassifier, data: Documents) -> Iterator[tuple
         # One after another: generators that disable gradients in turns would leave them disabled.
         parts = [list(label_probabilities(one, data)) for one in model.models]
         for group in zip(*parts, strict=True):
-            yield group[0][0], np.mean([shares for _, shares in group], axis=0)
+            yield group[0][0], np.mean([values for _, values in group], axis=0)
         return
     if isinstance(model, BlendedClassifier):
         assert data.strings is not None
-        for rows, shares in label_probabilities(model.network, data):
+        for rows, values in label_probabilities(model.network, data):
             counted = model.bag.probabilities([data.strings[row] for row in rows.tolist()]).cpu().numpy()
-            yield rows, (1 - model.weight) * shares + model.weight * counted
+            yield rows, (1 - model.weight) * values + model.weight * counted
         return
     if isinstance(model, Bag):
         assert data.strings is not None

@@ -152,8 +152,8 @@ class ClassifierExamples(Examples[Classifier]):
         text = str(item)
         ids, tokens = self.ids(text), len(self.tokenizer.encode(text))
         limit, sizes = learned_positions(self.model) or len(ids), shorter_contexts(tokens)
-        shares = self.probabilities([ids[-min(size, limit) :] for size in (*sizes, len(ids))])
-        return answer_losses(sizes, shares[:, int(shares[-1].argmax())], tokens)
+        probabilities = self.probabilities([ids[-min(size, limit) :] for size in (*sizes, len(ids))])
+        return answer_losses(sizes, probabilities[:, int(probabilities[-1].argmax())], tokens)
 
 
 @dataclass(frozen=True)
@@ -200,9 +200,9 @@ def bag_effect(explained: ExplainedModel[Bag], text: str) -> LabelEffect:
     if not words:
         raise no_words()
     parts = [words, *(words[:i] + words[i + 1 :] for i in range(len(words)))]
-    shares = explained.model.probabilities([" ".join(part) for part in parts]).cpu().numpy()
+    probabilities = explained.model.probabilities([" ".join(part) for part in parts]).cpu().numpy()
     names = [f"{word} " for word in words]
-    return LabelEffect(names, list(explained.vocabulary.labels), shares[0], None, shares[1:])
+    return LabelEffect(names, list(explained.vocabulary.labels), probabilities[0], None, probabilities[1:])
 
 
 @dataclass(frozen=True)

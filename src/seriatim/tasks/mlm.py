@@ -296,24 +296,24 @@ def likeliest(
         ids = pad_sequence([torch.from_numpy(windows[row]) for row in rows], batch_first=True).to(device)
         gaps = ids == mask
         logits = model(ids, gaps.flatten().nonzero().squeeze(1), lengths=torch.from_numpy(lengths[rows]))
-        shares = iter(softmax(logits).cpu())
+        probabilities = iter(softmax(logits).cpu())
         for row in rows.tolist():
-            found[row] = [_best(next(shares), tokenizer, spaced=each) for each in spaced_by_window[row]]
+            found[row] = [_best(next(probabilities), tokenizer, spaced=each) for each in spaced_by_window[row]]
     flat = iter([best for window in found for best in window])
     return [[next(flat) for _ in line.spaced] for line in lines]
 
 
-def _best(share: Tensor, tokenizer: Tokenizer, *, spaced: bool) -> list[tuple[int, float]]:
+def _best(probabilities: Tensor, tokenizer: Tokenizer, *, spaced: bool) -> list[tuple[int, float]]:
     """Return the likeliest tokens that may fill a gap, given the probability of every token ``(vocabulary,)``."""
     allowed = writable(tokenizer)[int(spaced)]
-    values, order = share[allowed].topk(min(SHOWN, len(allowed)))
+    values, order = probabilities[allowed].topk(min(SHOWN, len(allowed)))
     return list(zip(allowed[order].tolist(), values.tolist(), strict=True))
 
 
 def _filled(gaps: Gaps, tokenizer: Tokenizer, likeliest_tokens: Sequence[Sequence[tuple[int, float]]]) -> Metrics:
     text, masks = [gaps.pieces[0].encode()], []
     for piece, spaced, best in zip(gaps.pieces[1:], gaps.spaced, likeliest_tokens, strict=True):
-        masks.append([{"token": tokenizer.describe(token), "probability": share} for token, share in best])
+        masks.append([{"token": tokenizer.describe(token), "probability": probability} for token, probability in best])
         filled = tokenizer.token_bytes(best[0][0])
         if tokenizer.frames and not (spaced and any(text)):  # the space is not in the line
             filled = filled.removeprefix(b" ")

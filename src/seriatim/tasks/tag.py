@@ -368,15 +368,15 @@ class TagPredictor(Predictor[TagModel]):
         corpus = TaggedCorpus(map(untagged, parts), vocabulary, labelled=False)
         warn_of_long(corpus.lengths, self.config, name="predict", items="sentences")
         wanted = read_settings(TaggingSettings, settings).probabilities
-        tags, shares = list[list[str]]([[]] * len(parts)), list[list[float]]([[]] * len(parts))
+        tags, confidence = list[list[str]]([[]] * len(parts)), list[list[float]]([[]] * len(parts))
         with evaluating(model):
-            for row, best, shares[row] in tag_corpus(model, corpus, probabilities=wanted):
+            for row, best, confidence[row] in tag_corpus(model, corpus, probabilities=wanted):
                 tags[row] = [vocabulary.labels[tag] for tag in best]
-        all_tags, all_shares, answers = itertools.chain(*tags), itertools.chain(*shares), list[Metrics]()
+        all_tags, all_confidence, answers = itertools.chain(*tags), itertools.chain(*confidence), list[Metrics]()
         for item, sentence in zip(items, sentences, strict=True):
             answers.append(_answer(item, sentence, list(itertools.islice(all_tags, len(sentence.words)))))
             if wanted:
-                answers[-1]["probabilities"] = list(itertools.islice(all_shares, len(sentence.words)))
+                answers[-1]["probabilities"] = list(itertools.islice(all_confidence, len(sentence.words)))
         return answers
 
 

@@ -112,16 +112,18 @@ class TaggedExamples(Examples[Tagger]):
         with torch.no_grad():
             batch = self.batch([words])
             scores = self.explained.answering(batch)
-            shares = self.explained.answering.marginals(scores, batch.lengths)[0].double().cpu()
+            marginals = self.explained.answering.marginals(scores, batch.lengths)[0].double().cpu()
             (tags,) = self.explained.answering.decode(scores, batch.lengths)
 
         # The tags are those of the best sequence; one of them may be less likely in its place than another tag.
-        best = shares.topk(min(alternatives, shares.shape[1]), dim=1)
+        best = marginals.topk(min(alternatives, marginals.shape[1]), dim=1)
         tagged = []
-        for word, tag, row, values, others in zip(words, tags, shares, best[0].tolist(), best[1].tolist(), strict=True):
-            share = float(row[tag])
+        for word, tag, row, values, others in zip(
+            words, tags, marginals, best[0].tolist(), best[1].tolist(), strict=True
+        ):
+            probability = float(row[tag])
             likely = [(labels[other], value) for other, value in zip(others, values, strict=True)]
-            bits, rank = -math.log2(share) if share else math.inf, int((row > share).sum()) + 1
+            bits, rank = -math.log2(probability) if probability else math.inf, int((row > probability).sum()) + 1
             tagged.append(TokenScore(f"{word}/{labels[tag]} ", bits, rank, likely))
         caption = (
             "Each word with its predicted tag, shaded by −log₂ P(tag): the stronger the shade, the less certain. "
@@ -140,8 +142,8 @@ class TaggedExamples(Examples[Tagger]):
         limit, sizes = learned_positions(self.model) or len(words), shorter_contexts(len(words))
         with torch.no_grad():
             batch = self.batch([words[-min(size, limit) :] for size in (*sizes, len(words))])
-            shares = self.model.marginals(self.model(batch), batch.lengths)
-        last = shares[torch.arange(len(shares)), batch.lengths - 1].double().cpu().numpy()
+            marginals = self.model.marginals(self.model(batch), batch.lengths)
+        last = marginals[torch.arange(len(marginals)), batch.lengths - 1].double().cpu().numpy()
         return answer_losses(sizes, last[:, int(last[-1].argmax())], len(words))
 
 
@@ -181,8 +183,10 @@ class TaggedData(LabelledData):
             if wrong[row]:
                 worst.append(WrongExample(len(wrong[row]), " ".join(words), *marked))
         true_tags, guesses = (list(itertools.chain(*rows)) for rows in (truth, tags))
-        shares = np.array(list(itertools.chain(*confidence)))
-        return compare_labels(true_tags, guesses, shares, evaluated=evaluated, worst=worst, score_name="wrong tags")
+        confidences = np.array(list(itertools.chain(*confidence)))
+        return compare_labels(
+            true_tags, guesses, confidences, evaluated=evaluated, worst=worst, score_name="wrong tags"
+        )
 
     def reference_answer(self, text: str, source: str, file_format: str | None) -> Sequence[str] | None:
         """Return the tags of a sentence."""
