@@ -12,7 +12,8 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
 from ..core.errors import printable
-from ..evaluation.intervals import Metrics, Paired, written
+from ..core.json_object import JsonObject
+from ..evaluation.intervals import Paired, written
 from ..tasks.task import Task
 from ..training.reporting import LineReporter, Record
 from .streams import Messages
@@ -96,7 +97,7 @@ class ConsoleReporter(ProgressLine, LineReporter):
 
 
 def print_metrics(
-    metrics: Metrics, task: Task, baseline: Metrics | None = None, network: Metrics | None = None
+    metrics: JsonObject, task: Task, baseline: JsonObject | None = None, network: JsonObject | None = None
 ) -> None:
     """Print metrics with their intervals, beside those of the simple baseline and of the network alone, if any."""
     others = [*([baseline] if baseline else []), *([{**network, "name": "network alone"}] if network else [])]
@@ -122,7 +123,7 @@ def print_metrics(
             print(printable(details.note))
 
 
-def print_differences(first: Metrics, second: Metrics, differences: Mapping[str, Paired], task: Task) -> None:
+def print_differences(first: JsonObject, second: JsonObject, differences: Mapping[str, Paired], task: Task) -> None:
     """Print the metrics of two runs, their differences, and the p-values."""
     table = table_of("", "first", "second", "difference", "95 % interval", "p")
     for figure in task.evaluator.metrics:
@@ -135,7 +136,7 @@ def print_differences(first: Metrics, second: Metrics, differences: Mapping[str,
     show(table)
 
 
-def print_cost_of_rounding(metrics: Metrics, cost: "RoundingCost", task: Task) -> None:
+def print_cost_of_rounding(metrics: JsonObject, cost: "RoundingCost", task: Task) -> None:
     """Print the metrics of a run with rounded weights beside those without, their differences, and both speeds."""
     print(f"\nweights rounded to {cost.weights} (first), and as they are (second):")
     print_differences(metrics, cost.metrics, cost.differences, task)

@@ -11,9 +11,10 @@ import numpy as np
 import torch
 
 from ..core.errors import InputError
+from ..core.json_object import JsonObject
 from ..data.holding_out import share_of
 from ..evaluation.displayed_metrics import Metric
-from ..evaluation.intervals import Metrics, is_significant
+from ..evaluation.intervals import is_significant
 from ..layers import find as find_layer
 from ..layers.origins import CODE
 from ..storage.weights import load_tensors
@@ -39,11 +40,11 @@ OF_EVERY_RUN = (
     *("seed", "metrics", "steps", "epochs", "tokens", "training_seconds", "planned_seconds", "tokens_per_second"),
     *("load", "machine"),
 )
-Rows = Mapping[tuple[str, int], Metrics]  # what was measured, by layer and seed
+Rows = Mapping[tuple[str, int], JsonObject]  # what was measured, by layer and seed
 Failures = Mapping[tuple[str, int], Exception]  # the errors of trainings that failed, by layer and seed
 
 
-def assemble(folder: Path, plan: Plan, finished: Rows, failures: Failures, seconds: float) -> Metrics:
+def assemble(folder: Path, plan: Plan, finished: Rows, failures: Failures, seconds: float) -> JsonObject:
     """Return what `results.json` holds of the comparison in a folder, which took some seconds so far."""
     task = plan.task()
     metric, measured_on = choose_metric(task, plan.metric), plan.measured()
@@ -93,7 +94,7 @@ def assemble(folder: Path, plan: Plan, finished: Rows, failures: Failures, secon
     return {**values, "conditions": condition_sentences(Results(values))}
 
 
-def _machine(rows: Sequence[Metrics]) -> Metrics:
+def _machine(rows: Sequence[JsonObject]) -> JsonObject:
     """Return what this machine is, with the number of threads of the trainings if it was the same for all."""
     threads = {run["machine"]["threads"] for row in rows for run in row.get("runs") or () if run.get("machine")}
     described = environment(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
@@ -108,7 +109,7 @@ def _machine(rows: Sequence[Metrics]) -> Metrics:
     }
 
 
-def _layer(folder: Path, plan: Plan, layer: str, finished: Rows, failed: str | None) -> Metrics:
+def _layer(folder: Path, plan: Plan, layer: str, finished: Rows, failed: str | None) -> JsonObject:
     """Return the row of one layer: means over its runs, and the costs of its first run."""
     described = _describe(layer)
     runs = [finished[layer, seed] for seed in plan.seeds if (layer, seed) in finished]
@@ -139,7 +140,7 @@ def _layer(folder: Path, plan: Plan, layer: str, finished: Rows, failed: str | N
     }
 
 
-def _describe(row: str) -> Metrics:
+def _describe(row: str) -> JsonObject:
     """Return what a layer is, what it keeps of the past, and its paper, for all parts of a stack."""
     names = {"layer": row, "architecture": architecture(row), "width": width_of(row), "counted": is_counted(row)}
     names |= {"learned": FITTED[row].fitting if is_counted(row) else "trained"}
@@ -155,7 +156,7 @@ def _describe(row: str) -> Metrics:
     }
 
 
-def _run(folder: Path, row: Metrics) -> Metrics:
+def _run(folder: Path, row: JsonObject) -> JsonObject:
     name = f"{row['layer']}-{row['seed']}"
     run = folder / "runs" / name
     command = ["seriatim", "train", "--config", str(run / "config.yaml"), "--out", f"{folder}-again/{name}"]
@@ -163,7 +164,7 @@ def _run(folder: Path, row: Metrics) -> Metrics:
     return {"path": f"runs/{name}", **{key: row.get(key) for key in OF_EVERY_RUN}, "command": shlex.join(command)}
 
 
-def _add_differences(folder: Path, metric: Metric, rows: Sequence[Metrics], baseline: str | None) -> None:
+def _add_differences(folder: Path, metric: Metric, rows: Sequence[JsonObject], baseline: str | None) -> None:
     """Compare every ranked row with the best one, with the best trained one, and with the baseline; and give ranks.
 
     A row that cannot be tested against the first of a rank has no rank.
@@ -172,7 +173,7 @@ def _add_differences(folder: Path, metric: Metric, rows: Sequence[Metrics], base
     measured.sort(key=lambda row: row["metrics"][metric.key], reverse=metric.more_is_better)
     statistics = {row["layer"]: _statistics(folder, row) for row in measured}
 
-    def compared(row: Metrics, other: Metrics) -> Metrics | None:
+    def compared(row: JsonObject, other: JsonObject) -> JsonObject | None:
         if row is other:
             return None
         result = difference(statistics[row["layer"]], statistics[other["layer"]], metric.key)
@@ -196,17 +197,17 @@ def _add_differences(folder: Path, metric: Metric, rows: Sequence[Metrics], base
             row["rank"] = leader["rank"]
 
 
-def _p_value(result: Metrics | None) -> float | None:
+def _p_value(result: JsonObject | None) -> float | None:
     return None if result is None else result["p_value"]
 
 
-def _measured(rows: Sequence[Metrics], metric: Metric) -> list[Metrics]:
+def _measured(rows: Sequence[JsonObject], metric: Metric) -> list[JsonObject]:
     """Return the rows that are ranked: those with the metric, of which no seed is missing."""
     complete = [row for row in rows if row["failed"] is None and not row["missing_seeds"]]
     return [row for row in complete if row["metrics"].get(metric.key) is not None]
 
 
-def _statistics(folder: Path, row: Metrics) -> dict[str, np.ndarray]:
+def _statistics(folder: Path, row: JsonObject) -> dict[str, np.ndarray]:
     """Return the statistics of every item by figure, summed over the seeds."""
     total: dict[str, np.ndarray] = {}
     for run in row["runs"]:

@@ -5,10 +5,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from ..core.json_object import JsonObject
 from ..data.tag_sets import marks_chunks
 from ..evaluation.class_counts import ClassCounts, count_chunks, count_labels, exchange_test, f1, holm
 from ..evaluation.error_analysis import MAX_CONFUSIONS
-from ..evaluation.intervals import SIGNIFICANT, Measure, Metrics, with_intervals
+from ..evaluation.intervals import SIGNIFICANT, Measure, with_intervals
 from ..evaluation.label_metrics import TYPELESS
 from ..inspection.mistakes import MAX_LABELS
 from .item_answers import ItemAnswers
@@ -19,7 +20,7 @@ MAX_TESTS = 400  # tests that are adjusted together: more would leave none signi
 MIN_SUPPORT = 5  # true items of a class that is tested
 
 
-def compare_classes(answers: Mapping[str, ItemAnswers], *, tags: bool) -> Metrics:
+def compare_classes(answers: Mapping[str, ItemAnswers], *, tags: bool) -> JsonObject:
     """Return F1 of each class, with tests of every layer against the first one, which is the best.
 
     Args:
@@ -92,9 +93,9 @@ def class_counts(answers: ItemAnswers, *, chunks: bool) -> ClassCounts:
     return count_chunks(truth, predicted, kinds)
 
 
-def confusions(answers: Mapping[str, ItemAnswers]) -> dict[str, Metrics]:
+def confusions(answers: Mapping[str, ItemAnswers]) -> dict[str, JsonObject]:
     """Return by layer the ``matrix`` of the ``labels`` (true, predicted), or with many labels the usual ``pairs``."""
-    result: dict[str, Metrics] = {}
+    result: dict[str, JsonObject] = {}
     for layer, each in answers.items():
         counts = Counter(zip(each.truth.tolist(), each.predicted.tolist(), strict=True))
         wrong = Counter({pair: count for pair, count in counts.items() if pair[0] != pair[1]})

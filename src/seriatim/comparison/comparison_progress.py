@@ -3,7 +3,7 @@
 import time
 from collections.abc import Mapping
 
-from ..evaluation.intervals import Metrics
+from ..core.json_object import JsonObject
 from .metric import choose_metric
 from .plan import Plan, is_counted
 
@@ -24,11 +24,11 @@ class PresentTraining:
 
     def __init__(self, number: int, layer: str, seed: int, trial: int | None) -> None:
         self.number, self.layer, self.seed, self.trial = number, layer, seed, trial
-        self.share, self.event = 0.0, Metrics()
+        self.share, self.event = 0.0, JsonObject()
         self.left: float | None = None
         self.began = time.monotonic()
 
-    def hear(self, event: Metrics) -> None:
+    def hear(self, event: JsonObject) -> None:
         """Take note of an event."""
         self.event = event
         if event["event"] == "step":
@@ -134,16 +134,16 @@ class ComparisonReporter:
     def run(self, progress: ComparisonProgress, training: PresentTraining) -> None:
         """Hear that a training begins."""
 
-    def hear(self, progress: ComparisonProgress, training: PresentTraining, event: Metrics) -> None:
+    def hear(self, progress: ComparisonProgress, training: PresentTraining, event: JsonObject) -> None:
         """Receive an event of a training: ``timing``, ``begin``, ``step``, ``validation`` or ``measuring``."""
 
-    def row(self, progress: ComparisonProgress, row: Metrics) -> None:
+    def row(self, progress: ComparisonProgress, row: JsonObject) -> None:
         """Receive a finished row, with its ``layer`` and ``seed``."""
 
     def failure(self, layer: str, seed: int, reason: str) -> None:
         """Receive the reason why a run failed."""
 
-    def end(self, results: Metrics) -> None:
+    def end(self, results: JsonObject) -> None:
         """Receive what `results.json` holds, after the last run."""
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from ..evaluation.intervals import Metrics
+from ..core.json_object import JsonObject
 from ..training.hardware import environment
 
 SHORT = 0.01
@@ -40,7 +40,7 @@ class ProcessTimes:
         return self.used[-1][0]
 
 
-def describe_machine(device: torch.device, times: ProcessTimes, trained_from: float) -> Metrics:
+def describe_machine(device: torch.device, times: ProcessTimes, trained_from: float) -> JsonObject:
     """Return the record of this machine for a process that ends now, and whose training began then."""
     ended, described = times.note(), environment(device)
     return {
@@ -56,7 +56,7 @@ def describe_machine(device: torch.device, times: ProcessTimes, trained_from: fl
     }
 
 
-def add_conditions(runs: Sequence[Metrics], trials: Sequence[Metrics]) -> None:
+def add_conditions(runs: Sequence[JsonObject], trials: Sequence[JsonObject]) -> None:
     """Replace the record of each run by what its conditions were, from the records of all runs and trials.
 
     A run gets its ``machine``; ``at_once``, the largest number of trainings at the same time on that machine, itself
@@ -92,18 +92,18 @@ def add_conditions(runs: Sequence[Metrics], trials: Sequence[Metrics]) -> None:
             trial.pop(name, None)
 
 
-def _overlap(first: Metrics, second: Metrics) -> float:
+def _overlap(first: JsonObject, second: JsonObject) -> float:
     """Return the seconds that two spans have in common."""
     return float(max(0.0, min(first["ended"], second["ended"]) - max(first["began"], second["began"])))
 
 
-def _most_at_once(own: Metrics, others: Sequence[Metrics]) -> int:
+def _most_at_once(own: JsonObject, others: Sequence[JsonObject]) -> int:
     """Return the largest number of other spans at one moment of a span; it is reached where one of them begins."""
     moments = [max(own["began"], other["began"]) for other in others]
     return max((sum(other["began"] <= at < other["ended"] for other in others) for at in moments), default=0)
 
 
-def _used_between(began: float, ended: float, machine: Metrics) -> float:
+def _used_between(began: float, ended: float, machine: JsonObject) -> float:
     """Return the processor seconds that a training used between two moments, evenly between those that it noted."""
     clock, seconds = zip(*machine["used"], strict=True)
     return float(np.interp(ended, clock, seconds) - np.interp(began, clock, seconds))

@@ -9,10 +9,10 @@ from typing import TypeVar
 
 import torch
 
+from ..core.json_object import JsonObject
 from ..core.state import state_bytes
 from ..decoding.sampling import read, sample
 from ..decoding.sampling_settings import Sampling
-from ..evaluation.intervals import Metrics
 from ..models.base_models import TextModel
 from ..models.stepping import Stepper, any_ids, read_at_once, reading_module, stepper_of
 from ..runs.run import Run
@@ -34,7 +34,7 @@ MAX_LENGTH, RUNNING = 10_000, 1_000
 """Tokens of the longest input that are read at most, and of a running text."""
 
 
-def costs(run: Run, texts: Sequence[str]) -> Metrics:
+def costs(run: Run, texts: Sequence[str]) -> JsonObject:
     """Measure the costs of a model for one sequence, on the device where the model is.
 
     Args:
@@ -57,7 +57,7 @@ def costs(run: Run, texts: Sequence[str]) -> Metrics:
         }
 
 
-def _state_and_steps(run: Run, texts: Sequence[str]) -> Metrics:
+def _state_and_steps(run: Run, texts: Sequence[str]) -> JsonObject:
     stepper = stepper_of(run.model)
     if stepper is None:
         return {"state_bytes": {}, "state_at_length": None, "step_milliseconds": {}}

@@ -6,8 +6,8 @@ from typing import TypeVar
 
 import numpy as np
 
+from ..core.json_object import JsonObject
 from ..evaluation.displayed_metrics import Metric
-from ..evaluation.intervals import Metrics
 from ..storage.weights import load_tensors
 from .class_differences import compare_classes, confusions
 from .disagreements import compare_answers, compare_texts
@@ -20,7 +20,7 @@ from .text_losses import read_tokens
 Measured = TypeVar("Measured")
 
 
-def differences(folder: Path, rows: Sequence[Json], figures: Sequence[Metric], *, tags: bool) -> Metrics:
+def differences(folder: Path, rows: Sequence[Json], figures: Sequence[Metric], *, tags: bool) -> JsonObject:
     """Compare the first runs of some layers, whose finished ``rows`` are given best first.
 
     ``figures`` are those of the task, that of the ranking first; ``tags`` says whether answers are tags of words. Rows
@@ -44,7 +44,7 @@ def differences(folder: Path, rows: Sequence[Json], figures: Sequence[Metric], *
     losses = {row["layer"]: tokens for row in rows if (tokens := read_tokens(row, items[row["layer"]]))}
     answers = with_equal_names(_alike(answers, lambda each: (each.rows, each.sizes)))
     losses = _alike(losses, lambda each: (each.ids, each.piece_ends))
-    result: Metrics = {}
+    result: JsonObject = {}
     if any(each.names for each in answers.values()):
         result |= {"classes": compare_classes(answers, tags=tags), "confusions": confusions(answers)}
     if answers and (by_length := compare_lengths(answers, arrays, figures[0])):

@@ -5,8 +5,9 @@ from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
 
+from ..core.json_object import JsonObject
 from ..evaluation.displayed_metrics import Metric
-from ..evaluation.intervals import Metrics, interval, mean, wilson
+from ..evaluation.intervals import interval, mean, wilson
 from ..evaluation.token_losses import TokenLosses
 from .item_answers import Arrays, ItemAnswers, has_all
 from .metric import FIGURE_OF_SUMS
@@ -41,7 +42,7 @@ def most_different(
 
 def compare_answers(
     answers: Mapping[str, ItemAnswers], statistics: Mapping[str, Arrays], figures: Sequence[Metric]
-) -> Metrics:
+) -> JsonObject:
     """Compare two models by their answers; the layers are given best first, with the statistics of every item.
 
     The figure of single items is the loss, or the first of the ``figures`` of the task that has more than two values.
@@ -65,7 +66,7 @@ def compare_answers(
     values, sign = of_items[chosen], -1 if chosen.more_is_better else 1
     for_first, for_second = most_different(sign * values[0], sign * values[1], [text["text"] for text in one.texts])
 
-    def shown(i: int) -> Metrics:
+    def shown(i: int) -> JsonObject:
         text = {name: one.texts[i][name] for name in ("text", "truth")}
         given, right = ([each.texts[i][name] for each in (one, other)] for name in ("answer", "right"))
         return {**text, "answers": given, "right": right, "figures": [float(each[i]) for each in values]}
@@ -84,7 +85,7 @@ def compare_answers(
     }
 
 
-def compare_texts(losses: Mapping[str, TokenLosses]) -> Metrics:
+def compare_texts(losses: Mapping[str, TokenLosses]) -> JsonObject:
     """Compare two language models by the losses of pieces of text; the layers are given best first.
 
     The share of pieces that one model predicts better has an interval over lines, or blocks of a running text.
@@ -95,7 +96,7 @@ def compare_texts(losses: Mapping[str, TokenLosses]) -> Metrics:
     texts = [one.ids[start:end].tobytes() for start, end in zip(starts.tolist(), one.piece_ends.tolist(), strict=True)]
     for_first, for_second = most_different(*figures, texts)
 
-    def shown(i: int) -> Metrics:
+    def shown(i: int) -> JsonObject:
         span = range(int(starts[i]), int(one.piece_ends[i]))
         names = [_name(one, place) for place in span]
         bits = [[round(float(each.nats[place]) / math.log(2), 2) for place in span] for each in (one, other)]

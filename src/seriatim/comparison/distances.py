@@ -6,10 +6,11 @@ from collections.abc import Mapping
 import numpy as np
 
 from ..core.errors import InputError
+from ..core.json_object import JsonObject
 from ..data.corpus import Corpus
 from ..data.synthetic import SYNTHETIC_TASKS, generate
 from ..evaluation.context_use import COMPARED, MIN_BLOCKS, losses_by_block
-from ..evaluation.intervals import Metrics, exp_mean, interval, mean, paired, wilson
+from ..evaluation.intervals import exp_mean, interval, mean, paired, wilson
 from ..evaluation.perplexity import BLOCK, safe_exp
 from ..runs.run import Run
 from ..tasks.task import TaskData
@@ -92,7 +93,7 @@ def _with_short_contexts(run: Run, data: Corpus) -> Distance | None:
     )
 
 
-def gain(size: int, short: np.ndarray, whole: np.ndarray) -> Metrics | None:
+def gain(size: int, short: np.ndarray, whole: np.ndarray) -> JsonObject | None:
     """Return by which share the context beyond the last ``size`` tokens lowers the perplexity, with its 95 % interval.
 
     The losses of the same items ``(items, 2)`` with the short and the whole context are paired. None without an

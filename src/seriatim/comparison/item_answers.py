@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..core.errors import InputError
-from ..evaluation.intervals import Metrics
+from ..core.json_object import JsonObject
 from ..runs.run import Run
 from .cost import evenly
 from .metric import FIGURE_OF_SUMS
@@ -71,7 +71,7 @@ class ItemAnswers:
         return true, predicted
 
 
-def answer_items(run: Run, items: Sequence[Item]) -> tuple[Metrics, Arrays]:
+def answer_items(run: Run, items: Sequence[Item]) -> tuple[JsonObject, Arrays]:
     """Answer inputs that are evenly spread over the data, given with their right answers.
 
     Returns:

@@ -5,7 +5,7 @@ from operator import itemgetter
 from pathlib import Path
 
 from ..core.errors import TrainingError
-from ..evaluation.intervals import Metrics
+from ..core.json_object import JsonObject
 from ..storage.atomic_files import to_json, write_whole
 from ..storage.written_folders import RUN, discard
 from .plan import Plan, read_trials
@@ -26,7 +26,7 @@ class Trials:
     plan: Plan
     layer: str
     count: int
-    results: dict[int, Metrics] = field(default_factory=dict)
+    results: dict[int, JsonObject] = field(default_factory=dict)
     waiting: list[int] = field(init=False)
     error: Exception | None = None
 
@@ -48,7 +48,7 @@ class Trials:
         planned = self.plan.sized[self.layer].learning_rate or 1.0
         return float(planned * RATE_FACTOR ** (trial - (self.count + 1) / 2))
 
-    def add(self, folder: Path, trial: int, outcome: Metrics | Exception) -> None:
+    def add(self, folder: Path, trial: int, outcome: JsonObject | Exception) -> None:
         """Take the outcome of a trial; after the last one write the file of the trials, and remove their runs."""
         if isinstance(outcome, Exception):
             outcome = {"reason": str(outcome)}

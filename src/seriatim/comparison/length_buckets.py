@@ -4,8 +4,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from ..core.json_object import JsonObject
 from ..evaluation.displayed_metrics import Metric
-from ..evaluation.intervals import Metrics, interval
+from ..evaluation.intervals import interval
 from .item_answers import Arrays, ItemAnswers, has_all
 from .loss_buckets import tested_buckets
 from .metric import FIGURE_OF_SUMS
@@ -16,7 +17,7 @@ MIN_INPUTS = 20  # inputs of a bucket
 
 def compare_lengths(
     answers: Mapping[str, ItemAnswers], statistics: Mapping[str, Arrays], metric: Metric
-) -> Metrics | None:
+) -> JsonObject | None:
     """Return the metric of each layer on inputs of similar lengths, and tests of the second layer against the first.
 
     Args:

@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..core.json_object import JsonObject
 from ..evaluation.class_counts import holm
-from ..evaluation.intervals import Compute, Measure, Metrics, mean, paired, with_intervals
+from ..evaluation.intervals import Compute, Measure, mean, paired, with_intervals
 from ..evaluation.token_losses import UNKNOWN, TokenLosses
 
 POSITIONS = (1, 4, 16, 64, 256, 1024, 4096)
@@ -39,7 +40,7 @@ def buckets_of(losses: TokenLosses) -> list[LossBuckets]:
     ]
 
 
-def compare_buckets(losses: Mapping[str, TokenLosses]) -> list[Metrics]:
+def compare_buckets(losses: Mapping[str, TokenLosses]) -> list[JsonObject]:
     """Return the loss of each layer in each bucket, and tests of the second layer against the first one.
 
     The layers are given best first, with losses of the same tokens. Intervals and tests resample lines, or blocks of a
@@ -91,7 +92,7 @@ def _losses(sums: np.ndarray) -> list[list[float | None]]:
 
 def tested_buckets(
     statistics: Mapping[str, Sequence[np.ndarray]], shown: Sequence[int], compute: Compute
-) -> Metrics | None:
+) -> JsonObject | None:
     """Return how far a figure of the second layer is above that of the first one in each of the ``shown`` buckets.
 
     ``statistics`` are those of the items of each bucket ``(items, k)`` by layer, best first. The p-values are adjusted

@@ -5,9 +5,10 @@ from collections.abc import Mapping
 import numpy as np
 
 from ..core.errors import InputError, nearest
+from ..core.json_object import JsonObject
 from ..data.vocabulary import Vocabulary
 from ..evaluation.displayed_metrics import Metric
-from ..evaluation.intervals import Compute, Measure, Metrics, exp_mean, mean, paired
+from ..evaluation.intervals import Compute, Measure, exp_mean, mean, paired
 from ..evaluation.label_metrics import FIGURES as OF_LABELS
 from ..evaluation.translation import FIGURES as OF_TRANSLATIONS
 from ..tasks.beside_baseline import main_metric
@@ -44,7 +45,7 @@ def statistics_of(measures: Mapping[str, Measure]) -> dict[str, np.ndarray]:
     return arrays
 
 
-def difference(first: Mapping[str, np.ndarray], second: Mapping[str, np.ndarray], key: str) -> Metrics | None:
+def difference(first: Mapping[str, np.ndarray], second: Mapping[str, np.ndarray], key: str) -> JsonObject | None:
     """Return how far the figure ``key`` of one row is above that of another, by the paired bootstrap.
 
     The rows are given by their statistics, as `statistics_of` returns them. Where the figure has no statistics, the

@@ -13,8 +13,8 @@ from pydantic import Field, ValidationError
 
 from ..config import Config, Count, Positive, Section, explain, read_yaml, resolve
 from ..core.errors import InputError
+from ..core.json_object import JsonObject
 from ..data.builtin import SPLITS
-from ..evaluation.intervals import Metrics
 from ..layers import REGISTRY, split_names
 from ..layers.origins import origin_of, outside_names, stacks_of
 from ..storage.plain_yaml import dump_plain
@@ -194,7 +194,7 @@ def default_out(task: str, data: str) -> str:
     return f"comparisons/{task}-{re.sub(r'[^A-Za-z0-9_-]+', '-', stem).strip('-') or 'data'}"
 
 
-def read_row(folder: Path, name: str, plan: Plan) -> Metrics | None:
+def read_row(folder: Path, name: str, plan: Plan) -> JsonObject | None:
     """Read a row, None where it is not finished; refuse one that is damaged, or of another version or other data."""
     path = folder / "rows" / f"{name}.json"
     if not path.exists() or not path.with_suffix(".safetensors").exists():
@@ -211,7 +211,7 @@ def read_row(folder: Path, name: str, plan: Plan) -> Metrics | None:
     return row
 
 
-def read_trials(folder: Path, layer: str) -> list[Metrics]:
+def read_trials(folder: Path, layer: str) -> list[JsonObject]:
     """Return the ``learning_rate`` and ``value`` of each trial of a layer; a failed one has no value, but a reason."""
     path, remedy = folder / "trials" / f"{layer}.json", "remove it to try the learning rates again"
     return read_json(path, max_bytes=MAX_BYTES, remedy=remedy) if path.exists() else []

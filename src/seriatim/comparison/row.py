@@ -8,9 +8,9 @@ import numpy as np
 from torch import nn
 
 from ..core.allocator import freed_memory_kept
+from ..core.json_object import JsonObject
 from ..data.corpus import Corpus
 from ..data.tokenizers import END
-from ..evaluation.intervals import Metrics
 from ..runs.run import Run
 from ..tasks.task import TaskData
 from ..training.metrics_log import read_metrics
@@ -31,7 +31,7 @@ PROMPT_WORDS, CHARACTERS, TEMPERATURE, SEED = 4, 200, 0.8, 1
 PROMPT_TOKENS = 400  # at the beginning of a text, from which the words of the prompt are taken
 
 
-def measure(run: Run, plan: Plan, *, full: bool) -> tuple[Metrics, dict[str, np.ndarray]]:
+def measure(run: Run, plan: Plan, *, full: bool) -> tuple[JsonObject, dict[str, np.ndarray]]:
     """Measure a run that was trained to its end.
 
     With ``full``, costs, samples and distances are measured, too, for which one run of a layer is enough.
@@ -92,7 +92,7 @@ def epochs(run: Run, train: TaskData) -> float:
     return float(run.summary["steps"] * training.accumulate / max(1, windows))
 
 
-def samples(run: Run, data: TaskData, items: Sequence[Item]) -> list[Metrics]:
+def samples(run: Run, data: TaskData, items: Sequence[Item]) -> list[JsonObject]:
     """Return one text of a language model as ``prompt`` and ``text``, or five answers of another model.
 
     Answers are ``input``, ``truth``, ``text`` and ``right``; ``items`` are the inputs and right answers in the data.
@@ -126,7 +126,7 @@ def multiplied_parameters(model: nn.Module) -> int:
     return sum(weight.numel() for weight in model.parameters() if weight.dim() > 1 and id(weight) not in looked_up)
 
 
-def _curves(run: Run, keys: Sequence[str]) -> Metrics:
+def _curves(run: Run, keys: Sequence[str]) -> JsonObject:
     """Return ``curve``, the losses of training steps, and ``held_out``, the first of ``keys`` at each validation.
 
     Where there are more than `POINTS` losses, neighbours are averaged. Tokens and seconds of training before a
@@ -151,11 +151,11 @@ def _curves(run: Run, keys: Sequence[str]) -> Metrics:
     return {"curve": curve, "held_out": held_out}
 
 
-def _time(record: Metrics) -> tuple[int, int, float]:
+def _time(record: JsonObject) -> tuple[int, int, float]:
     """Return the steps, the tokens and the seconds of training, without validations, up to a record."""
     return record["step"], record["tokens"], record["tokens"] / record["tokens_per_second"]
 
 
-def _place(step: int, tokens: int, seconds: float, multiplied: int) -> Metrics:
+def _place(step: int, tokens: int, seconds: float, multiplied: int) -> JsonObject:
     """Return the coordinates of a point; ``compute`` counts two operations a product, forward and twice backward."""
     return {"step": step, "tokens": tokens, "seconds": seconds, "compute": 6 * multiplied * tokens}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..core.errors import InputError, TrainingError
-from ..evaluation.intervals import Metrics
+from ..core.json_object import JsonObject
 from ..processes.child import Stopped
 from ..processes.executors import WorkersLostError
 from ..processes.signals import Interrupted, signals_deferred
@@ -30,16 +30,16 @@ class Comparison:
     """A finished comparison: its folder, with its runs and its report, and what its `results.json` holds."""
 
     folder: Path
-    results: Metrics
+    results: JsonObject
 
     @property
-    def rows(self) -> list[Metrics]:
+    def rows(self) -> list[JsonObject]:
         """The rows of the results, best first; those that failed last."""
         order = [row.layer for row in Results(self.results).ranked]
         return sorted(self.results["rows"], key=lambda row: order.index(row["layer"]))
 
     @property
-    def failures(self) -> list[Metrics]:
+    def failures(self) -> list[JsonObject]:
         """The trainings that failed, each with its ``layer``, ``seed`` and ``reason``."""
         return list(self.results["failures"])
 
@@ -60,7 +60,7 @@ class Runner:
         self.folder, self.plan, self.workers = folder, plan, workers
         self.reporter = reporter or ComparisonReporter()
         self.progress = ComparisonProgress(plan)
-        self.finished: dict[tuple[str, int], Metrics] = {}  # rows by layer and seed
+        self.finished: dict[tuple[str, int], JsonObject] = {}  # rows by layer and seed
         self.failures: dict[tuple[str, int], Exception] = {}
         self._waiting: list[tuple[str, int]] = []  # rows that are not trained yet, in their order
         self._trials: dict[str, Trials] = {}  # by layer, where learning rates are left to try
@@ -167,13 +167,13 @@ class Runner:
         self.reporter.run(self.progress, self._present[job.name])
         return job
 
-    def on_event(self, job: WorkerJob, event: Metrics) -> None:
+    def on_event(self, job: WorkerJob, event: JsonObject) -> None:
         """Pass on an event of a training."""
         if (training := self._present.get(job.name)) is not None:  # of a cluster, an event may come late
             training.hear(event)
             self.reporter.hear(self.progress, training, event)
 
-    def on_end(self, job: WorkerJob, outcome: Metrics | Exception) -> None:
+    def on_end(self, job: WorkerJob, outcome: JsonObject | Exception) -> None:
         """Keep what a training gave, or record why it failed."""
         if not isinstance(outcome, Exception) and job.trial is None:
             outcome = self._read_row(job.name)
@@ -188,7 +188,7 @@ class Runner:
             self._add(job.layer, job.seed, outcome)
             self.reporter.row(self.progress, outcome)
 
-    def _read_row(self, name: str) -> Metrics | Exception:
+    def _read_row(self, name: str) -> JsonObject | Exception:
         """Return the row that a training has written, or the reason why it cannot be used."""
         try:
             row = read_row(self.folder, name, self.plan)
@@ -197,7 +197,7 @@ class Runner:
         assert row is not None
         return row
 
-    def _end_trial(self, layer: str, trial: int, outcome: Metrics | Exception) -> None:
+    def _end_trial(self, layer: str, trial: int, outcome: JsonObject | Exception) -> None:
         trials = self._trials[layer]
         if isinstance(outcome, InputError | WorkersLostError):
             trials.error = outcome
@@ -209,6 +209,6 @@ class Runner:
         self.progress.done += 1
         self.reporter.failure(layer, seed, str(error))
 
-    def _add(self, layer: str, seed: int, row: Metrics) -> None:
+    def _add(self, layer: str, seed: int, row: JsonObject) -> None:
         self.finished[layer, seed] = row
         self.progress.add(layer, row["metrics"])

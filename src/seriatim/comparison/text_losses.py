@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..evaluation.intervals import Metrics
+from ..core.json_object import JsonObject
 from ..evaluation.token_losses import TokenLosses
 from ..inspection.inspected_run import explainer_of
 from ..runs.run import Run
@@ -15,7 +15,7 @@ LARGEST = 1 << 14  # places and frequencies that are kept; larger ones are alike
 ARRAYS = ("nats", "ids", "positions", "frequencies", "piece_ends", "piece_blocks")
 
 
-def measure_tokens(run: Run, data: TaskData, train: TaskData) -> tuple[Metrics, Arrays]:
+def measure_tokens(run: Run, data: TaskData, train: TaskData) -> tuple[JsonObject, Arrays]:
     """Return the fields of a row and the arrays beside it; both are empty for tasks without losses of tokens."""
     try:
         explainer = explainer_of(run)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .intervals import Metrics
+from ..core.json_object import JsonObject
 from .label_metrics import calibration
 
 MAX_ITEMS, MAX_TOKENS, MAX_PAIRS = 2_000, 5_000, 100
@@ -61,7 +61,7 @@ class Mistakes:
     score_name: str
     labels: list[str] = field(default_factory=list)
     confusion: np.ndarray | None = None
-    calibration: list[Metrics] = field(default_factory=list)
+    calibration: list[JsonObject] = field(default_factory=list)
     calibration_error: float | None = None
     chrf: float | None = None
 

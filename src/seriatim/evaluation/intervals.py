@@ -23,7 +23,7 @@ SIGNIFICANT = 0.05
 """The largest p-value of a difference that is called significant."""
 BLOCK = 1 << 21  # draws held in memory at once; limits the memory to about 50 MB for any number of items
 
-Metrics = dict[str, Any]  # metrics by name, as JSON holds them: numbers, lists and dictionaries of them
+JsonObject = dict[str, Any]  # metrics by name, as JSON holds them: numbers, lists and dictionaries of them
 Compute = Callable[[np.ndarray], np.ndarray]
 """Maps summed statistics ``(..., k)`` to metrics ``(...)``; NaN where the sums count no item."""
 
@@ -87,15 +87,17 @@ def interval(
     return value, *_bounds(drawn, present, compute, items, value)
 
 
-def with_interval(name: str, statistics: np.ndarray, compute: Compute, *, counts: np.ndarray | None = None) -> Metrics:
+def with_interval(
+    name: str, statistics: np.ndarray, compute: Compute, *, counts: np.ndarray | None = None
+) -> JsonObject:
     """Return the result of `interval` as ``NAME``, ``NAME_low`` and ``NAME_high``."""
     value, low, high = interval(statistics, compute, counts=counts)
     return {name: value, f"{name}_low": low, f"{name}_high": high}
 
 
-def with_intervals(measures: Mapping[str, Measure]) -> Metrics:
+def with_intervals(measures: Mapping[str, Measure]) -> JsonObject:
     """Return the result of `with_interval` for several measures of the same items, which are resampled once."""
-    metrics: Metrics = {}
+    metrics: JsonObject = {}
     columns = np.cumsum([0] + [measure.statistics.shape[1] for measure in measures.values()])
     statistics = _checked(np.concatenate([measure.statistics for measure in measures.values()], 1))
     sums = statistics.sum(0)

@@ -12,9 +12,10 @@ from typing import NamedTuple
 import numpy as np
 
 from ..core.errors import InputError
+from ..core.json_object import JsonObject
 from ..data.tag_sets import marks_chunks
 from . import entities
-from .intervals import Compute, Measure, Metrics, mean, ratio, with_interval, with_intervals
+from .intervals import Compute, Measure, mean, ratio, with_interval, with_intervals
 
 MAX_CONFUSION = 1000
 """The largest number of labels whose confusion matrix is returned."""
@@ -25,7 +26,7 @@ TYPELESS = "chunk"  # the name of the type of chunks without types
 Tags = Sequence[Sequence[str]]
 
 
-def classification_metrics(truth: np.ndarray, probabilities: np.ndarray, labels: Sequence[str]) -> Metrics:
+def classification_metrics(truth: np.ndarray, probabilities: np.ndarray, labels: Sequence[str]) -> JsonObject:
     """Return the metrics of a classifier, from the index of the true label of each item ``(items,)``.
 
     The most probable class by the probabilities ``(items, classes)`` is the prediction; ``labels`` names the classes.
@@ -72,7 +73,7 @@ class Predictions(NamedTuple):
         self.of_truth[rows] = np.where(truth < classes, of_truth, np.nan)
 
 
-def prediction_metrics(predictions: Predictions, labels: Sequence[str]) -> Metrics:
+def prediction_metrics(predictions: Predictions, labels: Sequence[str]) -> JsonObject:
     """Return the metrics of `classification_metrics`; labels without a class follow those of the classes.
 
     An item whose true label has no class counts as wrong, and is left out of the loss. Of more than `MAX_CONFUSION`
@@ -90,7 +91,7 @@ def prediction_metrics(predictions: Predictions, labels: Sequence[str]) -> Metri
     np.add.at(sums[0], cell_classes[1], counts * hits[:, 0])
     np.add.at(sums[1], cell_classes[1], counts)
     np.add.at(sums[2], cell_classes[0], counts)
-    macro_f1: Metrics = {"macro_f1": float(_macro_f1(sums.reshape(-1))), "macro_f1_low": None, "macro_f1_high": None}
+    macro_f1: JsonObject = {"macro_f1": float(_macro_f1(sums.reshape(-1))), "macro_f1_low": None, "macro_f1_high": None}
     if 3 * len(cells) * len(occurring) <= MAX_STATISTICS:
         statistics = _class_counts(cell_classes[0], cell_classes[1], len(occurring))
         macro_f1 = with_interval("macro_f1", statistics, _macro_f1, counts=counts)
@@ -133,7 +134,7 @@ def _reduced(truth: np.ndarray, probabilities: np.ndarray) -> Predictions:
     return predictions
 
 
-def tagging_metrics(truth: Tags, predicted: Tags) -> Metrics:
+def tagging_metrics(truth: Tags, predicted: Tags) -> JsonObject:
     """Return the metrics of a tagger, from the true and the predicted tags of each sentence.
 
     Returns:
@@ -164,7 +165,7 @@ def tagging_measures(truth: Tags, predicted: Tags) -> dict[str, Measure]:
     return measures
 
 
-def calibration(confidence: np.ndarray, correct: np.ndarray) -> tuple[float, list[Metrics]]:
+def calibration(confidence: np.ndarray, correct: np.ndarray) -> tuple[float, list[JsonObject]]:
     """Compare the confidence of predictions with whether they are correct, ``(items,)`` each.
 
     Returns:
@@ -189,7 +190,7 @@ OF_CHUNKS: dict[str, Compute] = {
 """Figures of summed counts ``(..., 3)``: correct, predicted and true chunks."""
 
 
-def _scores(*counts: float) -> Metrics:
+def _scores(*counts: float) -> JsonObject:
     """Return the figures of counts of correct, predicted and true ones."""
     return {
         **{name: float(compute(np.array(counts))) for name, compute in OF_CHUNKS.items()},
@@ -217,7 +218,7 @@ def _loss(of_truth: np.ndarray) -> Measure:
     return Measure(np.stack([np.where(counted, nats, 0), counted], 1), mean)
 
 
-def _by_type(truth: Tags, predicted: Tags) -> dict[str, Metrics]:
+def _by_type(truth: Tags, predicted: Tags) -> dict[str, JsonObject]:
     sums: dict[str, np.ndarray] = {}
     for pair in zip(truth, predicted, strict=True):
         for kind, counts in entities.counts_by_type(*pair).items():

@@ -11,9 +11,10 @@ from typing import NamedTuple
 import numpy as np
 
 from ..core.errors import InputError
+from ..core.json_object import JsonObject
 from ..data.readers import Source, read_objects, string_field
 from ..data.repairs import Repairs
-from .intervals import Measure, Metrics, mean, with_intervals
+from .intervals import Measure, mean, with_intervals
 
 GOOD, BAD = "sentence_good", "sentence_bad"
 GROUPS = ("linguistics_term", "UID")
@@ -46,7 +47,7 @@ class PairScores(NamedTuple):
             measures[name] = Measure(np.stack([hits * chosen, chosen], 1), mean)
         return measures
 
-    def metrics(self) -> Metrics:
+    def metrics(self) -> JsonObject:
         """Return ``accuracy`` with its interval, ``pairs``, ``ties``, and the same for phenomena and paradigms."""
         return {
             **self._counted(np.ones(len(self.pairs), dtype=bool)),
@@ -54,10 +55,10 @@ class PairScores(NamedTuple):
             "paradigms": self._grouped([pair.paradigm for pair in self.pairs]),
         }
 
-    def _grouped(self, names: Sequence[str]) -> dict[str, Metrics]:
+    def _grouped(self, names: Sequence[str]) -> dict[str, JsonObject]:
         return {name: self._counted(np.array([other == name for other in names])) for name in sorted(set(names) - {""})}
 
-    def _counted(self, chosen: np.ndarray) -> Metrics:
+    def _counted(self, chosen: np.ndarray) -> JsonObject:
         hits = (self.differences[chosen] > 0).astype(float)
         accuracy = with_intervals({"accuracy": Measure(np.stack([hits, np.ones(len(hits))], 1), mean)})
         return {**accuracy, "pairs": len(hits), "ties": int((self.differences[chosen] == 0).sum())}

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 import torch
 
+from ..core.json_object import JsonObject
 from ..core.state import State
 from ..data.arguments import check_integer
 from ..data.batching import Batches
 from ..data.corpus import Corpus
 from ..data.text_blocks import Statistics
 from ..models.base_models import TextModel
-from .intervals import Metrics
 
 WINDOW = 256
 LINES_TOGETHER = 64
@@ -27,7 +27,7 @@ BLOCK = 500
 """Tokens of a running text that count as one observation in the interval, since neighbours are not independent."""
 
 
-def evaluate_language_model(model: TextModel, corpus: Corpus, *, window: int = WINDOW) -> Metrics:
+def evaluate_language_model(model: TextModel, corpus: Corpus, *, window: int = WINDOW) -> JsonObject:
     """Compute the metrics of a text that is encoded by the model's tokenizer.
 
     The number of tokens read at once, ``window``, changes the memory needed, not the result.
@@ -39,7 +39,7 @@ def evaluate_language_model(model: TextModel, corpus: Corpus, *, window: int = W
     return text_metrics(*block_losses(model, corpus, window), corpus.statistics)
 
 
-def text_metrics(losses: np.ndarray, sizes: np.ndarray, counts: Statistics) -> Metrics:
+def text_metrics(losses: np.ndarray, sizes: np.ndarray, counts: Statistics) -> JsonObject:
     """Compute the metrics of a text from the summed losses and sizes of its blocks ``(blocks,)``, and its counts."""
     loss = float(losses.sum() / sizes.sum())
     blocks, error = len(losses), None
@@ -50,7 +50,7 @@ def text_metrics(losses: np.ndarray, sizes: np.ndarray, counts: Statistics) -> M
     tokens_per_word = counts.tokens / (counts.words + counts.lines)
     tokens_per_byte = counts.tokens / counts.bytes
 
-    def with_interval(name: str, compute: Callable[[float], float]) -> Metrics:
+    def with_interval(name: str, compute: Callable[[float], float]) -> JsonObject:
         low, high = (None, None) if error is None else (compute(loss - 1.96 * error), compute(loss + 1.96 * error))
         return {name: compute(loss), f"{name}_low": low, f"{name}_high": high}
 
@@ -63,7 +63,7 @@ def text_metrics(losses: np.ndarray, sizes: np.ndarray, counts: Statistics) -> M
     }
 
 
-def unigram_metrics(train: Corpus, held_out: Corpus, vocabulary_size: int, *, word_dropout: float = 0.0) -> Metrics:
+def unigram_metrics(train: Corpus, held_out: Corpus, vocabulary_size: int, *, word_dropout: float = 0.0) -> JsonObject:
     """Compute perplexity and bits per byte of a unigram model with add-one counts of the training text.
 
     ``word_dropout`` is the share of the tokens that occur once which count as the unknown token, as models learn it.

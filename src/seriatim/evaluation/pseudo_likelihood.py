@@ -21,17 +21,18 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from ..core.json_object import JsonObject
 from ..data.batching import Buckets, Windows
 from ..models import MaskedLanguageModel
 from ..models.probabilities import log_softmax
-from .intervals import Measure, Metrics, exp_mean, mean, with_intervals
+from .intervals import Measure, exp_mean, mean, with_intervals
 from .perplexity import BLOCK, COUNTS
 from .surprisal_reader import Surprisals, measures_of
 
 TOGETHER = 64  # windows in a batch
 
 
-def evaluate_masked_language_model(model: MaskedLanguageModel, windows: Windows, *, every: int | None) -> Metrics:
+def evaluate_masked_language_model(model: MaskedLanguageModel, windows: Windows, *, every: int | None) -> JsonObject:
     """Compute the metrics of the windows of a text with a model in evaluation mode.
 
     ``every`` is k, the distance from one masked token to the next; None masks each token alone.

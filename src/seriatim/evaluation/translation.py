@@ -13,16 +13,17 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import InputError, nearest
+from ..core.json_object import JsonObject
 from ..data.repairs import DataWarning
 from ..data.text_kinds import Pieces, find_pieces
-from .intervals import Measure, Metrics, mean, ratio, with_intervals
+from .intervals import Measure, mean, ratio, with_intervals
 
 References = Sequence[str] | Sequence[Sequence[str]]
 NGRAMS = 4
 BETA = 2
 
 
-def translation_metrics(hypotheses: Sequence[str], references: References, *, tokenize: str = "13a") -> Metrics:
+def translation_metrics(hypotheses: Sequence[str], references: References, *, tokenize: str = "13a") -> JsonObject:
     """Compute the metrics of generated texts.
 
     Args:
@@ -83,11 +84,13 @@ def edit_distance(first: Sequence[Hashable], second: Sequence[Hashable]) -> int:
     return distance
 
 
-def _measures(hypotheses: Sequence[str], references: References, tokenize: str) -> tuple[dict[str, Measure], Metrics]:
+def _measures(
+    hypotheses: Sequence[str], references: References, tokenize: str
+) -> tuple[dict[str, Measure], JsonObject]:
     """Return the measures, and sacrebleu's scores and signatures."""
     choices, bleu, chrf = _checked(hypotheses, references), *_sacrebleu(tokenize)
     measures: dict[str, Measure] = {}
-    scores: Metrics = {}
+    scores: JsonObject = {}
     if pieces := _pieces_of(hypotheses, choices):
         hypotheses, choices = [*map(pieces.join, hypotheses)], [[*map(pieces.join, texts)] for texts in choices]
         scores["joined"] = pieces.mark

@@ -8,8 +8,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import StrMethodFormatter
 
 from ..core.errors import InputError
+from ..core.json_object import JsonObject
 from ..evaluation.error_analysis import Mistakes, WrongExample
-from ..evaluation.intervals import Metrics
 from ..evaluation.label_metrics import BINS
 from ..report.layer_styles import model_style
 from ..report.number_formats import percent, rounded
@@ -146,7 +146,7 @@ def _size_for(texts: Sequence[Sequence[str]], names: Sequence[str]) -> tuple[flo
     return max(4.6, width), max(4.0, margin + 0.25 * len(names))
 
 
-def calibration_figure(bins: Sequence[Metrics], error: float, layer: str = "") -> Figure:
+def calibration_figure(bins: Sequence[JsonObject], error: float, layer: str = "") -> Figure:
     """Draw accuracy against confidence, and the size of each bin, as `label_metrics.calibration` returns them.
 
     The curve has the style of ``layer``, if one is named.

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from ..evaluation.intervals import Metrics
+from ..core.json_object import JsonObject
 from ..report.number_formats import percent
 from ..report.page import Part, Plot, Plots, Prose, Table
 from ..report.theme import new_figure, plain, style
 from ..tasks.explainer import Refusal
 from .inspected_run import InspectedRun, SectionBody
 
-Rows = Sequence[Metrics]
+Rows = Sequence[JsonObject]
 """The ``ngrams`` of a text, one for each order; see `seriatim.counting.ngrams.unseen`."""
 UNKNOWN = "not known"
 
@@ -31,7 +31,7 @@ def ngrams_section(inspected: InspectedRun) -> SectionBody:
     return SectionBody(sparsity_parts(texts), [f"sparsity: {sentence}"] if sentence else [])
 
 
-def sparsity_parts(texts: Mapping[str, Metrics]) -> list[Part]:
+def sparsity_parts(texts: Mapping[str, JsonObject]) -> list[Part]:
     """Return a sentence, a table and a plot of figures of `counting.ngrams.unseen`, by the name of the text."""
     sentences = [in_words(figures, name) for name, figures in texts.items()]
     lead = [Prose(f"{sentence[:1].upper()}{sentence[1:]}.") for sentence in sentences[:1] if sentence]
@@ -45,7 +45,7 @@ def sparsity_parts(texts: Mapping[str, Metrics]) -> list[Part]:
     return [*lead, sparsity_table(rows), Plots([plot])]
 
 
-def in_words(figures: Metrics, name: str) -> str:
+def in_words(figures: JsonObject, name: str) -> str:
     """Return phrases on the unseen n-grams of the longest order, those seen once, and tokens of probability zero."""
     last = figures["ngrams"][-1]
     phrases = []

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..core.errors import InputError, shown
+from ..core.json_object import JsonObject
 from ..data.arguments import data_name
 from ..data.paths import check_named_by_run
-from ..evaluation.intervals import Metrics, Paired, paired
+from ..evaluation.intervals import Paired, paired
 from ..evaluation.perplexity import each_loss
 from ..models.mixture import Mixture, fit_weights
 from ..models.probabilities import naming
@@ -106,7 +107,7 @@ def compare(
 
 
 def cost_of_rounding(
-    run: Run, metrics: Metrics, data: str, *, file_format: str | None = None, **settings: object
+    run: Run, metrics: JsonObject, data: str, *, file_format: str | None = None, **settings: object
 ) -> RoundingCost:
     """Measure what the rounded weights of a run cost and gain on some data, of which ``metrics`` are the run's.
 

@@ -13,12 +13,12 @@ from ..compiler.weight_formats import WeightFormat, check_format
 from ..config import changed
 from ..core.allocator import freed_memory_kept
 from ..core.errors import InputError, require_known, shown
+from ..core.json_object import JsonObject
 from ..data.arguments import check_integer, data_name, iterate_items
 from ..data.pipes import chunks
 from ..data.tokenizers import END
 from ..data.vocabulary import Vocabulary, load_vocabulary
 from ..decoding.drafts import Draft, PromptLookup, draft_with
-from ..evaluation.intervals import Metrics
 from ..evaluation.word_surprisal import By, UnitSurprisal
 from ..layers.origins import AllowCode, require_code, stacks_of
 from ..layers.positions import check_lengths, learned_positions
@@ -70,7 +70,9 @@ class Run:
         self._unrounded: dict[str, str] = {}  # the digest of the weights before they were rounded, by that after
         self.tokenizer = vocabulary.tokenizer
         self.device = next(model.parameters()).device
-        self.summary: Metrics = read_summary(path / "summary.json", [metric.key for metric in task.evaluator.metrics])
+        self.summary: JsonObject = read_summary(
+            path / "summary.json", [metric.key for metric in task.evaluator.metrics]
+        )
 
     @property
     def answering(self) -> Any:
@@ -315,7 +317,9 @@ class Run:
         for place, text in texts:
             check_lengths(limit, [len(self.tokenizer.encode(text)) + around], [place].__getitem__, more=more)
 
-    def evaluate(self, data: str | os.PathLike[str], *, file_format: str | None = None, **settings: object) -> Metrics:
+    def evaluate(
+        self, data: str | os.PathLike[str], *, file_format: str | None = None, **settings: object
+    ) -> JsonObject:
         """Compute the metrics of the run's task on some data.
 
         If the run answers with its network together with its simple baseline, these are the metrics of both together;
@@ -344,11 +348,13 @@ class Run:
     ) -> Iterator[str]: ...
 
     @overload
-    def predict(self, items: Iterable[object], *, details: Literal[True], **settings: object) -> Iterator[Metrics]: ...
+    def predict(
+        self, items: Iterable[object], *, details: Literal[True], **settings: object
+    ) -> Iterator[JsonObject]: ...
 
     def predict(
         self, items: Iterable[object], *, details: bool = False, **settings: object
-    ) -> Iterator[str] | Iterator[Metrics]:
+    ) -> Iterator[str] | Iterator[JsonObject]:
         """Predict a label, tags or a translation for each item, lazily and in order.
 
         Args:
@@ -366,7 +372,7 @@ class Run:
 
     def predict_batches(
         self, batches: Iterable[list[Any]], *, details: bool = True, **settings: object
-    ) -> Iterator[Metrics]:
+    ) -> Iterator[JsonObject]:
         """Predict as `predict` does with ``details``, for items in lists that are answered together.
 
         Without ``details``, those that take time of their own may be missing.

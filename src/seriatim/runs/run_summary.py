@@ -6,7 +6,7 @@ from html import escape
 from pathlib import Path
 
 from ..core.errors import InputError, shown
-from ..evaluation.intervals import Metrics
+from ..core.json_object import JsonObject
 from ..storage.safe_files import read_json
 from ..tasks.task import Task
 
@@ -22,7 +22,7 @@ BY_ORDER = "ngrams"
 """The metric that contains the figures of each order of n-grams."""
 
 
-def main_facts(task: Task, summary: Metrics, parameters: int) -> dict[str, str]:
+def main_facts(task: Task, summary: JsonObject, parameters: int) -> dict[str, str]:
     """Return what `repr` and notebooks show of a run: task, layer, parameters and the main metrics.
 
     If the run answers with its network together with its simple baseline, those of the network alone follow.
@@ -40,7 +40,7 @@ def as_html(facts: Mapping[str, str]) -> str:
     return f"<table>{cells}</table>"
 
 
-def read_summary(path: Path, figures: Collection[str] = ()) -> Metrics:
+def read_summary(path: Path, figures: Collection[str] = ()) -> JsonObject:
     """Read what a training wrote when it ended; an empty dict if there is no file.
 
     The metrics in ``figures`` are shown as numbers, each with its interval ``NAME_low`` to ``NAME_high``.
@@ -64,7 +64,7 @@ def read_summary(path: Path, figures: Collection[str] = ()) -> Metrics:
     return summary
 
 
-def _parts(summary: Metrics) -> list[tuple[str, Metrics]]:
+def _parts(summary: JsonObject) -> list[tuple[str, JsonObject]]:
     """Return the parts of a summary that contain metrics, by name."""
     parts = [(part, summary.get(part, {})) for part in METRICS]
     return [*parts, (f"baseline.{SIMPLE}", summary.get("baseline", {}).get(SIMPLE, {}))]

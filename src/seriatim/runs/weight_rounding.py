@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from ..compiler.fallback_reasons import UnsupportedError
 from ..compiler.weight_formats import WeightFormat
 from ..core.errors import InputError
+from ..core.json_object import JsonObject
 from ..core.state import State
-from ..evaluation.intervals import Metrics, Paired
+from ..evaluation.intervals import Paired
 from ..layers.positions import learned_positions
 from ..recurrence.round_weights import round_weights
 
@@ -68,7 +69,7 @@ class RoundingCost(NamedTuple):
     """What rounded weights cost and gain, beside the same run with its weights as they are."""
 
     weights: str
-    metrics: Metrics  # of the run with its weights as they are
+    metrics: JsonObject  # of the run with its weights as they are
     differences: dict[str, Paired]  # of metrics, rounded minus not rounded
     speeds: Speeds  # of writing one text greedily with the rounded weights, and with the weights as they are
 

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from typing import TypeAlias
 
 from ..core.errors import InputError
-from ..evaluation.intervals import Metrics
+from ..core.json_object import JsonObject
 from ..runs.run import Run
 from .limits import Limits
 from .model_thread import ModelDeadError, ModelThread, use_fastest_threads
@@ -32,8 +32,8 @@ class PredictionRequest:
     ) -> None:
         self.settings, self.count = dict(settings), len(items)
         known = [USUAL_TOKENS] * len(items) if sizes is None else [max(1, size) for size in sizes]
-        self.unanswered, self.found = deque(zip(items, known, strict=True)), list[Metrics]()
-        self.answers: Future[list[Metrics]] = Future()
+        self.unanswered, self.found = deque(zip(items, known, strict=True)), list[JsonObject]()
+        self.answers: Future[list[JsonObject]] = Future()
         self.seconds: float | None = None  # that a token takes, on average
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ..config import Section
 from ..core.errors import InputError, shown
+from ..core.json_object import JsonObject
 from ..core.lengths import valid_mask
 from ..core.state import select_state
 from ..data.arguments import check_integer
@@ -25,7 +26,7 @@ from ..decoding.ctc_search import best_alignments, search
 from ..decoding.sampling import sample
 from ..decoding.sampling_settings import Sampling
 from ..evaluation.displayed_metrics import Metric
-from ..evaluation.intervals import Measure, Metrics, mean, with_interval
+from ..evaluation.intervals import Measure, mean, with_interval
 from ..evaluation.perplexity import safe_exp
 from ..evaluation.translation import translation_measures, translation_metrics
 from ..models.ctc_translator import CTCTranslator
@@ -62,7 +63,7 @@ def pair_losses(model: Translator, data: Pairs) -> np.ndarray:
     return losses
 
 
-def likelihood(losses: np.ndarray) -> Metrics:
+def likelihood(losses: np.ndarray) -> JsonObject:
     """Return loss and perplexity with intervals, from the result of `pair_losses`."""
     metrics = with_interval("loss", losses, mean)
     return metrics | {
@@ -76,12 +77,12 @@ def pair_measures(losses: np.ndarray, answers: list[str], data: Pairs) -> dict[s
     return {"loss": Measure(data.summed(losses), mean), **translation_measures(answers, data.references)}
 
 
-def pair_metrics(losses: np.ndarray, answers: list[str], data: Pairs) -> Metrics:
+def pair_metrics(losses: np.ndarray, answers: list[str], data: Pairs) -> JsonObject:
     """Return all metrics of some pairs; see `pair_measures`."""
     return {**likelihood(data.summed(losses)), **answer_metrics(answers, data)}
 
 
-def answer_metrics(answers: list[str], data: Pairs) -> Metrics:
+def answer_metrics(answers: list[str], data: Pairs) -> JsonObject:
     """Return the metrics of the answers to the items of some pairs."""
     counts = {
         "pairs": len(data.sources),
@@ -199,11 +200,11 @@ def answer_all(
     *,
     longest: int,
     with_alignments: bool,
-) -> list[Metrics]:
+) -> list[JsonObject]:
     """Return the answer to each encoded source of ``side``, of at most ``longest`` tokens."""
     excluded = excluded_tokens(vocabulary.target)
     batches = Buckets(side.lengths, TOGETHER, lambda rows: (rows, *side.rows(rows)))
-    answers: list[Metrics] = [{}] * len(side.lengths)
+    answers: list[JsonObject] = [{}] * len(side.lengths)
     with evaluating(model) as device:
         for rows, source, lengths in batches.read(batches.in_order()):
             sources = Sources(source.to(device), lengths, answer_limits(lengths, longest), excluded)
@@ -296,7 +297,7 @@ def search_at_once(model: CTCTranslator, sources: Sources, settings: Translation
 
 def alignments(
     model: EncoderDecoder, sources: Sources, answers: Sequence[Sequence[int]], vocabulary: Vocabulary
-) -> Iterator[Metrics]:
+) -> Iterator[JsonObject]:
     """Yield for each answer the attention weights over the source, one row for each token and one for the end."""
     inputs, _, sizes = _decoder_tensors(answers, sources.ids)
     weights = model.attention(sources.ids, sources.lengths, inputs, sizes).tolist()
@@ -318,7 +319,7 @@ def _decoder_tensors(answers: Sequence[Sequence[int]], like: Tensor) -> tuple[Te
     return inputs, targets, sizes
 
 
-def answer_of(hypotheses: Sequence[Hypothesis], tokenizer: Tokenizer) -> Metrics:
+def answer_of(hypotheses: Sequence[Hypothesis], tokenizer: Tokenizer) -> JsonObject:
     """Return the best hypothesis as a text, and all hypotheses with their scores as ``n_best``."""
     texts = [
         {"text": tokenizer.decode(each.tokens), "score": each.score, "log_probability": each.log_probability}
@@ -346,7 +347,7 @@ class PairEvaluator(Evaluator[Pairs]):
         Metric("word_error_rate", "word error rate", 4),
     )
 
-    def trivial_baseline(self, train: Pairs, valid: Pairs, vocabulary: Vocabulary) -> Metrics:
+    def trivial_baseline(self, train: Pairs, valid: Pairs, vocabulary: Vocabulary) -> JsonObject:
         """Compute the metrics of the source as its own answer."""
         return translation_metrics(valid.inputs, valid.references)
 

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from ..config import Config, Positive, Section
 from ..core.errors import InputError
+from ..core.json_object import JsonObject
 from ..counting.bag import Bag, count_features, fit_softmax
 from ..data.vocabulary import Vocabulary
-from ..evaluation.intervals import Metrics
 from ..storage.weights import save_tensors
 from .classify import LabelEvaluator, LabelPredictor
 from .documents import Documents, LabelledTextReader
@@ -60,7 +60,7 @@ class BagBuilder(FittedBuilder):
         longest = (self.options.word_ngrams, self.options.character_ngrams)
         return Bag.from_tensors(tensors, longest, len(vocabulary.labels))
 
-    def card_rows(self, model: nn.Module, summary: Metrics) -> list[tuple[str, str]]:
+    def card_rows(self, model: nn.Module, summary: JsonObject) -> list[tuple[str, str]]:
         """Return the number of n-grams, the regularization and the training; there is no optimizer."""
         assert isinstance(model, Bag)
         options, table = self.options, model.table

@@ -6,9 +6,10 @@ from typing import NamedTuple
 
 from torch import nn
 
+from ..core.json_object import JsonObject
 from ..data.vocabulary import Vocabulary
 from ..evaluation.displayed_metrics import Metric
-from ..evaluation.intervals import Measure, Metrics, Paired, is_significant, paired
+from ..evaluation.intervals import Measure, Paired, is_significant, paired
 from . import FITTED
 from .task import Task
 
@@ -28,12 +29,12 @@ class Measured:
 class BesideBaseline(NamedTuple):
     """The metrics of a run, and facts about its baseline on the same data: see `beside_baseline`."""
 
-    metrics: Metrics
-    baseline: Metrics
-    network: Metrics
+    metrics: JsonObject
+    baseline: JsonObject
+    network: JsonObject
     """The metrics of the network alone, if the run answers with both; else empty."""
 
-    def as_json(self, weight: float | str | None) -> Metrics:
+    def as_json(self, weight: float | str | None) -> JsonObject:
         """Return the metrics of the run with those of the models alone as ``network`` and ``baseline``.
 
         ``weight`` is that of the baseline in the answers, which stand beside the network's.
@@ -81,7 +82,7 @@ def beside_baseline(run: Measured, baseline: Measured, data: object, **settings:
 
 
 class _Measurement(NamedTuple):
-    metrics: Metrics
+    metrics: JsonObject
     measures: Mapping[str, Measure]
 
 
@@ -134,8 +135,8 @@ def main_metric(task: Task, vocabulary: Vocabulary | None = None) -> Metric:
 
 def verdict(
     metric: Metric,
-    metrics: Metrics,
-    baseline: Metrics,
+    metrics: JsonObject,
+    baseline: JsonObject,
     result: Paired,
     name: str,
     *,

@@ -9,13 +9,14 @@ from torch import Tensor, nn
 
 from ..config import BATCH_SIZE, Config, Fields, Rate
 from ..core.device_copies import to_device
+from ..core.json_object import JsonObject
 from ..core.state import State
 from ..counting.bag import Bag, BlendedClassifier
 from ..data.batching import Buckets
 from ..data.vocabulary import Vocabulary
 from ..decoding.ensemble import Classifiers
 from ..evaluation.displayed_metrics import Metric
-from ..evaluation.intervals import Measure, Metrics
+from ..evaluation.intervals import Measure
 from ..evaluation.label_metrics import Predictions, prediction_measures, prediction_metrics
 from ..layers.positions import learned_positions
 from ..models import Classifier
@@ -128,7 +129,7 @@ class LabelEvaluator(Evaluator[Documents]):
         Metric("calibration_error", "calibration error", 4),
     )
 
-    def evaluate(self, model: AnyClassifier, data: Documents, **settings: object) -> Metrics:
+    def evaluate(self, model: AnyClassifier, data: Documents, **settings: object) -> JsonObject:
         """Compute the metrics of `seriatim.evaluation.label_metrics`."""
         return _metrics(predictions(model, data), data)
 
@@ -136,17 +137,17 @@ class LabelEvaluator(Evaluator[Documents]):
         """Compute the contribution of each text."""
         return prediction_measures(predictions(model, data), data.label_names)
 
-    def evaluate_with_statistics(self, model: AnyClassifier, data: Documents) -> tuple[Metrics, dict[str, Measure]]:
+    def evaluate_with_statistics(self, model: AnyClassifier, data: Documents) -> tuple[JsonObject, dict[str, Measure]]:
         """Compute both results from the same predictions."""
         found = predictions(model, data)
         return _metrics(found, data), prediction_measures(found, data.label_names)
 
-    def trivial_baseline(self, train: Documents, valid: Documents, vocabulary: Vocabulary) -> Metrics:
+    def trivial_baseline(self, train: Documents, valid: Documents, vocabulary: Vocabulary) -> JsonObject:
         """Compute the accuracy of the label that is most frequent in training."""
         return {"accuracy": float((valid.labels == np.bincount(train.labels).argmax()).mean())}
 
 
-def _metrics(found: Predictions, data: Documents) -> Metrics:
+def _metrics(found: Predictions, data: Documents) -> JsonObject:
     metrics = prediction_metrics(found, data.label_names) | data.counts()
     return metrics | (data.repairs.facts() if data.repairs else {})
 
@@ -167,7 +168,7 @@ class LabelPredictor(Predictor[AnyClassifier]):
 
     def answer(
         self, model: AnyClassifier, vocabulary: Vocabulary, items: Sequence[str], **settings: object
-    ) -> list[Metrics]:
+    ) -> list[JsonObject]:
         """Return the most probable label of each text, and the probability of each label; see `read_lengths`.
 
         Of more than `MAX_PROBABILITIES` labels, the probabilities of the most probable ones are returned.
@@ -175,7 +176,7 @@ class LabelPredictor(Predictor[AnyClassifier]):
         data = self.reader.encode(items, [0] * len(items), vocabulary)
         lengths = read_lengths(items, data.texts.lengths, learned_positions(model))
         warn_of_long(lengths, self.reader.config, name="predict", items="texts")
-        answers: list[Metrics] = [{}] * len(items)
+        answers: list[JsonObject] = [{}] * len(items)
         for rows, probabilities in label_probabilities(
             model, data._replace(texts=data.texts._replace(lengths=lengths))
         ):

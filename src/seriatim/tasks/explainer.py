@@ -19,12 +19,12 @@ from typing_extensions import TypeVar
 
 from ..config import Config
 from ..core.errors import InputError
+from ..core.json_object import JsonObject
 from ..core.state import State
 from ..data.tokenizers import Tokenizer
 from ..data.vocabulary import Vocabulary
 from ..evaluation.context_use import ContextExcess, ContextUse
 from ..evaluation.error_analysis import Mistakes
-from ..evaluation.intervals import Metrics
 from ..evaluation.token_losses import TokenLosses
 from ..evaluation.token_scores import TokenScores
 from ..layers.positions import learned_positions
@@ -369,7 +369,7 @@ class Explainer:
     token_scores: Callable[[object], TokenScores] | Refusal = Refusal("no probabilities of single tokens")
     label_effect: Callable[[str], LabelEffect] | None = None  # None if texts as a whole have no labels
     search: Callable[[str, int], SearchResult] | Refusal | None = None  # with a beam; None if no answer is written
-    ngram_counts: Callable[[str], Metrics] | Refusal | None = None  # see `counting.ngrams.unseen`
+    ngram_counts: Callable[[str], JsonObject] | Refusal | None = None  # see `counting.ngrams.unseen`
 
     # The loss when only the last tokens are seen, of an item or of some data, and the losses of single tokens
     context_use: Callable[[object], ContextUse] | Refusal = Refusal("no loss for shorter contexts")

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 
 from ..config import Config, Section
 from ..core.errors import InputError
+from ..core.json_object import JsonObject
 from ..counting.feature_tagger import OFFSETS, FeatureTagger, fit_tagger
 from ..data.tagged_corpus import TaggedCorpus
 from ..data.vocabulary import Vocabulary
-from ..evaluation.intervals import Metrics
 from ..storage.weights import save_tensors
 from .data_files import DataFiles
 from .fitted import FittedBuilder, describe_fitted, fitted_defaults, read_options
@@ -42,7 +42,7 @@ class FeatureTaggerBuilder(FittedBuilder):
         """Read the attributes and their weights."""
         return FeatureTagger.from_tensors(tensors, vocabulary.labels)
 
-    def card_rows(self, model: nn.Module, summary: Metrics) -> list[tuple[str, str]]:
+    def card_rows(self, model: nn.Module, summary: JsonObject) -> list[tuple[str, str]]:
         """Return the number of attributes, the penalty and the training; there is no optimizer."""
         assert isinstance(model, FeatureTagger)
         return [

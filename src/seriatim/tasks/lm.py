@@ -10,12 +10,13 @@ from torch import Tensor, nn
 from ..config import BATCH_SIZE, Config, Fields, Rate, Section, Training, read_settings
 from ..core.device_copies import to_device
 from ..core.errors import InputError
+from ..core.json_object import JsonObject
 from ..core.state import State
 from ..data.batching import Batch, Batches
 from ..data.corpus import Corpus
 from ..data.vocabulary import Vocabulary
 from ..evaluation.displayed_metrics import Metric
-from ..evaluation.intervals import Measure, Metrics, mean
+from ..evaluation.intervals import Measure, mean
 from ..evaluation.perplexity import WINDOW, block_losses, each_loss, text_metrics, unigram_metrics
 from ..layers import check_options, options_of, split_names
 from ..models import LanguageModel
@@ -194,7 +195,7 @@ class TextEvaluator(Evaluator[Corpus]):
     def __init__(self, word_dropout: float) -> None:
         self.word_dropout = word_dropout
 
-    def evaluate(self, model: TextModel, data: Corpus, **settings: object) -> Metrics:
+    def evaluate(self, model: TextModel, data: Corpus, **settings: object) -> JsonObject:
         """Compute the metrics of `seriatim.evaluation.perplexity`."""
         return self.evaluate_with_statistics(model, data, **settings)[0]
 
@@ -204,12 +205,12 @@ class TextEvaluator(Evaluator[Corpus]):
 
     def evaluate_with_statistics(
         self, model: TextModel, data: Corpus, **settings: object
-    ) -> tuple[Metrics, dict[str, Measure]]:
+    ) -> tuple[JsonObject, dict[str, Measure]]:
         """Compute the metrics and the contributions in one pass."""
         losses, sizes = block_losses(model, data, read_settings(PerplexitySettings, settings).window)
         return text_metrics(losses, sizes, data.statistics) | data.repairs.facts(), block_measures(losses, sizes)
 
-    def trivial_baseline(self, train: Corpus, valid: Corpus, vocabulary: Vocabulary) -> Metrics:
+    def trivial_baseline(self, train: Corpus, valid: Corpus, vocabulary: Vocabulary) -> JsonObject:
         """Compute the metrics of a unigram model."""
         return unigram_metrics(train, valid, vocabulary.tokenizer.vocabulary_size, word_dropout=self.word_dropout)
 

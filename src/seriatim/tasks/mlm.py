@@ -21,13 +21,14 @@ from torch.nn.utils.rnn import pad_sequence
 from ..config import BATCH_SIZE, Config, Section, read_settings
 from ..core.device_copies import to_device
 from ..core.errors import InputError
+from ..core.json_object import JsonObject
 from ..core.state import State
 from ..data.batching import Buckets, Windows, cut
 from ..data.corpus import Corpus
 from ..data.tokenizers import END, Tokenizer
 from ..data.vocabulary import Vocabulary
 from ..evaluation.displayed_metrics import Metric
-from ..evaluation.intervals import Measure, Metrics
+from ..evaluation.intervals import Measure
 from ..evaluation.perplexity import unigram_metrics
 from ..evaluation.pseudo_likelihood import evaluate_masked_language_model, pseudo_measures
 from ..layers.pointwise import EPSILON
@@ -180,7 +181,7 @@ class PseudoLikelihoodEvaluator(Evaluator[Windows]):
     def __init__(self, every: int) -> None:
         self.every = every
 
-    def evaluate(self, model: MaskedLanguageModel, data: Windows, **settings: object) -> Metrics:
+    def evaluate(self, model: MaskedLanguageModel, data: Windows, **settings: object) -> JsonObject:
         """Compute the metrics of `seriatim.evaluation.pseudo_likelihood`.
 
         As many tokens are masked at once as in training; ``exact`` masks each alone, which takes a pass for each.
@@ -198,7 +199,7 @@ class PseudoLikelihoodEvaluator(Evaluator[Windows]):
         """Return the distance between two tokens that are masked in the same pass; None if each is masked alone."""
         return None if read_settings(PseudoLikelihoodSettings, settings).exact else self.every
 
-    def trivial_baseline(self, train: Windows, valid: Windows, vocabulary: Vocabulary) -> Metrics:
+    def trivial_baseline(self, train: Windows, valid: Windows, vocabulary: Vocabulary) -> JsonObject:
         """Compute the metrics of a unigram model."""
         return unigram_metrics(train.corpus, valid.corpus, vocabulary.tokenizer.vocabulary_size)
 
@@ -213,7 +214,7 @@ class GapPredictor(Predictor[MaskedLanguageModel]):
 
     def answer(
         self, model: MaskedLanguageModel, vocabulary: Vocabulary, items: Sequence[str], **settings: object
-    ) -> list[Metrics]:
+    ) -> list[JsonObject]:
         """Fill the gaps of each line; see `seriatim.tasks.mlm`."""
         unit, length = self.config.data.unit, self.config.training.sequence_length
         with evaluating(model):
@@ -233,7 +234,7 @@ class Gaps(NamedTuple):
 
 def fill(
     model: MaskedLanguageModel, tokenizer: Tokenizer, lines: Sequence[str], *, unit: str, length: int
-) -> list[Metrics]:
+) -> list[JsonObject]:
     """Fill each gap of every line with its most probable token, given the line without all of them.
 
     The boundary, the unknown, reserved tokens and line ends are never filled in. A line without a gap comes back as it
@@ -244,7 +245,7 @@ def fill(
         Per line ``text``, and ``masks``: for every gap the likeliest tokens with their probabilities, in a list of
         ``token`` and ``probability``.
     """
-    answers: list[Metrics] = [{"text": line, "masks": []} for line in lines]
+    answers: list[JsonObject] = [{"text": line, "masks": []} for line in lines]
     gaps = {row: find_gaps(line, tokenizer, model.mask, unit) for row, line in enumerate(lines) if MASK_TEXT in line}
     for row, best in zip(gaps, likeliest(model, tokenizer, list(gaps.values()), length), strict=True):
         answers[row] = _filled(gaps[row], tokenizer, best)
@@ -310,7 +311,7 @@ def _best(probabilities: Tensor, tokenizer: Tokenizer, *, spaced: bool) -> list[
     return list(zip(allowed[order].tolist(), values.tolist(), strict=True))
 
 
-def _filled(gaps: Gaps, tokenizer: Tokenizer, likeliest_tokens: Sequence[Sequence[tuple[int, float]]]) -> Metrics:
+def _filled(gaps: Gaps, tokenizer: Tokenizer, likeliest_tokens: Sequence[Sequence[tuple[int, float]]]) -> JsonObject:
     text, masks = [gaps.pieces[0].encode()], []
     for piece, spaced, best in zip(gaps.pieces[1:], gaps.spaced, likeliest_tokens, strict=True):
         masks.append([{"token": tokenizer.describe(token), "probability": probability} for token, probability in best])

@@ -11,6 +11,7 @@ from pydantic import Field, field_validator
 from torch import Tensor, nn
 
 from ..config import Config, Positive, Rate, Section, read_settings
+from ..core.json_object import JsonObject
 from ..counting.ngram import NGram, UnigramCache
 from ..counting.ngrams.counting_jobs import Workers, counted, require_cluster
 from ..counting.ngrams.resources import ArrayAllocator
@@ -20,7 +21,7 @@ from ..data.corpus import Corpus
 from ..data.encoding import BLOCK
 from ..data.vocabulary import Vocabulary
 from ..evaluation.displayed_metrics import MetricsTable
-from ..evaluation.intervals import Measure, Metrics
+from ..evaluation.intervals import Measure
 from ..evaluation.perplexity import each_loss, sum_blocks, text_metrics
 from ..models.base_models import TextModel
 from ..models.mixture import Mixture
@@ -117,7 +118,7 @@ class NgramBuilder(FittedBuilder):
         """Return the mixture of the models with equal weights."""
         return mixture_of(models)
 
-    def card_rows(self, model: nn.Module, summary: Metrics) -> list[tuple[str, str]]:
+    def card_rows(self, model: nn.Module, summary: JsonObject) -> list[tuple[str, str]]:
         """Return the order, the smoothing, and the number of n-grams; there is no optimizer."""
         options = self.options
         counted = next(part for part in model.modules() if isinstance(part, NGram))
@@ -167,7 +168,7 @@ class NgramEvaluator(TextEvaluator):
 
     def evaluate_with_statistics(
         self, model: TextModel, data: Corpus, **settings: object
-    ) -> tuple[Metrics, dict[str, Measure]]:
+    ) -> tuple[JsonObject, dict[str, Measure]]:
         """Compute both results, and how sparse the counts are (`seriatim.counting.ngrams.unseen`)."""
         counts = counts_of(model)
         if counts is None:  # a mixture with a model that was trained
@@ -181,7 +182,7 @@ class NgramEvaluator(TextEvaluator):
         metrics |= sparsity(lookups, counts.seen, counts.vocabulary_size, impossible)
         return metrics, block_measures(losses, sizes)
 
-    def tables(self, metrics: Metrics) -> list[MetricsTable]:
+    def tables(self, metrics: JsonObject) -> list[MetricsTable]:
         """Return a table of how sparse the counts are, if the metrics have the figures of `counting.ngrams.unseen`."""
         if not metrics.get("ngrams"):
             return []
@@ -218,7 +219,7 @@ def _replaced(ids: np.ndarray, once: np.ndarray, unknown: int, rate: float, seed
         yield block
 
 
-def _impossible(metrics: Metrics, prefix: str) -> str:
+def _impossible(metrics: JsonObject, prefix: str) -> str:
     """Return the number of tokens with probability zero, and their share."""
     count, share = (metrics.get(f"{prefix}impossible_{name}") for name in ("tokens", "share"))
     return "not known" if count is None or share is None else f"{count:,} ({share:.2%})"

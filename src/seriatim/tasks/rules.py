@@ -16,10 +16,11 @@ from torch import Tensor, nn
 
 from ..config import Config, Section, read_settings
 from ..core.errors import InputError
+from ..core.json_object import JsonObject
 from ..counting.rule_translator import KINDS, Kind, RuleTranslator, Tokens
 from ..data.encoded_pairs import Pairs
 from ..data.vocabulary import Vocabulary
-from ..evaluation.intervals import Measure, Metrics
+from ..evaluation.intervals import Measure
 from ..evaluation.translation import edit_distance, translation_measures
 from ..storage.weights import save_tensors
 from .answering import PairEvaluator, PairPredictor, TranslationSettings, answer_metrics
@@ -60,7 +61,7 @@ class RulesBuilder(FittedBuilder):
         """Read the rules."""
         return RuleTranslator.from_tensors(tensors)
 
-    def card_rows(self, model: nn.Module, summary: Metrics) -> list[tuple[str, str]]:
+    def card_rows(self, model: nn.Module, summary: JsonObject) -> list[tuple[str, str]]:
         """Return the kind and the number of the rules; there is no optimizer."""
         assert isinstance(model, RuleTranslator)
         return [
@@ -105,7 +106,7 @@ class RulesEvaluator(PairEvaluator):
     selects = "exact_match"
     metrics = PairEvaluator.metrics[2:]  # without loss and perplexity
 
-    def evaluate(self, model: RuleTranslator, data: Pairs, **settings: object) -> Metrics:
+    def evaluate(self, model: RuleTranslator, data: Pairs, **settings: object) -> JsonObject:
         """Compare the answers with the targets."""
         return answer_metrics(answer_all(model, data.inputs, settings), data)
 
@@ -123,7 +124,7 @@ class RulesPredictor(PairPredictor[RuleTranslator]):
 
     def answer(
         self, model: RuleTranslator, vocabulary: Vocabulary, items: Sequence[str], **settings: object
-    ) -> list[Metrics]:
+    ) -> list[JsonObject]:
         """Answer each source; settings of search or sampling are refused."""
         return [{"text": text} for text in answer_all(model, items, settings)]
 

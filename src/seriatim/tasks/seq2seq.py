@@ -8,6 +8,7 @@ from torch import Tensor
 from ..config import BATCH_SIZE, Config, Fields, read_settings
 from ..core.device_copies import to_device
 from ..core.errors import InputError, shown
+from ..core.json_object import JsonObject
 from ..core.state import State
 from ..data.arguments import check_integer
 from ..data.batching import Buckets
@@ -15,7 +16,7 @@ from ..data.encoded_pairs import PairBatch, Pairs, encode_side
 from ..data.text_kinds import kind_of
 from ..data.vocabulary import Vocabulary
 from ..decoding.ensemble import EncoderDecoders
-from ..evaluation.intervals import Measure, Metrics
+from ..evaluation.intervals import Measure
 from ..layers.positions import learned_positions
 from ..models.copying import copied_tokens
 from ..models.ctc_translator import CTCTranslator
@@ -142,7 +143,7 @@ class TranslationObjective(Objective[Pairs, PairBatch, Translator]):
         arguments = source, batch.source_lengths, inputs, targets, batch.target_lengths
         return model.loss(*arguments, own_predictions=self.options.own_predictions(progress)), None
 
-    def validate(self, model: Translator, data: Pairs) -> Metrics:
+    def validate(self, model: Translator, data: Pairs) -> JsonObject:
         """Compute the loss, and the share of exact answers if it selects the weights."""
         metrics = likelihood(pair_losses(model, data))
         if self.options.location and isinstance(model, EncoderDecoder):
@@ -164,7 +165,7 @@ class TranslationEvaluator(PairEvaluator):
             else Selection("loss", more_is_better=False)
         )
 
-    def evaluate(self, model: Translator, data: Pairs, **settings: object) -> Metrics:
+    def evaluate(self, model: Translator, data: Pairs, **settings: object) -> JsonObject:
         """Compute the loss, and compare the answers with the targets."""
         return pair_metrics(pair_losses(model, data), self.texts(model, data, **settings), data)
 
@@ -172,7 +173,7 @@ class TranslationEvaluator(PairEvaluator):
         """Compute the contribution of each item."""
         return pair_measures(pair_losses(model, data), self.texts(model, data, **settings), data)
 
-    def evaluate_with_statistics(self, model: Translator, data: Pairs) -> tuple[Metrics, dict[str, Measure]]:
+    def evaluate_with_statistics(self, model: Translator, data: Pairs) -> tuple[JsonObject, dict[str, Measure]]:
         """Compute both results from the same answers."""
         losses, answers = pair_losses(model, data), self.texts(model, data)
         return pair_metrics(losses, answers, data), pair_measures(losses, answers, data)
@@ -190,7 +191,7 @@ class TranslationPredictor(PairPredictor[Translator]):
 
     def answer(
         self, model: Translator, vocabulary: Vocabulary, items: Sequence[str], **settings: object
-    ) -> list[Metrics]:
+    ) -> list[JsonObject]:
         """Find the best answers to each source; ``settings`` are fields of `TranslationSettings`.
 
         With learned positions, a source is read up to their number, and an answer is no longer than it.

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ..config import BATCH_SIZE, Config, Fields, Section, read_settings
 from ..core.errors import InputError
+from ..core.json_object import JsonObject
 from ..core.state import State
 from ..data.arguments import check_text
 from ..data.batching import Buckets
@@ -24,7 +25,7 @@ from ..data.vectors import read_vectors
 from ..data.vocabulary import Vocabulary
 from ..data.word_tokenizer import WordTokenizer
 from ..evaluation.displayed_metrics import Metric
-from ..evaluation.intervals import Measure, Metrics, mean, with_interval
+from ..evaluation.intervals import Measure, mean, with_interval
 from ..evaluation.label_metrics import tagging_measures, tagging_metrics
 from ..layers.positions import check_lengths, declared_positions, learned_positions
 from ..models.probabilities import checked_losses
@@ -259,7 +260,7 @@ class TagEvaluator(Evaluator[TaggedCorpus]):
         Metric("loss", "loss (nats per word)", 4),
     )
 
-    def evaluate(self, model: TagModel, data: TaggedCorpus, **settings: object) -> Metrics:
+    def evaluate(self, model: TagModel, data: TaggedCorpus, **settings: object) -> JsonObject:
         """Compute the loss of tags that occur in training (NaN if none does), and `tagging_metrics` of all tags."""
         return _metrics(*self.tagged(model, data), data)
 
@@ -267,7 +268,7 @@ class TagEvaluator(Evaluator[TaggedCorpus]):
         """Compute the contribution of each sentence."""
         return _measures(*self.tagged(model, data), data)
 
-    def evaluate_with_statistics(self, model: TagModel, data: TaggedCorpus) -> tuple[Metrics, dict[str, Measure]]:
+    def evaluate_with_statistics(self, model: TagModel, data: TaggedCorpus) -> tuple[JsonObject, dict[str, Measure]]:
         """Compute both results from the same answers."""
         answers = self.tagged(model, data)
         return _metrics(*answers, data), _measures(*answers, data)
@@ -294,7 +295,7 @@ class TagEvaluator(Evaluator[TaggedCorpus]):
             return self.metrics
         return tuple(one for one in self.metrics if one.key not in ("f1", "precision", "recall"))
 
-    def trivial_baseline(self, train: TaggedCorpus, valid: TaggedCorpus, vocabulary: Vocabulary) -> Metrics:
+    def trivial_baseline(self, train: TaggedCorpus, valid: TaggedCorpus, vocabulary: Vocabulary) -> JsonObject:
         """Compute the metrics of each word's most frequent tag; unknown words get the most frequent of all tags."""
         assert train.tags is not None
         counts = Counter(zip(train.words.tolist(), train.tags.tolist(), strict=True))
@@ -307,7 +308,7 @@ class TagEvaluator(Evaluator[TaggedCorpus]):
         return {one.key: metrics[one.key] for one in self.metrics if one.key in metrics}
 
 
-def _metrics(losses: np.ndarray, predicted: list[list[str]], data: TaggedCorpus) -> Metrics:
+def _metrics(losses: np.ndarray, predicted: list[list[str]], data: TaggedCorpus) -> JsonObject:
     counts = {"unknown_tokens": data.unknown_words(), "unseen_tags": data.unseen_tags()}
     metrics = {**with_interval("loss", losses, mean), **tagging_metrics(data.truth(), predicted), **counts}
     if data.unseen:
@@ -356,7 +357,7 @@ class TagPredictor(Predictor[TagModel]):
 
     def answer(
         self, model: TagModel, vocabulary: Vocabulary, items: Sequence[Item], **settings: object
-    ) -> list[Metrics]:
+    ) -> list[JsonObject]:
         """Tag each item. A `Sentence` gives the lines of its file with new tags, other items one line.
 
         Where positions are learned, a sentence longer than they are is tagged in parts.
@@ -372,7 +373,7 @@ class TagPredictor(Predictor[TagModel]):
         with evaluating(model):
             for row, best, confidence[row] in tag_corpus(model, corpus, probabilities=wanted):
                 tags[row] = [vocabulary.labels[tag] for tag in best]
-        all_tags, all_confidence, answers = itertools.chain(*tags), itertools.chain(*confidence), list[Metrics]()
+        all_tags, all_confidence, answers = itertools.chain(*tags), itertools.chain(*confidence), list[JsonObject]()
         for item, sentence in zip(items, sentences, strict=True):
             answers.append(_answer(item, sentence, list(itertools.islice(all_tags, len(sentence.words)))))
             if wanted:
@@ -386,7 +387,7 @@ def _sentence(item: Item) -> Sentence:
     return untagged(item.split() if isinstance(item, str) else item)
 
 
-def _answer(item: Item, sentence: Sentence, tags: list[str]) -> Metrics:
+def _answer(item: Item, sentence: Sentence, tags: list[str]) -> JsonObject:
     """Return the answer to an item; its text is what a command prints, without the last line end."""
     text = write(item, tags).removesuffix("\n") if isinstance(item, Sentence) else " ".join(tags)
     return {"text": text, "words": sentence.words, "tags": tags}

@@ -22,6 +22,7 @@ from typing_extensions import TypeVar
 
 from ..config import Config, Fields, Section
 from ..core.errors import InputError
+from ..core.json_object import JsonObject
 from ..core.state import State
 from ..data.arguments import check_text
 from ..data.holding_out import usual_share
@@ -30,7 +31,7 @@ from ..data.repairs import Repairs, with_warnings
 from ..data.tokenizers import Tokenizer
 from ..data.vocabulary import Vocabulary
 from ..evaluation.displayed_metrics import Metric, MetricsTable
-from ..evaluation.intervals import Measure, Metrics
+from ..evaluation.intervals import Measure
 from ..models.bounds import no_larger_than
 from ..processes.shares import Share
 from ..storage.weights import load_weights
@@ -146,7 +147,7 @@ class Reader(ABC, Generic[Data]):
         """Say which fraction of the training data the tokenizer was learned from; empty if that was all."""
         return ""
 
-    def training_statistics(self, train: Data) -> Metrics:
+    def training_statistics(self, train: Data) -> JsonObject:
         """Return statistics of the training data that `summary.json` records."""
         return {}
 
@@ -261,7 +262,7 @@ class ModelBuilder(ABC, Generic[Model]):
         """Combine several models into one that averages their probabilities, if the task supports ensembles."""
         raise InputError(f"ensembles are not supported for {self.config.task}; give one run")
 
-    def card_rows(self, model: nn.Module, summary: Metrics) -> list[tuple[str, str]]:
+    def card_rows(self, model: nn.Module, summary: JsonObject) -> list[tuple[str, str]]:
         """Return the rows of the model card that describe the model and its training: names and values."""
         config, training = self.config.model, self.config.training
         skipped = f" ({summary['skipped_steps']:,} skipped: not finite)" if summary["skipped_steps"] else ""
@@ -294,7 +295,7 @@ class Evaluator(ABC, Generic[Data]):
     baseline_name: str  # name of the simplest model, to which the metrics are compared
 
     @abstractmethod
-    def evaluate(self, model: Any, data: Data, **settings: object) -> Metrics:
+    def evaluate(self, model: Any, data: Data, **settings: object) -> JsonObject:
         """Compute the metrics of some data, given fields of `settings`. The model is in evaluation mode."""
 
     @abstractmethod
@@ -304,12 +305,12 @@ class Evaluator(ABC, Generic[Data]):
         The arguments are those of `evaluate`.
         """
 
-    def evaluate_with_statistics(self, model: Any, data: Data) -> tuple[Metrics, dict[str, Measure]]:
+    def evaluate_with_statistics(self, model: Any, data: Data) -> tuple[JsonObject, dict[str, Measure]]:
         """Return the results of `evaluate` and `statistics`, in one pass where the task can."""
         return self.evaluate(model, data), self.statistics(model, data)
 
     @abstractmethod
-    def trivial_baseline(self, train: Data, valid: Data, vocabulary: Vocabulary) -> Metrics:
+    def trivial_baseline(self, train: Data, valid: Data, vocabulary: Vocabulary) -> JsonObject:
         """Compute the metrics of the simplest model, `baseline_name`, as far as it has them."""
 
     def selection(self, vocabulary: Vocabulary) -> Selection:
@@ -320,7 +321,7 @@ class Evaluator(ABC, Generic[Data]):
         """Return the metrics that data with this vocabulary can have."""
         return self.metrics
 
-    def tables(self, metrics: Metrics) -> list[MetricsTable]:
+    def tables(self, metrics: JsonObject) -> list[MetricsTable]:
         """Return the metrics that are shown in tables of their own."""
         return []
 
@@ -353,7 +354,7 @@ class Objective(ABC, Generic[Data, Batch, Model]):
             The sum of −log P over the terms of the batch, in nats, and the state to carry on, if any.
         """
 
-    def validate(self, model: Model, data: Data) -> Metrics:
+    def validate(self, model: Model, data: Data) -> JsonObject:
         """Compute the metrics that are measured repeatedly in training, with ``loss`` and the one of `selection`."""
         return self.evaluator.evaluate(model, data)
 
@@ -409,7 +410,7 @@ class Predictor(ABC, Generic[Model]):
     timed_work: str = "reading and answering"  # what a comparison times, in words
 
     @abstractmethod
-    def answer(self, model: Any, vocabulary: Vocabulary, items: Sequence[Any], **settings: object) -> list[Metrics]:
+    def answer(self, model: Any, vocabulary: Vocabulary, items: Sequence[Any], **settings: object) -> list[JsonObject]:
         """Answer each item, a value that `check_item` accepts.
 
         Args:

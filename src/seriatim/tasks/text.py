@@ -8,6 +8,7 @@ import numpy as np
 
 from ..config import Config
 from ..core.errors import InputError
+from ..core.json_object import JsonObject
 from ..data.batching import Windows, cut
 from ..data.corpus import Corpus, count_text, describe_tokenizer_sample, encode_corpus, fit_corpus_tokenizer
 from ..data.encoding import BLOCK
@@ -19,7 +20,6 @@ from ..data.source_content import find_repairs
 from ..data.tokenizer_sample import SAMPLED
 from ..data.tokenizers import END
 from ..data.vocabulary import Vocabulary
-from ..evaluation.intervals import Metrics
 from ..layers.positions import check_lengths, declared_positions
 from .data_files import explain_equal_rows, warn_of_long
 from .task import Data, Reader
@@ -167,7 +167,7 @@ class CorpusReader(TextReader[Corpus]):
         """See `TextReader.describe_sample`."""
         return self.describe_sample(train.sources)
 
-    def training_statistics(self, train: Corpus) -> Metrics:
+    def training_statistics(self, train: Corpus) -> JsonObject:
         """Return the number of documents; the end of a text is learned from several only."""
         return {"documents": train.statistics.documents}
 

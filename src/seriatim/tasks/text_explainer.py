@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..core.errors import InputError
+from ..core.json_object import JsonObject
 from ..core.state import State
 from ..counting.ngram import NGram
 from ..counting.ngrams.unseen import sparsity
@@ -25,7 +26,6 @@ from ..data.text_blocks import Statistics
 from ..data.tokenizers import END, Tokenizer
 from ..evaluation.context_use import ContextExcess, ContextUse, by_context, context_sizes, excess_losses, last_logits
 from ..evaluation.error_analysis import MAX_TOKENS, MAX_WORST, Mistakes, WrongExample, compare_labels, part_of
-from ..evaluation.intervals import Metrics
 from ..evaluation.perplexity import BLOCK, each_loss
 from ..evaluation.token_losses import UNKNOWN, TokenLosses, cut_evenly, places_in_lines
 from ..evaluation.token_scores import ALTERNATIVES, TokenScore, TokenScores, score_tokens, token_name, token_text
@@ -332,7 +332,7 @@ def explain_ngrams(explained: ExplainedModel[TextModel], read_corpus: ReadCorpus
         logits = last_logits(explained.model, examples.with_boundary(batch))
         return token_log_probabilities(explained.model, logits).exp().unsqueeze(1)
 
-    def ngram_counts(item: str) -> Metrics:
+    def ngram_counts(item: str) -> JsonObject:
         if counts is None:
             raise NotOfferedError("the run does not count n-grams")
         lookups = counts.look_up(text.encode(item).ids)

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ..core.json_object import JsonObject
 from ..core.state import State
 from ..data.batching import padded
 from ..data.encoded_pairs import encode_side
 from ..data.tokenizers import END, Tokenizer
 from ..evaluation.context_use import ContextScore, ContextUse, shorter_contexts
 from ..evaluation.error_analysis import MAX_PAIRS, MAX_WORST, Mistakes, WrongExample, part_of
-from ..evaluation.intervals import Metrics
 from ..evaluation.token_scores import ALTERNATIVES, TokenScores, score_tokens
 from ..evaluation.translation import translation_measures
 from ..layers.positions import learned_positions
@@ -59,7 +59,7 @@ class TranslatedData(LabelledData):
     predictor: Predictor
     reader: PairReader
 
-    def answers(self, sources: Sequence[str], *, beam: int | None = None, alignments: bool = False) -> list[Metrics]:
+    def answers(self, sources: Sequence[str], *, beam: int | None = None, alignments: bool = False) -> list[JsonObject]:
         """Return the answers to some sources, as `Predictor.answer` does."""
         model, vocabulary = self.explained.model, self.explained.vocabulary
         return self.predictor.answer(model, vocabulary, sources, beam=beam, alignments=alignments)

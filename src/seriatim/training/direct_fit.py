@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from ..core.allocator import freed_memory_kept
-from ..evaluation.intervals import Metrics
+from ..core.json_object import JsonObject
 from .metrics_log import MetricsLog
 from .reporting import SafeReporter
 from .run_writer import RunWriter
@@ -28,7 +28,7 @@ class DirectFit:
     reporter: SafeReporter
     model: nn.Module
     progress: Progress
-    metrics: Metrics | None = None
+    metrics: JsonObject | None = None
     ended: str = ""
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 

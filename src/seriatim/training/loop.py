@@ -17,9 +17,9 @@ import torch
 from torch import nn
 
 from ..core.errors import InputError, TrainingError
+from ..core.json_object import JsonObject
 from ..core.state import State
 from ..data.batching import IdleBatch
-from ..evaluation.intervals import Metrics
 from ..layers.experts import count_experts
 from ..layers.origins import CODE
 from ..models.probabilities import NotFiniteError
@@ -89,7 +89,7 @@ class Trainer:
         self.progress = Progress()
         self.state: State | None = None
         self.has_rows = True  # whether the carried state is that of this rank's own sequences
-        self.metrics: Metrics | None = None
+        self.metrics: JsonObject | None = None
         self.ended = ""
         self.signal: Callable[[], int | None] = lambda: None
         self.signal_number: int | None = None  # of a signal that any rank has received
@@ -365,7 +365,7 @@ class Trainer:
         if self.valid is None:
             self.save_weights()
             return
-        metrics: Metrics = {}  # filled on the leader
+        metrics: JsonObject = {}  # filled on the leader
         experts: Record = {}
         with self.averaged():
             model = self.parallel.whole_model()
@@ -383,7 +383,7 @@ class Trainer:
         if progress.begins_averaging(self.config):
             self.average = self.make_average()
 
-    def measure(self, model: nn.Module, metrics: Metrics, experts: Record) -> tuple[float, float]:
+    def measure(self, model: nn.Module, metrics: JsonObject, experts: Record) -> tuple[float, float]:
         """Measure the held-out data, and return the metric that selects the weights, and the loss.
 
         The metrics are added to ``metrics``, and how often each expert was chosen to ``experts``.
