@@ -20,22 +20,20 @@ import numpy.typing as npt
 import torch
 
 from seriatim.config import Tokenizer as TokenizerConfig
+from seriatim.counting.ngrams import counts as ngram_counts
+from seriatim.counting.ngrams.counting_jobs import IdsFile, MergeJob, ShardJob, count_job, merge_job
+from seriatim.counting.ngrams.resources import ArrayAllocator
+from seriatim.counting.ngrams.shard_files import Shard
+from seriatim.counting.ngrams.shards import count_merged, divide_merge
+from seriatim.counting.ngrams.smoothing import Smoothing, smoothed
+from seriatim.counting.ngrams.windows import PART_SIZE
 from seriatim.data.encoding import write_encoded
 from seriatim.data.source_content import content_of
 from seriatim.data.sources import find_sources
 from seriatim.data.text import read_pieces
 from seriatim.data.vocabulary import fit_tokenizer
-from seriatim.models.ngrams import levels
-from seriatim.models.ngrams.estimation import smoothed
-from seriatim.models.ngrams.merged_counts import count_merged
-from seriatim.models.ngrams.resources import ArrayAllocator
-from seriatim.models.ngrams.shard_files import Shard
-from seriatim.models.ngrams.shard_merging import divide_merge
-from seriatim.models.ngrams.smoothing import Smoothing
-from seriatim.models.ngrams.sorted_windows import PART_SIZE
 from seriatim.processes.executors import LocalExecutor, WorkExecutor
 from seriatim.storage.weights import stream_tensors
-from seriatim.tasks.counting_jobs import IdsFile, MergeJob, ShardJob, count_job, merge_job
 
 WORDS, EXPONENT, LINE = 1_000_000, 1.2, 19
 ORDER, PARTS, REPEATS = 5, 2, 3
@@ -64,7 +62,7 @@ def measure_counting(words: int = 20_000_000) -> dict[str, float]:
     """Return what a core does in a second, the parallel share of each step, and sizes for each token and n-gram."""
     with (
         tempfile.TemporaryDirectory() as name,
-        mock.patch.object(levels, "SMALL", 1),
+        mock.patch.object(ngram_counts, "SMALL", 1),
         LocalExecutor(PARTS) as pool,
     ):
         pool.run_all(time.sleep, [1.0] * PARTS)  # both processes have started

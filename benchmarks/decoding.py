@@ -31,7 +31,7 @@ from torch import nn
 import seriatim
 from seriatim.core.state import State
 from seriatim.decoding.sampling import read
-from seriatim.models.attentional import LuongDecoder
+from seriatim.models.attention_decoder import luong_decoder
 from seriatim.models.copying import Copying
 from seriatim.models.encoder_decoder import EncoderDecoder
 from seriatim.models.language_model import LanguageModel
@@ -246,7 +246,9 @@ def decoders(args: argparse.Namespace, limits: Limits) -> None:
     for title, size, words, options, copies in choices:
         torch.manual_seed(0)
         encoder = seriatim.layer("lstm", size // 2, size // 2, bidirectional=True)
-        decoder = LuongDecoder(lambda width, size=size: seriatim.layer("lstm", width, size), size // 2, size, **options)
+        decoder = luong_decoder(
+            lambda width, size=size: seriatim.layer("lstm", width, size), size // 2, size, **options
+        )
         model = EncoderDecoder(encoder, decoder, words, words, size // 2).eval()
         if copies:
             model.copying = Copying(size, torch.arange(words), None)

@@ -27,9 +27,9 @@ from typing import NamedTuple
 
 from machine import describe
 from pronunciation import words
-from seriatim.runs.beside_baseline import main_figure
 
 import seriatim
+from seriatim.tasks.beside_baseline import main_metric
 
 
 class Corpus(NamedTuple):
@@ -140,7 +140,7 @@ def measure(name: str, corpus: Corpus, folder: Path, seed: int) -> tuple[str, Re
     subprocess.run([*command, *corpus.naming, "--seed", str(seed), "--quiet"], check=True)
     seconds = time.perf_counter() - began
     run = seriatim.load(out)
-    key = corpus.metric or main_figure(run.task, run.vocabulary).key
+    key = corpus.metric or main_metric(run.task, run.vocabulary).key
 
     def value(one: seriatim.Run) -> float:
         if name == "cmudict":

@@ -28,13 +28,11 @@ import torch
 from ngrams import enlarge
 
 import seriatim
-from seriatim.models.ngrams.counts import count_ngrams
-from seriatim.models.ngrams.merged_counts import count_merged
-from seriatim.models.ngrams.resources import ArrayAllocator
-from seriatim.models.ngrams.shard_counting import count_shard
-from seriatim.models.ngrams.shard_files import Shard
-from seriatim.models.ngrams.shard_merging import merge_shards
-from seriatim.tasks.counting_jobs import ids_file
+from seriatim.counting.ngrams.counting_jobs import ids_file
+from seriatim.counting.ngrams.counts import count_ngrams
+from seriatim.counting.ngrams.resources import ArrayAllocator
+from seriatim.counting.ngrams.shard_files import Shard
+from seriatim.counting.ngrams.shards import count_merged, count_shard, merge_shards
 
 WAYS = {"two threads": ("2", []), "one thread": ("1", []), "two workers": ("2", ["--model.options.workers", "2"])}
 MEMORY = 0.1

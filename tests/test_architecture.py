@@ -25,6 +25,7 @@ LEVELS = (
     ("layers",),
     ("testing",),
     ("models",),
+    ("counting",),
     ("decoding", "evaluation"),
     ("tasks",),
     ("training",),
@@ -38,7 +39,7 @@ LEVELS = (
     ("__main__",),
 )
 LEVEL = {name: i for i, names in enumerate(LEVELS) for name in names}
-MAX_ENTRIES = 27
+MAX_ENTRIES = 28
 """The largest number of entries of the package."""
 FILES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")
 MAX_ANY = 150

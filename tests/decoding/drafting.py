@@ -8,16 +8,15 @@ import torch
 
 import seriatim
 from seriatim.core.state import map_state
+from seriatim.counting.ngram import NGram
+from seriatim.counting.ngrams.counts import count_ngrams
+from seriatim.counting.ngrams.smoothing import Smoothing, smoothed
+from seriatim.counting.ngrams.table import orders_of
 from seriatim.decoding.drafts import Draft
 from seriatim.decoding.sampling import Sampling, read, sample
 from seriatim.decoding.speculative import Generated, speculate
 from seriatim.models import LanguageModel
 from seriatim.models.base_models import TextModel
-from seriatim.models.ngram import NGram
-from seriatim.models.ngrams.counts import count_ngrams
-from seriatim.models.ngrams.estimation import smoothed
-from seriatim.models.ngrams.smoothing import Smoothing
-from seriatim.models.ngrams.table import orders_of
 
 VOCABULARY = 7
 

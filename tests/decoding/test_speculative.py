@@ -6,13 +6,13 @@ import torch
 import seriatim
 from seriatim.core.errors import InputError
 from seriatim.core.state import select_state
+from seriatim.counting.ngram import NGram
 from seriatim.decoding.drafts import ModelDraft, PromptLookup, draft_with
 from seriatim.decoding.sampling import Sampling
 from seriatim.decoding.speculative import speculate
 from seriatim.models import LanguageModel
 from seriatim.models.base_models import TextModel
 from seriatim.models.mixture import Mixture
-from seriatim.models.ngram import NGram
 from seriatim.recurrence import uncompiled
 
 from ..exhaustive import parameters

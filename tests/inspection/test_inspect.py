@@ -25,7 +25,8 @@ from seriatim.inspection.mistakes import mistakes_section
 from seriatim.recurrence import uncompiled
 from seriatim.report.drawing import Drawing
 from seriatim.report.page import Prose
-from seriatim.tasks import capabilities, text_explainer
+from seriatim.tasks import explainer as capabilities
+from seriatim.tasks import text_explainer
 from seriatim.tasks.explainer import NotOfferedError
 
 from ..exhaustive import parameters

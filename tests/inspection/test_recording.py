@@ -16,7 +16,7 @@ from seriatim.inspection.gates import experts_figure, gate_figure, gate_means_fi
 from seriatim.inspection.gradient_flow import gradient_flow, gradient_flow_figure
 from seriatim.inspection.recording import primitive_layers
 from seriatim.inspection.recording import unrolled as unrolled_with
-from seriatim.models.attentional import BahdanauDecoder, LuongDecoder
+from seriatim.models.attention_decoder import bahdanau_decoder, luong_decoder
 from seriatim.recurrence import uncompiled
 
 from ..conftest import small_config
@@ -80,10 +80,10 @@ def test_unrolled_gives_the_same(name: str) -> None:
 
 
 @pytest.mark.parametrize("kind", parameters(["gru", "lstm", "mgu", "transformer"], everyday=["lstm", "transformer"]))
-@pytest.mark.parametrize("decoder", [LuongDecoder, BahdanauDecoder])
+@pytest.mark.parametrize("decoder", [luong_decoder, bahdanau_decoder])
 def test_steps_that_a_decoder_calls_are_recorded(decoder: type, kind: str) -> None:
     torch.manual_seed(0)
-    feeding = {"input_feeding": True} if decoder is LuongDecoder else {}
+    feeding = {"input_feeding": True} if decoder is luong_decoder else {}
     made = decoder(lambda width: seriatim.layer(kind, width, 8, num_layers=2), 5, 8, score="dot", **feeding)
     made = made.double().eval()
     state = made.initial_state(3, torch.randn(3, 4, 8, dtype=torch.float64))

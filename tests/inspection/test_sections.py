@@ -15,7 +15,7 @@ from seriatim.inspection.mistakes import mistakes_section
 from seriatim.inspection.surprisal import MIN_FULL, label_effect_section, reference_parts, surprisal_section
 from seriatim.recurrence import uncompiled
 from seriatim.report.page import Prose, TokenLinks, Tokens
-from seriatim.tasks.capabilities import Example, LabelEffect, SearchResult
+from seriatim.tasks.explainer import Example, LabelEffect, SearchResult
 from seriatim.tasks.label_explainer import ClassifierExamples
 from seriatim.tasks.translation_explainer import TranslatedData
 

@@ -8,7 +8,7 @@ from seriatim.core.state import State, state_bytes
 from seriatim.inspection.context_section import state_costs
 from seriatim.inspection.inspected_run import explainer_of
 from seriatim.models import LanguageModel
-from seriatim.tasks.capabilities import StateReader
+from seriatim.tasks.explainer import StateReader
 from seriatim.tasks.translation_explainer import SOURCE_TOKENS
 
 

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 import seriatim
-from seriatim.tasks.capabilities import Example, Examples, ExplainedModel
-from seriatim.tasks.explainer import Explainer, Wording
+from seriatim.tasks.explainer import Example, Examples, ExplainedModel, Explainer, Wording
 
 from ..tasks.outside_task import Rater
 

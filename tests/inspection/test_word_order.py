@@ -26,7 +26,7 @@ from seriatim.layers.path_lengths import direct_paths, joined_paths
 from seriatim.models import LanguageModel
 from seriatim.recurrence import uncompiled
 from seriatim.report.page import Folded, Plot, Prose, Table
-from seriatim.tasks.capabilities import Example
+from seriatim.tasks.explainer import Example
 
 from ..conftest import randn
 from ..exhaustive import parameters

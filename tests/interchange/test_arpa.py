@@ -13,15 +13,14 @@ from hypothesis import strategies as st
 from seriatim.cli.main import main
 from seriatim.config import Tokenizer as TokenizerConfig
 from seriatim.core.errors import InputError
+from seriatim.counting.ngram import NGram
+from seriatim.counting.ngrams.counts import count_ngrams
+from seriatim.counting.ngrams.smoothing import Smoothing, smoothed
+from seriatim.counting.ngrams.table import orders_of
 from seriatim.data.repairs import DataWarning, Repairs
 from seriatim.data.tokenizers import Spelling, Tokenizer, WordTokenizer
 from seriatim.data.vocabulary import fit_tokenizer
 from seriatim.interchange.arpa import ESCAPED, read_arpa, write_arpa
-from seriatim.models.ngram import NGram
-from seriatim.models.ngrams.counts import count_ngrams
-from seriatim.models.ngrams.estimation import smoothed
-from seriatim.models.ngrams.smoothing import Smoothing
-from seriatim.models.ngrams.table import orders_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:too few")
 LINES = [

@@ -8,10 +8,10 @@ import pytest
 
 import seriatim
 from seriatim.cli.main import main
+from seriatim.counting.ngrams.table import NgramTable
 from seriatim.data.tokenizers import Spelling, WordTokenizer
 from seriatim.interchange.arpa import mix, read_arpa, write_arpa
 from seriatim.interchange.formats import import_run
-from seriatim.models.ngrams.table import NgramTable
 
 from ..conftest import sentences
 from .test_arpa import made

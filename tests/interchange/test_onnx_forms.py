@@ -10,14 +10,19 @@ from torch import Tensor, nn
 import seriatim
 from seriatim.layers.containers import bidirectional
 from seriatim.models import Classifier, LanguageModel, MaskedLanguageModel
-from seriatim.models.attentional import BahdanauDecoder, LuongDecoder
-from seriatim.models.characters import ConvolutionalCharacters, JoinedCharacters, RecurrentCharacters
+from seriatim.models.attention_decoder import bahdanau_decoder, luong_decoder
+from seriatim.models.characters import (
+    FEATURES,
+    ConvolutionalCharacters,
+    JoinedCharacters,
+    RecurrentCharacters,
+    WordFeatures,
+)
 from seriatim.models.crf import CRF
 from seriatim.models.ctc_translator import CTCTranslator
 from seriatim.models.encoder_decoder import EncoderDecoder
 from seriatim.models.recurrent_decoder import ContextDecoder
 from seriatim.models.tagger import Tagger
-from seriatim.models.word_features import FEATURES, WordFeatures
 
 from ..exhaustive import parameters
 from . import onnx_agreement as agreement
@@ -184,11 +189,11 @@ CASES = [
     Case("masked recurrence", agreement.masked_deviation, lambda: MaskedLanguageModel(
         layer("lstm", bidirectional=True, num_layers=2), TOKENS)),
     Case("Luong with input feeding", agreement.translation_deviation, lambda: translator(
-        both_ways(), LuongDecoder(recurrence, SIZE, 16, input_feeding=True))),
+        both_ways(), luong_decoder(recurrence, SIZE, 16, input_feeding=True))),
     Case("Luong with location and copies", agreement.translation_deviation, lambda: translator(
-        both_ways(), LuongDecoder(recurrence, SIZE, 16, score="additive", location=True), copied=copied())),
+        both_ways(), luong_decoder(recurrence, SIZE, 16, score="additive", location=True), copied=copied())),
     Case("Bahdanau", agreement.translation_deviation, lambda: translator(
-        layer("gru"), BahdanauDecoder(recurrence, SIZE, 16))),
+        layer("gru"), bahdanau_decoder(recurrence, SIZE, 16))),
     Case("context in every place", agreement.translation_deviation, lambda: translator(
         layer("lstm"), ContextDecoder(recurrence, SIZE, 16, context="initial+updates+outputs"))),
     Case("transformer", agreement.translation_deviation, lambda: translator(

@@ -10,7 +10,7 @@ from seriatim.layers.positions import positions, sinusoids
 from seriatim.models import LanguageModel
 from seriatim.models.classifier import Classifier
 from seriatim.models.encoder_decoder import EncoderDecoder
-from seriatim.models.translator import Options, settled, translator
+from seriatim.models.translator import Options, translator, with_implied_options
 from seriatim.recurrence import uncompiled
 
 from ..recurrence.own_cells import quickly
@@ -183,7 +183,7 @@ def test_positions_tell_bare_attention_the_order() -> None:
 def test_the_readouts_are_their_equations(readout: str, form: str) -> None:
     """Logits, from the context and the decoder's output, which the decoder itself computes."""
     config = Model(layer="gru", embedding_size=D, hidden_size=D, bidirectional=False, output_bias=False)
-    options = settled(Options(readout=readout, form=form, attention="dot"), config, {})
+    options = with_implied_options(Options(readout=readout, form=form, attention="dot"), config, {})
     model = translator(options, config, {}, 7, 8).double()
     assert isinstance(model, EncoderDecoder)
     stir(model)

@@ -7,7 +7,7 @@ import seriatim
 from seriatim.core.auxiliary_losses import collect
 from seriatim.core.errors import InputError
 from seriatim.models import LanguageModel
-from seriatim.models.activation_penalties import Regularization
+from seriatim.models.language_model import Regularization
 
 from ..conftest import small_config
 

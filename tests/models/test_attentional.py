@@ -11,7 +11,7 @@ import seriatim
 from seriatim.core.contract import SequenceLayer
 from seriatim.core.errors import InputError
 from seriatim.core.state import State, join_states, select_state
-from seriatim.models.attentional import BahdanauDecoder, LuongDecoder
+from seriatim.models.attention_decoder import Bahdanau, bahdanau_decoder, luong_decoder
 from seriatim.models.recurrent_decoder import ContextDecoder
 from seriatim.recurrence import uncompiled
 
@@ -33,17 +33,17 @@ DECODERS = {
     "context-updates": (ContextDecoder, {"context": "updates", "summary": "ends"}, {"name": "lstm", "num_layers": 2}),
     "context-outputs": (ContextDecoder, {"context": "outputs+initial", "summary": "mean"}, {"name": "transformer"}),
     "context-everywhere": (ContextDecoder, {"context": "initial+updates+outputs"}, {"name": "mamba"}),
-    "luong": (LuongDecoder, {}, {"name": "lstm"}),
-    "luong-direct": (LuongDecoder, {"readout": "direct", "bridge": "none"}, {"name": "attention", "window": 3}),
-    "luong-additive": (LuongDecoder, {"score": "additive", "summary": "mean"}, {"name": "cell"}),
-    "luong-feeding": (LuongDecoder, {"input_feeding": True, "summary": "ends"}, {"name": "lstm", "num_layers": 2}),
-    "luong-feeding-direct": (LuongDecoder, {"input_feeding": True, "readout": "direct", "score": "additive"}, {}),
-    "luong-location": (LuongDecoder, {"location": True, "score": "bilinear"}, {"name": "lstm"}),
-    "luong-feeding-location": (LuongDecoder, {"location": True, "input_feeding": True}, {}),
-    "bahdanau-location": (BahdanauDecoder, {"location": True}, {}),
-    "bahdanau": (BahdanauDecoder, {}, {}),
-    "bahdanau-direct": (BahdanauDecoder, {"readout": "direct", "score": "bilinear"}, {"name": "lstm"}),
-    "bahdanau-growing": (BahdanauDecoder, {"bridge": "none"}, {"name": "transformer"}),
+    "luong": (luong_decoder, {}, {"name": "lstm"}),
+    "luong-direct": (luong_decoder, {"readout": "direct", "bridge": "none"}, {"name": "attention", "window": 3}),
+    "luong-additive": (luong_decoder, {"score": "additive", "summary": "mean"}, {"name": "cell"}),
+    "luong-feeding": (luong_decoder, {"input_feeding": True, "summary": "ends"}, {"name": "lstm", "num_layers": 2}),
+    "luong-feeding-direct": (luong_decoder, {"input_feeding": True, "readout": "direct", "score": "additive"}, {}),
+    "luong-location": (luong_decoder, {"location": True, "score": "bilinear"}, {"name": "lstm"}),
+    "luong-feeding-location": (luong_decoder, {"location": True, "input_feeding": True}, {}),
+    "bahdanau-location": (bahdanau_decoder, {"location": True}, {}),
+    "bahdanau": (bahdanau_decoder, {}, {}),
+    "bahdanau-direct": (bahdanau_decoder, {"readout": "direct", "score": "bilinear"}, {"name": "lstm"}),
+    "bahdanau-growing": (bahdanau_decoder, {"bridge": "none"}, {"name": "transformer"}),
 }
 
 
@@ -133,11 +133,11 @@ class Equations(nn.Module):
         hidden = torch.tanh(decoder.bridge.maps[0](last))
         fed = torch.zeros(decoder.output_size).double()
         for x in inputs:
-            if isinstance(decoder, BahdanauDecoder):
+            if isinstance(decoder.form, Bahdanau):
                 context, weights = self.context(hidden, memory)
                 hidden = self.update(torch.cat([x, context]), hidden)
             else:
-                hidden = self.update(torch.cat([x, fed]) if decoder.input_feeding else x, hidden)
+                hidden = self.update(torch.cat([x, fed]) if decoder.form.input_feeding else x, hidden)
                 context, weights = self.context(hidden, memory)
             fed = self.read(context, hidden)
             outputs.append(fed)
@@ -150,7 +150,7 @@ class Equations(nn.Module):
 @pytest.mark.parametrize("kind", ["luong", "feeding", "bahdanau"])
 def test_attention_agrees_with_the_equations(kind: str, score: str, readout: str) -> None:
     torch.manual_seed(0)
-    made = BahdanauDecoder if kind == "bahdanau" else partial(LuongDecoder, input_feeding=kind == "feeding")
+    made = bahdanau_decoder if kind == "bahdanau" else partial(luong_decoder, input_feeding=kind == "feeding")
     decoder = made(recurrence, INPUT_SIZE, HIDDEN_SIZE, score=score, readout=readout).double()
     memory, inputs, lengths = randn(3, 5, HIDDEN_SIZE), randn(3, 4, INPUT_SIZE), [5, 0, 2]
     memory.requires_grad_()
@@ -170,7 +170,7 @@ def test_attention_agrees_with_the_equations(kind: str, score: str, readout: str
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("kind", [LuongDecoder, BahdanauDecoder])
+@pytest.mark.parametrize("kind", [luong_decoder, bahdanau_decoder])
 def test_location_adds_a_filter_of_the_weights_before(kind) -> None:
     torch.manual_seed(0)
     decoder = kind(recurrence, INPUT_SIZE, HIDDEN_SIZE, score="dot", location=True).double()
@@ -183,7 +183,7 @@ def test_location_adds_a_filter_of_the_weights_before(kind) -> None:
         weights = decoder.attention(inputs, state)
     torch.testing.assert_close(weights[:, 0], plain[:, 0])  # nothing was looked at before
     torch.testing.assert_close(weights.sum(2), torch.ones(2, 4).double())
-    if kind is LuongDecoder:  # the queries do not depend on the weights
+    if kind is luong_decoder:  # the queries do not depend on the weights
         for row, length in enumerate(lengths.tolist()):
             for t in range(1, 4):
                 before = dict(enumerate(weights[row, t - 1, :length].tolist()))
@@ -231,7 +231,7 @@ def test_the_decoder_goes_on_from_the_encoders_state(name: str) -> None:
 def test_any_layer_can_be_the_recurrence(name: str) -> None:
     torch.manual_seed(0)
     memory, inputs = randn(2, 4, MEMORY_SIZE), randn(2, 3, INPUT_SIZE)
-    for made in (ContextDecoder, LuongDecoder, partial(LuongDecoder, input_feeding=True), BahdanauDecoder):
+    for made in (ContextDecoder, luong_decoder, partial(luong_decoder, input_feeding=True), bahdanau_decoder):
         decoder = made(partial(recurrence, name=name), INPUT_SIZE, MEMORY_SIZE).double().eval()
         with uncompiled(), torch.no_grad():
             whole, _ = decoder(inputs, decoder.initial_state(2, memory))
@@ -297,10 +297,10 @@ def test_rows_may_be_joined_and_chosen() -> None:
         (lambda: ContextDecoder(recurrence, 4, 5, context="inital"), "did you mean 'initial'"),
         (lambda: ContextDecoder(recurrence, 4, 5, bridge="maps"), "did you mean 'map'"),
         (lambda: ContextDecoder(recurrence, 4, 5, summary="lasts"), "did you mean 'last'"),
-        (lambda: LuongDecoder(recurrence, 4, 5, readout="tan"), "did you mean 'tanh'"),
-        (lambda: LuongDecoder(recurrence, 4, 5, score="dot"), "as wide as keys"),
-        (lambda: LuongDecoder(partial(recurrence, bidirectional=True), 4, 5), "must be causal"),
-        (lambda: LuongDecoder(partial(recurrence, block=True, memory_size=3), 4, 5), "no memory of its own"),
+        (lambda: luong_decoder(recurrence, 4, 5, readout="tan"), "did you mean 'tanh'"),
+        (lambda: luong_decoder(recurrence, 4, 5, score="dot"), "as wide as keys"),
+        (lambda: luong_decoder(partial(recurrence, bidirectional=True), 4, 5), "must be causal"),
+        (lambda: luong_decoder(partial(recurrence, block=True, memory_size=3), 4, 5), "no memory of its own"),
     ],
 )
 def test_what_cannot_be_a_decoder(make, message: str) -> None:
@@ -309,7 +309,7 @@ def test_what_cannot_be_a_decoder(make, message: str) -> None:
 
 
 def test_a_memory_must_fit() -> None:
-    decoder = LuongDecoder(recurrence, 4, 5)
+    decoder = luong_decoder(recurrence, 4, 5)
     with pytest.raises(ValueError, match="needs a memory"):
         decoder.initial_state(2)
     with pytest.raises(ValueError, match=r"\(2, memory_time, 5\)"):

@@ -13,11 +13,11 @@ from seriatim.core.errors import InputError
 from seriatim.data.vocabulary import fit_tokenizer
 from seriatim.decoding.beam import Beam, beam_search
 from seriatim.decoding.ensemble import EncoderDecoders
-from seriatim.models.attentional import BahdanauDecoder, LuongDecoder
+from seriatim.models.attention_decoder import bahdanau_decoder, luong_decoder
 from seriatim.models.copying import NOT_COPIED, copied_tokens
 from seriatim.models.encoder_decoder import EncoderDecoder
 from seriatim.models.recurrent_decoder import ContextDecoder
-from seriatim.models.translator import Options, settled
+from seriatim.models.translator import Options, with_implied_options
 from seriatim.recurrence import uncompiled
 
 SIZE, TARGETS = 6, 8
@@ -31,10 +31,10 @@ def layer(width: int, name: str = "gru", **options) -> seriatim.SequenceLayer:
 
 DECODERS = {
     "context": partial(ContextDecoder, layer, SIZE),
-    "luong": partial(LuongDecoder, layer, SIZE),
-    "location": partial(LuongDecoder, layer, SIZE, location=True),
-    "feeding": partial(LuongDecoder, layer, SIZE, input_feeding=True),
-    "bahdanau": partial(BahdanauDecoder, layer, SIZE, location=True),
+    "luong": partial(luong_decoder, layer, SIZE),
+    "location": partial(luong_decoder, layer, SIZE, location=True),
+    "feeding": partial(luong_decoder, layer, SIZE, input_feeding=True),
+    "bahdanau": partial(bahdanau_decoder, layer, SIZE, location=True),
     "transformer": lambda memory: layer(SIZE, "transformer", memory_size=memory, num_heads=2),
 }
 
@@ -154,9 +154,9 @@ def test_bounded_logits_are_refused() -> None:
 @pytest.mark.parametrize("option", [{"readout": "tanh-logits"}, {"scheduled_sampling": 0.5}])
 def test_options_without_meaning_beside_copying_are_refused(option: dict) -> None:
     with pytest.raises(InputError, match=f"{next(iter(option))}: not supported with copying"):
-        settled(Options(copying=True, **option), Model(layer="gru", bidirectional=True), {})
+        with_implied_options(Options(copying=True, **option), Model(layer="gru", bidirectional=True), {})
 
 
 def test_location_needs_attention_of_one_head() -> None:
     with pytest.raises(InputError, match="location: has no meaning"):
-        settled(Options(location=True, attention="none"), Model(layer="gru", bidirectional=True), {})
+        with_implied_options(Options(location=True, attention="none"), Model(layer="gru", bidirectional=True), {})

@@ -13,7 +13,7 @@ from seriatim.core.errors import InputError
 from seriatim.decoding.beam import Beam, beam_search
 from seriatim.decoding.sampling import Sampling, sample
 from seriatim.models import cross_entropy
-from seriatim.models.attentional import BahdanauDecoder, LuongDecoder
+from seriatim.models.attention_decoder import bahdanau_decoder, luong_decoder
 from seriatim.models.encoder_decoder import EncoderDecoder
 from seriatim.models.recurrent_decoder import ContextDecoder
 from seriatim.recurrence import uncompiled
@@ -42,9 +42,9 @@ ENCODERS = {
 }
 DECODERS = {
     "context": partial(recurrent, ContextDecoder, context="initial+outputs", name="lstm"),
-    "luong": partial(recurrent, LuongDecoder, summary="ends"),
-    "feeding": partial(recurrent, LuongDecoder, input_feeding=True, name="lstm"),
-    "bahdanau": partial(recurrent, BahdanauDecoder, summary="mean"),
+    "luong": partial(recurrent, luong_decoder, summary="ends"),
+    "feeding": partial(recurrent, luong_decoder, input_feeding=True, name="lstm"),
+    "bahdanau": partial(recurrent, bahdanau_decoder, summary="mean"),
     "transformer": transformer,
 }
 PAIRS = [(encoder, decoder) for encoder in ENCODERS for decoder in DECODERS]
@@ -189,7 +189,7 @@ def test_a_decoder_need_not_know_of_the_encoders_state() -> None:
 
 
 def test_weights_are_shared_where_asked() -> None:
-    reader, writer = layer(SIZE), recurrent(LuongDecoder, SIZE, score="dot", bridge="copy")
+    reader, writer = layer(SIZE), recurrent(luong_decoder, SIZE, score="dot", bridge="copy")
     plain = EncoderDecoder(reader, writer, TARGETS, TARGETS, SIZE)
     shared = EncoderDecoder(reader, writer, TARGETS, TARGETS, SIZE, shared_embedding=True, tie_weights=True)
     count = [sum(p.numel() for p in made.parameters()) for made in (plain, shared)]
@@ -200,7 +200,7 @@ def test_weights_are_shared_where_asked() -> None:
 def test_a_small_model_is_small() -> None:
     torch.manual_seed(0)
     reader = seriatim.layer("gru", 32, 32)
-    writer = LuongDecoder(
+    writer = luong_decoder(
         lambda width: seriatim.layer("gru", width, 32), 32, 32, score="dot", readout="direct", bridge="copy"
     )
     made = EncoderDecoder(reader, writer, 28, 28, 32)
@@ -210,7 +210,7 @@ def test_a_small_model_is_small() -> None:
 def test_it_learns_to_reverse() -> None:
     torch.manual_seed(0)
     reader = seriatim.layer("gru", 24, 24, bidirectional=True)
-    writer = LuongDecoder(lambda width: seriatim.layer("gru", width, 24), 24, 48, summary="ends")
+    writer = luong_decoder(lambda width: seriatim.layer("gru", width, 24), 24, 48, summary="ends")
     made = EncoderDecoder(reader, writer, 6, 6, 24)
     source, zeros = torch.randint(1, 6, (64, 4)), torch.zeros(64, 1).long()
     targets = torch.cat([source.flip(1), zeros], 1)
@@ -251,17 +251,17 @@ def test_smoothed_labels_give_cross_entropy_and_its_gradient(smoothing: float, m
     [
         ({"decoder": lambda: layer(SIZE)}, "needs a memory"),
         ({"encoder": lambda: transformer(SIZE)}, "leave memory_size out"),
-        ({"decoder": lambda: recurrent(LuongDecoder, 5)}, "the encoder gives 6 features, the decoder takes 5"),
+        ({"decoder": lambda: recurrent(luong_decoder, 5)}, "the encoder gives 6 features, the decoder takes 5"),
         ({"decoder": lambda: layer(SIZE, "transformer", memory_size=SIZE, causal=False)}, "must be causal"),
-        ({"decoder": lambda: recurrent(LuongDecoder, SIZE, "lstm", bridge="copy")}, "take the bridge map"),
+        ({"decoder": lambda: recurrent(luong_decoder, SIZE, "lstm", bridge="copy")}, "take the bridge map"),
         ({"size": 5}, "embedding_size is 5, the encoder takes 6"),
         ({"shared_embedding": True}, "sources have 9 tokens, targets 8"),
-        ({"tie_weights": True, "decoder": lambda: recurrent(LuongDecoder, SIZE, readout="direct")}, "equal widths"),
+        ({"tie_weights": True, "decoder": lambda: recurrent(luong_decoder, SIZE, readout="direct")}, "equal widths"),
         ({"label_smoothing": 1.0}, "label_smoothing"),
     ],
 )
 def test_what_cannot_be_an_encoder_decoder(change: dict, message: str) -> None:
-    parts = {"encoder": lambda: layer(SIZE), "decoder": lambda: recurrent(LuongDecoder, SIZE), "size": SIZE, **change}
+    parts = {"encoder": lambda: layer(SIZE), "decoder": lambda: recurrent(luong_decoder, SIZE), "size": SIZE, **change}
     encoder, decoder, size = parts.pop("encoder")(), parts.pop("decoder")(), parts.pop("size")
     with pytest.raises(InputError, match=message):
         EncoderDecoder(encoder, decoder, SOURCES, TARGETS, size, **parts)
@@ -270,8 +270,8 @@ def test_what_cannot_be_an_encoder_decoder(change: dict, message: str) -> None:
 def test_a_decoder_refuses_the_state_of_one_with_another_recurrence_or_attention() -> None:
     """Also where the shapes agree."""
     kinds = {
-        "luong": partial(LuongDecoder, input_feeding=True, score="additive"),
-        "bahdanau": BahdanauDecoder,
+        "luong": partial(luong_decoder, input_feeding=True, score="additive"),
+        "bahdanau": bahdanau_decoder,
         "context": ContextDecoder,
     }
     decoders = {

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
+from seriatim.counting.feature_tagger import Packing, expectations
+from seriatim.counting.minimization import minimize
+from seriatim.counting.sparse_features import NONE, find_attributes
 from seriatim.models.crf import CRF, bio_transitions
-from seriatim.models.linear.minimization import minimize
-from seriatim.models.linear.packed_crf import Packing, expectations
-from seriatim.models.linear.word_attributes import NONE, find_attributes
 
 LENGTHS = np.array([3, 0, 5, 1, 3])
 

@@ -24,8 +24,7 @@ from seriatim.evaluation import pseudo_likelihood
 from seriatim.evaluation.pseudo_likelihood import pseudo_losses
 from seriatim.models import MaskedLanguageModel
 from seriatim.tasks import new_task
-from seriatim.tasks.filling import find_gaps
-from seriatim.tasks.mlm import WindowBatch, choose
+from seriatim.tasks.mlm import WindowBatch, choose, find_gaps
 
 from ..conftest import sentences, small_config
 
@@ -101,7 +100,7 @@ def test_the_loss_is_cross_entropy_at_the_chosen_positions(name: str, tied: bool
     found = [torch.autograd.grad(loss, list(made.parameters()), materialize_grads=True) for loss in (ours, theirs)]
     for a, b in zip(*found, strict=True):
         torch.testing.assert_close(a, b)
-    losses, hits = made.judged(tokens, positions, targets, lengths=lengths)
+    losses, hits = made.losses_and_hits(tokens, positions, targets, lengths=lengths)
     torch.testing.assert_close(losses.double().sum(), theirs)
     assert torch.equal(hits, logits.argmax(1) == targets)
 

@@ -9,15 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seriatim.core.state import state_leaves
+from seriatim.counting.ngram import NGram, UnigramCache
+from seriatim.counting.ngrams.counts import Level, Unigrams, count_ngrams
+from seriatim.counting.ngrams.resources import ArrayAllocator
+from seriatim.counting.ngrams.smoothing import Smoothing, smoothed
+from seriatim.counting.ngrams.table import orders_of
 from seriatim.models.mixture import Mixture, fit_weights
-from seriatim.models.ngram import NGram
-from seriatim.models.ngrams.counts import count_ngrams
-from seriatim.models.ngrams.estimation import smoothed
-from seriatim.models.ngrams.levels import Level, Unigrams
-from seriatim.models.ngrams.resources import ArrayAllocator
-from seriatim.models.ngrams.smoothing import Smoothing
-from seriatim.models.ngrams.table import orders_of
-from seriatim.models.unigram_cache import UnigramCache
 
 pytestmark = pytest.mark.filterwarnings("ignore:too few")
 SMOOTHINGS = ("kneser-ney", "absolute", "witten-bell", "add-k")
@@ -93,8 +90,8 @@ def test_blocks_of_any_size_give_the_same_bits(block: int, prune: tuple[int, ...
     for ids in (text(1), text(2), text(300), text(900, seed=4)):
         whole = list(orders_of(smoothed(count_ngrams(ids, 5, V), V, Smoothing(prune=prune))))
         with monkeypatch.context() as patched:
-            patched.setattr("seriatim.models.ngrams.levels.BLOCK_SIZE", block)
-            patched.setattr("seriatim.models.ngrams.smoothing.BLOCK_SIZE", block)
+            patched.setattr("seriatim.counting.ngrams.counts.BLOCK_SIZE", block)
+            patched.setattr("seriatim.counting.ngrams.smoothing.BLOCK_SIZE", block)
             again = orders_of(smoothed(count_ngrams(ids, 5, V), V, Smoothing(prune=prune)))
         for order, other in zip(whole, again, strict=True):
             assert all(map(np.array_equal, order, other))
@@ -131,7 +128,7 @@ def test_draws_follow_the_distribution(ids: np.ndarray, order: int, name: str, d
     expected = made.table.distributions(context)[0]
     expected[banned] = 0
     uniform, rows = (np.arange(1000) + 0.5) / 1000, context.repeat(1000, 0)
-    found = made.next_token.draw(rows, uniform, banned)
+    found = made.table.draw_next(rows, uniform, banned)
     if expected.sum() < 1e-9:
         assert expected.any() or (found == -1).all()
         return
@@ -139,7 +136,7 @@ def test_draws_follow_the_distribution(ids: np.ndarray, order: int, name: str, d
     assert (found < 0).sum() <= 1
     np.testing.assert_allclose(counts / 1000, expected / expected.sum(), atol=0.005)
     assert not counts[expected == 0].any()
-    assert (made.next_token.draw(rows[:40], uniform[::25], banned) == found[::25]).all()
+    assert (made.table.draw_next(rows[:40], uniform[::25], banned) == found[::25]).all()
 
 
 def test_draws_of_many_words_need_no_logits() -> None:

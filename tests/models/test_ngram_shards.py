@@ -13,18 +13,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from seriatim.core.errors import InputError
-from seriatim.models.ngrams import levels, shard_files, shard_merging
-from seriatim.models.ngrams.counts import count_ngrams
-from seriatim.models.ngrams.estimation import smoothed
-from seriatim.models.ngrams.levels import Level, Unigrams
-from seriatim.models.ngrams.merged_counts import count_merged
-from seriatim.models.ngrams.resources import ArrayAllocator
-from seriatim.models.ngrams.shard_counting import count_shard
-from seriatim.models.ngrams.shard_files import MANY, Shard
-from seriatim.models.ngrams.shard_merging import divide_merge, merge_shards
-from seriatim.models.ngrams.shard_sequences import open_shards
-from seriatim.models.ngrams.smoothing import Smoothing
-from seriatim.models.ngrams.unseen import Record, seen_pieces, tallied
+from seriatim.counting.ngrams import counts, shard_files
+from seriatim.counting.ngrams import shards as merging
+from seriatim.counting.ngrams.counts import Level, Unigrams, count_ngrams
+from seriatim.counting.ngrams.resources import ArrayAllocator
+from seriatim.counting.ngrams.shard_files import MANY, Shard, open_shards
+from seriatim.counting.ngrams.shards import count_merged, count_shard, divide_merge, merge_shards
+from seriatim.counting.ngrams.smoothing import Smoothing, smoothed
+from seriatim.counting.ngrams.unseen import Record, seen_pieces, tallied
 from seriatim.storage import files, weights
 from seriatim.storage.weights import stream_tensors
 
@@ -48,7 +44,7 @@ MANY_FILES = settings(max_examples=25, deadline=None, suppress_health_check=[Hea
 def block_windows(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of different sizes, and ranges of few blocks."""
     monkeypatch.setattr(shard_files, "BLOCK_WINDOWS", request.param)
-    monkeypatch.setattr(shard_merging, "RANGE_BLOCKS", 2)
+    monkeypatch.setattr(merging, "RANGE_BLOCKS", 2)
     monkeypatch.setattr(files, "flush", lambda path: None)  # hundreds of files need not reach the disk
 
 
@@ -101,8 +97,8 @@ def merged_apart(paths: Sequence[Path], folder: Path, parts: int, memory: float 
 def test_ranges_of_a_divided_merge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They follow each other, have no window in common, and none may be missing."""
     monkeypatch.setattr(shard_files, "BLOCK_WINDOWS", 16)
-    monkeypatch.setattr(shard_merging, "BLOCK_WINDOWS", 16)
-    monkeypatch.setattr(shard_merging, "RANGE_BLOCKS", 2)
+    monkeypatch.setattr(merging, "BLOCK_WINDOWS", 16)
+    monkeypatch.setattr(merging, "RANGE_BLOCKS", 2)
     ids = np.random.default_rng(1).integers(0, V, 900).astype(np.uint16)
     whole = model(count_ngrams(ids, 4, V), tmp_path / "whole", V, Smoothing())
     paths = shards(ids, range(100, 900, 100), tmp_path, 4)
@@ -124,7 +120,7 @@ def test_ranges_of_a_divided_merge(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("memory", [1, 10**6, 10**9])
 def test_little_memory_merges_in_several_rounds(memory: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shard_files, "BLOCK_WINDOWS", 16)
-    monkeypatch.setattr(shard_merging, "BLOCK_WINDOWS", 16)
+    monkeypatch.setattr(merging, "BLOCK_WINDOWS", 16)
     ids = np.random.default_rng(1).integers(0, V, 900).astype(np.uint16)
     whole = model(count_ngrams(ids, 4, V), tmp_path / "whole", V, Smoothing())
     paths, folder = shards(ids, range(100, 900, 100), tmp_path, 4), tmp_path / "merging"
@@ -162,7 +158,7 @@ def test_large_numbers_are_stored_in_64_bits(tmp_path: Path, monkeypatch: pytest
     ids = np.random.default_rng(2).integers(0, V, 400).astype(np.uint16)
     whole = model(count_ngrams(ids, 4, V), tmp_path / "whole", V, Smoothing(prune=(0, 0, 1)))
     paths = shards(ids, [90, 180, 270, 360], tmp_path, 4)
-    monkeypatch.setattr(levels, "SMALL", 100)
+    monkeypatch.setattr(counts, "SMALL", 100)
     counted = list(count_merged(paths))
     assert {level.count_type for level in counted} == {np.int64}
     assert counted[-1].suffix.dtype == np.int64

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from seriatim.core.errors import InputError
-from seriatim.models.pooling import POOLINGS, Pooling
+from seriatim.models.base_models import POOLINGS, Pooling
 
 LENGTHS = torch.tensor([5, 1, 0, 3])
 

@@ -10,8 +10,7 @@ from torch import Tensor
 from seriatim.core.lengths import valid_mask
 from seriatim.data.tagged_corpus import NO_TAG, TaggedBatch
 from seriatim.models.crf import CRF, bio_transitions
-from seriatim.models.tagger import TagModel
-from seriatim.models.tagger_product import TaggerProduct
+from seriatim.models.tagger import TaggerProduct, TagModel
 
 TAGS = ["B-X", "I-X", "O"]
 LENGTHS = torch.tensor([3, 1, 0])

@@ -13,13 +13,12 @@ from hypothesis import strategies as st
 import seriatim
 from seriatim.cli.main import main
 from seriatim.comparison.comparison_page import report
+from seriatim.counting.ngram import NGram
+from seriatim.counting.ngrams.counts import count_ngrams
+from seriatim.counting.ngrams.smoothing import Smoothing, smoothed
+from seriatim.counting.ngrams.table import orders_of
+from seriatim.counting.ngrams.unseen import EXACT, possible, seen_of, sparsity, tallied
 from seriatim.inspection.word_order import order_effect
-from seriatim.models.ngram import NGram
-from seriatim.models.ngrams.counts import count_ngrams
-from seriatim.models.ngrams.estimation import smoothed
-from seriatim.models.ngrams.smoothing import Smoothing
-from seriatim.models.ngrams.table import orders_of
-from seriatim.models.ngrams.unseen import EXACT, possible, seen_of, sparsity, tallied
 from seriatim.report.wording import percent
 
 from ..comparison.comparisons import made_up
@@ -74,7 +73,7 @@ def test_chunks_give_the_same_counts(monkeypatch) -> None:
     train, other = (np.append(generator.integers(0, V, 300), 0).astype(np.int32) for _ in range(2))
     model = counted(train, 4, Smoothing("maximum-likelihood"))
     whole = model.look_up(other)
-    monkeypatch.setattr("seriatim.models.ngram.LOOKUP_SIZE", 7)
+    monkeypatch.setattr("seriatim.counting.ngram.LOOKUP_SIZE", 7)
     for one, part in zip(whole, model.look_up(other), strict=True):
         np.testing.assert_array_equal(one, part)
 

@@ -8,8 +8,8 @@ from torch import Tensor
 
 import seriatim
 from seriatim.core.errors import InputError
+from seriatim.models.characters import FEATURES, LONGEST, WordFeatures
 from seriatim.models.tagger import Options
-from seriatim.models.word_features import FEATURES, LONGEST, WordFeatures
 
 LETTERS = "abcABC12-"
 ALPHABET = ["</s>", "<unk>", *LETTERS]

@@ -7,10 +7,10 @@ import torch
 from torch import nn
 
 from seriatim.config import resolve
-from seriatim.models.ngram import NGram
-from seriatim.models.ngrams.counts import count_ngrams
-from seriatim.models.ngrams.estimation import smoothed
-from seriatim.models.ngrams.table import orders_of
+from seriatim.counting.ngram import NGram
+from seriatim.counting.ngrams.counts import count_ngrams
+from seriatim.counting.ngrams.smoothing import smoothed
+from seriatim.counting.ngrams.table import orders_of
 from seriatim.runs.run import Run
 from seriatim.tasks import new_task
 from seriatim.tasks.ngram import NgramBuilder

@@ -8,8 +8,7 @@ import seriatim
 from seriatim.compiler.fallback_reasons import UnsupportedError
 from seriatim.core.contract import RecurrentCell
 from seriatim.core.state import state_leaves
-from seriatim.models.attention_decoder import AttentionDecoder
-from seriatim.models.attentional import BahdanauDecoder, LuongDecoder
+from seriatim.models.attention_decoder import AttentionDecoder, bahdanau_decoder, luong_decoder
 from seriatim.recurrence import compiled_loop, explain
 from seriatim.recurrence.compiled_loop import CompiledLoop
 from seriatim.recurrence.conditions import uncompiled
@@ -22,15 +21,15 @@ from .own_cells import quickly
 _quickly = pytest.fixture(autouse=True, scope="module")(quickly)
 
 LOOPS = {
-    "input feeding": (LuongDecoder, {"score": "bilinear", "input_feeding": True}),
-    "direct input feeding": (LuongDecoder, {"score": "dot", "input_feeding": True, "readout": "direct"}),
-    "additive input feeding": (LuongDecoder, {"score": "additive", "input_feeding": True}),
-    "before the recurrence": (BahdanauDecoder, {}),
-    "before, bilinear": (BahdanauDecoder, {"score": "bilinear"}),
-    "before, scaled dot": (BahdanauDecoder, {"score": "scaled-dot", "readout": "direct"}),
-    "location": (LuongDecoder, {"score": "dot", "location": True}),
-    "location, additive": (BahdanauDecoder, {"location": True}),
-    "location, input feeding": (LuongDecoder, {"score": "bilinear", "location": True, "input_feeding": True}),
+    "input feeding": (luong_decoder, {"score": "bilinear", "input_feeding": True}),
+    "direct input feeding": (luong_decoder, {"score": "dot", "input_feeding": True, "readout": "direct"}),
+    "additive input feeding": (luong_decoder, {"score": "additive", "input_feeding": True}),
+    "before the recurrence": (bahdanau_decoder, {}),
+    "before, bilinear": (bahdanau_decoder, {"score": "bilinear"}),
+    "before, scaled dot": (bahdanau_decoder, {"score": "scaled-dot", "readout": "direct"}),
+    "location": (luong_decoder, {"score": "dot", "location": True}),
+    "location, additive": (bahdanau_decoder, {"location": True}),
+    "location, input feeding": (luong_decoder, {"score": "bilinear", "location": True, "input_feeding": True}),
 }
 BATCH, TIME, ENTRIES, WIDTH = 4, 5, 6, 8
 
@@ -199,9 +198,9 @@ def test_attention_is_refused_on_a_gpu() -> None:
 
 def test_explain_says_how_a_decoder_runs() -> None:
     lines = explain(decoder("before the recurrence", "gru")).splitlines()
-    assert lines[0] == "BahdanauDecoder runs in compiled code"
+    assert lines[0] == "AttentionDecoder runs in compiled code"
     assert any("attention to a memory" in line for line in lines)
-    assert explain(decoder("input feeding", "mamba")).startswith("LuongDecoder runs as a loop: ")
+    assert explain(decoder("input feeding", "mamba")).startswith("AttentionDecoder runs as a loop: ")
 
 
 class Joined(RecurrentCell):

@@ -5,7 +5,7 @@ import torch
 
 import seriatim
 from seriatim.core.state import map_state, select_state, state_leaves
-from seriatim.models.attentional import BahdanauDecoder, LuongDecoder
+from seriatim.models.attention_decoder import bahdanau_decoder, luong_decoder
 from seriatim.models.copying import Copying
 from seriatim.models.encoder_decoder import EncoderDecoder
 from seriatim.recurrence import uncompiled
@@ -15,17 +15,17 @@ from seriatim.recurrence.round_weights import round_weights
 from seriatim.runs.weight_rounding import round_model
 
 DECODERS = {
-    "dot": (LuongDecoder, {"score": "dot"}),
-    "scaled dot": (LuongDecoder, {"score": "scaled-dot", "readout": "direct"}),
-    "bilinear": (LuongDecoder, {"score": "bilinear"}),
-    "additive": (LuongDecoder, {"score": "additive"}),
-    "input feeding": (LuongDecoder, {"score": "bilinear", "input_feeding": True}),
-    "direct input feeding": (LuongDecoder, {"score": "dot", "input_feeding": True, "readout": "direct"}),
-    "before the recurrence": (BahdanauDecoder, {}),
-    "before, bilinear": (BahdanauDecoder, {"score": "bilinear"}),
-    "location": (LuongDecoder, {"score": "dot", "location": True}),
-    "location, additive": (BahdanauDecoder, {"location": True}),
-    "location, input feeding": (LuongDecoder, {"score": "bilinear", "location": True, "input_feeding": True}),
+    "dot": (luong_decoder, {"score": "dot"}),
+    "scaled dot": (luong_decoder, {"score": "scaled-dot", "readout": "direct"}),
+    "bilinear": (luong_decoder, {"score": "bilinear"}),
+    "additive": (luong_decoder, {"score": "additive"}),
+    "input feeding": (luong_decoder, {"score": "bilinear", "input_feeding": True}),
+    "direct input feeding": (luong_decoder, {"score": "dot", "input_feeding": True, "readout": "direct"}),
+    "before the recurrence": (bahdanau_decoder, {}),
+    "before, bilinear": (bahdanau_decoder, {"score": "bilinear"}),
+    "location": (luong_decoder, {"score": "dot", "location": True}),
+    "location, additive": (bahdanau_decoder, {"location": True}),
+    "location, input feeding": (luong_decoder, {"score": "bilinear", "location": True, "input_feeding": True}),
 }
 WORDS = 13
 

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 import seriatim
 from seriatim.core.state import state_leaves
-from seriatim.models.attentional import BahdanauDecoder, LuongDecoder
+from seriatim.models.attention_decoder import AttentionDecoder, bahdanau_decoder, luong_decoder
 from seriatim.recurrence import uncompiled
 from seriatim.recurrence.deferred_gradients import ProductsAfter
 
@@ -94,13 +94,13 @@ def test_a_second_derivative_is_refused_and_uncompiled_gives_it() -> None:
 
 
 @pytest.mark.parametrize("name", parameters(NAMES, everyday=("lstm", "self-attention")))
-@pytest.mark.parametrize("form", [LuongDecoder, BahdanauDecoder])
+@pytest.mark.parametrize("form", [luong_decoder, bahdanau_decoder])
 def test_decoders_with_attention_have_the_gradients_of_the_plain_loop(
-    name: str, form: type[LuongDecoder] | type[BahdanauDecoder]
+    name: str, form: Callable[..., AttentionDecoder]
 ) -> None:
     torch.manual_seed(0)
-    options = {"input_feeding": True} if form is LuongDecoder else {}
-    decoder = form(lambda width: seriatim.layer(name, width, 8), 5, 6, **options).double()  # type: ignore[arg-type]
+    options = {"input_feeding": True} if form is luong_decoder else {}
+    decoder = form(lambda width: seriatim.layer(name, width, 8), 5, 6, **options).double()
     inputs, memory = torch.randn(3, 7, 5).double(), torch.randn(3, 4, 6).double()
     lengths = torch.tensor([7, 0, 3])
 

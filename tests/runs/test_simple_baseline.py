@@ -17,7 +17,7 @@ from seriatim.evaluation.intervals import Paired
 from seriatim.runs.ensembles import open_baseline
 from seriatim.storage.weights import load_tensors
 from seriatim.tasks import FITTED, TASKS, new_task
-from seriatim.tasks.beside_baseline import main_figure, verdict
+from seriatim.tasks.beside_baseline import main_metric, verdict
 from seriatim.training.reporting import LineReporter
 
 from ..tasks.test_classification import config, write
@@ -172,7 +172,7 @@ def test_a_translator_of_text_is_compared_by_a_figure_that_both_models_have(tmp_
             {"task": "seq2seq", "data": data, "model": model, "training": {"steps": 2}, "out": str(tmp_path / layer)}
         )
         simple = run.summary["baseline"]["simple"]
-        assert main_figure(run.task, run.vocabulary).key in ("bleu", "exact_match")
+        assert main_metric(run.task, run.vocabulary).key in ("bleu", "exact_match")
         assert "BLEU" in simple["verdict"] or "exact match" in simple["verdict"]
         assert simple["difference_low"] is not None
 

@@ -16,7 +16,7 @@ from seriatim.data.sources import find_sources
 from seriatim.data.text import read_lines
 from seriatim.data.vocabulary import fit_tokenizer
 from seriatim.tasks import new_task
-from seriatim.tasks.data_warnings import listed
+from seriatim.tasks.data_files import listed
 from seriatim.training.overlap import warn_of_overlap
 
 HEADER = "label\ttext\n"

@@ -11,10 +11,8 @@ import torch
 import seriatim
 from seriatim.cli.main import main
 from seriatim.core.errors import InputError
-from seriatim.models.bag import Bag, count_features
-from seriatim.models.linear.softmax_regression import fit_softmax
-from seriatim.models.linear.sparse_rows import SparseRows
-from seriatim.models.linear.text_ngrams import find_ngrams
+from seriatim.counting.bag import Bag, count_features, fit_softmax
+from seriatim.counting.sparse_features import SparseRows, find_ngrams
 from seriatim.storage.weights import load_tensors, read_metadata, save_tensors
 
 from .test_classification import write

@@ -10,8 +10,8 @@ import pytest
 import seriatim
 from seriatim.cli.main import main
 from seriatim.core.errors import InputError
+from seriatim.counting.ngrams import counting_jobs
 from seriatim.processes import cluster as clusters
-from seriatim.tasks import counting_jobs
 
 from .test_counting_jobs import config, weights
 

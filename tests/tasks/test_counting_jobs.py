@@ -12,10 +12,10 @@ import pytest
 import seriatim
 from seriatim.cli.main import main
 from seriatim.core.errors import InputError
-from seriatim.models.ngrams import shard_files, shard_merging
+from seriatim.counting.ngrams import counting_jobs, shard_files, shards
+from seriatim.counting.ngrams.counting_jobs import ShardJob, Workers, ids_file, merge_job, shard_cuts
 from seriatim.processes.executors import InlineExecutor
-from seriatim.tasks import counting_jobs, ngram
-from seriatim.tasks.counting_jobs import ShardJob, Workers, ids_file, merge_job, shard_cuts
+from seriatim.tasks import ngram
 
 pytestmark = pytest.mark.filterwarnings("ignore:too few")
 
@@ -55,7 +55,7 @@ def test_workers_write_the_same_file(
     whole = weights(texts, tmp_path / "whole", unit, **options)
     assert weights(texts, tmp_path / "three", unit, workers=3, **options) == whole
     assert not merged
-    monkeypatch.setattr(shard_merging, "RANGE_BLOCKS", 1)
+    monkeypatch.setattr(shards, "RANGE_BLOCKS", 1)
     monkeypatch.setattr(shard_files, "BLOCK_WINDOWS", 16)
     assert weights(texts, tmp_path / "cluster", unit, cluster="tcp://host:8786", **options) == whole
     assert len(merged) == 3

@@ -7,8 +7,8 @@ import pytest
 
 import seriatim
 from seriatim.config import resolve
-from seriatim.tasks import data_warnings
-from seriatim.tasks.data_warnings import warn_of_long
+from seriatim.tasks import data_files as data_warnings
+from seriatim.tasks.data_files import warn_of_long
 
 from ..conftest import small_config
 

@@ -10,7 +10,7 @@ import seriatim
 from seriatim.config import resolve
 from seriatim.data.text_kinds import kind_of, shared_share
 from seriatim.tasks import new_task, open_task, with_current_layer
-from seriatim.tasks.pair_choices import LARGER, TRANSFORMER_PAIRS, choose, hallucination_rate, recipe
+from seriatim.tasks.paired import LARGER, TRANSFORMER_PAIRS, choose, data_dependent_defaults, hallucination_rate
 from seriatim.training.settle import settle_texts
 
 WORDS = ["walk", "talk", "open", "start", "jump", "climb"]
@@ -65,7 +65,8 @@ def test_kinds_that_are_given_stay() -> None:
 
 def test_more_data_is_read_less_often_with_less_dropout() -> None:
     fields = [
-        recipe(count, is_text=False, rate=0.01, has_budget=False) for count in (100, 1_000, 10_000, 100_000, 10**7)
+        data_dependent_defaults(count, is_text=False, rate=0.01, has_budget=False)
+        for count in (100, 1_000, 10_000, 100_000, 10**7)
     ]
     for name, first, last in (("training.epochs", 80, 10), ("model.dropout", 0.5, 0.3)):
         values = [each[name] for each in fields]
@@ -77,7 +78,7 @@ def test_more_data_is_read_less_often_with_less_dropout() -> None:
 
 
 def test_a_budget_that_is_given_stays_as_it_is() -> None:
-    fields = recipe(1_000, is_text=True, rate=0.01, has_budget=True)
+    fields = data_dependent_defaults(1_000, is_text=True, rate=0.01, has_budget=True)
     assert fields.keys() == {"model.dropout", "training.batch_size"}
 
 

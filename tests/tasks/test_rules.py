@@ -13,13 +13,21 @@ from seriatim.cli.main import main
 from seriatim.comparison.item_answers import answer_items
 from seriatim.config import resolve
 from seriatim.core.errors import InputError
+from seriatim.counting.rule_translator import (
+    KINDS,
+    Features,
+    Lexicon,
+    Rewriter,
+    RewritingExample,
+    RuleTranslator,
+    align,
+    link,
+    margins_of,
+)
 from seriatim.data.repairs import DataWarning
 from seriatim.inspection.inspected_run import explainer_of
-from seriatim.models.lexicon import Lexicon, link
-from seriatim.models.rewriting import Features, Rewriter, RewritingExample, align, margins_of
-from seriatim.models.rule_translator import KINDS, RuleTranslator
 from seriatim.tasks import open_task
-from seriatim.tasks.pair_metrics import pair_losses, pair_measures, pair_metrics
+from seriatim.tasks.answering import pair_losses, pair_measures, pair_metrics
 from seriatim.tasks.rules import best_kind
 from seriatim.training.settle import settle_texts
 

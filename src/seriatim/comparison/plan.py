@@ -27,7 +27,7 @@ from ..storage.files import read_json
 from ..storage.plain_yaml import dump_plain
 from ..storage.written_folders import finish_replacing
 from ..tasks import FITTED, new_task
-from ..tasks.beside_baseline import main_figure
+from ..tasks.beside_baseline import main_metric
 from ..tasks.task import Task
 from ..version import __version__
 from .results import TrainingRow
@@ -48,7 +48,7 @@ def choose_metric(task: Task, key: str | None, vocabulary: Vocabulary | None = N
     the labels of the training data, and so on its vocabulary, where that is known.
     """
     if key is None:
-        return main_figure(task, vocabulary)
+        return main_metric(task, vocabulary)
     figures = task.evaluator.metrics if vocabulary is None else task.evaluator.metrics_for(vocabulary)
     known = {figure.key: figure for figure in figures}
     if key not in known:

@@ -60,6 +60,11 @@ class Sentence(NamedTuple):
         return f"{self.name}:{self.number + self.rows[word]}"
 
 
+def untagged(words: Sequence[str]) -> Sentence:
+    """Return words as a sentence without tags."""
+    return Sentence(list(words), [], [], [], 0, "", 0)
+
+
 def read_sentences(
     sources: Iterable[Source],
     *,

@@ -16,9 +16,9 @@ from torch import Tensor
 from ..config.arguments import check_integer
 from ..core.errors import InputError
 from ..core.state import State
+from ..counting.ngram import NGram
+from ..counting.ngrams.table import Order
 from ..models.base_models import TextModel
-from ..models.ngram import NGram
-from ..models.ngrams.table import Order
 from .sampling import read
 
 THRESHOLD = 0.4

@@ -82,7 +82,7 @@ def pseudo_losses(model: MaskedLanguageModel, windows: Windows, every: int | Non
             positions = torch.from_numpy(chosen.ravel().nonzero()[0]).to(device)
             targets = ids.flatten()[positions]
             masked = ids.flatten().index_fill(0, positions, model.mask).view(ids.shape)
-            losses, hits = model.judged(masked, positions, targets, lengths=torch.from_numpy(lengths))
+            losses, hits = model.losses_and_hits(masked, positions, targets, lengths=torch.from_numpy(lengths))
             statistics = torch.stack([losses.double(), hits.double(), torch.ones_like(losses).double()], dim=1)
             np.add.at(sums, items[rows][chosen.nonzero()[0]], statistics.cpu().numpy())
     return sums

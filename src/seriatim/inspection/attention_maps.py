@@ -30,7 +30,7 @@ from ..report.page import Folded, Part, Plot, Plots, Prose
 from ..report.palette import HEAT
 from ..report.theme import new_figure, plain
 from ..runs.run import Run
-from ..tasks.capabilities import Example
+from ..tasks.explainer import Example
 from .inspected_run import InspectedRun, SectionBody, explainer_of
 from .recording import Arguments, CallRecorder, Keywords, PrimitiveLayer, inside, primitive_layers, run_once, top_layers
 

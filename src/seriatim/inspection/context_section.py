@@ -20,7 +20,7 @@ from ..report.page import Part, Plot, Plots, Prose, Table
 from ..report.palette import SOFT
 from ..report.theme import model_style, new_figure, style
 from ..report.wording import percent, percent_and_interval
-from ..tasks.capabilities import StateReader
+from ..tasks.explainer import StateReader
 from .inspected_run import InspectedRun, SectionBody
 from .recording import DECODER, primitive_layers
 

@@ -25,7 +25,7 @@ from ..report.page import Folded, Part, Plot, Plots, Prose, Table, Token, Tokens
 from ..report.theme import new_figure, plain, style
 from ..report.wording import percent
 from ..runs.run import Run
-from ..tasks.capabilities import Example
+from ..tasks.explainer import Example
 from .attention_maps import MARGINS, token_map
 from .inspected_run import InspectedRun, SectionBody, explainer_of
 from .recording import (

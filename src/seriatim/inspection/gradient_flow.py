@@ -36,8 +36,7 @@ from ..report.palette import COLOURS, INK
 from ..report.theme import layer_style, new_figure, plain
 from ..report.wording import percent
 from ..runs.run import Run
-from ..tasks.capabilities import Example, Examples
-from ..tasks.explainer import Explainer
+from ..tasks.explainer import Example, Examples, Explainer
 from .gradient_trend import MIN_LAGS, MIN_WINDOWS, SHARE, Trend, band, lag_below, reach, trend
 from .inspected_run import InspectedRun, SectionBody, explainer_of
 from .jacobians import JacobianProduct, jacobian_products, spectral_radii

@@ -30,7 +30,7 @@ from ..models.probabilities import checked_losses
 from ..report.page import DIGITS, LinkedToken, LinkView, Part, Prose, TokenLinks
 from ..report.wording import percent_and_interval
 from ..runs.run import Run
-from ..tasks.capabilities import Example, Examples, Losses
+from ..tasks.explainer import Example, Examples, Losses
 from .attention_maps import MAX_LAYERS, AttentionMap, attention_maps
 from .inspected_run import InspectedRun, SectionBody, explainer_of
 from .recording import top_layers

@@ -17,8 +17,7 @@ from ..report.wording import short_name
 from ..runs.run import Run, load
 from ..runs.run_summary import MAX_SUMMARY_BYTES
 from ..storage.files import read_json
-from ..tasks.capabilities import Examples, LabelledData
-from ..tasks.explainer import Explainer
+from ..tasks.explainer import Examples, Explainer, LabelledData
 from ..version import __version__
 
 Result = TypeVar("Result")

@@ -22,8 +22,7 @@ from ..core.lengths import run_by_length
 from ..core.state import State, map_state, state_leaves
 from ..layers.registry import REGISTRY
 from ..recurrence import uncompiled
-from ..tasks.capabilities import Example
-from ..tasks.explainer import Explainer
+from ..tasks.explainer import Example, Explainer
 
 # Finds and names the sequence layers of a model.
 # A primitive layer contains no other one: a recurrence, an attention, a convolution. Containers such as stacks and

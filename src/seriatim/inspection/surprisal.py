@@ -16,8 +16,7 @@ from ..report.page import Cell, Part, Plot, Prose, Table, Token, Tokens
 from ..report.palette import SOFT
 from ..report.theme import model_style, new_figure, plain, style
 from ..report.wording import percent, percent_and_interval, quoted
-from ..tasks.capabilities import LabelEffect
-from ..tasks.explainer import Refusal
+from ..tasks.explainer import LabelEffect, Refusal
 from .inspected_run import ALONE, InspectedRun, SectionBody
 
 MAX_TOKENS = 1_000

@@ -14,7 +14,7 @@ from ..tasks.explainer import Refusal
 from .inspected_run import InspectedRun, SectionBody
 
 Rows = Sequence[JsonObject]
-"""The ``ngrams`` of a text, one for each order; see `seriatim.models.ngrams.unseen`."""
+"""The ``ngrams`` of a text, one for each order; see `seriatim.counting.ngrams.unseen`."""
 UNKNOWN = "not known"
 
 
@@ -32,7 +32,7 @@ def ngrams_section(inspected: InspectedRun) -> SectionBody:
 
 
 def sparsity_parts(texts: Mapping[str, JsonObject]) -> list[Part]:
-    """Return a sentence, a table and a plot of figures of `seriatim.models.ngrams.unseen`, by the name of the text."""
+    """Return a sentence, a table and a plot of figures of `counting.ngrams.unseen`, by the name of the text."""
     sentences = [in_words(figures, name) for name, figures in texts.items()]
     lead = [Prose(f"{sentence[:1].upper()}{sentence[1:]}.") for sentence in sentences[:1] if sentence]
     rows: dict[str, Rows] = {name: figures["ngrams"] for name, figures in texts.items()}

@@ -22,7 +22,7 @@ from ..layers.positions import learned_positions
 from ..recurrence import uncompiled
 from ..report.page import Cell, Part, Prose, Samples, Table
 from ..runs.run import Run
-from ..tasks.capabilities import Example
+from ..tasks.explainer import Example
 from .attention_maps import recorded_attention
 from .inspected_run import InspectedRun, SectionBody, explainer_of
 from .recording import BACKWARDS, DECODER, PrimitiveLayer, primitive_layers, recorded_results, top_layers

@@ -39,10 +39,10 @@ from typing import IO, BinaryIO, NamedTuple, cast
 import numpy as np
 
 from ..core.errors import InputError, shown
+from ..counting.ngrams.table import NgramTable, Order
 from ..data.repairs import DataWarning, Repairs
 from ..data.text import UNREADABLE, TextFile
 from ..data.tokenizers import END, Tokenizer
-from ..models.ngrams.table import NgramTable, Order
 from ..storage.files import whole
 from ..training.run_files import ARPA_MARK
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 from ..config import resolve
 from ..core.errors import InputError, nearest
+from ..counting.ngram import NGram
+from ..counting.ngrams.table import pieces_of
 from ..data.repairs import Repairs
 from ..data.tokenizers import Spelling, WordTokenizer
 from ..data.vocabulary import Vocabulary
-from ..models.ngram import NGram
-from ..models.ngrams.table import pieces_of
 from ..runs.run import Run
 from ..tasks import new_task
 from ..training.run_files import ARPA, check_file, check_out, refuse_overwriting

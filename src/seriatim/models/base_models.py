@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from ..config import Model
 from ..core.contract import MemoryLayer, SequenceLayer
-from ..core.errors import InputError
-from ..core.lengths import valid_mask
-from ..core.state import State
+from ..core.errors import InputError, nearest
+from ..core.lengths import valid_mask, zero_padding
+from ..core.state import OutputsAndState, State
 from ..layers import layer, split_names
 from ..layers.pointwise import make_dropout
 
@@ -45,9 +45,7 @@ class TextModel(nn.Module):
         """Return the state before the first token."""
         raise NotImplementedError
 
-    def forward(
-        self, tokens: Tensor, state: State | None = None, *, lengths: Tensor | None = None
-    ) -> tuple[Tensor, State]:
+    def forward(self, tokens: Tensor, state: State | None = None, *, lengths: Tensor | None = None) -> OutputsAndState:
         """Return the logits ``(batch, time, vocabulary)`` of the token after each of the ids ``(batch, time)``.
 
         The state after each row's last token is also returned. None as the state to continue from is the initial state.
@@ -55,7 +53,7 @@ class TextModel(nn.Module):
         """
         raise NotImplementedError
 
-    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, tokens: Tensor, state: State) -> OutputsAndState:
         """Read one token per row: ids ``(batch,)`` to logits ``(batch, vocabulary)``."""
         logits, state = self(tokens.unsqueeze(1), state)
         return logits[:, 0], state
@@ -64,7 +62,7 @@ class TextModel(nn.Module):
         """Return the state after ids ``(batch, time)``; subclasses may skip the output layer."""
         return self.token_losses(tokens, tokens, state, lengths=lengths)[1]
 
-    def read(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+    def read(self, tokens: Tensor, state: State) -> OutputsAndState:
         """Read ids ``(batch, time)``, at least one: return the logits after the last ``(batch, vocabulary)``.
 
         The state is also returned. Subclasses may compute both in one pass.
@@ -75,7 +73,7 @@ class TextModel(nn.Module):
 
     def token_losses(
         self, tokens: Tensor, targets: Tensor, state: State | None = None, *, lengths: Tensor | None = None
-    ) -> tuple[Tensor, State]:
+    ) -> OutputsAndState:
         """Return −log P(target) of every position ``(batch, time)``, in nats, zero on padding; and the state."""
         raise NotImplementedError
 
@@ -216,3 +214,53 @@ def drop_words(words: Tensor, rare: Tensor | None, rate: float) -> Tensor:
     if rare is None or not rate:
         return words
     return words.masked_fill(rare & (torch.rand(words.shape, device=words.device) < rate), UNKNOWN_TOKEN)
+
+
+POOLINGS = ("final", "mean", "max", "attention")
+
+
+class Pooling(nn.Module):
+    """Reduces outputs ``(batch, time, size)`` to ``(batch, size)``; rows of length 0 become zeros.
+
+    The kinds are `POOLINGS`. ``final`` takes the outputs after the whole sequence, see `last_outputs`. ``mean`` and
+    ``max`` are taken over the valid positions. ``attention`` is Σ_t α_t h_t with α = softmax_t vᵀ tanh(W h_t) (Z. Yang
+    et al., "Hierarchical attention networks for document classification", 2016). An unknown kind raises InputError.
+    """
+
+    def __init__(self, kind: str, size: int, *, backward_from: int) -> None:
+        super().__init__()
+        if kind not in POOLINGS:
+            raise InputError(f"unknown pooling {kind!r}; {nearest(kind, list(POOLINGS))}")
+        self.kind, self.backward_from = kind, backward_from
+        if kind == "attention":
+            self.project = nn.Linear(size, size)
+            self.score = nn.Linear(size, 1, bias=False)
+
+    def forward(self, outputs: Tensor, lengths: Tensor | None) -> Tensor:
+        """Pool over the valid positions; ``lengths`` is ``(batch,)``, or None if all rows are full."""
+        batch, time, size = outputs.shape
+        if time == 0:
+            return outputs.new_zeros(batch, size)
+        outputs = zero_padding(outputs, lengths)
+        lengths = (torch.full((batch,), time) if lengths is None else lengths).to(outputs.device)
+        if self.kind == "final":
+            return last_outputs(outputs, lengths, self.backward_from)
+        if self.kind == "mean":
+            return outputs.sum(1) / lengths.clamp_min(1).unsqueeze(1)
+        padding = ~valid_mask(lengths.clamp_min(1), time).unsqueeze(2)
+        if self.kind == "max":
+            is_empty = (lengths == 0).unsqueeze(1)
+            return outputs.masked_fill(padding, -torch.inf).amax(1).masked_fill(is_empty, 0)
+        scores = self.score(torch.tanh(self.project(outputs))).masked_fill(padding, -torch.inf)
+        return (torch.softmax(scores, dim=1) * outputs).sum(1)
+
+
+def last_outputs(outputs: Tensor, lengths: Tensor, backward_from: int) -> Tensor:
+    """Return the output of each direction after it has read the whole row ``(batch, size)``.
+
+    This is the output at the last valid position, or the first position of an empty row. The features from
+    ``backward_from`` on belong to the backward direction and are taken from the first position.
+    """
+    rows = torch.arange(outputs.shape[0], device=outputs.device)
+    last = outputs[rows, (lengths - 1).clamp_min(0)]
+    return torch.cat([last[:, :backward_from], outputs[:, 0, backward_from:]], dim=1)

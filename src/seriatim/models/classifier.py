@@ -12,9 +12,8 @@ from ..core.contract import SequenceLayer
 from ..core.errors import InputError
 from ..data.word_forms import Spellings
 from ..layers.pointwise import make_dropout
-from .base_models import NeuralModel, layer_from_config
+from .base_models import NeuralModel, Pooling, layer_from_config
 from .characters import CharacterModel
-from .pooling import Pooling
 from .probabilities import softmax
 
 

@@ -48,6 +48,8 @@ class CopyMixture(NamedTuple):
 
         ``label_smoothing`` is the share of each target that is spread over P_v.
         """
+        # Both ways to a target are added as logarithms. The probability of a rare token is below what float32 can hold,
+        # and log P_v from logits has the full precision and gradient there, which log of a sum would not have.
         log_v = torch.log_softmax(logits.to(self.generated), dim=2)
         copied = (self.copied * (self.tokens.unsqueeze(1) == targets.unsqueeze(2))).sum(2)
         generated = log_v.gather(2, targets.unsqueeze(2)).squeeze(2) + torch.log(self.generated + SMALLEST)
@@ -100,16 +102,23 @@ class Copying(nn.Module):
             state: before or after these steps.
         """
         assert isinstance(state, CopyState)
-        is_copied = (state.tokens >= 0).unsqueeze(1)
+
+        # A decoder without a single α gets one here, over those tokens alone that can be copied. The α of a decoder
+        # that gives one covers all tokens, since its context needs them.
+        is_copied = (state.tokens >= 0).unsqueeze(1)  # (B, 1, S)
         if self.attend is not None:
             assert isinstance(state.memory, Tensor)
             memory = Memory(state.memory, state.keys if isinstance(state.keys, Tensor) else state.memory, ~is_copied)
             weights = self.attend(hidden, memory)[1]
         assert weights is not None
-        score = self.gate(hidden)
+
+        # 1 − Σ k = g + (1 − g)(1 − Σ α) adds numbers of one sign. The difference itself would lose all its digits where
+        # nearly everything is copied, just where its logarithm matters. Attention to tokens that cannot be copied
+        # generates; rounding may make its sum slightly negative.
+        score = self.gate(hidden)  # (B, T, 1)
         wide = torch.promote_types(score.dtype, torch.float32)  # probabilities near 1 need more than bfloat16
-        score, weights = score.to(wide), weights.to(wide) * is_copied
-        elsewhere = (1 - weights.sum(2, keepdim=True)).clamp(min=0)
+        score, weights = score.to(wide), weights.to(wide) * is_copied  # (B, T, S)
+        elsewhere = (1 - weights.sum(2, keepdim=True)).clamp(min=0)  # (B, T, 1)
         generated = torch.sigmoid(score) + torch.sigmoid(-score) * elsewhere
         return CopyMixture(torch.sigmoid(-score) * weights, generated.squeeze(2), state.tokens)
 

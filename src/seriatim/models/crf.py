@@ -69,10 +69,15 @@ class CRF(nn.Module):
             return scores.sum((1, 2))
         moves, start, end = self._moves()
         valid = valid_mask(lengths, tags.shape[1])
+
+        # Tags on padding may be any number, such as that of an unknown tag: 0 is an index that always exists, and what
+        # it leads to is masked below.
         tags = tags.masked_fill(~valid, 0)
-        last = tags.gather(1, (lengths - 1).clamp_min(0).unsqueeze(1)).squeeze(1)
-        steps = moves[tags[:, :-1], tags[:, 1:]].masked_fill(~valid[:, 1:], 0).sum(1)
-        emissions = scores.gather(2, tags.unsqueeze(2)).squeeze(2).masked_fill(~valid, 0).sum(1)
+
+        # A row of length 0 has no last tag; the clamped index reads some tag, and the sum of that row is masked, too.
+        last = tags.gather(1, (lengths - 1).clamp_min(0).unsqueeze(1)).squeeze(1)  # (B,)
+        steps = moves[tags[:, :-1], tags[:, 1:]].masked_fill(~valid[:, 1:], 0).sum(1)  # (B, T − 1) to (B,)
+        emissions = scores.gather(2, tags.unsqueeze(2)).squeeze(2).masked_fill(~valid, 0).sum(1)  # (B, T) to (B,)
         return emissions + steps + (start[tags[:, 0]] + end[last]).masked_fill(lengths == 0, 0)
 
     def losses(self, scores: Tensor, tags: Tensor, lengths: Tensor | None = None) -> Tensor:
@@ -101,9 +106,9 @@ class CRF(nn.Module):
         if 0 in scores.shape[:2]:
             return torch.zeros_like(scores)
         alpha, beta, total = _forward_backward(scores, *self._moves(), lengths)
-        shares = torch.softmax(_through(alpha, beta, scores), 2)
+        probabilities = torch.softmax(_through(alpha, beta, scores), 2)
         is_zero = ~valid_mask(lengths, scores.shape[1]) | (total == IMPOSSIBLE).unsqueeze(1)
-        return shares.masked_fill(is_zero.unsqueeze(2), 0)
+        return probabilities.masked_fill(is_zero.unsqueeze(2), 0)
 
     @torch.no_grad()
     def decode(self, scores: Tensor, lengths: Tensor | None = None) -> tuple[list[list[int]], Tensor]:
@@ -115,8 +120,12 @@ class CRF(nn.Module):
         if 0 in scores.shape[:2]:
             return [[] for _ in scores], scores.sum((1, 2))
         moves, start, end = self._moves()
-        best = _recursion(scores.unsqueeze(0), moves.unsqueeze(0), start.unsqueeze(0), torch.amax)[0]
-        last = _at_ends(best, lengths) + end
+        best = _recursion(scores.unsqueeze(0), moves.unsqueeze(0), start.unsqueeze(0), torch.amax)[0]  # (B, T, K)
+        last = _at_ends(best, lengths) + end  # (B, K)
+
+        # Back from the end: the tag before is the one from which the best score of this tag came, which is found again
+        # from the scores instead of being stored. The rows of the transposed transitions lead to a tag, (B, K). A row
+        # keeps its last tag until its own last word is reached.
         tag, path = last.argmax(1), []
         for t in range(scores.shape[1] - 1, -1, -1):
             if t + 1 < scores.shape[1]:
@@ -132,6 +141,8 @@ class CRF(nn.Module):
 
         Tags on padding are those of the last word. A row needs at least one place, and may have the length 0.
         """
+        # The loop of `decode` would be exported with the number of steps of one example; a scan takes any number.
+        # Padded steps are computed, too: a row keeps its scores there, and each tag leads back to itself.
         moves, start, end = self._moves()
         is_word = valid_mask(lengths, scores.shape[1]).t().contiguous()  # (T, B)
         words = scores.transpose(0, 1)  # (T, B, K)
@@ -204,7 +215,10 @@ class _LogPartition(torch.autograd.Function):
     def backward(ctx: Context, *outputs: Tensor) -> tuple[Tensor | None, ...]:
         alpha, beta, total, scores, moves, lengths = ctx.saved_tensors
         weight = outputs[0]
-        marginals = _marginals(alpha, beta, total, scores, lengths) * weight[:, None, None]
+        marginals = _marginals(alpha, beta, total, scores, lengths) * weight[:, None, None]  # (B, T, K)
+
+        # The gradient of the transitions is the expected number of each: P of two neighbouring tags, summed over all
+        # pairs of words. Padding is left out before the products (N, K, K), which are the largest tensors here.
         following = valid_mask(lengths - 1, scores.shape[1] - 1)
         rest = _finite(total)[:, None, None]
         pairs = (alpha[:, :-1] - rest)[following].unsqueeze(2) + moves

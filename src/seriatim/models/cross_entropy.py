@@ -96,6 +96,8 @@ def _loss_and_gradients(
     total = torch.zeros((), dtype=wide, device=hidden.device)
     hidden_gradient, weight_gradient = torch.empty_like(hidden), torch.zeros_like(weight)
     bias_gradient = weight.new_zeros(vocabulary)
+
+    # Two buffers serve all chunks, since fresh memory for each would be requested from the system every time.
     longest = min(_chunk_rows(vocabulary), len(targets))
     buffers = [torch.empty(longest, vocabulary, dtype=wide, device=hidden.device) for _ in range(2)]
     for rows in _chunks(len(targets), vocabulary):
@@ -107,11 +109,15 @@ def _loss_and_gradients(
             logits.copy_(h @ cast.t())
         if bias is not None:
             logits += bias
+
+        # From here p is the gradient of the logits, p − q without the part ε/V of q, and replaces the probabilities.
         torch.softmax(logits, dim=1, out=p)
         total += (smoothing * logits.gather(1, target) - _log_probabilities(logits, p, target)).sum()
         p.scatter_add_(1, target, p.new_full(target.shape, smoothing - 1))
         if bias is not None:
             bias_gradient += p.sum(0)
+
+        # Products are in the type of autocast; the sums over chunks stay in the type of the weights.
         narrow = p.to(cast.dtype)
         hidden_gradient[rows] = narrow @ cast
         if cast.dtype == wide:

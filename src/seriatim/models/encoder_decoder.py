@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from ..core.contract import MemoryLayer, SequenceLayer
 from ..core.errors import InputError
 from ..core.lengths import check_lengths
-from ..core.state import State
+from ..core.state import OutputsAndState, State
 from ..layers.pointwise import make_dropout
 from ..recurrence.fast_path import run_step
 from .attention_decoder import AttentionDecoder
@@ -70,6 +70,9 @@ class EncoderDecoder(NeuralModel):
     ) -> None:
         super().__init__()
         decoder = _check_layers(encoder, decoder, embedding_size)
+
+        # Widths and vocabularies are compared before anything is built, so that messages name options instead of
+        # shapes.
         if shared_embedding and source_vocabulary != target_vocabulary:
             raise InputError(
                 f"model.shared_embedding: needs one vocabulary; sources have {source_vocabulary} tokens, targets "
@@ -86,6 +89,8 @@ class EncoderDecoder(NeuralModel):
             raise InputError(f"label_smoothing must lie in [0, 1); got {label_smoothing}")
         self.target_vocabulary, self.label_smoothing = target_vocabulary, label_smoothing
         self.bounded_logits = bounded_logits
+
+        # The order of creation is that of the random numbers and of the names in a file; it must not change.
         self.encoder = encoder
         self.decoder: MemoryLayer = decoder
         make_embedding = TiedEmbedding if tie_weights else nn.Embedding
@@ -98,6 +103,8 @@ class EncoderDecoder(NeuralModel):
         if copied is not None:
             memory_size = None if isinstance(decoder, AttentionDecoder) else encoder.output_size
             self.copying = Copying(decoder.output_size, copied, memory_size)
+
+        # A tied embedding has the small weights of an output layer, and scales what it returns (`TiedEmbedding`).
         for embedding in (self.source_embedding, self.target_embedding):
             nn.init.normal_(embedding.weight)  # the initialization of the layers expects inputs of unit variance
         nn.init.uniform_(self.output.weight, -0.1, 0.1)
@@ -118,7 +125,7 @@ class EncoderDecoder(NeuralModel):
         state = self.decoder.initial_state(source.shape[0], memory, source_lengths, **copied)
         return state if self.copying is None else self.copying.begin(state, source, memory, source_lengths)
 
-    def forward(self, tokens: Tensor, state: State, *, lengths: Tensor | None = None) -> tuple[Tensor, State]:
+    def forward(self, tokens: Tensor, state: State, *, lengths: Tensor | None = None) -> OutputsAndState:
         """Return the logits ``(batch, time, target_vocabulary)`` after each target token ``(batch, time)``.
 
         The state before the first token is that of `encode`; the state after each row's last token is also returned.
@@ -127,7 +134,7 @@ class EncoderDecoder(NeuralModel):
         hidden, weights, state = self.decode(tokens, state, lengths)
         return self.predict(hidden, weights, state), state
 
-    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, tokens: Tensor, state: State) -> OutputsAndState:
         """Read one token per row: ids ``(batch,)`` to logits ``(batch, target_vocabulary)``."""
         result = run_step(self, tokens, state) if self.copying is None else None
         if result is not None:
@@ -147,7 +154,7 @@ class EncoderDecoder(NeuralModel):
         scores: Tensor = self.output(hidden)
         return torch.tanh(scores) if self.bounded_logits else scores
 
-    def features(self, tokens: Tensor, state: State, lengths: Tensor | None) -> tuple[Tensor, State]:
+    def features(self, tokens: Tensor, state: State, lengths: Tensor | None) -> OutputsAndState:
         """Return the inputs of the output layer ``(batch, time, size)`` and the state."""
         hidden, inner = self.decoder(self.dropout(self.target_embedding(tokens)), decoder_state(state), lengths=lengths)
         return self.dropout(hidden), with_decoder_state(state, inner)

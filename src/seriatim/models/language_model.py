@@ -3,19 +3,70 @@
     x_t = E[w_{t−1}],  h_t = layer(x_t, state),  P(w_t | w_<t) = softmax(W h_t + b)
 
 With tied weights W is E (O. Press and L. Wolf 2017; H. Inan et al. 2017).
+
+In training, whole words may be dropped, and the outputs of the layer may be penalized: S. Merity, N. S. Keskar and R.
+Socher, "Regularizing and optimizing LSTM language models", ICLR 2018; penalties: S. Merity, B. McCann and R. Socher,
+"Revisiting activation regularization for language RNNs", 2017; word dropout: Y. Gal and Z. Ghahramani, "A theoretically
+grounded application of dropout in recurrent neural networks", NeurIPS 2016.
+
+    α mean(d(h_t)²) + β mean((h_t − h_{t−1})²)
+
+d(h_t) after dropout · α ``activation_regularization`` · β ``temporal_activation_regularization``. The means are taken
+over features and valid positions.
 """
 
 import torch
 from torch import Tensor, nn
 
+from ..config import NonNegative, Rate, Section
+from ..core.auxiliary_losses import contribute
 from ..core.errors import InputError
-from ..core.lengths import check_lengths
-from ..core.state import State
+from ..core.lengths import check_lengths, valid_mask
+from ..core.random_masks import dropout_mask
+from ..core.state import OutputsAndState, State
 from ..recurrence.fast_path import run_step
-from .activation_penalties import Regularization
 from .base_models import TextModel, TokenPredictor, on_positions, valid_positions
 from .cross_entropy import summed_loss, token_losses
 from .scheduled_sampling import sampled_features
+
+
+class Regularization(Section):
+    """Options of a language model that regularize its training; see this module."""
+
+    embedding_dropout: Rate = 0.0
+    """Rate at which words are dropped: a word's embedding is zero wherever it occurs in a batch."""
+    activation_regularization: NonNegative = 0.0
+    """Weight α of the mean squared output of the layer, after dropout, in the loss."""
+    temporal_activation_regularization: NonNegative = 0.0
+    """Weight β of the mean squared difference of successive outputs of the layer in the loss."""
+
+    def drop_words(self, embedded: Tensor, tokens: Tensor, vocabulary_size: int) -> Tensor:
+        """Drop the embeddings ``(batch, time, size)`` of some of the tokens ``(batch, time)``, of all their places."""
+        if not self.embedding_dropout:
+            return embedded
+        mask = dropout_mask((vocabulary_size,), self.embedding_dropout, embedded)
+        return embedded * mask[tokens].unsqueeze(-1)
+
+    def penalize(self, outputs: Tensor, dropped: Tensor, lengths: Tensor | None) -> None:
+        """Contribute both penalties to the loss; outputs of the layer ``(batch, time, size)`` before and after dropout.
+
+        ``lengths`` ``(batch,)`` describes the padding, None for none.
+        """
+        valid = None if lengths is None else valid_mask(lengths, outputs.shape[1])
+        if self.activation_regularization:
+            contribute(self.activation_regularization * _mean_square(dropped, valid))
+        if self.temporal_activation_regularization and outputs.shape[1] > 1:
+            differences = outputs[:, 1:] - outputs[:, :-1]
+            second = None if valid is None else valid[:, 1:]
+            contribute(self.temporal_activation_regularization * _mean_square(differences, second))
+
+
+def _mean_square(values: Tensor, valid: Tensor | None) -> Tensor:
+    """Return the mean square of ``(batch, time, size)`` over the valid positions ``(batch, time)``; 0 for none."""
+    if valid is None:
+        return values.float().square().mean()
+    chosen = values[valid].float()
+    return chosen.square().sum() / max(1, chosen.numel())
 
 
 class LanguageModel(TextModel, TokenPredictor):
@@ -56,14 +107,12 @@ class LanguageModel(TextModel, TokenPredictor):
         """Return the state of the layer before the first token."""
         return self.layer.initial_state(batch_size)
 
-    def forward(
-        self, tokens: Tensor, state: State | None = None, *, lengths: Tensor | None = None
-    ) -> tuple[Tensor, State]:
+    def forward(self, tokens: Tensor, state: State | None = None, *, lengths: Tensor | None = None) -> OutputsAndState:
         """Return the logits of the next tokens and the state; see `TextModel.forward`."""
         hidden, state = self.features(tokens, state, lengths)
         return self.output(hidden), state
 
-    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, tokens: Tensor, state: State) -> OutputsAndState:
         """Read one token per row: ids ``(batch,)`` to logits ``(batch, vocabulary)``."""
         result = run_step(self, tokens, state)
         if result is not None:
@@ -75,19 +124,19 @@ class LanguageModel(TextModel, TokenPredictor):
         """Return the state after ids ``(batch, time)``; the output layer is not computed."""
         return self.features(tokens, state, lengths)[1]
 
-    def read(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+    def read(self, tokens: Tensor, state: State) -> OutputsAndState:
         """Return the logits after the last token ``(batch, vocabulary)`` and the state; see `TextModel.read`."""
         if tokens.shape[1] == 1:
             return self.step(tokens[:, 0], state)
         hidden, state = self.features(tokens, state, None)
         return self.output(hidden[:, -1]), state
 
-    def features(self, tokens: Tensor, state: State | None, lengths: Tensor | None) -> tuple[Tensor, State]:
+    def features(self, tokens: Tensor, state: State | None, lengths: Tensor | None) -> OutputsAndState:
         """Return the inputs of the output layer ``(batch, time, size)`` and the state."""
         outputs, state = self._outputs(tokens, state, lengths)
         return self.dropout(outputs), state
 
-    def _outputs(self, tokens: Tensor, state: State | None, lengths: Tensor | None) -> tuple[Tensor, State]:
+    def _outputs(self, tokens: Tensor, state: State | None, lengths: Tensor | None) -> OutputsAndState:
         """Return the outputs of the layer ``(batch, time, size)`` and the state."""
         embedded = self.embedding(tokens)
         if self.training:
@@ -103,7 +152,7 @@ class LanguageModel(TextModel, TokenPredictor):
         *,
         lengths: Tensor | None = None,
         own_predictions: float = 0.0,
-    ) -> tuple[Tensor, State]:
+    ) -> OutputsAndState:
         """Return the sum of −log P(target) over the valid positions, in nats, with its gradient; and the state.
 
         ``targets`` are the tokens after ``tokens``, both ids ``(batch, time)``; other arguments as in `forward`.
@@ -126,7 +175,7 @@ class LanguageModel(TextModel, TokenPredictor):
     @torch.no_grad()
     def token_losses(
         self, tokens: Tensor, targets: Tensor, state: State | None = None, *, lengths: Tensor | None = None
-    ) -> tuple[Tensor, State]:
+    ) -> OutputsAndState:
         """Return −log P(target) of every position ``(batch, time)``, in nats, zero on padding; and the state."""
         lengths = check_lengths(lengths, *tokens.shape)
         hidden, state = self.features(tokens, state, lengths)

@@ -115,7 +115,7 @@ class MaskedLanguageModel(TokenPredictor):
         return summed_loss(self.features(tokens, positions, lengths), self.output_weight, self.bias, targets)
 
     @torch.no_grad()
-    def judged(
+    def losses_and_hits(
         self, tokens: Tensor, positions: Tensor, targets: Tensor, *, lengths: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """Return −log P(target) in nats, and whether the target is the most probable token, both ``(positions,)``."""

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from ..core.errors import InputError
-from ..core.state import State
+from ..core.state import OutputsAndState, State
 from .base_models import TextModel
 from .probabilities import token_log_probabilities
 
@@ -37,34 +37,32 @@ class Mixture(TextModel):
 
     def __init__(self, models: Sequence[TextModel], weights: Sequence[float] | None = None) -> None:
         super().__init__()
-        shares = [1 / len(models)] * len(models) if weights is None else list(weights)
-        if len(shares) != len(models) or min(shares) < 0 or abs(sum(shares) - 1) > 1e-6:
-            raise InputError(f"the weights of a mixture must not be negative and must sum to 1; got {shares}")
+        weights = [1 / len(models)] * len(models) if weights is None else list(weights)
+        if len(weights) != len(models) or min(weights) < 0 or abs(sum(weights) - 1) > 1e-6:
+            raise InputError(f"the weights of a mixture must not be negative and must sum to 1; got {weights}")
         if len({model.vocabulary_size for model in models}) > 1:
             raise InputError("the models of a mixture must have the same vocabulary")
         self.models = cast(Sequence[TextModel], nn.ModuleList(models))
-        self.weights, self.vocabulary_size = shares, models[0].vocabulary_size
+        self.weights, self.vocabulary_size = weights, models[0].vocabulary_size
         self.begin = models[0].begin
 
     def initial_state(self, batch_size: int) -> State:
         """Return the tuple of the models' initial states."""
         return tuple(model.initial_state(batch_size) for model in self.models)
 
-    def forward(
-        self, tokens: Tensor, state: State | None = None, *, lengths: Tensor | None = None
-    ) -> tuple[Tensor, State]:
+    def forward(self, tokens: Tensor, state: State | None = None, *, lengths: Tensor | None = None) -> OutputsAndState:
         """Return log probabilities ``(batch, time, vocabulary)`` after ids ``(batch, time)``, and the state."""
         state = self.initial_state(len(tokens)) if state is None else state
         return self.mix([model(tokens, part, lengths=lengths) for model, part in self.parts(state)])
 
-    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, tokens: Tensor, state: State) -> OutputsAndState:
         """Read one token per row: ids ``(batch,)`` to log probabilities ``(batch, vocabulary)``."""
         return self.mix([model.step(tokens, part) for model, part in self.parts(state)])
 
     @torch.no_grad()
     def token_losses(
         self, tokens: Tensor, targets: Tensor, state: State | None = None, *, lengths: Tensor | None = None
-    ) -> tuple[Tensor, State]:
+    ) -> OutputsAndState:
         """Return −log P(target) of every position ``(batch, time)``, in nats, zero on padding; and the state."""
         state = self.initial_state(len(tokens)) if state is None else state
         results = [model.token_losses(tokens, targets, part, lengths=lengths) for model, part in self.parts(state)]
@@ -81,7 +79,7 @@ class Mixture(TextModel):
         """Return each model with its part of the state."""
         return zip(self.models, cast(tuple[State, ...], state), strict=True)
 
-    def mix(self, results: Sequence[tuple[Tensor, State]]) -> tuple[Tensor, State]:
+    def mix(self, results: Sequence[tuple[Tensor, State]]) -> OutputsAndState:
         """Return the logarithms of the weighted mean of the models' probabilities, and the state of the mixture."""
         pairs = zip(self.models, results, strict=True)
         log_probabilities = torch.stack([token_log_probabilities(model, logits) for model, (logits, _) in pairs])
@@ -99,15 +97,17 @@ def fit_weights(losses: np.ndarray) -> list[float]:
     models = len(losses)
     if not losses.size:
         return [1 / models] * models
-    shares, before = np.full(models, 1 / models), np.inf
+    weights, before = np.full(models, 1 / models), np.inf
+
+    # Probabilities relative to those of the best model for each token, since the smallest ones would be rounded to 0.
     smallest = losses.min(axis=0)
     likelihood = np.exp(smallest - losses)  # of each model, times a factor that is the same for all models
     for _ in range(MAX_ITERATIONS):
-        mixed = shares[:, None] * likelihood
+        mixed = weights[:, None] * likelihood
         total = mixed.sum(axis=0)
         loss = float((smallest - np.log(total)).mean())
         if before - loss < TOLERANCE:
             break
         before = loss
-        shares = (mixed / total).mean(axis=1)
-    return [float(share) for share in shares / shares.sum()]
+        weights = (mixed / total).mean(axis=1)
+    return [float(weight) for weight in weights / weights.sum()]

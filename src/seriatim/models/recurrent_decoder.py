@@ -23,8 +23,8 @@ from torch import Tensor, nn
 from ..core.contract import MemoryLayer, SequenceLayer, joined_type
 from ..core.errors import InputError, nearest
 from ..core.lengths import zero_padding
-from ..core.state import State, fits, kind_in_words, kind_of, map_state, state_leaves, with_parts
-from .pooling import Pooling
+from ..core.state import OutputsAndState, State, fits, kind_in_words, kind_of, map_state, state_leaves, with_parts
+from .base_models import Pooling
 
 MakeLayer = Callable[[int], SequenceLayer]
 """Builds a layer for an input width."""
@@ -183,16 +183,14 @@ class ContextDecoder(RecurrentDecoder):
         """Return the state of the recurrence, and c."""
         return joined_type(self, [self.layer], ContextState)(start, context if self.updates or self.outputs else ())
 
-    def forward(
-        self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None
-    ) -> tuple[Tensor, State]:
+    def forward(self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None) -> OutputsAndState:
         """Run the recurrence over ``(batch, time, input_size)`` in one call; see `SequenceLayer.forward`."""
         inputs, state, lengths = self.begin(inputs, state, lengths)
         layer, context = cast(ContextState, state)
         outputs, layer = self.layer(_append(inputs, context, self.updates), layer, lengths=lengths)
         return zero_padding(_append(outputs, context, self.outputs), lengths), with_parts(state, (layer, context))
 
-    def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, inputs: Tensor, state: State) -> OutputsAndState:
         """Run one step of the recurrence."""
         self.check_step(inputs, state)
         layer, context = cast(ContextState, state)

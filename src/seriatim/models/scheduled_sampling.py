@@ -21,7 +21,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from torch import Tensor
 
 from ..config import Section
-from ..core.state import State
+from ..core.state import OutputsAndState, State
 
 THOUSANDTHS = 1000
 Features = Callable[[Tensor, State, Tensor | None], tuple[Tensor, State]]
@@ -63,7 +63,7 @@ def sampled_features(
     state: State,
     own_predictions: float,
     lengths: Tensor | None = None,
-) -> tuple[Tensor, State]:
+) -> OutputsAndState:
     """Return the inputs of the output layer ``(batch, time, size)`` if some steps read the model's own predictions.
 
     ``features`` is one step of the model, ``predict`` its output layer, ``tokens`` the true inputs ``(batch, time)``.

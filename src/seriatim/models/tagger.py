@@ -1,15 +1,25 @@
-"""A tagger: a tag for every word of a sentence, with any sequence layer.
+"""A tagger: a tag for every word of a sentence, with any sequence layer; and the product of several taggers.
 
     x_t = [E[w_t] ; characters(w_t)],  h = layer(x),  s_t = W h_t + b
     P(y) = Π_t softmax(s_t)[y_t], independent tags; or a conditional random field over all tags (`CRF`)
 
 Z. Huang, W. Xu and K. Yu, "Bidirectional LSTM-CRF models for sequence tagging", 2015; characters and word dropout after
 Ma & Hovy 2016 and Lample et al. 2016 (see `seriatim.models.characters` and `seriatim.models.base_models.drop_words`).
+
+A product is an ensemble, or a network together with its simple baseline:
+
+    P(y) ∝ Π_k P_k(y)^{w_k},  Σ_k w_k = 1
+
+Each tagger is a conditional random field, or chooses each tag independently, which is a field whose transitions have
+score 0. So the product is such a field, too: its scores and its transitions are the weighted means of theirs. C. Genest
+and J. Zidek, "Combining probability distributions: a critique and an annotated bibliography", Statistical Science 1
+(1986), logarithmic opinion pools; A. Smith, T. Cohn and M. Osborne, "Logarithmic opinion pools for conditional random
+fields", ACL 2005.
 """
 
 import itertools
-from collections.abc import Mapping
-from typing import Annotated, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Literal, cast
 
 import torch
 from pydantic import Field
@@ -20,17 +30,20 @@ from ..config import Config, Model, Rate
 from ..core.contract import SequenceLayer
 from ..core.errors import InputError
 from ..core.lengths import valid_mask
-from ..data.tagged_corpus import NO_TAG, TaggedBatch
+from ..data.batches import Buckets
+from ..data.tagged_corpus import NO_TAG, TaggedBatch, TaggedCorpus
 from ..data.vocabulary import Vocabulary
 from ..layers.pointwise import make_dropout
-from . import word_reader
 from .base_models import NeuralModel, drop_words, layer_from_config, refuse_memory
-from .characters import CharacterModel
+from .characters import CharacterModel, WordOptions, build_reader, require_words
 from .crf import CRF, bio_transitions
 from .probabilities import check_finite
 
+TOGETHER, TOKENS_TOGETHER = 256, 8192
+"""Sentences and tokens of a batch that is tagged, so that intermediate results stay in the processor's cache."""
 
-class Options(word_reader.WordOptions):
+
+class Options(WordOptions):
     """Options of a tagger, beside those of its layer."""
 
     output: Literal["softmax", "crf"] | None = None
@@ -53,7 +66,7 @@ def refuse_contradictions(config: Config, options: Options) -> None:
         )
     if config.model.tie_weights:
         raise InputError("model.tie_weights: a tagger reads words and gives tags; leave it out")
-    word_reader.refuse_contradictions(config, options)
+    require_words(config, options)
     if config.training.init is not None and options.vectors is not None:
         raise InputError("model.options.vectors: training.init gives the embedding already; leave one of them out")
 
@@ -108,9 +121,9 @@ class TagModel(nn.Module):
 
     def marginals(self, scores: Tensor, lengths: Tensor) -> Tensor:
         """Return the probability of each tag at each word ``(batch, time, num_tags)``; meaningless on padding."""
-        shares = scores.softmax(2) if self.crf is None else self.crf.marginals(scores, lengths)
-        check_finite(1 / shares.sum(2)[valid_mask(lengths, scores.shape[1])])  # 0 if no sequence is possible
-        return shares
+        marginals = scores.softmax(2) if self.crf is None else self.crf.marginals(scores, lengths)
+        check_finite(1 / marginals.sum(2)[valid_mask(lengths, scores.shape[1])])  # 0 if no sequence is possible
+        return marginals
 
 
 class Tagger(TagModel, NeuralModel):
@@ -178,7 +191,7 @@ def tagger(
 
     ``field`` says whether a CRF chooses the tags; for BIO tags it allows only valid transitions.
     """
-    labels, characters = vocabulary.labels, word_reader.build_reader(options, vocabulary)
+    labels, characters = vocabulary.labels, build_reader(options, vocabulary)
     width = config.embedding_size + (characters.output_size if characters else 0)
     return Tagger(
         layer_from_config(config, layer_options, input_size=width),
@@ -195,3 +208,59 @@ def tagger(
 
 def _unpadded(values: Tensor, lengths: Tensor) -> list[list[float]]:
     return [row[:length] for row, length in zip(values.tolist(), lengths.tolist(), strict=True)]
+
+
+class TaggerProduct(TagModel):
+    """Sentences to scores of tags ``(batch, time, num_tags)``.
+
+    Args:
+        models: taggers of the same tags, at least one.
+        weights: w, not negative; None for equal weights.
+    """
+
+    def __init__(self, models: Sequence[TagModel], weights: Sequence[float] | None = None) -> None:
+        weights = [1 / len(models)] * len(models) if weights is None else list(weights)
+        super().__init__(_mean_field(models, weights))
+        self.models = cast(Sequence[TagModel], nn.ModuleList(models))
+        self.weights = weights
+
+    def forward(self, batch: TaggedBatch) -> Tensor:
+        """Return the weighted mean of the models' scores."""
+        parts = (weight * model(batch).float() for weight, model in zip(self.weights, self.models, strict=True))
+        return torch.stack(list(parts)).sum(0)
+
+
+def _mean_field(models: Sequence[TagModel], weights: Sequence[float]) -> CRF | None:
+    """Return a field with the weighted sum of the models' transitions; only what all of them allow is possible."""
+    fields = [(weight, model.crf) for weight, model in zip(weights, models, strict=True) if model.crf is not None]
+    if not fields:
+        return None
+    bounds = [crf.allowed for _, crf in fields if crf.allowed is not None]
+    mean = CRF(fields[0][1].num_tags, torch.stack(bounds).all(0) if bounds else None)
+    for name, parameter in mean.named_parameters():
+        parameter.data = torch.stack([weight * crf.get_parameter(name).detach() for weight, crf in fields]).sum(0)
+    return mean.requires_grad_(False)
+
+
+# Tags of many sentences
+
+
+def tag_corpus(
+    model: TagModel, corpus: TaggedCorpus, *, probabilities: bool = True
+) -> Iterator[tuple[int, list[int], list[float]]]:
+    """Yield for each sentence its row, its predicted tags and the probability of each tag, or an empty list."""
+    for batch, scores in scored_batches(model, corpus):
+        tags = model.decode(scores, batch.lengths)
+        values = model.probabilities(scores, batch.lengths, tags) if probabilities else [list[float]()] * len(tags)
+        yield from zip(batch.rows.tolist(), tags, values, strict=True)
+
+
+def scored_batches(model: TagModel, corpus: TaggedCorpus) -> Iterator[tuple[TaggedBatch, Tensor]]:
+    """Yield batches of the sentences with the scores of their tags ``(batch, time, tags)``, without gradients."""
+    batches = Buckets(corpus.lengths, TOGETHER, corpus.batch, max_tokens=TOKENS_TOGETHER)
+    device = next(model.parameters()).device
+    for batch in batches.read(batches.in_order() if len(corpus.lengths) else []):
+        batch = batch.to(device)
+        with torch.no_grad():
+            scores = model(batch)
+        yield batch, scores

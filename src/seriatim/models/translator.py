@@ -10,7 +10,7 @@ from ..config import Count, Model, Rate
 from ..core.contract import SequenceLayer
 from ..core.errors import InputError
 from ..layers import check_options, options_of, split_names
-from .attentional import BahdanauDecoder, LuongDecoder
+from .attention_decoder import bahdanau_decoder, luong_decoder
 from .base_models import layer_from_config
 from .ctc_translator import CTCTranslator
 from .encoder_decoder import EncoderDecoder
@@ -75,14 +75,26 @@ class Options(ScheduledSampling):
 LayerOptions: TypeAlias = Mapping[str, object]
 ONE_HEAD = {"form", "input_feeding", "readout", "location"}
 """Options of attention with one head."""
+STEPWISE = {"copying", "label_smoothing", "hallucination", *ScheduledSampling.model_fields}
+"""Options of models that write token by token."""
+UNUSED = {
+    "factorisation ctc": {*ONE_HEAD, *STEPWISE, "context", "bridge"},
+    "attention none": {*ONE_HEAD, "upsample"},
+    "attention multi-head": {*ONE_HEAD, "upsample", "context", "bridge"},
+    "attention of one head": {"upsample", "context"},
+    "form bahdanau": {"upsample", "context", "input_feeding"},
+}
+"""Options that have no effect, by the choice that makes them so."""
 
 
-def settled(options: Options, config: Model, rest: LayerOptions) -> Options:
+def with_implied_options(options: Options, config: Model, rest: LayerOptions) -> Options:
     """Return the options with their implied values filled in; raise InputError if values contradict each other."""
     if options.shared_vocabulary and options.target_kind is not None:
         raise InputError(
             "model.options.target_kind: with shared_vocabulary both sides have one tokenizer; leave one out"
         )
+
+    # Blocks bring their own attention of several heads; any other decoder gets one head around it.
     decoder = options.decoder or config.layer
     blocks = all("memory_size" in options_of(one, rest) for one in split_names(decoder))
     attention = options.attention or ("multi-head" if blocks else "dot")
@@ -91,6 +103,8 @@ def settled(options: Options, config: Model, rest: LayerOptions) -> Options:
             f"model.options.attention: multi-head needs blocks, which {decoder!r} has not; add --model.options.block "
             "true, or take dot, scaled-dot, bilinear, additive or none"
         )
+
+    # An option may belong to either layer, so each takes those that it has; one that neither has is refused here.
     known = _known(config.layer, rest) | _known(decoder, rest)
     for key in rest:
         if key not in known:
@@ -111,23 +125,18 @@ def settled(options: Options, config: Model, rest: LayerOptions) -> Options:
 
 def _refuse_unused(options: Options) -> None:
     """Raise InputError for an option that has no effect beside the others."""
-    if options.factorisation == "ctc":
-        unused = {*ONE_HEAD, "context", "bridge", "copying", *ScheduledSampling.model_fields, "label_smoothing"}
-        unused.add("hallucination")
-        cause = "factorisation ctc"
-    elif options.attention in ("none", "multi-head"):
-        unused, cause = {*ONE_HEAD, "upsample"}, f"attention {options.attention}"
-    else:
-        unused, cause = {"context", "upsample"}, "attention of one head"
-        if options.form == "bahdanau":
-            unused, cause = unused | {"input_feeding"}, "form bahdanau"
-    if options.attention == "multi-head":
-        unused |= {"context", "bridge"}
     if options.copying and options.factorisation != "ctc":
         unsupported = {"readout": options.readout == "tanh-logits", "scheduled_sampling": options.scheduled_sampling}
         for name in (name for name, is_chosen in unsupported.items() if is_chosen):
             raise InputError(f"model.options.{name}: not supported with copying; leave one of them out")
-    for name in sorted(unused):
+
+    # What is left at its default is not meant to have an effect.
+    cause = "form bahdanau" if options.form == "bahdanau" else "attention of one head"
+    if options.factorisation == "ctc":
+        cause = "factorisation ctc"
+    elif options.attention in ("none", "multi-head"):
+        cause = f"attention {options.attention}"
+    for name in sorted(UNUSED[cause]):
         if getattr(options, name) not in (Options.model_fields[name].default, False):
             raise InputError(f"model.options.{name}: has no meaning with {cause}; leave one of them out")
 
@@ -137,7 +146,7 @@ def translator(
 ) -> EncoderDecoder | CTCTranslator:
     """Build an encoder-decoder, or an encoder that predicts all of a target at once.
 
-    The options are those of `settled`; ``rest`` are options of the layers, each of which takes those that it has.
+    The options are those of `with_implied_options`; ``rest`` are options of the layers, each of which takes its own.
     ``source`` and ``target`` are numbers of token ids; ``copied`` is the table for `copying`.
     """
     encoder = layer_from_config(config, _select(config.layer, rest), hidden_size=options.encoder_size)
@@ -177,8 +186,8 @@ def _decoder(options: Options, config: Model, rest: LayerOptions, memory_size: i
     form["readout"] = "direct" if options.readout == "tanh-logits" else options.readout
     width, location, feeding = config.embedding_size, bool(options.location), options.input_feeding
     if options.form == "bahdanau":
-        return BahdanauDecoder(recurrence, width, memory_size, location=location, **form)
-    return LuongDecoder(recurrence, width, memory_size, input_feeding=feeding, location=location, **form)
+        return bahdanau_decoder(recurrence, width, memory_size, location=location, **form)
+    return luong_decoder(recurrence, width, memory_size, input_feeding=feeding, location=location, **form)
 
 
 def _known(name: str, rest: LayerOptions) -> set[str]:

@@ -28,8 +28,8 @@ from ..evaluation.word_surprisal import (
 from ..layers.positions import check_lengths, learned_positions
 from ..models import MaskedLanguageModel
 from ..models.base_models import TextModel
-from ..tasks.data_warnings import warn_of_long
-from ..tasks.filling import line_end
+from ..tasks.data_files import warn_of_long
+from ..tasks.mlm import line_end
 
 READ_TOGETHER = 64
 """Lines whose surprisals are computed together."""

@@ -1,11 +1,12 @@
-"""Written answers to source texts: beam search or sampling, the tokens that are excluded, and alignments."""
+"""Written answers to source texts, by beam search or sampling, and the metrics of pairs and answers."""
 
 import functools
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
+import numpy as np
 import torch
 from pydantic import Field, SkipValidation
 from torch import Tensor
@@ -17,19 +18,97 @@ from ..core.json_object import JsonObject
 from ..core.lengths import valid_mask
 from ..core.state import select_state
 from ..data.batches import Buckets
-from ..data.pairs import Side
+from ..data.pairs import PairBatch, Pairs, Side
 from ..data.tokenizers import END, Tokenizer
 from ..data.vocabulary import Vocabulary
 from ..decoding.beam import MAX_WIDTH, Beam, Hypothesis, beam_search
 from ..decoding.ctc_search import best_alignments, search
 from ..decoding.sampling import sample
 from ..decoding.sampling_settings import Sampling
+from ..evaluation.displayed_metrics import Metric
+from ..evaluation.intervals import Measure, mean, with_interval
+from ..evaluation.perplexity import safe_exp
+from ..evaluation.translation import translation_measures, translation_metrics
 from ..models.ctc_translator import CTCTranslator
 from ..models.encoder_decoder import EncoderDecoder
-from ..models.probabilities import check_finite
+from ..models.probabilities import check_finite, checked_losses
 from ..models.translator import Options
-from .pair_metrics import TOGETHER, Translator
-from .task import evaluating
+from .task import Evaluator, Model, Predictor, evaluating
+
+TOGETHER = 32
+"""Number of pairs that are read or answered together."""
+Translator: TypeAlias = EncoderDecoder | CTCTranslator
+
+
+def alignment_losses(model: CTCTranslator, batch: PairBatch) -> Tensor:
+    """Return −log P of each target ``(batch,)``, summed over its alignments with the source."""
+    source, targets = (part.to(model.output.weight.device) for part in (batch.source, batch.targets))
+    return model.losses(source, batch.source_lengths, targets, batch.target_lengths - 1)
+
+
+def pair_losses(model: Translator, data: Pairs) -> np.ndarray:
+    """Return for every pair the summed −log P in nats and the number of target tokens ``(pairs, 2)``."""
+    batches = Buckets(data.source.lengths + data.target.lengths, TOGETHER, data.batch)
+    losses = np.zeros((len(data.sources), 2))
+    with evaluating(model) as device:
+        for batch in batches.read(batches.in_order()):
+            lengths = batch.target_lengths
+            if isinstance(model, CTCTranslator):
+                total = checked_losses(alignment_losses(model, batch))
+            else:
+                source, inputs, targets = (part.to(device) for part in (batch.source, batch.inputs, batch.targets))
+                total = model.token_losses(source, batch.source_lengths, inputs, targets, lengths).double().sum(1)
+            losses[batch.rows, 0] = total.cpu().numpy()
+            losses[batch.rows, 1] = lengths.numpy()
+    return losses
+
+
+def likelihood(losses: np.ndarray) -> JsonObject:
+    """Return loss and perplexity with intervals, from the result of `pair_losses`."""
+    metrics = with_interval("loss", losses, mean)
+    return metrics | {
+        name.replace("loss", "perplexity"): None if value is None else safe_exp(value)
+        for name, value in metrics.items()
+    }
+
+
+def pair_measures(losses: np.ndarray, answers: list[str], data: Pairs) -> dict[str, Measure]:
+    """Return the contribution of each item to each metric; ``losses`` are of pairs, and ``answers`` of items."""
+    return {"loss": Measure(data.summed(losses), mean), **translation_measures(answers, data.references)}
+
+
+def pair_metrics(losses: np.ndarray, answers: list[str], data: Pairs) -> JsonObject:
+    """Return all metrics of some pairs; see `pair_measures`."""
+    return {**likelihood(data.summed(losses)), **answer_metrics(answers, data)}
+
+
+def answer_metrics(answers: list[str], data: Pairs) -> JsonObject:
+    """Return the metrics of the answers to the items of some pairs."""
+    counts = {
+        "pairs": len(data.sources),
+        "source_tokens": int(data.source.lengths.sum()),
+        "tokens": int(data.target.lengths.sum()) + len(data.sources),
+        "unknown_tokens": data.unknown(),
+    }
+    return {**translation_metrics(answers, data.references), **counts, **data.repairs.facts()}
+
+
+def exact_share(model: EncoderDecoder, data: Pairs) -> float:
+    """Return the share of items to which greedy search gives one of the targets.
+
+    An answer is exact if each target token is the most probable one after those before it, which needs no search.
+    """
+    hits = np.zeros(len(data.first_rows), bool)
+    batches = Buckets(data.source.lengths + data.target.lengths, TOGETHER, data.batch)
+    with evaluating(model) as device:
+        for batch in batches.read(batches.in_order()):
+            source, inputs, targets = (part.to(device) for part in (batch.source, batch.inputs, batch.targets))
+            logits, _ = model(inputs, model.encode(source, batch.source_lengths), lengths=batch.target_lengths)
+            padding = ~valid_mask(batch.target_lengths, targets.shape[1]).to(device)
+            exact = ((logits.argmax(2) == targets) | padding).all(1).cpu().numpy()
+            hits[data.items[batch.rows[exact]]] = True
+    return float(hits.mean())
+
 
 LENGTH_FACTOR, LENGTH_MARGIN = 2, 32
 """An answer has at most `LENGTH_FACTOR` times as many tokens as its source, plus `LENGTH_MARGIN`."""
@@ -164,12 +243,16 @@ def sample_stepwise(model: EncoderDecoder, sources: Sources, settings: Translati
     Raises:
         InputError: ``n_best`` is not between 1 and `MAX_WIDTH`, or the seed is no integer.
     """
+    # The answers to a source depend on its own text and the seed alone, whatever else is in the batch or comes before
+    # it.
     count, source = check_integer("n_best", settings.n_best), sources.ids
     if not 1 <= count <= MAX_WIDTH:
         raise InputError(f"n_best: must be between 1 and {MAX_WIDTH:,}, got {shown(count)}")
     base = random.SystemRandom().getrandbits(63) if settings.seed is None else check_integer("seed", settings.seed)
     texts = [row[:size] for row, size in zip(source.tolist(), sources.lengths.tolist(), strict=True)]
     seeds = [random.Random(f"{base} {text} {i}").getrandbits(63) for text in texts for i in range(count)]
+
+    # All answers to all sources are rows of one batch (B · n_best), which share the work of the encoder.
     rows = torch.arange(len(source), device=source.device).repeat_interleave(count)
     state = select_state(model.encode(source, sources.lengths), rows)
     logits, state = model.step(torch.zeros_like(rows), state)
@@ -181,6 +264,9 @@ def sample_stepwise(model: EncoderDecoder, sources: Sources, settings: Translati
     ):  # fmt: skip
         for answer, token in zip(answers, step.tokens, strict=True):
             answer.extend([] if token is None else [token])
+
+    # Rows stop at the largest limit of the batch, so the others are cut. The probabilities are those of the cut
+    # answers, without the settings of sampling, and need a pass of their own.
     limits = sources.max_lengths.repeat_interleave(count).tolist()
     answers = [answer[:limit] for answer, limit in zip(answers, limits, strict=True)]
     inputs, targets, sizes = _decoder_tensors(answers, source)
@@ -240,3 +326,40 @@ def answer_of(hypotheses: Sequence[Hypothesis], tokenizer: Tokenizer) -> JsonObj
         for each in hypotheses
     ]
     return {**texts[0], "n_best": texts}
+
+
+# What translators of all families have in common
+
+
+class PairEvaluator(Evaluator[Pairs]):
+    """Metrics of answers to sources, and of targets where the model gives them probabilities."""
+
+    settings = TranslationSettings
+    per_token = ("loss", "perplexity")
+    baseline_name = "the source itself"
+    counts = ("pairs", "source_tokens", "tokens", "unknown_tokens")
+    metrics: tuple[Metric, ...] = (
+        Metric("loss", "loss (nats per target token)", 4),
+        Metric("perplexity", "perplexity per target token", 3, headline=True),
+        Metric("bleu", "BLEU", 2, headline=True, more_is_better=True, ceiling=100.0),
+        Metric("chrf", "chrF", 2, more_is_better=True, ceiling=100.0),
+        Metric("exact_match", "exact match", 4, headline=True, more_is_better=True),
+        Metric("word_error_rate", "word error rate", 4),
+    )
+
+    def trivial_baseline(self, train: Pairs, valid: Pairs, vocabulary: Vocabulary) -> JsonObject:
+        """Compute the metrics of the source as its own answer."""
+        return translation_metrics(valid.inputs, valid.references)
+
+
+class PairPredictor(Predictor[Model]):
+    """Writes a text for each source."""
+
+    settings = TranslationSettings
+    endpoint = "translate"
+    max_compared = 500  # an answer is a search
+    timed_work = "writing an answer"
+
+    def timed_tokens(self, vocabulary: Vocabulary, text: str, answer: Mapping[str, object]) -> int:
+        """Return the number of tokens of the answer, its end included."""
+        return len(vocabulary.target.encode(str(answer["text"]))) + 1

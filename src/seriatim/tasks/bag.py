@@ -1,28 +1,26 @@
 """Classification with a linear model of counted n-grams, trained to convergence in seconds."""
 
-import functools
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
 import torch
 from pydantic import Field
-from torch import nn
+from torch import Tensor, nn
 
 from ..config import Config, Positive, Section
 from ..core.errors import InputError
 from ..core.json_object import JsonObject
+from ..counting.bag import Bag, count_features, fit_softmax
 from ..data.vocabulary import Vocabulary
-from ..models.bag import Bag, count_features
-from ..models.linear.softmax_regression import fit_softmax
 from ..storage.weights import save_tensors
-from .classify import LabelEvaluator, LabelledTextReader, LabelPredictor
-from .defaults import describe_fitted, fitted_defaults, load_finite, read_options
-from .documents import Documents
+from .classify import LabelEvaluator, LabelPredictor
+from .documents import Documents, LabelledTextReader
+from .fitted import FittedBuilder, describe_fitted, fitted_defaults, read_options
 from .label_explainer import explain_bag
-from .task import Fitted, Fitter, ModelBuilder, Task, TaskKind
+from .task import Fitted, Fitter, Task, TaskKind
 
 MAX_BYTES, MIN_FEATURES = 1 << 26, 1000
 """Size of the weights, for which rare n-grams are left out; and the number of n-grams that a model needs."""
@@ -50,30 +48,17 @@ class Options(Section):
     """Whether every class has the same total weight in training (balanced), however rare it is."""
 
 
-class BagBuilder(ModelBuilder[nn.Module]):
+class BagBuilder(FittedBuilder):
     """Opens bags of n-grams, whose weights are written when they are fitted."""
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         self.options = read_options(Options, config)
 
-    def build(self, vocabulary: Vocabulary) -> nn.Module:
-        """Return a model without parameters, since the n-grams are not known before counting."""
-        return nn.Module()
-
-    def load(self, vocabulary: Vocabulary, weights: Path) -> Bag:
+    def open(self, tensors: Mapping[str, Tensor], vocabulary: Vocabulary) -> Bag:
         """Read the n-grams and their weights."""
-        try:
-            longest = (self.options.word_ngrams, self.options.character_ngrams)
-            return Bag.from_tensors(load_finite(weights), longest, len(vocabulary.labels))
-        except InputError:
-            raise
-        except ValueError as error:
-            raise InputError(f"{weights}: {error}; restore the run's own file") from None
-
-    def combine(self, models: Sequence[nn.Module]) -> nn.Module:
-        """Refuse to combine models, whose n-grams differ."""
-        raise InputError("ensembles are not supported for the layer bag; give one run")
+        longest = (self.options.word_ngrams, self.options.character_ngrams)
+        return Bag.from_tensors(tensors, longest, len(vocabulary.labels))
 
     def card_rows(self, model: nn.Module, summary: JsonObject) -> list[tuple[str, str]]:
         """Return the number of n-grams, the regularization and the training; there is no optimizer."""
@@ -100,7 +85,7 @@ class BagFitting(Fitter[Documents]):
     def check(self, train: Documents, valid: Documents | None) -> None:
         """Refuse so many labels, or texts and labels, that the weights or the training would be too large."""
         labels = len(train.vocabulary.labels)
-        if room(labels) < MIN_FEATURES:
+        if max_features(labels) < MIN_FEATURES:
             raise InputError(
                 f"model.layer: bag has a weight for every n-gram and label, which are too many for {labels:,} labels; "
                 "take another layer, or fewer labels"
@@ -121,8 +106,10 @@ class BagFitting(Fitter[Documents]):
             words=options.word_ngrams,
             characters=range(2, options.character_ngrams + 1),
             min_texts=options.min_texts or (1 if len(texts) < FEW_TEXTS else 2),
-            max_features=room(classes),
+            max_features=max_features(classes),
         )
+
+        # A balanced class has the same total weight as every other one that occurs.
         counts = np.bincount(labels, minlength=classes)
         balanced = len(labels) / (np.count_nonzero(counts) * counts.clip(1))
         fitted = fit_softmax(
@@ -152,7 +139,7 @@ class BagFitting(Fitter[Documents]):
         return [train.strings[row] for row in rows.tolist()], train.labels[rows]
 
 
-def room(labels: int) -> int:
+def max_features(labels: int) -> int:
     """Return the number of n-grams whose weights, keys and scales fit into `MAX_BYTES`."""
     return MAX_BYTES // (4 * labels + 16)
 
@@ -160,7 +147,6 @@ def room(labels: int) -> int:
 def open_task(config: Config) -> Task:
     """Compose the parts of classification with a bag of n-grams."""
     reader = LabelledTextReader(config, reads_characters=False, keeps_strings=True)
-    read_documents = functools.partial(reader.read, split="test")
     return Task(
         KIND,
         config,
@@ -169,7 +155,7 @@ def open_task(config: Config) -> Task:
         evaluator=LabelEvaluator(),
         fitter=BagFitting(config),
         predictor=LabelPredictor(reader),
-        explain=lambda bag: explain_bag(bag, functools.partial(read_documents, vocabulary=bag.vocabulary)),
+        explain=lambda bag: explain_bag(bag, reader),
     )
 
 

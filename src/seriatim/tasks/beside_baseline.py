@@ -47,85 +47,81 @@ def beside_baseline(run: Measured, baseline: Measured, data: object, **settings:
     """Measure a run and its baseline on the same data, as ``task.read`` returns it; ``settings`` as in `Run.evaluate`.
 
     Returns:
-        The metrics of the run; and of the baseline ``layer``, ``name``, its figures with their intervals,
-        ``difference``, ``difference_low`` and ``difference_high`` of the main figure (the run minus the baseline,
+        The metrics of the run; and of the baseline ``layer``, ``name``, its metrics with their intervals,
+        ``difference``, ``difference_low`` and ``difference_high`` of the main metric (the run minus the baseline,
         paired bootstrap), and ``verdict``, a sentence. If the run answers with both, also the metrics of its network
-        alone, with ``name`` and ``text`` of the main figure, and ``verdict``, which compares it with the baseline.
+        alone, with ``name`` and ``text`` of the main metric, and ``verdict``, which compares it with the baseline.
     """
-    metrics, measures = _examine(run.task, run.answering, data, settings)
-    others, other_measures = _examine(baseline.task, baseline.answering, data, settings)
-    figure = _compared_figure(run, measures, other_measures)
+    answers, others = (
+        _measure(run, run.answering, data, settings),
+        _measure(baseline, baseline.answering, data, settings),
+    )
     keys = [key for one in run.task.evaluator.metrics for key in (one.key, f"{one.key}_low", f"{one.key}_high")]
-    name = _name(baseline)
     facts = {
         "layer": baseline.task.config.model.layer,
-        "name": name,
-        **{key: others[key] for key in keys if key in others},
+        "name": baseline.task.kind.model_name,
+        **{key: others.metrics[key] for key in keys if key in others.metrics},
     }
-    if figure is not None:
-        first, second = measures[figure.key], other_measures[figure.key]
-        result = paired(first.statistics, second.statistics, first.compute)
+    is_blended = run.answering is not run.model
+    advice = ADVICE if run.task.blender is not None and not is_blended else ""
+    if compared := _compare(run, answers, others):
+        metric, result = compared
         facts |= {"difference": result.difference, "difference_low": result.low, "difference_high": result.high}
-        could_blend = run.task.blender is not None and run.answering is run.model
-        facts["verdict"] = verdict(figure, metrics, others, result, name, advice=ADVICE if could_blend else "")
-    network = {} if run.answering is run.model else _network_alone(run, data, settings, others, other_measures, name)
-    return BesideBaseline(metrics, facts, network)
+        facts["verdict"] = verdict(metric, answers.metrics, others.metrics, result, facts["name"], advice=advice)
+    if not is_blended:
+        return BesideBaseline(answers.metrics, facts, {})
+
+    # Beside the answers of both models stand those of the network alone, which may be worse than the baseline's.
+    alone = _measure(run, run.model, data, settings)
+    network = alone.metrics
+    if compared := _compare(run, alone, others):
+        metric, result = compared
+        sentence = verdict(metric, network, others.metrics, result, facts["name"], model="network alone")
+        network = {**network, "name": metric.name, "text": metric.text(network), "verdict": sentence}
+    return BesideBaseline(answers.metrics, facts, network)
 
 
-def _network_alone(
-    run: Measured,
-    data: object,
-    settings: dict[str, object],
-    others: JsonObject,
-    measures: Mapping[str, Measure],
-    name: str,
-) -> JsonObject:
-    """Return the metrics of the network of a run that answers with both models; ``others`` are of the baseline."""
-    metrics, own = _examine(run.task, run.model, data, settings)
-    figure = _compared_figure(run, own, measures)
-    if figure is None:
-        return metrics
-    first, second = own[figure.key], measures[figure.key]
-    sentence = verdict(
-        figure, metrics, others, paired(first.statistics, second.statistics, first.compute), name, model="network alone"
-    )
-    return {**metrics, "name": figure.name, "text": figure.text(metrics), "verdict": sentence}
+class _Measurement(NamedTuple):
+    metrics: JsonObject
+    measures: Mapping[str, Measure]
 
 
-def _compared_figure(run: Measured, first: Mapping[str, Measure], second: Mapping[str, Measure]) -> Metric | None:
-    """Return the main figure, or a headline instead if one of both models lacks it, or if both have the same value.
+def _measure(run: Measured, model: nn.Module, data: object, settings: dict[str, object]) -> _Measurement:
+    evaluator = run.task.evaluator
+    if settings:
+        return _Measurement(evaluator.evaluate(model, data, **settings), evaluator.statistics(model, data, **settings))
+    return _Measurement(*evaluator.evaluate_with_statistics(model, data))
+
+
+def _compare(run: Measured, first: _Measurement, second: _Measurement) -> tuple[Metric, Paired] | None:
+    """Compare the main metric, or a headline instead if one of both models lacks it, or if both have the same value.
 
     Answers that are never exactly right can still differ in BLEU. None if the models share no headline.
     """
-    main = main_figure(run.task, run.vocabulary)
-    headlines = [figure for figure in run.task.evaluator.metrics_for(run.vocabulary) if figure.headline]
-    shared = [figure for figure in (main, *headlines) if figure.key in first and figure.key in second]
+    main = main_metric(run.task, run.vocabulary)
+    headlines = [metric for metric in run.task.evaluator.metrics_for(run.vocabulary) if metric.headline]
+    pairs = [
+        (metric, first.measures[metric.key], second.measures[metric.key])
+        for metric in (main, *headlines)
+        if metric.key in first.measures and metric.key in second.measures
+    ]
 
     def value(measure: Measure) -> float:
         return float(measure.compute(measure.statistics.sum(0)))
 
-    differing = (figure for figure in shared if value(first[figure.key]) != value(second[figure.key]))
-    return next(differing, next(iter(shared), None))
+    differing = (pair for pair in pairs if value(pair[1]) != value(pair[2]))
+    chosen = next(differing, next(iter(pairs), None))
+    if chosen is None:
+        return None
+    metric, one, other = chosen
+    return metric, paired(one.statistics, other.statistics, one.compute)
 
 
-def _examine(
-    task: Task, model: nn.Module, data: object, settings: dict[str, object]
-) -> tuple[JsonObject, dict[str, Measure]]:
-    if settings:
-        return task.evaluator.evaluate(model, data, **settings), task.evaluator.statistics(model, data, **settings)
-    return task.evaluator.evaluate_with_statistics(model, data)
+def main_metric(task: Task, vocabulary: Vocabulary | None = None) -> Metric:
+    """Return the metric that selects weights if it is a headline, or else the first headline of the task.
 
-
-def _name(baseline: Measured) -> str:
-    """Return what a baseline is called, with its article."""
-    return baseline.task.kind.model_name
-
-
-def main_figure(task: Task, vocabulary: Vocabulary | None = None) -> Metric:
-    """Return the figure that selects weights if it is a headline, or else the first headline of the task.
-
-    Figures that the simple baseline of the task lacks are left out, so that every model can be compared with it.
-    Some figures depend on the labels of the training data, and so on its vocabulary, where that is known.
+    Metrics that the simple baseline of the task lacks are left out, so that every model can be compared with it.
+    Some metrics depend on the labels of the training data, and so on its vocabulary, where that is known.
     """
     evaluator, reference = task.evaluator, task.kind.reference_model
     metrics = evaluator.metrics if vocabulary is None else evaluator.metrics_for(vocabulary)
@@ -138,7 +134,7 @@ def main_figure(task: Task, vocabulary: Vocabulary | None = None) -> Metric:
 
 
 def verdict(
-    figure: Metric,
+    metric: Metric,
     metrics: JsonObject,
     baseline: JsonObject,
     result: Paired,
@@ -151,9 +147,9 @@ def verdict(
 
     ``advice`` follows where the model is worse.
     """
-    values = f"{figure.name} {figure.text(metrics)} against {figure.text(baseline)}"
+    values = f"{metric.name} {metric.text(metrics)} against {metric.text(baseline)}"
     if not is_significant(result.p_value, result.low, result.high):
         return f"The {model} and its simple baseline, {name}, cannot be told apart: {values}."
-    better = (result.difference > 0) == figure.more_is_better
+    better = (result.difference > 0) == metric.more_is_better
     sentence = f"The {model} is {'better' if better else 'worse'} than its simple baseline, {name}: {values}."
     return sentence if better else f"{sentence}{advice}"

@@ -1,41 +1,29 @@
 """Classification: a label for every text."""
 
 import functools
-import itertools
-from array import array
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from operator import attrgetter
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
 from torch import Tensor, nn
 
 from ..config import BATCH_SIZE, Config, Fields, Rate
-from ..config import Tokenizer as TokenizerConfig
 from ..core.device_copies import to_device
-from ..core.errors import InputError
 from ..core.json_object import JsonObject
 from ..core.state import State
+from ..counting.bag import Bag, BlendedClassifier
 from ..data.batches import Buckets
-from ..data.repairs import Repairs
-from ..data.sources import LABELLED_SUFFIXES
-from ..data.tables import Labelled, read_labelled, with_spellings
-from ..data.text import Source
-from ..data.vocabulary import Vocabulary, check_label, fit_tokenizer
+from ..data.vocabulary import Vocabulary
 from ..decoding.ensemble import Classifiers
 from ..evaluation.displayed_metrics import Metric
 from ..evaluation.intervals import Measure
 from ..evaluation.label_metrics import Predictions, prediction_measures, prediction_metrics
-from ..layers.positions import check_lengths, declared_positions, learned_positions
+from ..layers.positions import learned_positions
 from ..models import Classifier
-from ..models.bag import Bag, BlendedClassifier
 from ..models.base_models import drop_words
+from ..models.characters import WordOptions, build_reader, require_words
 from ..models.cross_entropy import SMALLEST
-from ..models.word_reader import WordOptions, build_reader, refuse_contradictions
-from .capabilities import ExplainedModel
-from .data_files import Subset
-from .data_warnings import listed, name_unseen, read_lengths, warn_of_long, warn_of_unseen
+from .data_files import read_lengths, warn_of_long
 from .defaults import (
     BASELINE_WEIGHTS,
     USUAL_WEIGHT,
@@ -46,10 +34,16 @@ from .defaults import (
     with_kind,
     with_model,
 )
-from .documents import AnyClassifier, DocumentBatch, Documents, batch_of, encode, label_probabilities, predictions
-from .explainer import Explainer
+from .documents import (
+    AnyClassifier,
+    DocumentBatch,
+    Documents,
+    LabelledTextReader,
+    batch_of,
+    label_probabilities,
+    predictions,
+)
 from .label_explainer import explain_classifier
-from .labelled import LabelledReader
 from .names import TASK_SUMMARIES
 from .task import Evaluator, ModelBuilder, Objective, Predictor, Task, TaskKind
 
@@ -72,153 +66,6 @@ class Options(WordOptions):
     """How the outputs of the layer become one vector."""
     class_weights: Literal["none", "balanced"] = "none"
     """Whether every class has the same total weight in training (balanced), however rare it is."""
-
-
-class LabelledTextReader(LabelledReader[Documents]):
-    """Reads texts with labels.
-
-    ``reads_characters`` says whether the model reads the characters of words, and ``keeps_strings`` whether the texts
-    themselves are kept, which a bag of n-grams reads.
-    """
-
-    def __init__(self, config: Config, *, reads_characters: bool, keeps_strings: bool) -> None:
-        super().__init__(config, LABELLED_SUFFIXES)
-        self.reads_characters, self.keeps_strings = reads_characters, keeps_strings
-
-    def learn_vocabulary(self) -> Vocabulary:
-        """Learn the tokenizer, and the characters of words, and collect the labels in sorted order.
-
-        Models that read no characters have them, too, so that the vocabularies of all classifiers are equal.
-        """
-        rows = list(self.rows(self.files.training_source(), "train"))
-        first = {str(row.label): row for row in reversed(rows)}
-        for label, row in reversed(first.items()):
-            check_label(label, f"{row.name}:{row.line}", "remove it from the label")
-        labels = sorted(first)
-        if len(labels) < 2:
-            raise InputError(f"{rows[0].name}: every text has the label {labels[0]!r}; there is nothing to tell apart")
-        tokenizers = {"tokenizer": fit_tokenizer(self.config.tokenizer, (row.text for row in rows))}
-        if self.config.tokenizer.kind == "word":
-            words = {word for row in rows for word in tokenizers["tokenizer"].prepare(row.text).split()}
-            tokenizers["characters"] = fit_tokenizer(TokenizerConfig(kind="char"), sorted(words))
-        return Vocabulary(tokenizers, labels)
-
-    def rows(
-        self,
-        source: str,
-        split: str,
-        file_format: str | None = None,
-        repairs: Repairs | None = None,
-        labels: Sequence[str] | None = None,
-    ) -> Iterator[Labelled]:
-        """Read the texts of ``source`` with their labels; see `with_spellings` for ``labels`` and ``repairs``.
-
-        The rows of a subset and of the rest decide together which spellings are one label.
-        """
-        subset, markers = (
-            self.files.subset(source, split),
-            self.files.markers_in(self.texts(source, split, file_format)),
-        )
-
-        def read(repairs: Repairs) -> Iterator[Labelled]:
-            repairs.markers = markers
-            return self.all_rows(subset, file_format, repairs)
-
-        exact = self.config.data.spellings == "exact"
-        rows = with_spellings(read, labels, repairs or self.files.new_repairs(), exact=exact)
-        return subset.chosen(rows, attrgetter("text"), attrgetter("label"))
-
-    def all_rows(self, subset: Subset, file_format: str | None, repairs: Repairs) -> Iterator[Labelled]:
-        """Read the rows of a subset and of the rest."""
-        data, wanted = self.config.data, file_format or self.config.data.format
-        sources = self.files.sources(subset.source, subset.split, wanted)
-        return read_labelled(sources, file_format=wanted, text=data.text, label=data.label, repairs=repairs)
-
-    def texts(self, source: str, split: str, file_format: str | None = None) -> list[Iterable[str]]:
-        """Return the texts as they are written."""
-        return [(row.text for row in self.all_rows(self.files.subset(source, split), file_format, Repairs()))]
-
-    def labelled_items(self, source: str, split: str) -> Iterator[tuple[str, str]]:
-        """Yield texts with their labels."""
-        return ((row.text, str(row.label)) for row in self.rows(source, split))
-
-    def measured_items(self, vocabulary: Vocabulary, source: str, split: str) -> Iterator[tuple[str, Sequence[str]]]:
-        """Yield texts with their labels as the vocabulary spells them."""
-        return ((row.text, (str(row.label),)) for row in self.rows(source, split, labels=vocabulary.labels))
-
-    def explain_empty_split(self, fraction: str, *, none_held_out: bool) -> str:
-        """Say also that the first text of each label, which is trained on, is the only one."""
-        rows = set(self.labelled_items(self.files.training_source(), "train"))
-        texts, labels = ({row[i] for row in rows} for i in (0, 1))
-        if none_held_out and len(labels) == len(rows) and len(texts) > 1:
-            return "no label has two different texts"
-        return super().explain_empty_split(fraction, none_held_out=none_held_out)
-
-    def read(self, source: str, split: str, vocabulary: Vocabulary, *, file_format: str | None = None) -> Documents:
-        """Read and encode labelled texts; warn of repairs, and of labels that never occur in training.
-
-        Texts with such a label count as wrong. A text with more tokens than learned positions is refused.
-        """
-        repairs, numbers = self.files.new_repairs(vocabulary), {label: i for i, label in enumerate(vocabulary.labels)}
-        texts, labels, digests, first = [], [], array("q"), dict[str, str]()
-        for row in self.rows(source, split, file_format, repairs, vocabulary.labels):
-            if row.label not in numbers:
-                numbers[row.label] = len(numbers)
-                first[row.label] = f"{row.name}:{row.line}"
-            texts.append(row.text)
-            labels.append(numbers[row.label])
-            digests.append(hash(row.text))
-        repairs = self.files.repairs_to_report(repairs, source, split)
-        data = self.encode(texts, labels, vocabulary)._replace(
-            unseen=tuple(first), repairs=repairs, digests=np.array(digests)
-        )
-        repairs.warn()
-        warn_of_long(data.texts.lengths, self.config, name=self.files.name_of(source), items="texts")
-
-        def place(index: int) -> str:
-            row = next(itertools.islice(self.rows(source, split, file_format), index, None))
-            return f"{row.name}:{row.line}"
-
-        check_lengths(declared_positions(self.config.model.options), data.texts.lengths, place)
-        if first:
-            count = data.counts()["unseen_labels"]
-            if count == len(labels):
-                raise InputError(
-                    f"{name_unseen('label', first)}, nor does any other here; give data with the same labels"
-                )
-            warn_of_unseen("label", first, count, f"{count:,} of {len(labels):,} texts")
-        return data
-
-    def encode(self, texts: Sequence[str], labels: Sequence[int], vocabulary: Vocabulary) -> Documents:
-        """Encode texts, given with the indices of their labels."""
-        data = encode(texts, labels, vocabulary, characters=self.reads_characters)
-        return data._replace(strings=texts) if self.keeps_strings else data
-
-    def describe(self, data: Documents) -> str:
-        """Return the number of texts and tokens."""
-        counts = data.counts()
-        return f"{counts['texts']:,} texts ({counts['tokens']:,} tokens, {counts['unknown_tokens']:,} unknown)"
-
-    def count(self, source: str, split: str, vocabulary: Vocabulary) -> dict[str, object]:
-        """Return statistics of texts and labels."""
-        data = self.read(source, split, vocabulary)
-        names = data.label_names
-        labels = Counter(names[label] for label in data.labels.tolist())
-        return {
-            **data.counts(),
-            "longest_text": int(data.texts.lengths.max(initial=0)),
-            "empty_texts": int((data.texts.lengths == 0).sum()),
-            "labels": listed(labels),
-            **(data.repairs.lines() if data.repairs else {}),
-        }
-
-    def items(
-        self, sources: Sequence[Source], file_format: str | None, vocabulary: Vocabulary, repairs: Repairs
-    ) -> Iterator[str]:
-        """Read lines, or the texts of a table or of JSONL, depending on the name; labels are ignored."""
-        wanted, column = file_format or "auto", self.config.data.text
-        rows = read_labelled(sources, file_format=wanted, text=column, label=None, repairs=repairs)
-        return (row.text for row in rows)
 
 
 class ClassifierBuilder(ModelBuilder[Classifier]):
@@ -330,8 +177,10 @@ class LabelPredictor(Predictor[AnyClassifier]):
         lengths = read_lengths(items, data.texts.lengths, learned_positions(model))
         warn_of_long(lengths, self.reader.config, name="predict", items="texts")
         answers: list[JsonObject] = [{}] * len(items)
-        for rows, shares in label_probabilities(model, data._replace(texts=data.texts._replace(lengths=lengths))):
-            for row, best, values in zip(rows.tolist(), shares.argmax(1).tolist(), shares, strict=True):
+        for rows, probabilities in label_probabilities(
+            model, data._replace(texts=data.texts._replace(lengths=lengths))
+        ):
+            for row, best, values in zip(rows.tolist(), probabilities.argmax(1).tolist(), probabilities, strict=True):
                 names = vocabulary.labels
                 if len(names) > MAX_PROBABILITIES:
                     order = np.argpartition(-values, MAX_PROBABILITIES)[:MAX_PROBABILITIES]
@@ -360,8 +209,8 @@ class ClassifierBlender:
         assert isinstance(baseline, Bag)
         network, simple = predictions(model, data).of_truth, predictions(baseline, data).of_truth
         known = np.isfinite(network)  # the label occurs in the training data
-        shares = {weight: (1 - weight) * network[known] + weight * simple[known] for weight in (0.0, *BASELINE_WEIGHTS)}
-        losses = {weight: -np.log(np.maximum(share, SMALLEST)) for weight, share in shares.items()}
+        mixed = {weight: (1 - weight) * network[known] + weight * simple[known] for weight in (0.0, *BASELINE_WEIGHTS)}
+        losses = {weight: -np.log(np.maximum(values, SMALLEST)) for weight, values in mixed.items()}
         lowest = min(losses.values(), key=np.mean)
         near = [
             weight
@@ -383,7 +232,7 @@ def check_config(config: Config) -> None:
     """Raise InputError if the options of characters contradict the tokens."""
     options, _ = split_options(Options, config)
     if options.reads_characters:
-        refuse_contradictions(config, options)
+        require_words(config, options)
 
 
 def data_defaults(config: Config, train: Documents) -> Fields:
@@ -400,13 +249,6 @@ def open_task(config: Config) -> Task:
         keeps_strings=config.training.baseline == "simple",
     )
     evaluator = LabelEvaluator()
-
-    def explain(explained: ExplainedModel[Classifier]) -> Explainer:
-        vocabulary = explained.vocabulary
-        read_rows = functools.partial(reader.rows, split="test", labels=vocabulary.labels)
-        read_documents = functools.partial(reader.read, split="test", vocabulary=vocabulary)
-        return explain_classifier(explained, read_rows, read_documents)
-
     return Task(
         KIND,
         config,
@@ -416,7 +258,7 @@ def open_task(config: Config) -> Task:
         objective=ClassifierObjective(config, evaluator, KIND.items_name),
         predictor=LabelPredictor(reader),
         blender=ClassifierBlender(),
-        explain=explain,
+        explain=lambda network: explain_classifier(network, reader),
     )
 
 

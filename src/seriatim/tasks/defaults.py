@@ -4,20 +4,16 @@ docs/defaults.md says how they were chosen. All functions return a changed copy,
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from torch import Tensor
-
 from ..config import BATCH_SIZE, Config, Section, Training, resolve
-from ..core.errors import InputError, nearest
+from ..core.errors import InputError
 from ..data.sources import builtin_task, builtin_tokens
 from ..layers import REGISTRY, find, options_of, split_names
-from ..layers.factory import DISTANCES, TOKENS, WIDTH, resolve_options
-from ..layers.option_types import task_options
+from ..layers.factory import resolve_options
 from ..layers.outside_code import stacks_of
-from ..storage.weights import load_tensors, refuse_nonfinite
 
 SIZES = ("layer", "bidirectional", "embedding_size", "hidden_size", "num_layers", "residual")
 """Fields of the model that determine the shapes of its parameters, besides the layer's options."""
@@ -115,9 +111,13 @@ def like_initial(config: Config, *, reads_forwards: bool = False, own_options: S
         theirs = resolve(Path(config.training.init) / "config.yaml")
     except (InputError, OSError):  # reported when the run is opened
         return config
+
+    # A layer of the user's own may not be imported yet; it is then refused where the run is opened.
     model, is_same = theirs.model, theirs.task == config.task
     if not all(name in REGISTRY for name in split_names(model.layer)):
         return config
+
+    # What the user gives stays, even if it does not fit the weights: that is refused later, by name.
     given = config.model.model_dump(exclude_unset=True, exclude_none=True)
     missing = [name for name in (*SIZES, *(OUTPUT if is_same else ())) if name not in given]
     fields = {name: getattr(model, name) for name in missing}
@@ -146,57 +146,6 @@ def network_defaults(config: Config, section: type[Section], *, shaping_options:
     config = seeing_everything(with_kind(config, "word"))
     options, rest = split_options(section, config)
     return with_model(config, options={**rest, **options.model_dump()})
-
-
-# Models that are not built from layers
-
-
-def read_options(section: type[Options], config: Config) -> Options:
-    """Read ``model.options`` of a standalone model, and refuse one that does not exist or does not fit."""
-    options, rest = resolve_options(section, (), config.model.options)
-    for key in rest:
-        raise InputError(f"model.options.{key}: no such option; {nearest(key, list(section.model_fields))}")
-    return options
-
-
-def fitted_defaults(section: type[Section], config: Config, kind: str | None) -> Config:
-    """Fill in the defaults: tokens of a kind (None: chosen from the data), all options, and the precision float32."""
-    config = with_model(with_kind(config, kind), options=read_options(section, config).model_dump())
-    return config.model_copy(update={"training": config.training.model_copy(update={"precision": "float32"})})
-
-
-def load_finite(weights: Path) -> Mapping[str, Tensor]:
-    """Read named tensors, and refuse NaN and infinity."""
-    tensors = load_tensors(weights)
-    refuse_nonfinite(tensors, weights)
-    return tensors
-
-
-def describe_fitted(
-    name: str,
-    *,
-    keeps: str,
-    paper: str,
-    section: type[Section],
-    state_bytes: int | None = None,
-    path_length: Callable[[int], int | None] = lambda distance: None,
-) -> dict[str, object]:
-    """Return what `seriatim.layers.describe` returns of layers, for a model that is not built from layers.
-
-    ``state_bytes`` is the size of its state after any number of tokens, and ``path_length`` the number of steps that
-    connect two tokens at a distance; None where the model reads a sequence as a whole.
-    """
-    return {
-        "name": name,
-        "keeps": keeps,
-        "parallel": True,
-        "paper": paper,
-        "hidden_size": WIDTH,
-        "state_bytes": {str(count): state_bytes for count in TOKENS},
-        "path_lengths": {str(distance): path_length(distance) for distance in DISTANCES},
-        "options": section().model_dump(),
-        "option_details": {key: option.describe() for key, option in task_options(section).items()},
-    }
 
 
 # Defaults that depend on the amount of data

@@ -1,24 +1,36 @@
-"""Encoded texts with labels, and batches of them, for classification."""
+"""Texts with labels: reading and encoding them, batches, and the probabilities that classifiers give their labels."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
+import itertools
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ..config import Config
+from ..config import Tokenizer as TokenizerConfig
+from ..core.errors import InputError
+from ..counting.bag import Bag, BlendedClassifier
 from ..data.batches import Buckets
 from ..data.pairs import Side, encode_side
 from ..data.repairs import Repairs
-from ..data.vocabulary import Vocabulary
+from ..data.sources import LABELLED_SUFFIXES
+from ..data.tables import Labelled, read_labelled, with_spellings
+from ..data.text import Source
+from ..data.vocabulary import Vocabulary, check_label, fit_tokenizer
 from ..data.word_forms import Spellings, WordForms
 from ..decoding.ensemble import Classifiers
 from ..evaluation.label_metrics import Predictions
+from ..layers.positions import check_lengths, declared_positions
 from ..models import Classifier
-from ..models.bag import Bag, BlendedClassifier
-from .task import evaluating
+from .data_files import Subset, listed, name_unseen, warn_of_long, warn_of_unseen
+from .task import LabelledReader, evaluating
 
 TOGETHER = 64
 """Texts of a batch in evaluation."""
@@ -115,16 +127,16 @@ class DocumentBatch:
 def probabilities(model: AnyClassifier, data: Documents) -> np.ndarray:
     """Return P(label) of every text ``(texts, labels)``."""
     probabilities = np.zeros((len(data.labels), len(data.vocabulary.labels)))
-    for rows, shares in label_probabilities(model, data):
-        probabilities[rows] = shares
+    for rows, values in label_probabilities(model, data):
+        probabilities[rows] = values
     return probabilities
 
 
 def predictions(model: AnyClassifier, data: Documents) -> Predictions:
     """Predict the label of every text; of the probabilities, only what figures need is kept in memory."""
     found = Predictions.empty(data.labels)
-    for rows, shares in label_probabilities(model, data):
-        found.set(rows, shares)
+    for rows, values in label_probabilities(model, data):
+        found.set(rows, values)
     return found
 
 
@@ -134,13 +146,13 @@ def label_probabilities(model: AnyClassifier, data: Documents) -> Iterator[tuple
         # One after another: generators that disable gradients in turns would leave them disabled.
         parts = [list(label_probabilities(one, data)) for one in model.models]
         for group in zip(*parts, strict=True):
-            yield group[0][0], np.mean([shares for _, shares in group], axis=0)
+            yield group[0][0], np.mean([values for _, values in group], axis=0)
         return
     if isinstance(model, BlendedClassifier):
         assert data.strings is not None
-        for rows, shares in label_probabilities(model.network, data):
+        for rows, values in label_probabilities(model.network, data):
             counted = model.bag.probabilities([data.strings[row] for row in rows.tolist()]).cpu().numpy()
-            yield rows, (1 - model.weight) * shares + model.weight * counted
+            yield rows, (1 - model.weight) * values + model.weight * counted
         return
     if isinstance(model, Bag):
         assert data.strings is not None
@@ -182,3 +194,155 @@ def batch_of(
         rows,
         None if forms is None else forms.spellings(inputs),
     )
+
+
+class LabelledTextReader(LabelledReader[Documents]):
+    """Reads texts with labels.
+
+    ``reads_characters`` says whether the model reads the characters of words, and ``keeps_strings`` whether the texts
+    themselves are kept, which a bag of n-grams reads.
+    """
+
+    def __init__(self, config: Config, *, reads_characters: bool, keeps_strings: bool) -> None:
+        super().__init__(config, LABELLED_SUFFIXES)
+        self.reads_characters, self.keeps_strings = reads_characters, keeps_strings
+
+    def learn_vocabulary(self) -> Vocabulary:
+        """Learn the tokenizer, and the characters of words, and collect the labels in sorted order.
+
+        Models that read no characters have them, too, so that the vocabularies of all classifiers are equal.
+        """
+        rows = list(self.rows(self.files.training_source(), "train"))
+        first = {str(row.label): row for row in reversed(rows)}
+        for label, row in reversed(first.items()):
+            check_label(label, f"{row.name}:{row.line}", "remove it from the label")
+        labels = sorted(first)
+        if len(labels) < 2:
+            raise InputError(f"{rows[0].name}: every text has the label {labels[0]!r}; there is nothing to tell apart")
+        tokenizers = {"tokenizer": fit_tokenizer(self.config.tokenizer, (row.text for row in rows))}
+        if self.config.tokenizer.kind == "word":
+            words = {word for row in rows for word in tokenizers["tokenizer"].prepare(row.text).split()}
+            tokenizers["characters"] = fit_tokenizer(TokenizerConfig(kind="char"), sorted(words))
+        return Vocabulary(tokenizers, labels)
+
+    def rows(
+        self,
+        source: str,
+        split: str,
+        file_format: str | None = None,
+        repairs: Repairs | None = None,
+        labels: Sequence[str] | None = None,
+    ) -> Iterator[Labelled]:
+        """Read the texts of ``source`` with their labels; see `with_spellings` for ``labels`` and ``repairs``.
+
+        The rows of a subset and of the rest decide together which spellings are one label.
+        """
+        subset, markers = (
+            self.files.subset(source, split),
+            self.files.markers_in(self.texts(source, split, file_format)),
+        )
+
+        def read(repairs: Repairs) -> Iterator[Labelled]:
+            repairs.markers = markers
+            return self.all_rows(subset, file_format, repairs)
+
+        exact = self.config.data.spellings == "exact"
+        rows = with_spellings(read, labels, repairs or self.files.new_repairs(), exact=exact)
+        return subset.chosen(rows, attrgetter("text"), attrgetter("label"))
+
+    def all_rows(self, subset: Subset, file_format: str | None, repairs: Repairs) -> Iterator[Labelled]:
+        """Read the rows of a subset and of the rest."""
+        data, wanted = self.config.data, file_format or self.config.data.format
+        sources = self.files.sources(subset.source, subset.split, wanted)
+        return read_labelled(sources, file_format=wanted, text=data.text, label=data.label, repairs=repairs)
+
+    def texts(self, source: str, split: str, file_format: str | None = None) -> list[Iterable[str]]:
+        """Return the texts as they are written."""
+        return [(row.text for row in self.all_rows(self.files.subset(source, split), file_format, Repairs()))]
+
+    def labelled_items(self, source: str, split: str) -> Iterator[tuple[str, str]]:
+        """Yield texts with their labels."""
+        return ((row.text, str(row.label)) for row in self.rows(source, split))
+
+    def measured_items(self, vocabulary: Vocabulary, source: str, split: str) -> Iterator[tuple[str, Sequence[str]]]:
+        """Yield texts with their labels as the vocabulary spells them."""
+        return ((row.text, (str(row.label),)) for row in self.rows(source, split, labels=vocabulary.labels))
+
+    def explain_empty_split(self, fraction: str, *, none_held_out: bool) -> str:
+        """Say also that the first text of each label, which is trained on, is the only one."""
+        rows = set(self.labelled_items(self.files.training_source(), "train"))
+        texts, labels = ({row[i] for row in rows} for i in (0, 1))
+        if none_held_out and len(labels) == len(rows) and len(texts) > 1:
+            return "no label has two different texts"
+        return super().explain_empty_split(fraction, none_held_out=none_held_out)
+
+    def read(self, source: str, split: str, vocabulary: Vocabulary, *, file_format: str | None = None) -> Documents:
+        """Read and encode labelled texts; warn of repairs, and of labels that never occur in training.
+
+        Texts with such a label count as wrong. A text with more tokens than learned positions is refused.
+        """
+        # A label that training did not have gets a number of its own, so that its texts count as wrong, each as its own
+        # class.
+        repairs, numbers = self.files.new_repairs(vocabulary), {label: i for i, label in enumerate(vocabulary.labels)}
+        texts, labels, digests, first = [], [], array("q"), dict[str, str]()
+        for row in self.rows(source, split, file_format, repairs, vocabulary.labels):
+            if row.label not in numbers:
+                numbers[row.label] = len(numbers)
+                first[row.label] = f"{row.name}:{row.line}"
+            texts.append(row.text)
+            labels.append(numbers[row.label])
+            digests.append(hash(row.text))
+
+        # Warnings come after everything was read, so that one message counts all of them.
+        repairs = self.files.repairs_to_report(repairs, source, split)
+        data = self.encode(texts, labels, vocabulary)._replace(
+            unseen=tuple(first), repairs=repairs, digests=np.array(digests)
+        )
+        repairs.warn()
+        warn_of_long(data.texts.lengths, self.config, name=self.files.name_of(source), items="texts")
+
+        # The file is read again to name a line, since no text keeps its place in memory.
+        def place(index: int) -> str:
+            row = next(itertools.islice(self.rows(source, split, file_format), index, None))
+            return f"{row.name}:{row.line}"
+
+        check_lengths(declared_positions(self.config.model.options), data.texts.lengths, place)
+        if first:
+            count = data.counts()["unseen_labels"]
+            if count == len(labels):
+                raise InputError(
+                    f"{name_unseen('label', first)}, nor does any other here; give data with the same labels"
+                )
+            warn_of_unseen("label", first, count, f"{count:,} of {len(labels):,} texts")
+        return data
+
+    def encode(self, texts: Sequence[str], labels: Sequence[int], vocabulary: Vocabulary) -> Documents:
+        """Encode texts, given with the indices of their labels."""
+        data = encode(texts, labels, vocabulary, characters=self.reads_characters)
+        return data._replace(strings=texts) if self.keeps_strings else data
+
+    def describe(self, data: Documents) -> str:
+        """Return the number of texts and tokens."""
+        counts = data.counts()
+        return f"{counts['texts']:,} texts ({counts['tokens']:,} tokens, {counts['unknown_tokens']:,} unknown)"
+
+    def count(self, source: str, split: str, vocabulary: Vocabulary) -> dict[str, object]:
+        """Return statistics of texts and labels."""
+        data = self.read(source, split, vocabulary)
+        names = data.label_names
+        labels = Counter(names[label] for label in data.labels.tolist())
+        return {
+            **data.counts(),
+            "longest_text": int(data.texts.lengths.max(initial=0)),
+            "empty_texts": int((data.texts.lengths == 0).sum()),
+            "labels": listed(labels),
+            **(data.repairs.lines() if data.repairs else {}),
+        }
+
+    def items(
+        self, sources: Sequence[Source], file_format: str | None, vocabulary: Vocabulary, repairs: Repairs
+    ) -> Iterator[str]:
+        """Read lines, or the texts of a table or of JSONL, depending on the name; labels are ignored."""
+        wanted, column = file_format or "auto", self.config.data.text
+        rows = read_labelled(sources, file_format=wanted, text=column, label=None, repairs=repairs)
+        return (row.text for row in rows)

@@ -2,33 +2,320 @@
 
 A task composes an `Explainer` for each family of its models. Inspection, comparison and export ask it for one
 capability at a time, such as losses or the search for an answer. In place of a capability that a model lacks stands a
-`Refusal`, and the page shows its sentence in place of a section.
+`Refusal`, and the page shows its sentence in place of a section. Larger capabilities are interfaces, smaller ones are
+functions; see the fields of `Explainer`.
 """
 
+from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, Generic, Literal, NamedTuple, Protocol
 
+import numpy as np
+import torch
 from torch import Tensor, nn
+from typing_extensions import TypeVar
 
+from ..config import Config
 from ..core.errors import InputError
 from ..core.json_object import JsonObject
+from ..core.state import State
+from ..data.tokenizers import Tokenizer
+from ..data.vocabulary import Vocabulary
 from ..evaluation.context_use import ContextExcess, ContextUse
+from ..evaluation.error_analysis import Mistakes
 from ..evaluation.token_scores import TokenLosses, TokenSurprisals
+from ..layers.positions import learned_positions
 from ..models.base_models import input_embedding, input_layer
 from ..models.exported_forms import ExportedModel
-from .capabilities import (
-    Example,
-    Examples,
-    Excerpts,
-    ExplainedModel,
-    FirstLine,
-    LabelEffect,
-    LabelledData,
-    Losses,
-    SearchResult,
-    StateReader,
-)
+
+MASK = "[MASK]"
+MAX_LINE = 400
+"""Largest number of tokens of a line that are inspected."""
+ModelT = TypeVar("ModelT", bound=nn.Module, covariant=True, default=Any)
+
+
+@dataclass(frozen=True)
+class ExplainedModel(Generic[ModelT]):
+    """A model that is explained, and what answers: ``answering`` is the model, or it with the simple baseline."""
+
+    config: Config
+    model: ModelT  # in evaluation mode
+    vocabulary: Vocabulary
+    answering: Any
+
+    @property
+    def is_blended(self) -> bool:
+        """Whether the model answers together with a simple baseline."""
+        return self.answering is not self.model
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the model."""
+        return next((parameter.device for parameter in self.model.parameters()), torch.device("cpu"))
+
+
+# What capabilities take and return
+
+
+@dataclass(frozen=True)
+class Example:
+    """One sequence as a model reads it."""
+
+    inputs: tuple[int, ...]  # token ids; for a translator, those of the source
+    targets: tuple[int, ...]  # the next tokens, a label, tags, or the target of a translator with its end
+    tokens: tuple[str, ...]  # names of the inputs
+    decoded: tuple[str, ...] = ()  # names of the tokens that a decoder reads, if there is one
+    words: tuple[str, ...] = ()  # the inputs, for models that read the characters of words
+    answers: tuple[str, ...] = ()  # names of the targets, one for each input, if they are not those of the vocabulary
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Examples of the same shape can be read as one batch."""
+        return len(self.inputs), len(self.targets)
+
+    @property
+    def length(self) -> int:
+        """Number of inputs, or of tokens that a decoder reads if these are more."""
+        return max(len(self.inputs), len(self.decoded))
+
+    @property
+    def copies(self) -> int:
+        """Number of names for each input; above 1 if a model repeats its inputs."""
+        return len(self.tokens) // max(1, len(self.inputs))
+
+    def beginning(self, size: int) -> "Example":
+        """Return the first inputs, and the first tokens that a decoder reads."""
+        first = self.part(range(size))
+        return replace(first, targets=first.targets[:size], decoded=self.decoded[:size])
+
+    def repeated(self, copies: int) -> "Example":
+        """Return the example with several names for each input, for a model that repeats its inputs."""
+        return replace(self, tokens=tuple(name for name in self.tokens for _ in range(copies)))
+
+    def part(self, places: Sequence[int]) -> "Example":
+        """Return the inputs at some places, in this order, with their targets if there is one for each input."""
+        places = [place for place in places if place < len(self.inputs)]
+        aligned = len(self.targets) == len(self.inputs) and not self.decoded
+        return replace(
+            self,
+            inputs=tuple(self.inputs[i] for i in places),
+            targets=tuple(self.targets[i] for i in places) if aligned else self.targets,
+            tokens=tuple(self.tokens[i * self.copies + copy] for i in places for copy in range(self.copies)),
+            words=tuple(self.words[i] for i in places) if self.words else (),
+            answers=tuple(self.answers[i] for i in places) if self.answers else (),
+        )
+
+
+@dataclass(frozen=True)
+class LabelEffect:
+    """How the label that a network predicts for a text depends on its tokens."""
+
+    tokens: list[str]  # as they appear in the text
+    labels: list[str]
+    full: np.ndarray  # (labels,): P(label) for all tokens
+    prefixes: np.ndarray | None  # (tokens, labels): P(label) after each token; None if the model is bidirectional
+    without: np.ndarray  # (tokens, labels): P(label) of the text without each token
+    blended: np.ndarray | None = None  # (labels,): P(label) of the run, if it answers with its simple baseline, too
+
+    @property
+    def predicted(self) -> int:
+        """Index of the label that is most likely for the network alone."""
+        return int(self.full.argmax())
+
+    @property
+    def answer(self) -> np.ndarray:
+        """P(label) of what the run answers ``(labels,)``."""
+        return self.full if self.blended is None else self.blended
+
+    def bits(self) -> np.ndarray:
+        """Return by how much each token raises log₂ P(predicted label), compared with the text without it."""
+        least = np.finfo(float).tiny
+        others = np.maximum(self.without[:, self.predicted], least)
+        return np.asarray(np.log2(max(self.full[self.predicted], least)) - np.log2(others))
+
+
+class SearchResult(NamedTuple):
+    """An answer that was searched for."""
+
+    text: str
+    log_probability: float  # of the answer with its end, in nats
+    source_tokens: Sequence[str] = ()  # names of the tokens
+    target_tokens: Sequence[str] = ()  # names of the tokens, the end included
+    weights: Sequence[Sequence[float]] = ()  # attention of each target token to each source token; empty if unknown
+
+
+class StateReader(NamedTuple):
+    """A way to read tokens and keep the state."""
+
+    initial: State  # for one text before its first token
+    read: Callable[[int, State], State]  # from a number of tokens and a state to the state after that many tokens
+    text: str = "a text"  # what is read
+    source: int = 0  # number of tokens of the source that a decoder attends to
+
+
+# The interfaces
+
+
+class Excerpts(Protocol):
+    """Chooses the part of a text that is inspected."""
+
+    def excerpt(self, text: str) -> tuple[str, list[str]]:
+        """Return the part of a text that is inspected, and sentences on what is left out."""
+
+    def token_count(self, text: str) -> int:
+        """Return the number of tokens of a text that are inspected."""
+
+
+class FirstLine(NamedTuple):
+    """Chooses the beginning of the first line that is not blank; ``notes_unknown`` if words may be read as unknown."""
+
+    tokenizer: Tokenizer
+    notes_unknown: bool = True
+
+    def excerpt(self, text: str) -> tuple[str, list[str]]:
+        """Return at most `MAX_LINE` tokens of the line."""
+        lines = [line.strip() for line in text.split("\n") if line.strip()]
+        notes = []
+        if (count := len(lines)) > 1:
+            notes.append(f"The text has {count:,} lines; only the first is inspected, since the run reads one line.")
+        if (tokens := len(self.tokenizer.encode(lines[0]))) > MAX_LINE:
+            notes.append(f"The line has {tokens:,} tokens; only the first {MAX_LINE:,} are inspected.")
+        text = _first_tokens(lines[0], self.tokenizer, MAX_LINE)
+        if self.notes_unknown:
+            notes += note_unknown(self.tokenizer, self.tokenizer.encode(text))
+        return text, notes
+
+    def token_count(self, text: str) -> int:
+        """Return the number of tokens of a line."""
+        return len(self.tokenizer.encode(text))
+
+
+def _first_tokens(line: str, tokenizer: Tokenizer, limit: int) -> str:
+    """Return the beginning of a line, at most ``limit`` tokens."""
+    if tokenizer.ends_lines:
+        words = line.split()
+        return line if len(words) <= limit else " ".join(words[:limit])
+    return line[: bisect_right(range(1, len(line) + 1), limit, key=lambda size: len(tokenizer.encode(line[:size])))]
+
+
+def note_unknown(tokenizer: Tokenizer, ids: np.ndarray) -> list[str]:
+    """Return a sentence on the unknown tokens among ``ids``, if there are any."""
+    unknown = 0 if tokenizer.unknown_id is None else int((ids == tokenizer.unknown_id).sum())
+    if not unknown:
+        return []
+    tokens = (
+        "One token is outside the vocabulary and is"
+        if unknown == 1
+        else f"{unknown:,} tokens are outside the vocabulary and are"
+    )
+    return [f"{tokens} read as <unk>."]
+
+
+class Examples(ABC, Generic[ModelT]):
+    """What a model reads of a text, token by token."""
+
+    predicts: Literal["next token", "each token", "sequence"] = "sequence"
+    """The targets: the token after each input, a property of each input itself, or an answer to the whole text."""
+    masks_targets: bool = False  # whether an input is masked when it is predicted
+    is_divisible: bool = False  # whether any stretch of a sequence is an example
+
+    def __init__(self, explained: ExplainedModel[ModelT]) -> None:
+        self.explained, self.model, self.vocabulary = explained, explained.model, explained.vocabulary
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Tokenizer of the inputs."""
+        return self.vocabulary.tokenizer
+
+    @property
+    def target_tokenizer(self) -> Tokenizer:
+        """Tokenizer of what a decoder writes."""
+        return self.tokenizer
+
+    @property
+    def running_text(self) -> bool:
+        """Whether examples are stretches of one running text."""
+        return self.is_divisible and self.explained.config.data.unit == "stream"
+
+    @abstractmethod
+    def read(self, item: object) -> list[Example]:
+        """Return what the model reads of a text, or of an item of `LabelledData.held_out`."""
+
+    def target_names(self, example: Example) -> tuple[str, ...]:
+        """Return the names of the targets, in the order of their places: by default, of one for the whole text."""
+        return ("the answer",)
+
+    def end_place(self, example: Example, *, at_start: bool = False) -> int:
+        """Return the place of the last target, or of the first one."""
+        return 0 if at_start else len(example.targets) - 1
+
+    def shortened(self, item: object, max_tokens: int) -> tuple[Example, int]:
+        """Return the first tokens of an item without a boundary symbol in front, and how many tokens it has."""
+        example = self.fitting(item)[0]
+        return example.part(range(max_tokens)), len(example.inputs)
+
+    def fitting(self, item: object) -> list[Example]:
+        """Return the examples of an item, cut to the number of learned positions.
+
+        Raises:
+            InputError: there is nothing to read in the text.
+        """
+        examples = [example for example in self.read(item) if example.inputs]
+        if not examples:
+            raise InputError("text: nothing in it to read; give a few words")
+        positions = learned_positions(self.model)
+        if positions is None:
+            return examples
+        return [example.beginning(positions // max(1, example.copies)) for example in examples]
+
+    def tensors(self, batch: Sequence[Example]) -> tuple[Tensor, Tensor]:
+        """Return inputs and targets of examples of one shape, ``(batch, time)`` each."""
+        inputs, targets = [example.inputs for example in batch], [example.targets for example in batch]
+        device = self.explained.device
+        return torch.tensor(inputs, device=device), torch.tensor(targets, dtype=torch.long, device=device)
+
+    def token_names(self, ids: Sequence[int], tokenizer: Tokenizer | None = None) -> tuple[str, ...]:
+        """Return the names of tokens; ids beyond the vocabulary are masks."""
+        tokenizer = tokenizer or self.tokenizer
+        return tuple(MASK if token >= tokenizer.vocabulary_size else tokenizer.describe(token) for token in ids)
+
+
+class Losses(Protocol):
+    """Runs the model over examples, and differentiates its loss."""
+
+    def forward(self, batch: Sequence[Example]) -> Tensor:
+        """Run the model once over examples of one shape."""
+
+    def place_losses(self, batch: Sequence[Example], places: Sequence[int]) -> Tensor:
+        """Return −log P ``(batch,)`` in nats of the target at one place of each example; differentiable.
+
+        The result is in float64, so that the gradient of an almost certain answer is not rounded to zero. A model with
+        one target for a whole text has one loss, whatever the place.
+        """
+
+
+class LabelledData(ABC):
+    """Reads data with right answers. The source and the format of the data are those of `Reader.read`."""
+
+    @abstractmethod
+    def mistakes(self, source: str, file_format: str | None) -> Mistakes:
+        """Return the mistakes on the beginning of some labelled data."""
+
+    def reference_answer(self, text: str, source: str, file_format: str | None) -> Sequence[str] | None:
+        """Return the right answer to a text: a label, tags or translations; None if the data do not have it."""
+        return None
+
+    def held_out(self, source: str, file_format: str | None, *, count: int, tokens: int) -> Sequence[object]:
+        """Return at most ``count`` items for `Examples.read`; stretches of one text have ``tokens`` tokens."""
+        return []
+
+
+def no_words() -> InputError:
+    """Return the error for a text without words."""
+    return InputError("the text has no words; give some with --text or --text-file")
+
 
 Capability = TypeVar("Capability")
 
@@ -81,7 +368,7 @@ class Explainer:
     token_scores: Callable[[object], TokenSurprisals] | Refusal = Refusal("no probabilities of single tokens")
     label_effect: Callable[[str], LabelEffect] | None = None  # None if texts as a whole have no labels
     search: Callable[[str, int], SearchResult] | Refusal | None = None  # with a beam; None if no answer is written
-    ngram_counts: Callable[[str], JsonObject] | Refusal | None = None  # see `models.ngrams.unseen`
+    ngram_counts: Callable[[str], JsonObject] | Refusal | None = None  # see `counting.ngrams.unseen`
 
     # The loss when only the last tokens are seen, of an item or of some data, and the losses of single tokens
     context_use: Callable[[object], ContextUse] | Refusal = Refusal("no loss for shorter contexts")

@@ -1,26 +1,24 @@
 """Tagging with a linear-chain CRF on attributes of words, trained to convergence in seconds."""
 
-import functools
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field
-from torch import nn
+from torch import Tensor, nn
 
 from ..config import Config, Section
 from ..core.errors import InputError
 from ..core.json_object import JsonObject
+from ..counting.feature_tagger import OFFSETS, FeatureTagger, fit_tagger
 from ..data.tagged_corpus import TaggedCorpus
 from ..data.vocabulary import Vocabulary
-from ..models.feature_tagger import OFFSETS, FeatureTagger, fit_tagger
 from ..storage.weights import save_tensors
 from .data_files import DataFiles
-from .defaults import describe_fitted, fitted_defaults, load_finite, read_options
-from .tag import TagEvaluator, TagPredictor, check_tags
+from .fitted import FittedBuilder, describe_fitted, fitted_defaults, read_options
+from .tag import TagEvaluator, TaggedReader, TagPredictor, check_tags
 from .tag_explainer import explain_tagger
-from .tagged import TaggedReader
-from .task import Fitted, Fitter, ModelBuilder, Task, TaskKind
+from .task import Fitted, Fitter, Task, TaskKind
 
 MAX_BYTES, MIN_ATTRIBUTES = 1 << 26, 1000
 """Size of the weights, for which rare attributes are left out; and the number of attributes that a model needs."""
@@ -37,25 +35,12 @@ class Options(Section):
     """How the data marks chunks; answers are always in BIO."""
 
 
-class FeatureTaggerBuilder(ModelBuilder[nn.Module]):
+class FeatureTaggerBuilder(FittedBuilder):
     """Opens CRFs on attributes of words, whose weights are written when they are fitted."""
 
-    def build(self, vocabulary: Vocabulary) -> nn.Module:
-        """Return a model without parameters, since the attributes are not known before counting."""
-        return nn.Module()
-
-    def load(self, vocabulary: Vocabulary, weights: Path) -> FeatureTagger:
+    def open(self, tensors: Mapping[str, Tensor], vocabulary: Vocabulary) -> FeatureTagger:
         """Read the attributes and their weights."""
-        try:
-            return FeatureTagger.from_tensors(load_finite(weights), vocabulary.labels)
-        except InputError:
-            raise
-        except ValueError as error:
-            raise InputError(f"{weights}: {error}; restore the run's own file") from None
-
-    def combine(self, models: Sequence[nn.Module]) -> nn.Module:
-        """Refuse to combine models."""
-        raise InputError("ensembles are not supported for the layer features; give one run")
+        return FeatureTagger.from_tensors(tensors, vocabulary.labels)
 
     def card_rows(self, model: nn.Module, summary: JsonObject) -> list[tuple[str, str]]:
         """Return the number of attributes, the penalty and the training; there is no optimizer."""
@@ -80,7 +65,7 @@ class FeatureFitting(Fitter[TaggedCorpus]):
         """Check the data as every tagger, and refuse so many tags that the training would be too large."""
         check_tags(train, valid, DataFiles(self.config).validation_name())
         tags = len(train.vocabulary.labels)
-        if room(tags) < MIN_ATTRIBUTES or tags * len(train.words) > MAX_SCORES:
+        if max_attributes_for(tags) < MIN_ATTRIBUTES or tags * len(train.words) > MAX_SCORES:
             raise InputError(
                 f"model.layer: features computes {tags:,} scores for each of {len(train.words):,} words, and has as "
                 "many weights for each attribute, which is too many; take another layer, or fewer tags"
@@ -93,14 +78,14 @@ class FeatureFitting(Fitter[TaggedCorpus]):
             train,
             labels,
             decay=self.options.penalty,
-            max_attributes=room(len(labels)),
+            max_attributes=max_attributes_for(len(labels)),
             seconds=None if minutes is None else 60 * minutes,
         )
         save_tensors(model.tensors(), weights, metadata)
         return Fitted(len(train.words), ended)
 
 
-def room(tags: int) -> int:
+def max_attributes_for(tags: int) -> int:
     """Return the number of attributes whose weights and keys fit into `MAX_BYTES`."""
     return MAX_BYTES // (4 * OFFSETS * tags + 8)
 
@@ -123,9 +108,7 @@ def open_task(config: Config) -> Task:
         evaluator=TagEvaluator(),
         fitter=FeatureFitting(config),
         predictor=TagPredictor(config),
-        explain=lambda tagger: explain_tagger(
-            tagger, functools.partial(reader.sentences, split="test", labels=tagger.vocabulary.labels)
-        ),
+        explain=lambda tagger: explain_tagger(tagger, reader.sentences),
     )
 
 

@@ -8,7 +8,7 @@ adds in its place, not its meaning by itself.
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from ..counting.bag import Bag
 from ..data.pairs import Side, encode_side
 from ..data.tables import Labelled
 from ..data.tokenizers import Tokenizer
@@ -25,25 +26,28 @@ from ..evaluation.error_analysis import MAX_ITEMS, MAX_WORST, Mistakes, WrongExa
 from ..evaluation.token_scores import token_text
 from ..layers.positions import learned_positions
 from ..models import Classifier
-from ..models.bag import Bag
 from ..models.exported_forms import label_forms
-from .capabilities import MAX_LINE, Example, Examples, ExplainedModel, FirstLine, LabelEffect, LabelledData, no_words
-from .documents import AnyClassifier, Documents, predictions, probabilities
-from .explainer import Explainer, Wording
+from .documents import AnyClassifier, Documents, LabelledTextReader, predictions, probabilities
+from .explainer import (
+    MAX_LINE,
+    Example,
+    Examples,
+    ExplainedModel,
+    Explainer,
+    FirstLine,
+    LabelEffect,
+    LabelledData,
+    Wording,
+    no_words,
+)
 
-ReadDocuments = Callable[..., Documents]
-"""The reading of labelled texts, given a source and ``file_format``."""
 WORDING = Wording(
     title="classifier", prediction="the distribution of the label", correct="labels correct", answer="the label"
 )
 
 
-def explain_classifier(
-    explained: ExplainedModel[Classifier],
-    read_rows: Callable[..., Iterator[Labelled]],
-    read_documents: ReadDocuments,
-) -> Explainer:
-    """Compose what can be shown of a network, whose data are read as rows of a table or as encoded documents."""
+def explain_classifier(explained: ExplainedModel[Classifier], reader: LabelledTextReader) -> Explainer:
+    """Compose what can be shown of a network."""
     examples = ClassifierExamples(explained)
     return Explainer(
         explained,
@@ -55,7 +59,7 @@ def explain_classifier(
         label_effect=examples.label_effect,
         context_use=examples.context_use,
         export=lambda: label_forms(explained.model),
-        labelled=LabelledTexts(explained, read_rows, read_documents),
+        labelled=LabelledTexts(explained, reader),
     )
 
 
@@ -148,8 +152,8 @@ class ClassifierExamples(Examples[Classifier]):
         text = str(item)
         ids, tokens = self.ids(text), len(self.tokenizer.encode(text))
         limit, sizes = learned_positions(self.model) or len(ids), shorter_contexts(tokens)
-        shares = self.probabilities([ids[-min(size, limit) :] for size in (*sizes, len(ids))])
-        return answer_losses(sizes, shares[:, int(shares[-1].argmax())], tokens)
+        probabilities = self.probabilities([ids[-min(size, limit) :] for size in (*sizes, len(ids))])
+        return answer_losses(sizes, probabilities[:, int(probabilities[-1].argmax())], tokens)
 
 
 @dataclass(frozen=True)
@@ -157,35 +161,37 @@ class LabelledTexts(LabelledData):
     """Reads labelled texts, and answers them as the run does."""
 
     explained: ExplainedModel[Classifier]
-    read_rows: Callable[..., Iterator[Labelled]]
-    read_documents: ReadDocuments
+    reader: LabelledTextReader
+
+    def rows(self, source: str, file_format: str | None) -> Iterator[Labelled]:
+        """Read the texts of some data, with labels as the model spells them."""
+        return self.reader.rows(source, "test", file_format, labels=self.explained.vocabulary.labels)
 
     def mistakes(self, source: str, file_format: str | None) -> Mistakes:
         """Return the mistakes; the worst examples are those with the highest confidence in the wrong label."""
-        rows = itertools.islice(self.read_rows(source, file_format=file_format), MAX_ITEMS)
-        whole = self.read_documents(source, file_format=file_format)
+        rows = itertools.islice(self.rows(source, file_format), MAX_ITEMS)
+        whole = self.reader.read(source, "test", self.explained.vocabulary, file_format=file_format)
         return mistakes_of(self.explained.answering, whole, [row.text for row in rows])
 
     def reference_answer(self, text: str, source: str, file_format: str | None) -> Sequence[str] | None:
         """Return the label of a text."""
-        rows = self.read_rows(source, file_format=file_format)
+        rows = self.rows(source, file_format)
         return next(([row.label] for row in rows if row.text.strip() == text), None)
 
     def held_out(self, source: str, file_format: str | None, *, count: int, tokens: int) -> Sequence[object]:
         """Return the first texts of some data that are not blank."""
-        rows = itertools.islice(self.read_rows(source, file_format=file_format), count)
+        rows = itertools.islice(self.rows(source, file_format), count)
         return [row.text for row in rows if row.text.strip()]
 
 
-def explain_bag(explained: ExplainedModel[Bag], read_documents: ReadDocuments) -> Explainer:
+def explain_bag(explained: ExplainedModel[Bag], reader: LabelledTextReader) -> Explainer:
     """Compose what can be shown of a bag of n-grams, which has no layers and no order of reading.
 
     It reads the characters of words outside the vocabulary of tokens, so that no text has unknown words.
     """
     excerpts = FirstLine(explained.vocabulary.tokenizer, notes_unknown=False)
-    labelled = BagData(explained.model, read_documents)
     effect = functools.partial(bag_effect, explained)
-    return Explainer(explained, WORDING, excerpts, label_effect=effect, labelled=labelled)
+    return Explainer(explained, WORDING, excerpts, label_effect=effect, labelled=BagData(explained, reader))
 
 
 def bag_effect(explained: ExplainedModel[Bag], text: str) -> LabelEffect:
@@ -194,22 +200,22 @@ def bag_effect(explained: ExplainedModel[Bag], text: str) -> LabelEffect:
     if not words:
         raise no_words()
     parts = [words, *(words[:i] + words[i + 1 :] for i in range(len(words)))]
-    shares = explained.model.probabilities([" ".join(part) for part in parts]).cpu().numpy()
+    probabilities = explained.model.probabilities([" ".join(part) for part in parts]).cpu().numpy()
     names = [f"{word} " for word in words]
-    return LabelEffect(names, list(explained.vocabulary.labels), shares[0], None, shares[1:])
+    return LabelEffect(names, list(explained.vocabulary.labels), probabilities[0], None, probabilities[1:])
 
 
 @dataclass(frozen=True)
 class BagData(LabelledData):
     """Reads labelled texts, and answers them by a bag of n-grams."""
 
-    model: Bag
-    read_documents: ReadDocuments
+    explained: ExplainedModel[Bag]
+    reader: LabelledTextReader
 
     def mistakes(self, source: str, file_format: str | None) -> Mistakes:
         """Return the mistakes; the worst examples are those with the highest confidence in the wrong label."""
-        whole = self.read_documents(source, file_format=file_format)
-        return mistakes_of(self.model, whole, (whole.strings or ())[:MAX_ITEMS])
+        whole = self.reader.read(source, "test", self.explained.vocabulary, file_format=file_format)
+        return mistakes_of(self.explained.model, whole, (whole.strings or ())[:MAX_ITEMS])
 
 
 def mistakes_of(answering: AnyClassifier, whole: Documents, texts: Sequence[str]) -> Mistakes:

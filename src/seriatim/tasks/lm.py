@@ -1,6 +1,5 @@
 """Language modelling: P(w₁…w_T) = Π P(w_t | w_<t), over one running text or over lines."""
 
-import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -21,8 +20,8 @@ from ..evaluation.intervals import Measure, mean
 from ..evaluation.perplexity import WINDOW, block_losses, each_loss, text_metrics, unigram_metrics
 from ..layers import check_options, options_of, split_names
 from ..models import LanguageModel
-from ..models.activation_penalties import Regularization
 from ..models.base_models import TextModel, drop_words
+from ..models.language_model import Regularization
 from ..models.mixture import Mixture, fit_weights
 from ..models.scheduled_sampling import ScheduledSampling
 from .defaults import like_initial, planned_passes, split_options, text_dropout, with_kind, with_model
@@ -240,7 +239,6 @@ class TextBlender:
 def open_task(config: Config) -> Task:
     """Compose the parts of language modelling with a network."""
     reader, evaluator = CorpusReader(config), TextEvaluator(config.model.options.get("word_dropout", 0.0))
-    read_corpus = functools.partial(reader.read, split="test")
     return Task(
         KIND,
         config,
@@ -249,9 +247,7 @@ def open_task(config: Config) -> Task:
         evaluator=evaluator,
         objective=TextObjective(config, evaluator, KIND.items_name),
         blender=TextBlender(),
-        explain=lambda network: explain_language_model(
-            network, functools.partial(read_corpus, vocabulary=network.vocabulary)
-        ),
+        explain=lambda network: explain_language_model(network, reader.read),
     )
 
 

@@ -1,19 +1,22 @@
 """Language modelling with n-grams, which are counted in one pass over the text."""
 
-import functools
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field, field_validator
-from torch import nn
+from torch import Tensor, nn
 
 from ..config import Config, Positive, Rate, Section, read_settings
-from ..core.errors import InputError
 from ..core.json_object import JsonObject
+from ..counting.ngram import NGram, UnigramCache
+from ..counting.ngrams.counting_jobs import Workers, counted, require_cluster
+from ..counting.ngrams.resources import ArrayAllocator
+from ..counting.ngrams.smoothing import Smoothing, smoothed
+from ..counting.ngrams.unseen import seen_pieces, sparsity, tallied
 from ..data.corpus import Corpus
 from ..data.encoding import BLOCK
 from ..data.vocabulary import Vocabulary
@@ -22,18 +25,11 @@ from ..evaluation.intervals import Measure
 from ..evaluation.perplexity import each_loss, sum_blocks, text_metrics
 from ..models.base_models import TextModel
 from ..models.mixture import Mixture
-from ..models.ngram import NGram
-from ..models.ngrams.estimation import smoothed
-from ..models.ngrams.resources import ArrayAllocator
-from ..models.ngrams.smoothing import Smoothing
-from ..models.ngrams.unseen import seen_pieces, sparsity, tallied
-from ..models.unigram_cache import UnigramCache
 from ..processes.cluster import is_address
-from ..storage.weights import load_tensors, stream_tensors
-from .counting_jobs import Workers, counted, require_cluster
-from .defaults import describe_fitted, fitted_defaults, read_options
+from ..storage.weights import stream_tensors
+from .fitted import FittedBuilder, describe_fitted, fitted_defaults, read_options
 from .lm import PerplexitySettings, TextEvaluator, block_measures, mixture_of
-from .task import Fitted, Fitter, ModelBuilder, Task, TaskKind
+from .task import Fitted, Fitter, Task, TaskKind
 from .text import CorpusReader
 from .text_explainer import explain_ngrams
 
@@ -49,7 +45,7 @@ class Options(Section):
     smoothing: Literal["kneser-ney", "absolute", "witten-bell", "add-k", "maximum-likelihood", "stupid-backoff"] = (
         "kneser-ney"
     )
-    """How probability is given to n-grams that were not seen; see `seriatim.models.ngrams.smoothing`."""
+    """How probability is given to n-grams that were not seen; see `seriatim.counting.ngrams.smoothing`."""
     k: Positive = 1.0
     """Number added to every count, with add-k smoothing."""
     prune: int | list[int] = 0
@@ -95,27 +91,20 @@ class Options(Section):
         return Smoothing(self.smoothing, self.k, prune, self.closed)
 
 
-class NgramBuilder(ModelBuilder[TextModel]):
+class NgramBuilder(FittedBuilder):
     """Opens n-gram models, whose tables are written by counting."""
+
+    refuses_nonfinite = False  # the tables are read when they are needed
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         self.options = read_options(Options, config)
 
-    def build(self, vocabulary: Vocabulary) -> TextModel:
-        """Return a model without parameters, since the size of the tables is not known before counting."""
-        return TextModel()
-
-    def load(self, vocabulary: Vocabulary, weights: Path) -> TextModel:
-        """Open the tables, which are read when they are needed, with a cache of the last tokens if there is one."""
-        try:
-            model = NGram.from_tensors(load_tensors(weights), vocabulary.tokenizer.vocabulary_size)
-            if model.order != self.options.order:
-                raise ValueError("tables of another order")
-        except InputError:
-            raise
-        except ValueError as error:
-            raise InputError(f"{weights}: {error}; restore the run's own file") from None
+    def open(self, tensors: Mapping[str, Tensor], vocabulary: Vocabulary) -> TextModel:
+        """Open the tables, with a cache of the last tokens if there is one."""
+        model = NGram.from_tensors(tensors, vocabulary.tokenizer.vocabulary_size)
+        if model.order != self.options.order:
+            raise ValueError("tables of another order")
         return self.with_cache(model)
 
     def with_cache(self, model: NGram) -> TextModel:
@@ -180,7 +169,7 @@ class NgramEvaluator(TextEvaluator):
     def evaluate_with_statistics(
         self, model: TextModel, data: Corpus, **settings: object
     ) -> tuple[JsonObject, dict[str, Measure]]:
-        """Compute both results, and how sparse the counts are (`seriatim.models.ngrams.unseen`)."""
+        """Compute both results, and how sparse the counts are (`seriatim.counting.ngrams.unseen`)."""
         counts = counts_of(model)
         if counts is None:  # a mixture with a model that was trained
             return super().evaluate_with_statistics(model, data, **settings)
@@ -194,7 +183,7 @@ class NgramEvaluator(TextEvaluator):
         return metrics, block_measures(losses, sizes)
 
     def tables(self, metrics: JsonObject) -> list[MetricsTable]:
-        """Return a table of how sparse the counts are, if the metrics have the figures of `models.ngrams.unseen`."""
+        """Return a table of how sparse the counts are, if the metrics have the figures of `counting.ngrams.unseen`."""
         if not metrics.get("ngrams"):
             return []
         cells = [
@@ -239,7 +228,6 @@ def _impossible(metrics: JsonObject, prefix: str) -> str:
 def open_task(config: Config) -> Task:
     """Compose the parts of language modelling with n-grams."""
     reader = CorpusReader(config)
-    read_corpus = functools.partial(reader.read, split="test")
     return Task(
         KIND,
         config,
@@ -247,9 +235,7 @@ def open_task(config: Config) -> Task:
         builder=NgramBuilder(config),
         evaluator=NgramEvaluator(read_options(Options, config).word_dropout),
         fitter=NgramCounting(config),
-        explain=lambda ngrams: explain_ngrams(
-            ngrams, functools.partial(read_corpus, vocabulary=ngrams.vocabulary), counts_of(ngrams.model)
-        ),
+        explain=lambda ngrams: explain_ngrams(ngrams, reader.read, counts_of(ngrams.model)),
     )
 
 

@@ -148,6 +148,8 @@ def check_own_layers(stacks: Iterable[str], model: Model) -> None:
     Raises:
         InputError: a layer cannot be built or breaks the contract; the message names the file, the class and the law.
     """
+    # A layer is built in the width of the model and with its options, where most mistakes show. The generators of
+    # random numbers are left as they were, so that a check changes no training.
     for name in outside_names(stacks):
         if name not in REGISTRY:
             continue

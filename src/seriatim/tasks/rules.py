@@ -1,37 +1,32 @@
 """Sequence to sequence by rules: the simple baseline that every trained model should beat.
 
-Two kinds of rules are learned in one pass: changes of the beginning and the end of a source (`models.rewriting`), and
-the most frequent translation of every token (`models.lexicon`). A tenth of the pairs is set aside, and the kind whose
-answers to them have fewer wrong tokens is then learned from all pairs. Tokens are words or characters, see
-`data.text_kinds`, whatever the tokenizer is, so that a comparison can have one tokenizer for all models.
+Two kinds of rules are learned in one pass (see `counting.rule_translator`): changes of the beginning and the end of a
+source, and the most frequent translation of every token. A tenth of the pairs is set aside, and the kind whose answers
+to them have fewer wrong tokens is then learned from all pairs. Tokens are words or characters, see `data.text_kinds`,
+whatever the tokenizer is, so that a comparison can have one tokenizer for all models.
 """
 
-import functools
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from torch import nn
+from torch import Tensor, nn
 
 from ..config import Config, Section, read_settings
 from ..core.errors import InputError
 from ..core.json_object import JsonObject
+from ..counting.rule_translator import KINDS, Kind, RuleTranslator, Tokens
 from ..data.pairs import Pairs
 from ..data.vocabulary import Vocabulary
 from ..evaluation.intervals import Measure
-from ..evaluation.translation import edit_distance, translation_measures, translation_metrics
-from ..models.rewriting import Tokens
-from ..models.rule_translator import KINDS, Kind, RuleTranslator
-from ..storage.weights import load_tensors, save_tensors
-from .answering import TranslationSettings
-from .defaults import describe_fitted, fitted_defaults, read_options
-from .pair_choices import choose, choose_for_pairs, split
-from .pair_metrics import answer_metrics
-from .paired import PairReader
-from .seq2seq import TranslationEvaluator, TranslationPredictor
-from .task import Evaluator, Fitted, Fitter, ModelBuilder, Predictor, Reader, Selection, Task, TaskKind
+from ..evaluation.translation import edit_distance, translation_measures
+from ..storage.weights import save_tensors
+from .answering import PairEvaluator, PairPredictor, TranslationSettings, answer_metrics
+from .fitted import FittedBuilder, describe_fitted, fitted_defaults, read_options
+from .paired import PairReader, choose, choose_for_pairs, split
+from .task import Fitted, Fitter, Reader, Selection, Task, TaskKind
 from .translation_explainer import TranslatedData, explain_rules
 
 SET_ASIDE = 10
@@ -57,25 +52,14 @@ def choose_tokens(given: Config, config: Config, reader: Reader[Pairs]) -> Confi
     return choose_for_pairs(config, read_options(Options, config).target_kind, *reader.training_texts())[1]
 
 
-class RulesBuilder(ModelBuilder[nn.Module]):
+class RulesBuilder(FittedBuilder):
     """Opens rules, which are written when they are counted."""
 
-    def build(self, vocabulary: Vocabulary) -> nn.Module:
-        """Return a model without rules."""
-        return nn.Module()
+    refuses_nonfinite = False
 
-    def load(self, vocabulary: Vocabulary, weights: Path) -> RuleTranslator:
+    def open(self, tensors: Mapping[str, Tensor], vocabulary: Vocabulary) -> RuleTranslator:
         """Read the rules."""
-        try:
-            return RuleTranslator.from_tensors(load_tensors(weights))
-        except InputError:
-            raise
-        except ValueError as error:
-            raise InputError(f"{weights}: {error}; restore the run's own file") from None
-
-    def combine(self, models: Sequence[nn.Module]) -> nn.Module:
-        """Refuse to combine models, which have no probabilities."""
-        raise InputError("ensembles are not supported for the layer rules; give one run")
+        return RuleTranslator.from_tensors(tensors)
 
     def card_rows(self, model: nn.Module, summary: JsonObject) -> list[tuple[str, str]]:
         """Return the kind and the number of the rules; there is no optimizer."""
@@ -116,15 +100,11 @@ class RuleCounting(Fitter[Pairs]):
         )
 
 
-class RulesEvaluator(Evaluator[Pairs]):
+class RulesEvaluator(PairEvaluator):
     """Answers of rules compared with the targets; rules have no probabilities."""
 
     selects = "exact_match"
-    settings = TranslationSettings
-    per_token = TranslationEvaluator.per_token
-    baseline_name = TranslationEvaluator.baseline_name
-    counts = TranslationEvaluator.counts
-    metrics = tuple(one for one in TranslationEvaluator.metrics if one.key not in ("loss", "perplexity"))
+    metrics = PairEvaluator.metrics[2:]  # without loss and perplexity
 
     def evaluate(self, model: RuleTranslator, data: Pairs, **settings: object) -> JsonObject:
         """Compare the answers with the targets."""
@@ -134,26 +114,13 @@ class RulesEvaluator(Evaluator[Pairs]):
         """Compute the contribution of each item."""
         return translation_measures(answer_all(model, data.inputs, settings), data.references)
 
-    def trivial_baseline(self, train: Pairs, valid: Pairs, vocabulary: Vocabulary) -> JsonObject:
-        """Compute the metrics of the source as its own answer."""
-        return translation_metrics(valid.inputs, valid.references)
-
     def selection(self, vocabulary: Vocabulary) -> Selection:
         """Return BLEU for running text, which is cut into subwords, and the share of exact answers otherwise."""
         return Selection("bleu" if vocabulary.target.kind in ("bpe", "unigram") else self.selects, more_is_better=True)
 
 
-class RulesPredictor(Predictor[RuleTranslator]):
+class RulesPredictor(PairPredictor[RuleTranslator]):
     """Answers each source with the text that the rules give."""
-
-    settings = TranslationSettings
-    endpoint = TranslationPredictor.endpoint
-    max_compared = TranslationPredictor.max_compared
-    timed_work = TranslationPredictor.timed_work
-
-    def timed_tokens(self, vocabulary: Vocabulary, text: str, answer: Mapping[str, object]) -> int:
-        """Return the number of tokens of the answer, its end included."""
-        return len(vocabulary.target.encode(str(answer["text"]))) + 1
 
     def answer(
         self, model: RuleTranslator, vocabulary: Vocabulary, items: Sequence[str], **settings: object
@@ -193,7 +160,7 @@ def open_task(config: Config) -> Task:
     reader = PairReader(
         config, shared_vocabulary=bool(options.shared_vocabulary), target_kind=options.target_kind, limits=None
     )
-    predictor, read_items = RulesPredictor(), functools.partial(reader.read_items, split="test")
+    predictor = RulesPredictor()
     return Task(
         KIND,
         config,
@@ -202,7 +169,7 @@ def open_task(config: Config) -> Task:
         evaluator=RulesEvaluator(),
         fitter=RuleCounting(config),
         predictor=predictor,
-        explain=lambda rules: explain_rules(rules, TranslatedData(rules, predictor.answer, read_items)),
+        explain=lambda rules: explain_rules(rules, TranslatedData(rules, predictor, reader)),
     )
 
 

@@ -1,8 +1,7 @@
 """Sequence to sequence: a text for every text."""
 
 import contextlib
-import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from torch import Tensor
 
@@ -17,31 +16,30 @@ from ..data.pairs import PairBatch, Pairs, encode_side
 from ..data.text_kinds import kind_of
 from ..data.vocabulary import Vocabulary
 from ..decoding.ensemble import EncoderDecoders
-from ..evaluation.displayed_metrics import Metric
 from ..evaluation.intervals import Measure
-from ..evaluation.translation import translation_metrics
 from ..layers.positions import learned_positions
 from ..models.copying import copied_tokens
 from ..models.ctc_translator import CTCTranslator
 from ..models.encoder_decoder import EncoderDecoder
-from ..models.translator import Options, settled, translator
-from .answering import TranslationSettings, answer_all
-from .capabilities import ExplainedModel
-from .data_warnings import read_lengths, warn_of_long
-from .defaults import default_rate, has_budget, seeing_everything, split_options, with_kind, with_model, with_options
-from .explainer import Explainer
-from .names import TASK_SUMMARIES
-from .pair_choices import choose_for_pairs, default_model, recipe
-from .pair_metrics import (
+from ..models.translator import Options, translator, with_implied_options
+from .answering import (
+    PairEvaluator,
+    PairPredictor,
+    TranslationSettings,
     Translator,
     alignment_losses,
+    answer_all,
     exact_share,
     likelihood,
     pair_losses,
     pair_measures,
     pair_metrics,
 )
-from .paired import PairLimits, PairReader
+from .data_files import read_lengths, warn_of_long
+from .defaults import default_rate, has_budget, seeing_everything, split_options, with_kind, with_model, with_options
+from .explainer import ExplainedModel, Explainer
+from .names import TASK_SUMMARIES
+from .paired import PairLimits, PairReader, choose_for_pairs, data_dependent_defaults, default_model
 from .task import Evaluator, ModelBuilder, Objective, Predictor, Reader, Selection, Task, TaskKind
 from .translation_explainer import TranslatedData, explain_ctc, explain_encoder_decoder
 
@@ -59,7 +57,7 @@ def defaults(config: Config) -> Config:
     config = with_kind(config, None)
     options, rest = split_options(Options, config)
     config = seeing_everything(with_model(config, options=rest))
-    implied = settled(options, config.model, config.model.options)
+    implied = with_implied_options(options, config.model, config.model.options)
     return with_model(config, options={**config.model.options, **implied.model_dump()})
 
 
@@ -94,9 +92,9 @@ def choose(given: Config, config: Config, reader: Reader[Pairs]) -> Config:
 
 
 def data_defaults(config: Config, train: Pairs) -> Fields:
-    """Return defaults for this number of pairs; see `pair_choices`."""
+    """Return defaults for this number of pairs; see `paired.data_dependent_defaults`."""
     is_text, given = kind_of(train.targets) == "text", has_budget(config.training)
-    return recipe(len(train.sources), is_text=is_text, rate=default_rate(config), has_budget=given)
+    return data_dependent_defaults(len(train.sources), is_text=is_text, rate=default_rate(config), has_budget=given)
 
 
 # The parts of the task
@@ -153,21 +151,8 @@ class TranslationObjective(Objective[Pairs, PairBatch, Translator]):
         return metrics
 
 
-class TranslationEvaluator(Evaluator[Pairs]):
+class TranslationEvaluator(PairEvaluator):
     """Likelihood of targets, and answers compared with them."""
-
-    settings = TranslationSettings
-    per_token = ("loss", "perplexity")
-    baseline_name = "the source itself"
-    counts = ("pairs", "source_tokens", "tokens", "unknown_tokens")
-    metrics = (
-        Metric("loss", "loss (nats per target token)", 4),
-        Metric("perplexity", "perplexity per target token", 3, headline=True),
-        Metric("bleu", "BLEU", 2, headline=True, more_is_better=True, ceiling=100.0),
-        Metric("chrf", "chrF", 2, more_is_better=True, ceiling=100.0),
-        Metric("exact_match", "exact match", 4, headline=True, more_is_better=True),
-        Metric("word_error_rate", "word error rate", 4),
-    )
 
     def __init__(self, config: Config, predictor: Predictor[Translator]) -> None:
         self.predictor, self.by_exact_answers = predictor, bool(options_for(config).location)
@@ -197,25 +182,12 @@ class TranslationEvaluator(Evaluator[Pairs]):
         """Return the answer to every item."""
         return [answer["text"] for answer in self.predictor.answer(model, data.vocabulary, data.inputs, **settings)]
 
-    def trivial_baseline(self, train: Pairs, valid: Pairs, vocabulary: Vocabulary) -> JsonObject:
-        """Compute the metrics of the source as its own answer."""
-        return translation_metrics(valid.inputs, valid.references)
 
-
-class TranslationPredictor(Predictor[Translator]):
+class TranslationPredictor(PairPredictor[Translator]):
     """Writes a text for each source."""
-
-    settings = TranslationSettings
-    endpoint = "translate"
-    max_compared = 500  # an answer is a search
-    timed_work = "writing an answer"
 
     def __init__(self, config: Config) -> None:
         self.config, self.options = config, options_for(config)
-
-    def timed_tokens(self, vocabulary: Vocabulary, text: str, answer: Mapping[str, object]) -> int:
-        """Return the number of tokens of the answer, its end included."""
-        return len(vocabulary.target.encode(str(answer["text"]))) + 1
 
     def answer(
         self, model: Translator, vocabulary: Vocabulary, items: Sequence[str], **settings: object
@@ -256,7 +228,7 @@ def open_task(config: Config) -> Task:
     evaluator = TranslationEvaluator(config, predictor)
 
     def explain(explained: ExplainedModel) -> Explainer:
-        data = TranslatedData(explained, predictor.answer, functools.partial(reader.read_items, split="test"))
+        data = TranslatedData(explained, predictor, reader)
         by_model = explain_ctc if options.factorisation == "ctc" else explain_encoder_decoder
         return by_model(explained, data, options.max_target_length)
 

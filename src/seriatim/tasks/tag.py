@@ -1,10 +1,9 @@
 """Tagging: a tag for every word of a sentence."""
 
-import functools
 import itertools
 from collections import Counter
-from collections.abc import Sequence
-from typing import TypeAlias
+from collections.abc import Iterator, Sequence
+from typing import Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -16,26 +15,157 @@ from ..core.errors import InputError
 from ..core.json_object import JsonObject
 from ..core.state import State
 from ..data.batches import Buckets
-from ..data.conll import Sentence, write
+from ..data.conll import Sentence, read_sentences, read_untagged, untagged, write
+from ..data.repairs import Repairs
+from ..data.sources import TAGGED_SUFFIXES
+from ..data.split import is_held_out, share_of
 from ..data.tag_sets import TagSet, marks_chunks
-from ..data.tagged_corpus import TaggedBatch, TaggedCorpus, word_ids
+from ..data.tagged_corpus import TaggedBatch, TaggedCorpus, fit_vocabulary, word_ids
+from ..data.text import Source
 from ..data.tokenizers import WordTokenizer
 from ..data.vectors import read_vectors
 from ..data.vocabulary import Vocabulary
 from ..evaluation.displayed_metrics import Metric
 from ..evaluation.intervals import Measure, mean, with_interval
 from ..evaluation.label_metrics import tagging_measures, tagging_metrics
-from ..layers.positions import learned_positions
+from ..layers.positions import check_lengths, declared_positions, learned_positions
 from ..models.probabilities import checked_losses
-from ..models.tagger import Options, Tagger, TagModel, refuse_contradictions, tagger
-from ..models.tagger_product import TaggerProduct
-from .data_files import DataFiles
-from .data_warnings import warn_of_long
+from ..models.tagger import (
+    Options,
+    Tagger,
+    TaggerProduct,
+    TagModel,
+    refuse_contradictions,
+    scored_batches,
+    tag_corpus,
+    tagger,
+)
+from .data_files import DataFiles, listed, warn_of_long, warn_of_unseen
 from .defaults import BASELINE_WEIGHTS, USUAL_WEIGHT, network_defaults, small_batches, split_options, with_model
 from .names import TASK_SUMMARIES
 from .tag_explainer import explain_tagger
-from .tagged import TaggedReader, parts_of, scored_batches, tag_corpus, untagged
-from .task import Evaluator, ModelBuilder, Objective, Predictor, Selection, Task, TaskKind, evaluating
+from .task import Evaluator, LabelledReader, ModelBuilder, Objective, Predictor, Selection, Task, TaskKind, evaluating
+
+
+class TaggedReader(LabelledReader[TaggedCorpus]):
+    """Reads sentences with tags.
+
+    ``scheme`` is that of tags that mark chunks; see `read_sentences`. ``reads_characters`` says whether the vocabulary
+    has the characters of words.
+    """
+
+    tags_words = True
+
+    def __init__(self, config: Config, *, scheme: Literal["bio", "iob1"], reads_characters: bool) -> None:
+        super().__init__(config, TAGGED_SUFFIXES)
+        self.scheme, self.reads_characters = scheme, reads_characters
+
+    def learn_vocabulary(self) -> Vocabulary:
+        """Learn words, characters and tags from the training sentences."""
+        sentences = self.sentences(self.files.training_source(), "train")
+        return fit_vocabulary(sentences, self.config.tokenizer, characters=self.reads_characters)
+
+    def sentences(
+        self,
+        source: str,
+        split: str,
+        file_format: str | None = None,
+        repairs: Repairs | None = None,
+        labels: Sequence[str] | None = None,
+    ) -> Iterator[Sentence]:
+        """Read the sentences of ``source`` with their tags; see `read_sentences` for ``labels`` and ``repairs``."""
+        data = self.config.data
+        wanted, subset = file_format or data.format, self.files.subset(source, split)
+        sentences = read_sentences(
+            self.files.sources(subset.source, subset.split, wanted),
+            file_format=wanted,
+            column=data.column,
+            scheme=self.scheme,
+            labels=labels,
+            exact=data.spellings == "exact",
+            repairs=repairs or self.files.new_repairs(),
+        )
+        return subset.chosen(sentences, lambda sentence: " ".join(sentence.words))
+
+    def labelled_items(self, source: str, split: str) -> Iterator[tuple[str, str]]:
+        """Yield sentences with their tags, both as words in one line."""
+        return ((" ".join(one.words), " ".join(one.tags)) for one in self.sentences(source, split))
+
+    def measured_items(self, vocabulary: Vocabulary, source: str, split: str) -> Iterator[tuple[str, Sequence[str]]]:
+        """Yield sentences with their tags as the vocabulary spells them, both as words in one line."""
+        sentences = self.sentences(source, split, labels=vocabulary.labels)
+        return ((" ".join(one.words), (" ".join(one.tags),)) for one in sentences)
+
+    def has_content(self, source: str, split: str) -> bool:
+        """Return whether there is a sentence; held-out ones must have tags that can be measured."""
+        if split == "train":
+            return super().has_content(source, split)
+        trained = {tag for sentence in self.sentences(self.files.training_source(), "train") for tag in sentence.tags}
+        labels = sorted(trained)
+        held_out = [tag for sentence in self.sentences(source, split, labels=labels) for tag in sentence.tags]
+        return not trained.isdisjoint(held_out) and (marks_chunks(held_out) or not TagSet.known(labels).style)
+
+    def explain_empty_split(self, fraction: str, *, none_held_out: bool) -> str:
+        """Say that the split would have no tag in common with the rest, or no chunk; or see `LabelledReader`."""
+        rows = (row for row, _ in self.labelled_items(self.files.training_source(), "train"))
+        if none_held_out and any(is_held_out(row, share_of(fraction)) for row in rows):
+            return "none of its tags would be in the rest, or no chunk in it"
+        return super().explain_empty_split(fraction, none_held_out=none_held_out)
+
+    def read(self, source: str, split: str, vocabulary: Vocabulary, *, file_format: str | None = None) -> TaggedCorpus:
+        """Read and encode sentences; warn of repairs, and of tags that never occur in training and count as wrong.
+
+        A sentence with more words than learned positions is refused.
+        """
+        repairs = self.files.new_repairs(vocabulary)
+        corpus = TaggedCorpus(self.sentences(source, split, file_format, repairs, vocabulary.labels), vocabulary)
+        warn_of_long(corpus.lengths, self.config, name=self.files.name_of(source), items="sentences")
+
+        def place(index: int) -> str:
+            sentences = self.sentences(source, split, file_format, labels=vocabulary.labels)
+            return next(itertools.islice(sentences, index, None)).place(0)
+
+        check_lengths(declared_positions(self.config.model.options), corpus.lengths, place)
+        corpus.repairs = self.files.repairs_to_report(repairs, source, split)
+        corpus.repairs.warn()
+        if corpus.unseen:
+            count = corpus.unseen_tags()
+            warn_of_unseen("tag", corpus.unseen, count, f"{count:,} word{'s' if count != 1 else ''}")
+        return corpus
+
+    def describe(self, data: TaggedCorpus) -> str:
+        """Return the number of sentences and words, and how many words are known."""
+        return f"{len(data.lengths):,} sentences ({len(data.words):,} words, {data.unknown_words():,} unknown)"
+
+    def count(self, source: str, split: str, vocabulary: Vocabulary) -> dict[str, object]:
+        """Return statistics of sentences, words and tags."""
+        corpus = self.read(source, split, vocabulary)
+        assert corpus.tags is not None
+        counts = Counter(corpus.tag_names[tag] for tag in corpus.tags.tolist())
+        return {
+            "sentences": len(corpus.lengths),
+            "tokens": len(corpus.words),
+            "unknown_tokens": corpus.unknown_words(),
+            "words_seen_once": int(corpus.seen_once().sum()),
+            "longest_sentence": int(corpus.lengths.max(initial=0)),
+            "unseen_tags": corpus.unseen_tags(),
+            "tags": listed(counts),
+            **corpus.repairs.lines(),
+        }
+
+    def items(
+        self, sources: Sequence[Source], file_format: str | None, vocabulary: Vocabulary, repairs: Repairs
+    ) -> Iterator[Sentence | str]:
+        """Read the sentences of files in columns, which the tags of a model help to recognize, or lines of text."""
+        column, labels = self.config.data.column, vocabulary.labels
+        return read_untagged(sources, file_format=file_format, column=column, labels=labels, repairs=repairs)
+
+
+def parts_of(words: list[str], limit: int | None) -> list[list[str]]:
+    """Split a sentence into parts of at most ``limit`` words."""
+    step = limit or max(1, len(words))
+    return [words[start : start + step] for start in range(0, len(words), step)]
+
 
 Item: TypeAlias = Sentence | str | Sequence[str]
 """What can be tagged: a sentence of a file in columns, a line of text, or a list of words."""
@@ -55,6 +185,8 @@ class TaggerBuilder(ModelBuilder[Tagger]):
         options, _ = split_options(Options, self.config)
         if options.vectors is None:
             return {}
+
+        # Only vectors of known words are kept in memory; the first two ids are the boundary and the unknown word.
         tokenizer, repairs = train.vocabulary.tokenizer, DataFiles(self.config).new_repairs()
         wanted = {tokenizer.describe(i) for i in range(2, tokenizer.vocabulary_size)}
         words, vectors = read_vectors(options.vectors, wanted, repairs)
@@ -64,6 +196,8 @@ class TaggerBuilder(ModelBuilder[Tagger]):
                 f"{options.vectors}: vectors of {vectors.shape[1]} numbers, model.embedding_size is "
                 f"{self.config.model.embedding_size}; set it to {vectors.shape[1]}"
             )
+
+        # A vector never replaces that of the unknown word, which stands for many words.
         ids = word_ids(words, tokenizer).astype(np.int64)
         known = ids != WordTokenizer.unknown_id
         model.set_vectors(torch.from_numpy(ids[known]), torch.from_numpy(vectors[known]))
@@ -229,21 +363,22 @@ class TagPredictor(Predictor[TagModel]):
 
         Where positions are learned, a sentence longer than they are is tagged in parts.
         """
+        # The parts of long sentences are tagged like sentences of their own, and their tags are joined at the end.
         sentences = [_sentence(item) for item in items]
         limit = learned_positions(model)
         parts = [part for sentence in sentences for part in parts_of(sentence.words, limit)]
         corpus = TaggedCorpus(map(untagged, parts), vocabulary, labelled=False)
         warn_of_long(corpus.lengths, self.config, name="predict", items="sentences")
         wanted = read_settings(TaggingSettings, settings).probabilities
-        tags, shares = list[list[str]]([[]] * len(parts)), list[list[float]]([[]] * len(parts))
+        tags, confidence = list[list[str]]([[]] * len(parts)), list[list[float]]([[]] * len(parts))
         with evaluating(model):
-            for row, best, shares[row] in tag_corpus(model, corpus, probabilities=wanted):
+            for row, best, confidence[row] in tag_corpus(model, corpus, probabilities=wanted):
                 tags[row] = [vocabulary.labels[tag] for tag in best]
-        all_tags, all_shares, answers = itertools.chain(*tags), itertools.chain(*shares), list[JsonObject]()
+        all_tags, all_confidence, answers = itertools.chain(*tags), itertools.chain(*confidence), list[JsonObject]()
         for item, sentence in zip(items, sentences, strict=True):
             answers.append(_answer(item, sentence, list(itertools.islice(all_tags, len(sentence.words)))))
             if wanted:
-                answers[-1]["probabilities"] = list(itertools.islice(all_shares, len(sentence.words)))
+                answers[-1]["probabilities"] = list(itertools.islice(all_confidence, len(sentence.words)))
         return answers
 
 
@@ -316,9 +451,7 @@ def open_task(config: Config) -> Task:
         objective=TaggerObjective(config, evaluator, KIND.items_name),
         predictor=TagPredictor(config),
         blender=TagBlender(evaluator),
-        explain=lambda tagger: explain_tagger(
-            tagger, functools.partial(reader.sentences, split="test", labels=tagger.vocabulary.labels)
-        ),
+        explain=lambda tagger: explain_tagger(tagger, reader.sentences),
     )
 
 

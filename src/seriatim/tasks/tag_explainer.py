@@ -10,20 +10,28 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..data.conll import Sentence
+from ..data.conll import Sentence, untagged
 from ..data.tagged_corpus import NO_TAG, TaggedBatch, TaggedCorpus
 from ..evaluation.context_use import ContextUse, answer_losses, shorter_contexts
 from ..evaluation.error_analysis import MAX_ITEMS, MAX_WORST, Mistakes, WrongExample, compare_labels
 from ..evaluation.token_scores import ALTERNATIVES, TokenScore, TokenSurprisals
 from ..layers.positions import learned_positions
 from ..models.exported_forms import tag_forms
-from ..models.tagger import Tagger, TagModel
-from .capabilities import MAX_LINE, Example, Examples, ExplainedModel, FirstLine, LabelledData, no_words
-from .explainer import Explainer, Wording
-from .tagged import tag_corpus, untagged
+from ..models.tagger import Tagger, TagModel, tag_corpus
+from .explainer import (
+    MAX_LINE,
+    Example,
+    Examples,
+    ExplainedModel,
+    Explainer,
+    FirstLine,
+    LabelledData,
+    Wording,
+    no_words,
+)
 
 ReadSentences = Callable[..., Iterator[Sentence]]
-"""The reading of tagged sentences, given a source and ``file_format``."""
+"""`TaggedReader.sentences`."""
 
 
 def explain_tagger(explained: ExplainedModel[Tagger], read_sentences: ReadSentences) -> Explainer:
@@ -104,16 +112,18 @@ class TaggedExamples(Examples[Tagger]):
         with torch.no_grad():
             batch = self.batch([words])
             scores = self.explained.answering(batch)
-            shares = self.explained.answering.marginals(scores, batch.lengths)[0].double().cpu()
+            marginals = self.explained.answering.marginals(scores, batch.lengths)[0].double().cpu()
             (tags,) = self.explained.answering.decode(scores, batch.lengths)
 
         # The tags are those of the best sequence; one of them may be less likely in its place than another tag.
-        best = shares.topk(min(alternatives, shares.shape[1]), dim=1)
+        best = marginals.topk(min(alternatives, marginals.shape[1]), dim=1)
         tagged = []
-        for word, tag, row, values, others in zip(words, tags, shares, best[0].tolist(), best[1].tolist(), strict=True):
-            share = float(row[tag])
+        for word, tag, row, values, others in zip(
+            words, tags, marginals, best[0].tolist(), best[1].tolist(), strict=True
+        ):
+            probability = float(row[tag])
             likely = [(labels[other], value) for other, value in zip(others, values, strict=True)]
-            bits, rank = -math.log2(share) if share else math.inf, int((row > share).sum()) + 1
+            bits, rank = -math.log2(probability) if probability else math.inf, int((row > probability).sum()) + 1
             tagged.append(TokenScore(f"{word}/{labels[tag]} ", bits, rank, likely))
         caption = (
             "Each word with its predicted tag, shaded by −log₂ P(tag): the stronger the shade, the less certain. "
@@ -132,8 +142,8 @@ class TaggedExamples(Examples[Tagger]):
         limit, sizes = learned_positions(self.model) or len(words), shorter_contexts(len(words))
         with torch.no_grad():
             batch = self.batch([words[-min(size, limit) :] for size in (*sizes, len(words))])
-            shares = self.model.marginals(self.model(batch), batch.lengths)
-        last = shares[torch.arange(len(shares)), batch.lengths - 1].double().cpu().numpy()
+            marginals = self.model.marginals(self.model(batch), batch.lengths)
+        last = marginals[torch.arange(len(marginals)), batch.lengths - 1].double().cpu().numpy()
         return answer_losses(sizes, last[:, int(last[-1].argmax())], len(words))
 
 
@@ -144,9 +154,13 @@ class TaggedData(LabelledData):
     explained: ExplainedModel[Tagger]
     read_sentences: ReadSentences
 
+    def sentences(self, source: str, file_format: str | None) -> Iterator[Sentence]:
+        """Read the sentences of some data, with tags as the model spells them."""
+        return self.read_sentences(source, "test", file_format, labels=self.explained.vocabulary.labels)
+
     def mistakes(self, source: str, file_format: str | None) -> Mistakes:
         """Return the mistakes; the worst examples are the sentences with the largest number of wrong tags."""
-        sentences = list(itertools.islice(self.read_sentences(source, file_format=file_format), MAX_ITEMS + 1))
+        sentences = list(itertools.islice(self.sentences(source, file_format), MAX_ITEMS + 1))
         more = len(sentences) > MAX_ITEMS
         evaluated = f"the first {MAX_ITEMS:,} sentences" if more else f"all {len(sentences):,} sentences"
         sentences = sentences[:MAX_ITEMS]
@@ -169,15 +183,17 @@ class TaggedData(LabelledData):
             if wrong[row]:
                 worst.append(WrongExample(len(wrong[row]), " ".join(words), *marked))
         true_tags, guesses = (list(itertools.chain(*rows)) for rows in (truth, tags))
-        shares = np.array(list(itertools.chain(*confidence)))
-        return compare_labels(true_tags, guesses, shares, evaluated=evaluated, worst=worst, score_name="wrong tags")
+        confidences = np.array(list(itertools.chain(*confidence)))
+        return compare_labels(
+            true_tags, guesses, confidences, evaluated=evaluated, worst=worst, score_name="wrong tags"
+        )
 
     def reference_answer(self, text: str, source: str, file_format: str | None) -> Sequence[str] | None:
         """Return the tags of a sentence."""
         words = text.split()
-        sentences = self.read_sentences(source, file_format=file_format)
+        sentences = self.sentences(source, file_format)
         return next((sentence.tags for sentence in sentences if sentence.words == words), None)
 
     def held_out(self, source: str, file_format: str | None, *, count: int, tokens: int) -> Sequence[object]:
         """Return the first sentences of some data."""
-        return list(itertools.islice(self.read_sentences(source, file_format=file_format), count))
+        return list(itertools.islice(self.sentences(source, file_format), count))

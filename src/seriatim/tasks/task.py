@@ -27,6 +27,7 @@ from ..core.json_object import JsonObject
 from ..core.state import State
 from ..data.repairs import Repairs, with_warnings
 from ..data.sources import TEXT_SUFFIXES
+from ..data.split import usual_share
 from ..data.text import Source, read_items, read_pieces
 from ..data.tokenizers import Tokenizer
 from ..data.vocabulary import Vocabulary
@@ -35,9 +36,8 @@ from ..evaluation.intervals import Measure
 from ..models.bounds import no_larger_than
 from ..processes.shares import Share
 from ..storage.weights import load_weights
-from .capabilities import ExplainedModel
-from .data_files import DataFiles
-from .explainer import Explainer
+from .data_files import DataFiles, explain_equal_rows
+from .explainer import ExplainedModel, Explainer
 
 NAMED_ROWS = 3
 """Rows of a batch that a message names."""
@@ -214,6 +214,28 @@ class Reader(ABC, Generic[Data]):
         Labels are spelled as a model with this vocabulary spells them.
         """
         return ((text, (truth,)) for text, truth in self.labelled_items(source, split))
+
+
+class LabelledReader(Reader[Data]):
+    """Reads data of rows: an input with its right answer. `labelled_items` reads them."""
+
+    def default_split(self) -> str:
+        """Return the fraction of the rows."""
+        return usual_share(sum(1 for _ in self.labelled_items(self.files.training_source(), "train")))
+
+    def has_content(self, source: str, split: str) -> bool:
+        """Return whether there is a row."""
+        return next(iter(self.labelled_items(source, split)), None) is not None
+
+    def explain_empty_split(self, fraction: str, *, none_held_out: bool) -> str:
+        """Say that all inputs are equal, or that chance puts them on one side."""
+        inputs = [row for row, _ in self.labelled_items(self.files.training_source(), "train")]
+        return explain_equal_rows(inputs, "inputs", none_held_out=none_held_out)
+
+    def check_readable(self, source: str, split: str) -> None:
+        """Read the data and discard it; see `Reader.check_readable`."""
+        for _ in self.labelled_items(source, split):
+            pass
 
 
 class ModelBuilder(ABC, Generic[Model]):

@@ -20,7 +20,7 @@ from ..data.text import Source, read_items, read_lines, read_pieces, read_whole_
 from ..data.tokenizers import END
 from ..data.vocabulary import Vocabulary
 from ..layers.positions import check_lengths, declared_positions
-from .data_warnings import explain_equal_rows, warn_of_long
+from .data_files import explain_equal_rows, warn_of_long
 from .task import Data, Reader
 
 

@@ -1,13 +1,13 @@
 """What can be shown of models that predict the tokens of a text itself: language models, with networks or n-grams.
 
-`TextScores` and `InspectedText` also serve masked language models (`seriatim.tasks.masked_explainer`).
+`TextScores` and `InspectedText` also serve masked language models (`seriatim.tasks.mlm`).
 """
 
 import itertools
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Generic
+from typing import ClassVar, Generic, NamedTuple
 
 import numpy as np
 import torch
@@ -17,26 +17,24 @@ from torch.nn import functional as F
 from ..core.errors import InputError
 from ..core.json_object import JsonObject
 from ..core.state import State
+from ..counting.ngram import NGram
+from ..counting.ngrams.unseen import sparsity
 from ..data.batches import Batches, Windows
 from ..data.corpus import Corpus
 from ..data.encoding import Statistics
 from ..data.text import read_pieces
 from ..data.tokenizers import END, Tokenizer
-from ..evaluation.context_use import (
-    ContextExcess,
-    ContextUse,
-    by_context,
-    context_sizes,
-    excess_losses,
-    last_logits,
-)
+from ..evaluation.context_use import ContextExcess, ContextUse, by_context, context_sizes, excess_losses, last_logits
 from ..evaluation.error_analysis import MAX_TOKENS, MAX_WORST, Mistakes, WrongExample, compare_labels, part_of
-from ..evaluation.perplexity import each_loss
+from ..evaluation.perplexity import BLOCK, each_loss
 from ..evaluation.token_scores import (
     ALTERNATIVES,
+    UNKNOWN,
     TokenLosses,
     TokenScore,
     TokenSurprisals,
+    cut_evenly,
+    places_in_lines,
     score_tokens,
     token_name,
     token_text,
@@ -44,16 +42,24 @@ from ..evaluation.token_scores import (
 from ..models import LanguageModel
 from ..models.base_models import TextModel
 from ..models.exported_forms import language_forms
-from ..models.ngram import NGram
-from ..models.ngrams.unseen import sparsity
 from ..models.probabilities import softmax, token_log_probabilities
-from .capabilities import Example, Examples, ExplainedModel, LabelledData, ModelT, StateReader, note_unknown
-from .explainer import Explainer, NotOfferedError, Refusal, Wording
-from .measured_tokens import choose_blocks, choose_lines, with_losses
+from .explainer import (
+    Example,
+    Examples,
+    ExplainedModel,
+    Explainer,
+    LabelledData,
+    ModelT,
+    NotOfferedError,
+    Refusal,
+    StateReader,
+    Wording,
+    note_unknown,
+)
 
 ReadCorpus = Callable[..., Corpus]
-"""The `TextTask.read_corpus` of a task, given a source and ``file_format``."""
-BLOCK = 50
+"""`Reader.read` of a reader of texts."""
+EXCERPT = 50
 """Tokens of a running text that count as one example in the list of mistakes."""
 LINES_TOGETHER, WINDOW = 16, 256
 MAX_LOGITS = 1 << 22
@@ -178,14 +184,14 @@ class TextScores(LabelledData, Generic[ModelT]):
         return TokenSurprisals(in_order, self.tokenizer.vocabulary_size, "tokens", caption, counts_correct=True)
 
     def token_losses(self, data: Corpus | Windows, train: Corpus | Windows) -> TokenLosses:
-        """Return the losses of single tokens of a part of a text; see `measured_tokens`."""
+        """Return the losses of single tokens of a part of a text; see `choose_lines` and `choose_blocks`."""
         whole, trained_on = (each.corpus if isinstance(each, Windows) else each for each in (data, train))
         part = choose_blocks(whole, self.read_tokens) if whole.ends is None else choose_lines(whole)
         return with_losses(part, self.losses(part.corpus), whole, trained_on, self.tokenizer)
 
     def mistakes(self, source: str, file_format: str | None) -> Mistakes:
         """Return the mistakes; the worst examples are the lines, or blocks of a text, with the highest mean loss."""
-        whole = self.read_corpus(source, file_format=file_format)
+        whole = self.read_corpus(source, "test", self.explained.vocabulary, file_format=file_format)
         corpus = beginning(whole, MAX_TOKENS, whole_lines=True)
         size = len(corpus.ids)
         losses, best, confidence = np.zeros(size), np.zeros(size, dtype=np.int64), np.zeros(size)
@@ -196,7 +202,7 @@ class TextScores(LabelledData, Generic[ModelT]):
             losses[places] = -log_probabilities.numpy()[np.arange(len(places)), corpus.ids[places]]
 
         # A single token says little about where a model fails, so the worst examples are stretches that can be read.
-        starts = np.arange(0, size, BLOCK) if corpus.ends is None else np.concatenate([[0], corpus.ends[:-1]])
+        starts = np.arange(0, size, EXCERPT) if corpus.ends is None else np.concatenate([[0], corpus.ends[:-1]])
         ends = np.append(starts[1:], size)
         starts, ends = starts[starts < ends], ends[starts < ends]  # empty lines may have no token
         means = np.add.reduceat(losses, starts) / (ends - starts)
@@ -211,7 +217,8 @@ class TextScores(LabelledData, Generic[ModelT]):
 
     def held_out(self, source: str, file_format: str | None, *, count: int, tokens: int) -> Sequence[object]:
         """Return lines of some data, or the beginning of a running text: ``count`` items of ``tokens`` together."""
-        corpus = beginning(self.read_corpus(source, file_format=file_format), count * tokens)
+        whole = self.read_corpus(source, "test", self.explained.vocabulary, file_format=file_format)
+        corpus = beginning(whole, count * tokens)
         if not len(corpus.ids):
             return []
         if self.text.running_text:
@@ -368,7 +375,7 @@ def _explain_causal(explained: ExplainedModel[TextModel], read_corpus: ReadCorpu
         return ContextUse(by_context(model, corpus.ids, sizes, ends=corpus.ends), len(corpus.ids))
 
     def context_excess(source: str, file_format: str | None) -> ContextExcess:
-        corpus = read_corpus(source, file_format=file_format)
+        corpus = read_corpus(source, "test", explained.vocabulary, file_format=file_format)
         return excess_losses(model, corpus.ids, ends=corpus.ends)
 
     def read(count: int, state: State) -> State:
@@ -424,3 +431,108 @@ def decode(tokenizer: Tokenizer, ids: np.ndarray, places: Sequence[int], words: 
         return tokenizer.decode(ids[places].tolist())
     pieces = (f"{words[i]} " if i in words else token_text(tokenizer, int(ids[i])) for i in places)
     return "".join(pieces).strip()
+
+
+MAX_KEPT = 30_000  # tokens that are kept
+CHOSEN_TOGETHER = 16  # neighbouring lines that are chosen together
+PIECE = 120  # approximate characters of a piece of text that is shown
+MAX_BYTES = 1 << 24  # size of a text up to which it is read again to name its unknown words
+MAX_NAME = 60  # characters of a token that are kept
+
+
+class ChosenPart(NamedTuple):
+    """A part of a text: ``corpus`` is read, and the tokens at some ``places`` in it are kept ``(tokens,)``.
+
+    They are in blocks, whose ``ends`` are counted in kept tokens, and ``at`` are their places in the whole text.
+    """
+
+    corpus: Corpus
+    places: np.ndarray
+    at: np.ndarray
+    ends: np.ndarray
+    measured: str
+
+
+def choose_lines(whole: Corpus) -> ChosenPart:
+    """Choose neighbouring lines, evenly spread over a text, of about `MAX_KEPT` tokens together."""
+    # The groups of lines are evenly spread, so that no part of the text stands for all of it.
+    starts, ends = whole.spans(1)
+    lengths, lines = ends - starts, np.arange(len(ends))
+    if lengths.sum() > MAX_KEPT:
+        groups = -(-len(lines) // CHOSEN_TOGETHER)
+        wanted = max(1, int(MAX_KEPT / lengths.mean() / CHOSEN_TOGETHER))
+        first = np.unique(np.arange(min(wanted, groups)) * groups // min(wanted, groups)) * CHOSEN_TOGETHER
+        lines = (first[:, None] + np.arange(CHOSEN_TOGETHER)).ravel()
+        lines = lines[lines < len(ends)]
+    limits = lengths[lines].cumsum()
+    lines = lines[: max(1, int(np.searchsorted(limits, 2 * MAX_KEPT, side="right")))]
+    at = np.concatenate([np.arange(starts[line], ends[line]) for line in lines.tolist()])
+    ids = np.asarray(whole.ids[at])
+    some = f"in {len(lines):,} of {len(ends):,} lines, evenly spread" if len(lines) < len(ends) else "in all lines"
+    ends = lengths[lines].cumsum()
+    part = Corpus(ids, ends, Statistics(), tokenizer=whole.tokenizer)
+    return ChosenPart(part, np.arange(len(ids)), at, ends, f"{len(ids):,} tokens {some}")
+
+
+def choose_blocks(whole: Corpus, read: int) -> ChosenPart:
+    """Choose blocks that are evenly spread over the first ``read`` tokens of a running text."""
+    ids = np.asarray(whole.ids[:read])
+    size = max(1, min(BLOCK, len(ids) // 20))
+    count = -(-len(ids) // size)
+    kept = max(1, min(count, MAX_KEPT // size))
+    blocks = np.arange(kept) * count // kept
+    spans = [np.arange(block * size, min(len(ids), (block + 1) * size)) for block in blocks.tolist()]
+    ends, places = np.cumsum([len(span) for span in spans]), np.concatenate(spans)
+    total = "" if len(ids) == len(whole.ids) else f" of {len(whole.ids):,}"
+    measured = f"all {len(ids):,} tokens" if not total else f"the first {len(ids):,}{total} tokens"
+    if len(places) < len(ids):
+        first = "the first " * bool(total)
+        measured = f"{len(places):,} of {first}{len(ids):,} tokens, in {kept} blocks that are evenly spread"
+    part = Corpus(ids, None, Statistics(), tokenizer=whole.tokenizer)
+    return ChosenPart(part, places, places, ends, measured)
+
+
+def with_losses(part: ChosenPart, nats: np.ndarray, whole: Corpus, train: Corpus, tokenizer: Tokenizer) -> TokenLosses:
+    """Return the losses of the chosen tokens, from those of all tokens that were read ``(tokens read,)``."""
+    # Names and positions need every token that was read, not only those that are kept.
+    ids = np.asarray(part.corpus.ids).astype(np.int64)
+    texts = {token: token_text(tokenizer, token) for token in np.unique(ids).tolist()}
+    ending = np.array([token for token, text in texts.items() if text.rstrip(" ").endswith("\n")], np.int64)
+    positions = places_in_lines(ids, np.isin(ids, ending))
+
+    # What is known of a token: how often the training text has it, unless it is unknown.
+    counts = train.counts(tokenizer.vocabulary_size)
+    chosen = ids[part.places]
+    unknown = np.zeros(len(chosen), bool) if tokenizer.unknown_id is None else chosen == tokenizer.unknown_id
+    statistics = whole.statistics
+    characters = max(1.0, statistics.characters / max(1, statistics.tokens))
+    piece_ends, piece_blocks = cut_evenly(part.ends, max(8, round(PIECE / characters)))
+    return TokenLosses(
+        nats[part.places],
+        chosen,
+        positions[part.places],
+        np.where(unknown, UNKNOWN, counts[chosen]),
+        piece_ends,
+        piece_blocks,
+        {token: _shortened(texts[token]) for token in np.unique(chosen).tolist()},
+        spelled_words(whole, part.at[unknown], np.flatnonzero(unknown), tokenizer),
+        part.measured,
+    )
+
+
+def spelled_words(whole: Corpus, at: np.ndarray, places: np.ndarray, tokenizer: Tokenizer) -> dict[int, str]:
+    """Return the words in place of the unknown tokens ``at`` some places of a text, by other ``places``, in order.
+
+    The text is read again, unless it is large; without a word for each unknown token, the answer is empty.
+    """
+    if not len(at) or not whole.sources or whole.statistics.bytes > MAX_BYTES:
+        return {}
+    words = [word for piece in read_pieces(whole.sources) for word in tokenizer.unknown_pieces(piece.text)]
+    if len(words) != whole.statistics.unknown_tokens:
+        return {}
+    ranks = (np.asarray(whole.ids) == tokenizer.unknown_id).cumsum()[at] - 1
+    return {place: _shortened(words[rank]) for place, rank in zip(places.tolist(), ranks.tolist(), strict=True)}
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= MAX_NAME else f"{text[: MAX_NAME - 1]}…"

@@ -1,6 +1,6 @@
 """What can be shown of translators: encoder-decoders, models that write whole answers at once (CTC), and rules."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -24,8 +24,22 @@ from ..models.encoder_decoder import EncoderDecoder
 from ..models.exported_forms import ExportedModel, aligned_forms, translation_forms
 from ..models.probabilities import log_softmax, softmax
 from .answering import Sources, TranslationSettings, answer_limits, excluded_tokens, search_stepwise
-from .capabilities import Example, Examples, ExplainedModel, LabelledData, ModelT, SearchResult, StateReader, no_words
-from .explainer import NO_STATE, Explainer, Refusal, Wording
+from .explainer import (
+    NO_STATE,
+    Example,
+    Examples,
+    ExplainedModel,
+    Explainer,
+    LabelledData,
+    ModelT,
+    Refusal,
+    SearchResult,
+    StateReader,
+    Wording,
+    no_words,
+)
+from .paired import PairReader
+from .task import Predictor
 
 SOURCE_TOKENS = 20
 """Tokens of the source that a decoder attends to while the size of its state is measured, if positions allow it."""
@@ -42,13 +56,13 @@ class TranslatedData(LabelledData):
     """Reads pairs of texts, and answers their sources as the predictor of the task does."""
 
     explained: ExplainedModel
-    answer_all: Callable[..., list[JsonObject]]
-    read_items: Callable[..., list[tuple[str, list[str]]]]
+    predictor: Predictor
+    reader: PairReader
 
     def answers(self, sources: Sequence[str], *, beam: int | None = None, alignments: bool = False) -> list[JsonObject]:
         """Return the answers to some sources, as `Predictor.answer` does."""
         model, vocabulary = self.explained.model, self.explained.vocabulary
-        return self.answer_all(model, vocabulary, sources, beam=beam, alignments=alignments)
+        return self.predictor.answer(model, vocabulary, sources, beam=beam, alignments=alignments)
 
     def search(self, text: str, beam: int) -> SearchResult:
         """Return the answer of a search, with the weights of a decoder that has a single head of attention."""
@@ -59,7 +73,7 @@ class TranslatedData(LabelledData):
 
     def mistakes(self, source: str, file_format: str | None) -> Mistakes:
         """Return the mistakes; the worst examples are the answers with the lowest chrF."""
-        items = self.read_items(source, file_format=file_format)
+        items = self.reader.read_items(source, "test", file_format)
         evaluated = part_of(min(len(items), MAX_PAIRS), len(items), "sources")
         sources, targets = zip(*items[:MAX_PAIRS], strict=True)
         answers = [answer["text"] for answer in self.answers(sources)]
@@ -76,12 +90,12 @@ class TranslatedData(LabelledData):
 
     def reference_answer(self, text: str, source: str, file_format: str | None) -> Sequence[str] | None:
         """Return the targets of a source."""
-        items = self.read_items(source, file_format=file_format)
+        items = self.reader.read_items(source, "test", file_format)
         return next((targets for each, targets in items if each.strip() == text), None)
 
     def held_out(self, source: str, file_format: str | None, *, count: int, tokens: int) -> Sequence[object]:
         """Return the first sources of some data that are not blank, with the first of their targets."""
-        items = self.read_items(source, file_format=file_format)[:count]
+        items = self.reader.read_items(source, "test", file_format)[:count]
         return [(each, targets[0]) for each, targets in items if each.strip()]
 
 

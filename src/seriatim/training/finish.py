@@ -16,8 +16,8 @@ from torch import nn
 
 from ..config import Config, Model, Training
 from ..core.errors import InputError
+from ..counting.minimization import TIME_SPENT
 from ..data.split import share_of
-from ..models.linear.minimization import TIME_SPENT
 from ..storage.files import to_json, write_whole
 from ..storage.written_folders import CARD, CARD_MARK, RUN, discard
 from ..tasks import open_task, shared_options, with_defaults

@@ -5,12 +5,14 @@ each of them ends, ``first`` the words of its first window, and ``checksums`` it
 ``totals``. ``tokens`` is the count of each token of the part, and ``totals`` the number of windows and of stored words
 at each position. An encoded block begins with the number of its windows and of those that occur `MANY` times or more.
 
-A shard may hold a range of the windows, from ``low`` up to ``high``. The range without ``low`` then has all tokens.
+A shard may hold a range of the windows, from ``low`` up to ``high``. The range without ``low`` then has all tokens. The
+ranges of one divided merge follow each other, and are read as one shard (`ShardSequence`).
 """
 
 import json
 import zlib
-from collections.abc import Iterable, Iterator
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,9 +20,9 @@ import numpy as np
 
 from ...core.errors import InputError
 from ...storage.weights import load_tensors, read_metadata, stream_tensors
-from .distinct_windows import Columns, DistinctWindows
-from .levels import size_type
+from .counts import size_type
 from .table import Piece
+from .windows import Columns, DistinctWindows
 
 FORMAT = "seriatim n-gram shard 1"
 BLOCK_WINDOWS = 1 << 13
@@ -69,6 +71,7 @@ def write_shard(
     """
 
     def pieces() -> Iterator[Piece]:
+        # The blocks are written while they are made; the index of them, which is small, comes last.
         totals, ends, firsts, checksums = np.zeros(order + 1, np.int64), [0], [], []
         yield "blocks", np.zeros(0, np.int64)
         for block in (block for part in parts for block in part):
@@ -111,6 +114,8 @@ class Shard:
             self.checksums, self.tokens, self.totals = arrays["checksums"], arrays["tokens"], arrays["totals"]
         except (KeyError, ValueError, TypeError, RecursionError) as error:
             raise self.damaged(f"{type(error).__name__}: {error}") from None
+
+        # The index is checked now, and each block when it is read.
         sizes = (self.first.shape, len(self.checksums), len(self.tokens), len(self.totals))
         blocks = len(self.ends)
         if sizes != ((blocks, self.order), blocks + 1, self.vocabulary_size, self.order + 1):
@@ -193,3 +198,69 @@ def _decode(values: np.ndarray, order: int, vocabulary_size: int) -> Columns:
         count = int(np.count_nonzero((shared <= position) & (position < sizes)))
         words.append(take(count, _word_type(vocabulary_size)))
     return Columns(shared, sizes, counts, words)
+
+
+class ShardSequence:
+    """Shards whose windows follow each other, as one shard. One shard alone is a sequence, too.
+
+    Attributes:
+        path: the file of the first one.
+        first: the words of the first window of each block ``(blocks, order)``.
+        tokens: the count of each token ``(vocabulary,)``.
+        totals: the number of windows and of stored words at each position ``(1 + order,)``.
+    """
+
+    def __init__(self, shards: Sequence[Shard]) -> None:
+        self.shards, self.path = shards, shards[0].path
+        self.order, self.vocabulary_size = shards[0].order, shards[0].vocabulary_size
+        self.first = np.concatenate([shard.first for shard in shards])
+        self.tokens: np.ndarray = np.sum([shard.tokens for shard in shards], axis=0)
+        self.totals: np.ndarray = np.sum([shard.totals for shard in shards], axis=0)
+        self._ends = np.cumsum([len(shard.first) for shard in shards]).tolist()  # of the blocks of each shard
+
+    def read(self, index: int) -> Columns:
+        """Read one block.
+
+        Raises:
+            InputError: it is damaged.
+        """
+        number = bisect_right(self._ends, index)
+        return self.shards[number].read(index - (self._ends[number - 1] if number else 0))
+
+
+def open_shards(paths: Sequence[str | Path]) -> list[ShardSequence]:
+    """Open the files of shards that belong together.
+
+    Raises:
+        InputError: there is no shard, the same one twice, shards of other orders or vocabularies, or a damaged one.
+    """
+    if not paths:
+        raise InputError("no shards to merge; give the files that count_shard wrote")
+    if isinstance(paths, str | Path):
+        raise InputError(f"{paths}: one path, not a list of paths; give [{str(paths)!r}]")
+    files = [Path(path).resolve() for path in paths]
+    if len(set(files)) < len(files):
+        double = next(path for i, path in enumerate(paths) if files[i] in files[:i])
+        raise InputError(f"{double}: given twice; its counts would be doubled")
+    shards = [Shard(Path(path)) for path in paths]
+    first = shards[0]
+    for shard in shards[1:]:
+        for name in ("order", "vocabulary_size"):
+            if (found := getattr(shard, name)) != (expected := getattr(first, name)):
+                raise InputError(
+                    f"{shard.path}: {name} is {found:,}, but {expected:,} in {first.path}; count all shards with the "
+                    "same settings"
+                )
+    return [ShardSequence(shards) for shards in in_sequences(shards)]
+
+
+def in_sequences(shards: Sequence[Shard]) -> list[list[Shard]]:
+    """Return shards as sequences: one continues another if it begins with the window at which the other ends."""
+    sequences: list[list[Shard]] = []
+    for shard in sorted(shards, key=lambda shard: shard.low or []):
+        before = next((some for some in sequences if shard.low and some[-1].high == shard.low), None)
+        if before is None:
+            sequences.append([shard])
+        else:
+            before.append(shard)
+    return sequences

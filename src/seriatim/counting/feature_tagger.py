@@ -8,6 +8,16 @@ word has one attribute that says so · s_t are the scores of a `CRF`.
 J. Lafferty, A. McCallum and F. Pereira, ICML 2001; F. Sha and F. Pereira, "Shallow parsing with conditional random
 fields", NAACL 2003, who train with L-BFGS. Since the attributes of a word depend on the word alone, the scores of the
 distinct words of a corpus are computed once, however often they occur.
+
+The loss on all sentences of a corpus at once has scaled probabilities instead of logarithms (L. Rabiner, "A tutorial on
+hidden Markov models", Proceedings of the IEEE 77 (1989), section V.A), since products of probabilities are faster than
+sums of exponentials; otherwise it is that of `seriatim.models.crf.CRF`:
+
+    a_t = (a_{t−1} M) ∘ e_t / c_t,   b_t = M (e_{t+1} ∘ b_{t+1}) / c_{t+1},   log Z = Σ_t log c_t + log(a_T · exp(end))
+
+M = exp(A) transitions · e_t = exp(s_t) scores of a word's tags · c_t makes a_t sum to 1 · a_t ∘ b_t are the marginals.
+The sentences are packed: sorted by length, the first words of all sentences come first, then the second words of those
+that have one, and so on.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,12 +28,10 @@ import torch
 from torch import Tensor, nn
 
 from ..data.tagged_corpus import TaggedBatch, TaggedCorpus
-from .crf import CRF, bio_transitions
-from .linear.minimization import Minimum, minimize
-from .linear.packed_crf import Packing, expectations
-from .linear.sparse_rows import SparseRows
-from .linear.word_attributes import NONE, find_attributes
-from .tagger import TagModel
+from ..models.crf import CRF, bio_transitions
+from ..models.tagger import TagModel
+from .minimization import Minimum, minimize
+from .sparse_features import NONE, SparseRows, find_attributes
 
 REACH = 2
 """Largest distance of a word whose attributes are read."""
@@ -155,6 +163,9 @@ class _SequenceLoss:
         self.packing, self.decay = Packing.of(corpus.lengths), decay / len(corpus.forms)
         words = len(corpus.forms)
         boundary = len(counts)
+
+        # Scores of attributes are computed once for each distinct word and distance; a second sparse matrix adds, for
+        # each word of the corpus, those of its neighbours.
         padded, first = _with_boundaries(corpus.forms, corpus.lengths, boundary)
         at = first[self.packing.places][:, None] + np.arange(-REACH, REACH + 1)
         columns = padded[at] * OFFSETS + np.arange(OFFSETS)
@@ -163,6 +174,8 @@ class _SequenceLoss:
             np.repeat(np.arange(words), OFFSETS), columns.ravel(), np.tile(SCALES, words), shape
         )
         self.occurrences = self.neighbours.transposed()
+
+        # The data appear in the gradient as counts alone, which never change.
         self.tags = torch.from_numpy(corpus.tags[self.packing.places].astype(np.int64))
         frequency = torch.from_numpy(np.append(counts, len(corpus.lengths)).astype(np.float32)).unsqueeze(1)
         self.frequency = self.transposed.times(frequency)
@@ -227,3 +240,84 @@ def _observed(corpus: TaggedCorpus, size: int) -> Tensor:
     np.add.at(counts, (np.full(int(full.sum()), size), tags[(ends - corpus.lengths)[full]]), 1)
     np.add.at(counts, (np.full(int(full.sum()), size + 1), tags[ends[full] - 1]), 1)
     return torch.from_numpy(counts)
+
+
+TINY = 1e-30
+
+
+class Packing(NamedTuple):
+    """How the words of sentences are packed."""
+
+    places: np.ndarray  # index in the corpus of each packed word (words,)
+    offsets: list[int]  # the first packed word of each time step, and the number of words (steps + 1,)
+
+    @classmethod
+    def of(cls, lengths: np.ndarray) -> "Packing":
+        """Pack sentences of some lengths ``(sentences,)``; empty ones are left out."""
+        starts = lengths.cumsum() - lengths
+        order = np.argsort(-lengths, kind="stable")
+        active = np.array([np.count_nonzero(lengths > step) for step in range(int(lengths.max(initial=0)))], np.int64)
+        places = [starts[order[:count]] + step for step, count in enumerate(active.tolist())]
+        return cls(np.concatenate([np.zeros(0, np.int64), *places]), [0, *active.cumsum().tolist()])
+
+    def steps(self) -> list[slice]:
+        """Return the packed words of each time step."""
+        return [slice(*bounds) for bounds in zip(self.offsets, self.offsets[1:], strict=False)]
+
+
+class Expectations(NamedTuple):
+    """log Z of all sentences together, marginals ``(words, tags)``, and expected counts.
+
+    The counts are those of transitions ``(tags, tags)``, of first and of last tags ``(tags,)``.
+    """
+
+    log_partition: float
+    marginals: Tensor
+    transitions: Tensor
+    start: Tensor
+    end: Tensor
+
+
+def expectations(packing: Packing, scores: Tensor, transitions: Tensor, start: Tensor, end: Tensor) -> Expectations:
+    """Run the forward and the backward algorithm over packed scores ``(words, tags)``.
+
+    The transitions are −inf where they are impossible.
+    """
+    # The largest score of a word, and the highest transition, are taken out before exponentials, and added to log Z at
+    # the end, so that nothing overflows.
+    steps = packing.steps()
+    top, highest = scores.amax(1, keepdim=True), transitions.max()
+    e, m, last = (scores - top).exp_(), (transitions - highest).exp(), end.exp()
+    a, c = torch.empty_like(e), e.new_empty(len(e), 1)
+
+    # Forwards: sentences are sorted by length, so the active ones are always the first rows of a step.
+    now = e[steps[0]] * start.exp()
+    for i, step in enumerate(steps):
+        if i:
+            now = (now[: step.stop - step.start] @ m).mul_(e[step])
+        c[step] = now.sum(1, keepdim=True).clamp_min_(TINY)
+        now = torch.div(now, c[step], out=a[step])
+
+    # Backwards: at each step some sentences end, with their last word, and the others go on from the step after it.
+    b, expected = torch.empty_like(e), torch.zeros_like(m)
+    final = e.new_zeros(steps[0].stop)
+    after = e.new_zeros(0, e.shape[1])
+    for step in reversed(steps):
+        size, going_on = step.stop - step.start, len(after)
+        ending = slice(step.start + going_on, step.stop)
+        whole = (a[ending] @ last).clamp_min_(TINY)
+        final[going_on:size] = whole.log()
+        b[step.start : step.start + going_on] = after @ m.t()
+        b[ending] = last / whole.unsqueeze(1)
+        expected += a[step.start : step.start + going_on].t() @ after
+        after = b[step] * e[step] / c[step]
+    total = top.double().sum() + c.double().log().sum() + final.double().sum() + highest * (len(e) - len(final))
+    marginals = a * b
+    return Expectations(float(total), marginals, expected * m, marginals[steps[0]].sum(0), _ends(marginals, steps))
+
+
+def _ends(values: Tensor, steps: list[slice]) -> Tensor:
+    """Return the sum of the values at the last words of the sentences ``(tags,)``."""
+    following = [step.stop - step.start for step in steps[1:]] + [0]
+    parts = [values[step.start + after : step.stop].sum(0) for step, after in zip(steps, following, strict=True)]
+    return torch.stack(parts).sum(0)

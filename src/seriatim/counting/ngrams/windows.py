@@ -1,9 +1,13 @@
-"""The windows of n words that begin at each token of a text, sorted word by word.
+"""The windows of n words that begin at each token of a text: sorted, and then only the distinct ones with their counts.
 
-As many words as fit are packed into one integer, followed by the index of the window, so that sorting integers sorts
-windows. Windows that are still equal are numbered and sorted by the words that follow. A text is sorted in parts, which
-bounds the memory and leaves room in the integer for at least one word: by ranges of first words, and if a word has more
-windows than a part may hold, by ranges of the words after it.
+**Sorting.** As many words as fit are packed into one integer, followed by the index of the window, so that sorting
+integers sorts windows. Windows that are still equal are numbered and sorted by the words that follow. A text is sorted
+in parts, which bounds the memory and leaves room in the integer for at least one word: by ranges of first words, and if
+a word has more windows than a part may hold, by ranges of the words after it.
+
+**Distinct windows.** A window ends after a boundary symbol, or with the text. The words beyond its end are no words,
+but a number above them. Only the words that a window does not share with the window before it are stored. These are the
+last words of the n-grams that begin there.
 """
 
 from collections.abc import Iterator
@@ -92,8 +96,13 @@ class WindowSorter:
         """
         all_shared = np.zeros(len(starts), dtype=np.int16)
         all_shared[1:] = known
+
+        # Windows that are not told apart yet, with the number of the group of equal ones to which each belongs. Every
+        # pass sorts all groups at once by as many words as fit beside the group and the index.
         unsorted, key = np.arange(len(starts), dtype=np.int32), np.zeros(len(starts), dtype=np.int64)
         while known < self.order and len(unsorted) > 1:
+            # From the highest bits to the lowest: group, words, index. So one sort of integers orders windows within
+            # their groups, and the index says afterwards where each window was.
             index_bits, group_bits = (len(unsorted) - 1).bit_length(), int(key[-1]).bit_length()
             taken = min(self.order - known, (INTEGER_BITS - index_bits - group_bits) // self.bits)
             windows = starts[unsorted]
@@ -105,14 +114,19 @@ class WindowSorter:
             key.sort(kind=self.method)
             starts[unsorted] = windows[key & (1 << index_bits) - 1]
             key >>= index_bits
+
+            # The highest bit in which neighbours differ says how many words they share: a change in the lower bits
+            # leaves all words in the higher bits equal. If the group itself changed, they were compared before.
             changed = key[1:] ^ key[:-1]
             same_group = changed < 1 << self.bits * taken
             more = np.zeros(len(changed), dtype=np.int8)
-            for number in range(taken):  # a change in the lower bits leaves all words in the higher bits equal
+            for number in range(taken):
                 more += changed < 1 << self.bits * number
             following = unsorted[1:][same_group]
             all_shared[following] += more[same_group]
             known += taken
+
+            # Only windows that are still equal to a neighbour are sorted again, in smaller groups.
             equal = np.zeros(len(unsorted) + 1, dtype=bool)
             equal[1:-1] = changed == 0
             is_tied = equal[1:] | equal[:-1]  # equal to the window before or after
@@ -128,3 +142,77 @@ def count_numbers(numbers: np.ndarray, size: int) -> np.ndarray:
     for start in range(0, len(numbers), PART_SIZE):
         counts += np.bincount(numbers[start : start + PART_SIZE], minlength=size)
     return counts
+
+
+class Columns(NamedTuple):
+    """Consecutive distinct windows, without the words that each shares with the window before it."""
+
+    shared: np.ndarray  # the number of these words (windows,)
+    sizes: np.ndarray  # the number of all words of each window (windows,)
+    counts: np.ndarray  # how often each occurs (windows,)
+    words: list[np.ndarray]  # for each position, the words there of the windows that do not share them
+
+    def rows(self, order: int, beyond: int) -> np.ndarray:
+        """Return all words of the windows ``(windows, order)``; the first window shares none.
+
+        ``beyond`` stands beyond the end of a window.
+        """
+        rows = np.full((len(self.sizes), order), beyond, dtype=np.int32)
+        for position, words in enumerate(self.words):
+            if len(words):
+                has_word = position < self.sizes
+                number = np.cumsum(has_word & (self.shared <= position))
+                rows[:, position] = np.where(has_word, words[np.maximum(number - 1, 0)], beyond)
+        return rows
+
+
+class DistinctWindows(NamedTuple):
+    """Distinct windows: the words of each are those of a text from the token where it begins."""
+
+    text: np.ndarray  # words (tokens,)
+    starts: np.ndarray  # where each window begins (windows,)
+    shared: np.ndarray  # the number of first words that each shares with the window before it (windows,)
+    sizes: np.ndarray  # the number of words of each (windows,)
+    counts: np.ndarray  # how often each occurs (windows,)
+
+    def part(self, begin: int, end: int) -> "DistinctWindows":
+        """Return consecutive windows, of which the first shares no words with the window before it."""
+        shared = self.shared[begin:end].copy()
+        shared[:1] = 0
+        return DistinctWindows(self.text, self.starts[begin:end], shared, self.sizes[begin:end], self.counts[begin:end])
+
+    def row(self, index: int, order: int, beyond: int) -> np.ndarray:
+        """Return the words of one window ``(order,)``."""
+        row = np.full(order, beyond, dtype=np.int32)
+        size, start = int(self.sizes[index]), int(self.starts[index])
+        row[:size] = self.text[start : start + size]
+        return row
+
+    def columns(self, order: int) -> Columns:
+        """Return the windows without the words that each shares with the window before it."""
+        words = []
+        for position in range(order):
+            is_new = (self.shared <= position) & (position < self.sizes)
+            words.append(self.text[self.starts[is_new] + position])
+        return Columns(self.shared, self.sizes, self.counts, words)
+
+
+def no_windows() -> DistinctWindows:
+    """Return none."""
+    nothing = np.empty(0, dtype=np.int32)
+    return DistinctWindows(*[nothing] * len(DistinctWindows._fields))
+
+
+def distinct(
+    text: np.ndarray, windows: SortedWindows, sizes: np.ndarray, counts: np.ndarray | None = None
+) -> DistinctWindows:
+    """Return the different windows among sorted ones, with the sums of their counts.
+
+    ``sizes`` is the number of words of each window, and ``counts`` how often it occurs, None for once.
+    """
+    is_new = windows.shared < sizes
+    is_new[1:] |= sizes[1:] != sizes[:-1]  # a window that ends with the text shares all its words with a longer one
+    is_new[:1] = True
+    first = np.flatnonzero(is_new)
+    sums = np.diff(first, append=len(sizes)) if counts is None else np.add.reduceat(counts, first)
+    return DistinctWindows(text, windows.starts[first], windows.shared[first], sizes[first], sums)

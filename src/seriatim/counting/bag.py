@@ -1,8 +1,10 @@
 """A linear classifier of weighted n-grams: P(label | text) = softmax(W x + b), with x the TF-IDF of its n-grams.
 
     x_j = (1 + log c_j) · (1 + log((1 + n) / (1 + d_j))),  divided by its norm, for words and for characters separately
+    minimize  (1/n) Σ_i w_i (−log P(y_i | x_i)) + (‖W‖² + ‖b‖²) / (2 n C)
 
-c_j how often n-gram j occurs in the text · d_j in how many of the n training texts it occurs.
+c_j how often n-gram j occurs in the text · d_j in how many of the n training texts it occurs · w_i weights, 1 by
+default · C the strength with which the data pull: small values regularize more.
 
 G. Salton and C. Buckley, "Term-weighting approaches in automatic text retrieval", Information Processing & Management
 24 (1988); words and characters together as in S. Wang and C. Manning, ACL 2012, and the pipelines of scikit-learn.
@@ -14,11 +16,12 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from .classifier import Classifier
-from .linear.sparse_rows import SparseRows
-from .linear.text_ngrams import Occurrences, find_ngrams
-from .probabilities import softmax
+from ..models.classifier import Classifier
+from ..models.probabilities import softmax
+from .minimization import minimize
+from .sparse_features import Occurrences, SparseRows, find_ngrams
 
 TYPES = {
     **dict.fromkeys(("words", "characters"), torch.int64),
@@ -73,12 +76,18 @@ def count_features(
     """
     blocks = [_document_counts(part, len(texts)) for part in find_ngrams(texts, words=words, characters=characters)]
     frequency = np.concatenate([block.frequency for block in blocks])
+
+    # Rarer n-grams are left out first, since they say least and are most; all of one frequency stay or go, so that the
+    # order of texts does not matter.
     least = min_texts
     if np.count_nonzero(frequency >= least) > max_features:
         least = int(np.sort(frequency)[-max_features - 1]) + 1
     kept = frequency >= least
     index = np.cumsum(kept) - 1
     width, num_words = int(np.count_nonzero(kept)), len(blocks[0].keys)
+
+    # The counts of the training texts are known already: their features are made of these, with new numbers for the
+    # n-grams that are kept, instead of reading the texts again.
     scales = 1 + np.log((1 + len(texts)) / (1 + frequency[kept]))
     pairs, counts = [], []
     for first, block in zip((0, num_words), blocks, strict=True):
@@ -171,3 +180,77 @@ class BlendedClassifier(nn.Module):
     def __init__(self, network: Classifier, bag: Bag, weight: float) -> None:
         super().__init__()
         self.network, self.bag, self.weight = network, bag, weight
+
+
+TOLERANCE = 2e-3
+VARIANCE = 0.05
+"""P (1 − P) of a label on average, which scales the diagonal of the Hessian; it only changes the speed."""
+
+
+class FittedSoftmax(NamedTuple):
+    """Weights ``(features, labels)``, biases ``(labels,)``, and why the search ended."""
+
+    weights: Tensor
+    bias: Tensor
+    ended: str
+
+
+def fit_softmax(
+    features: SparseRows,
+    labels: Tensor,
+    num_labels: int,
+    *,
+    strength: float,
+    weights: Tensor | None = None,
+    seconds: float | None = None,
+) -> FittedSoftmax:
+    """Fit the weights of all labels.
+
+    Args:
+        features: one row for each text.
+        labels: index of each text's label ``(texts,)``.
+        num_labels: number of labels.
+        strength: C of the formula.
+        weights: w of the formula ``(texts,)``; None for 1 each.
+        seconds: limit of the time; None for none.
+    """
+    found = minimize(_Softmax(features, labels, num_labels, weights, strength), tolerance=TOLERANCE, seconds=seconds)
+    return FittedSoftmax(found.point[:-1], found.point[-1], found.ended)
+
+
+class _Softmax:
+    """The loss of logits; a point is ``(features + 1, labels)``, with the biases in the last row."""
+
+    def __init__(
+        self, features: SparseRows, labels: Tensor, num_labels: int, weights: Tensor | None, strength: float
+    ) -> None:
+        self.features, self.transposed = features, features.transposed()
+        self.labels, self.num_labels = labels, num_labels
+        self.weights = None if weights is None else weights.float()
+        self.decay = 1 / (strength * len(labels))
+
+    def start(self) -> Tensor:
+        return torch.zeros(self.features.width + 1, self.num_labels)
+
+    def diagonal(self) -> Tensor:
+        energy = torch.zeros(self.features.width + 1)
+        energy.index_add_(0, self.features.columns.long(), self.features.values.square())
+        energy[-1] = len(self.labels)
+        return (1 / (VARIANCE * energy / len(self.labels) + self.decay)).unsqueeze(1)
+
+    def outputs(self, point: Tensor) -> Tensor:
+        """Return the logits ``(texts, labels)``."""
+        return self.features.times(point[:-1]) + point[-1]
+
+    def loss(self, outputs: Tensor) -> tuple[float, Tensor]:
+        log_p = F.log_softmax(outputs, dim=1)
+        rows = torch.arange(len(self.labels))
+        losses = -log_p[rows, self.labels]
+        errors = log_p.exp_()
+        errors[rows, self.labels] -= 1
+        if self.weights is not None:
+            losses, errors = losses * self.weights, errors.mul_(self.weights.unsqueeze(1))
+        return float(losses.double().mean()), errors.div_(len(losses))
+
+    def gradient(self, errors: Tensor) -> Tensor:
+        return torch.cat([self.transposed.times(errors), errors.sum(0, keepdim=True)])

@@ -2,18 +2,58 @@
 
     minimize  loss(outputs(w)) + decay ‖w‖² / 2
 
-Since the outputs change linearly along a direction, the line search needs no product with the features: it looks for a
-point where the slope is at most half of what it was (the strong Wolfe conditions; J. Nocedal and S. Wright, "Numerical
-optimization", 2006, chapter 3). The directions are scaled by the inverse of an approximate diagonal of the Hessian, so
-that the weights of rare and of common features converge at the same speed.
+D. Liu and J. Nocedal, "On the limited memory BFGS method for large scale optimization", Mathematical Programming 45
+(1989), with the two-loop recursion of J. Nocedal (1980). Since the outputs change linearly along a direction, the line
+search needs no product with the features: it looks for a point where the slope is at most half of what it was (the
+strong Wolfe conditions; J. Nocedal and S. Wright, "Numerical optimization", 2006, chapter 3). The directions are scaled
+by the inverse of an approximate diagonal of the Hessian, so that the weights of rare and of common features converge at
+the same speed.
 """
 
 import time
+from collections import deque
 from typing import NamedTuple, Protocol
 
+import torch
 from torch import Tensor
 
-from .limited_memory import LimitedMemory, inner
+
+class LimitedMemory:
+    """Approximates the inverse Hessian H from the last steps s and changes of the gradient y, tensors of one shape.
+
+    Args:
+        size: number of steps that are remembered.
+        diagonal: the inverse Hessian before the first step, but for a factor; it broadcasts with the steps.
+    """
+
+    def __init__(self, size: int, diagonal: Tensor) -> None:
+        self.pairs: deque[tuple[Tensor, Tensor, float]] = deque(maxlen=size)
+        self.diagonal = diagonal
+        self.factor = 1.0
+
+    def add(self, step: Tensor, change: Tensor) -> None:
+        """Remember a step, unless the curvature along it is not positive."""
+        product = inner(step, change)
+        if product > 1e-10 * inner(step, step):
+            self.pairs.append((step, change, 1 / product))
+            self.factor = product / inner(change * self.diagonal, change)
+
+    def direction(self, gradient: Tensor) -> Tensor:
+        """Return −H g."""
+        result, shares = -gradient, []
+        for step, change, inverse in reversed(self.pairs):
+            shares.append(inverse * inner(step, result))
+            result.sub_(change, alpha=shares[-1])
+        result.mul_(self.factor * self.diagonal)
+        for (step, change, inverse), share in zip(self.pairs, reversed(shares), strict=True):
+            result.add_(step, alpha=share - inverse * inner(change, result))
+        return result
+
+
+def inner(first: Tensor, second: Tensor) -> float:
+    """Return the inner product of two tensors of one shape."""
+    return float(torch.dot(first.flatten(), second.flatten()))
+
 
 TIME_SPENT = "the time was spent"
 """Beginning of the reason why a minimization ended at its limit of time."""
@@ -75,11 +115,15 @@ def minimize(
     outputs = objective.outputs(point)
     value, errors = objective.loss(outputs)
     gradient = objective.gradient(errors)
+
+    # Nothing is known of the scale before the first step: the largest output moves by one.
     size = 1 / max(1e-30, float(objective.outputs(gradient * objective.diagonal()).abs().max()))
     for step in range(1, max_steps + 1):
         direction = memory.direction(gradient)
         moved = objective.outputs(direction)
         trial = _search(objective, outputs, moved, value, point, direction, inner(gradient, direction), size)
+
+        # The errors at the new point are those of the line search, so that a step needs two products with the features.
         move, before, old, size = direction.mul_(trial.size), value, gradient, 1.0
         point.add_(move)
         outputs.add_(moved, alpha=trial.size)

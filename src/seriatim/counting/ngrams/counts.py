@@ -1,8 +1,8 @@
-"""The n-grams of each order, read block by block from sorted windows.
+"""The n-grams of each order, read block by block from sorted windows, and the windows of a whole text.
 
-In sorted windows (see `sorted_windows`) all occurrences of an n-gram are neighbours, for every n, and the number of
-words that a window shares with the window before it says which n-grams begin there. So the n-grams of each order are
-read from the windows whenever they are needed. Only the index of each n-gram without its first word is stored.
+In sorted windows (see `windows`) all occurrences of an n-gram are neighbours, for every n, and the number of words that
+a window shares with the window before it says which n-grams begin there. So the n-grams of each order are read from the
+windows whenever they are needed. Only the index of each n-gram without its first word is stored.
 
 The boundary symbol, token 0, separates sequences: as the first word of an n-gram it is the beginning of a sequence, as
 the last word the end of one, and it is never between the two.
@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .resources import ArrayAllocator, run_for_all
+from .windows import PART_SIZE, WindowSorter, count_numbers
 
 BOUNDARY = 0
 BLOCK_SIZE = 1 << 18  # windows or n-grams that are processed together
@@ -54,7 +55,7 @@ class Unigrams:
         return self.token_counts[block.grams]
 
 
-class WindowReader(ABC):
+class NgramWindows(ABC):
     """Sorted windows, those of the first words of sequences first, from which n-grams are read.
 
     ``sizes`` is the number of words of the longest n-gram that begins a window and crosses no boundary, ``shared`` the
@@ -134,7 +135,7 @@ class Level:
     words of each n-gram among the (n−1)-grams ``(n-grams,)``.
     """
 
-    def __init__(self, windows: WindowReader, n: int) -> None:
+    def __init__(self, windows: NgramWindows, n: int) -> None:
         self.windows, self.n = windows, n
         self.count_type = integer_type(windows.tokens)
         self.blocks: Sequence[Block] = list(self._blocks())
@@ -174,3 +175,109 @@ def integer_type(largest: int) -> npt.DTypeLike:
 def size_type(order: int) -> type[np.signedinteger]:
     """Return the type of the sizes of windows."""
     return np.int8 if order < 128 else np.int32
+
+
+class SortedText(NgramWindows):
+    """A text and its sorted windows; the arguments as in `count_ngrams`.
+
+    The text begins with a boundary symbol and is filled at the end with a number that is no word. ``starts`` is the
+    token at which each window begins, and ``indices`` the index of the n-gram that begins at each token, for the order
+    that was counted last.
+    """
+
+    def __init__(
+        self, ids: np.ndarray, order: int, vocabulary_size: int, arrays: ArrayAllocator, part_size: int
+    ) -> None:
+        tokens = self.tokens = len(ids) + 1
+        self.arrays, self.ids = arrays, arrays.empty(tokens + order, np.int32)
+
+        # A sequence begins with a boundary, also the first one; behind the text no number may look like a word of it.
+        self.ids[0] = BOUNDARY
+        self.ids[1:tokens] = ids
+        self.ids[tokens:] = vocabulary_size
+        self.sequences = int(np.count_nonzero(self.ids[:tokens] == BOUNDARY))
+        sizes = window_sizes(self.ids, arrays.empty(tokens, size_type(order)), order, tokens)
+        self.starts, self.shared = arrays.empty(tokens, np.int32), arrays.empty(tokens, sizes.dtype)
+        self.sizes, end = arrays.empty(tokens, sizes.dtype), 0
+        for part in WindowSorter(self.ids, order, vocabulary_size + 1, part_size=part_size).sorted():
+            start, end = end, end + len(part.starts)
+            self.starts[start:end], self.shared[start:end] = part
+
+        # The sizes were found in the order of the text, and are needed in the order of the windows.
+        def measure(start: int) -> None:
+            self.sizes[start : start + BLOCK_SIZE] = sizes[self.starts[start : start + BLOCK_SIZE]]
+
+        run_for_all(measure, range(0, tokens, BLOCK_SIZE))
+        self.indices = arrays.empty(tokens + order, np.int32)
+        self.indices[:] = self.ids
+
+    def first_words(self, block: Block) -> np.ndarray:
+        """Return the first word of each bigram of a block."""
+        words: np.ndarray = self.ids[self._starts(2, block)]
+        return words
+
+    def last_words(self, n: int, block: Block) -> np.ndarray:
+        """Return the last word of each n-gram of a block."""
+        words: np.ndarray = self.ids[self._starts(n, block) + (n - 1)]
+        return words
+
+    def counts(self, n: int, block: Block) -> np.ndarray:
+        """Return the count of each n-gram of a block."""
+        is_first = self.is_first(n, block.windows)[self.sizes[block.windows] >= n]
+        return np.diff(np.flatnonzero(is_first), append=len(is_first))
+
+    def suffixes(self, level: Level, block: Block) -> np.ndarray:
+        """Return the index that the n-gram one token later has."""
+        indices: np.ndarray = self.indices[self._starts(level.n, block) + 1]
+        return indices
+
+    def store(self, level: Level) -> None:
+        """Store the index of the n-gram that begins at each token in the text."""
+
+        def write(block: Block) -> None:
+            numbers = np.cumsum(self.is_first(level.n, block.windows), dtype=np.int32)
+            numbers += block.grams.start - 1
+            self.indices[self.starts[block.windows]] = numbers
+
+        run_for_all(write, level.blocks)
+
+    def free_stored(self) -> None:
+        """Free the indices."""
+        self.indices = np.empty(0, dtype=np.int32)
+
+    def _starts(self, n: int, block: Block) -> np.ndarray:
+        """Return the token at which each n-gram begins in the first of its windows."""
+        starts: np.ndarray = self.starts[block.windows][self.is_first(n, block.windows)]
+        return starts
+
+
+def count_ngrams(
+    ids: np.ndarray,
+    order: int,
+    vocabulary_size: int,
+    *,
+    arrays: ArrayAllocator | None = None,
+    part_size: int = PART_SIZE,
+) -> Iterator[Unigrams | Level]:
+    """Yield the n-grams of a text for n = 1, …, ``order``; no n-gram crosses a boundary.
+
+    Each sequence in ``ids`` ends with the boundary symbol, and one is added before the first sequence. ``arrays``
+    allocates large arrays, None for memory; at most ``part_size`` windows are sorted at once. A text of 2³¹ tokens or
+    more is counted in shards; see `shards`.
+    """
+    yield Unigrams(count_numbers(ids, vocabulary_size))
+    if order > 1:
+        yield from SortedText(ids, order, vocabulary_size, arrays or ArrayAllocator(), part_size).levels(order)
+
+
+def window_sizes(text: np.ndarray, sizes: np.ndarray, order: int, tokens: int) -> np.ndarray:
+    """Write the words of the longest n-gram that begins at each token, up to and including a boundary, to ``sizes``.
+
+    ``text`` has at least ``order`` − 1 numbers more than ``sizes``; those after its first ``tokens`` are no words.
+    """
+    windows = len(sizes)
+    sizes[:] = order
+    for size in range(order - 1, 0, -1):
+        sizes[text[size : size + windows] == BOUNDARY] = size + 1
+    sizes[-order:] = np.minimum(sizes[-order:], tokens - np.arange(max(0, windows - order), windows))
+    return sizes

@@ -17,18 +17,15 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from ..core.errors import InputError
-from ..models.ngrams.counts import count_ngrams
-from ..models.ngrams.levels import SMALL, Level, Unigrams
-from ..models.ngrams.merged_counts import count_merged
-from ..models.ngrams.resources import ArrayAllocator
-from ..models.ngrams.shard_counting import count_shard
-from ..models.ngrams.shard_files import Bound
-from ..models.ngrams.shard_merging import divide_merge, merge_shards
-from ..models.ngrams.sorted_windows import PART_SIZE
-from ..processes.cluster import open_cluster
-from ..processes.executors import LocalExecutor, WorkExecutor
-from ..storage.files import PARTIAL, remove
+from ...core.errors import InputError
+from ...processes.cluster import open_cluster
+from ...processes.executors import LocalExecutor, WorkExecutor
+from ...storage.files import PARTIAL, remove
+from .counts import SMALL, Level, Unigrams, count_ngrams
+from .resources import ArrayAllocator
+from .shard_files import Bound
+from .shards import count_merged, count_shard, divide_merge, merge_shards
+from .windows import PART_SIZE
 
 SORTING = 64
 """Memory for sorting a window, in bytes."""
@@ -86,7 +83,7 @@ def not_seen(path: str | Path) -> InputError:
 
 
 class ShardJob(NamedTuple):
-    """What counting one shard needs."""
+    """The arguments of `count_shard`, with the file of the ids instead of the ids."""
 
     ids: IdsFile
     start: int
@@ -106,16 +103,7 @@ def count_job(job: ShardJob) -> None:
     """
     if not Path(job.path).parent.is_dir():
         raise not_seen(Path(job.path).parent)
-    count_shard(
-        job.ids.open(),
-        job.path,
-        order=job.order,
-        vocabulary_size=job.vocabulary_size,
-        start=job.start,
-        stop=job.stop,
-        part_size=job.part_size,
-        threads=job.threads,
-    )
+    count_shard(**{**job._asdict(), "ids": job.ids.open()})
 
 
 class MergeJob(NamedTuple):

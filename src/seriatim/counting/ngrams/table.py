@@ -1,13 +1,24 @@
-"""N-grams with their probabilities, looked up by binary search."""
+"""N-grams with their probabilities, looked up by binary search, and the distribution of the next token.
+
+With back-off, p(w | h) differs from a multiple of the unigram distribution only for the words that followed h, or an
+ending of h, in training. Both ways to continue a text spend their time on these few words:
+
+- logarithms of all other words are those of the unigrams, which are stored, plus that of the multiple;
+- a draw first decides between the words that followed the longest context, those of the next shorter one, and so on,
+  down to all words; in each of these groups the words of the groups before are left out. One uniform number decides
+  everything, by inverting the cumulative distribution of the groups one after another.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from ...core.errors import InputError
-from .sorted_windows import INTEGER_BITS
+from .windows import INTEGER_BITS
 
 LARGE_TABLE, CHECKED, CHECKED_IN_LARGE = 1 << 20, 4096, 4
 """How many n-grams of an order are checked when a model is opened. Each check may read up to a megabyte from disk, so
@@ -100,6 +111,7 @@ class NgramTable:
 
     def __init__(self, orders: Sequence[Order]) -> None:
         self.orders, self.vocabulary_size = list(orders), len(orders[0].probability)
+        self._log_unigrams: dict[torch.dtype, Tensor] = {}
 
     def find(self, n: int, context: np.ndarray, word: np.ndarray) -> np.ndarray:
         """Return the indices of n-grams, −1 for those that are not in the table.
@@ -109,6 +121,8 @@ class NgramTable:
         if n == 1:
             return word.astype(np.int64)
         keys, indices = self.orders[n - 1].key, np.full(context.shape, -1, dtype=np.int64)
+
+        # Most lookups of a text are of n-grams whose context is unknown already, and need no search.
         searched = np.flatnonzero((context >= 0) & (word >= 0))
         targets = context.ravel()[searched] * self.vocabulary_size + word.ravel()[searched]
         if not len(keys) or not len(targets):
@@ -226,6 +240,71 @@ class NgramTable:
                 weight *= float(self.orders[n - 1].backoff[index])
             yield weight, groups
 
+    # The next token
+
+    def next_log_probabilities(self, tokens: np.ndarray, dtype: torch.dtype) -> Tensor:
+        """Return log p of every word ``(batch, vocabulary)`` after ids ``(batch, context)``, −1 for none."""
+        if dtype not in self._log_unigrams:
+            with np.errstate(divide="ignore"):
+                self._log_unigrams[dtype] = torch.from_numpy(np.log(self.orders[0].probability)).to(dtype)
+        result = torch.empty(len(tokens), self.vocabulary_size, dtype=dtype)
+        with np.errstate(divide="ignore"):
+            for row, (weight, groups) in enumerate(self.continuations(tokens)):
+                torch.add(self._log_unigrams[dtype], float(np.log(weight)), out=result[row])
+                for words, probabilities in reversed(groups):
+                    result[row, torch.from_numpy(words)] = torch.from_numpy(np.log(probabilities)).to(dtype)
+        return result
+
+    def draw_next(self, tokens: np.ndarray, uniform: np.ndarray, banned: Sequence[int]) -> np.ndarray:
+        """Draw the word after ids ``(batch, context)``, with a uniform number of each row, from those not banned.
+
+        Returns:
+            Words ``(batch,)``; `NO_DRAW` where every word has probability 0, or where rounding prevents a decision.
+        """
+        without = np.unique(np.array(banned, dtype=np.int64))
+        rows = zip(self.continuations(tokens), uniform.tolist(), strict=True)
+        return np.array([self._draw(part, number, without) for part, number in rows], dtype=np.int64)
+
+    @cached_property
+    def _cumulative(self) -> np.ndarray:
+        """Cumulative probabilities of the unigrams ``(vocabulary,)``."""
+        return self.orders[0].probability.cumsum()
+
+    def _draw(self, continuations: Continuations, uniform: float, without: np.ndarray) -> int:
+        weight, groups = continuations
+
+        # Each group leaves out the words of the longer contexts, and what is banned; what is left competes by its mass.
+        choices = []
+        for words, probabilities in groups:
+            left, without = _leave_out(words, probabilities, without)
+            choices.append((words, left.cumsum()))
+        left_out = self.orders[0].probability[without].cumsum()
+        unigrams = self._cumulative[-1] - (left_out[-1] if len(left_out) else 0.0)
+        rest = weight * unigrams if unigrams > NEGLIGIBLE else 0.0
+        total = sum(float(cumulative[-1]) for _, cumulative in choices) + rest
+        if not 0 < total < np.inf:
+            return NO_DRAW
+
+        # The same number decides the group and the word in it: what is left of it within the group is uniform, too.
+        point = uniform * total
+        for words, cumulative in choices:
+            if point < cumulative[-1]:
+                return int(words[cumulative.searchsorted(point, side="right")])
+            point -= float(cumulative[-1])
+        return self._draw_unigram(point / weight, without, left_out) if rest else NO_DRAW
+
+    def _draw_unigram(self, point: float, without: np.ndarray, left_out: np.ndarray) -> int:
+        """Return the word at a point of the cumulative unigrams from which sorted words are left out.
+
+        ``left_out`` are the cumulative probabilities of the latter.
+        """
+        before = int((self._cumulative[without] - left_out).searchsorted(point, side="right"))
+        point += float(left_out[before - 1]) if before else 0.0
+        word = int(self._cumulative.searchsorted(point, side="right"))
+        place = int(without.searchsorted(word))
+        is_left_out = place < len(without) and without[place] == word
+        return NO_DRAW if word >= self.vocabulary_size or is_left_out else word
+
 
 def _sorted(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the sorted values and the former index of each."""
@@ -237,3 +316,20 @@ def _sorted(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     packed |= np.arange(len(values))
     packed.sort()
     return packed >> bits, packed & (1 << bits) - 1
+
+
+NO_DRAW = -1
+NEGLIGIBLE = 1e-12
+"""A smaller share of the unigrams is due to rounding."""
+
+
+def _leave_out(words: np.ndarray, probabilities: np.ndarray, without: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the probabilities of sorted words, 0 for those left out, and the union of both sets of words, sorted."""
+    if not len(without):
+        return probabilities, words
+    place = words.searchsorted(without)
+    is_word = words[np.minimum(place, len(words) - 1)] == without
+    probabilities = probabilities.copy()
+    probabilities[place[is_word]] = 0.0
+    others = ~is_word
+    return probabilities, np.insert(words, place[others], without[others]) if others.any() else words

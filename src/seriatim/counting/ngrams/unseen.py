@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from .levels import BOUNDARY, Level, Unigrams
+from .counts import BOUNDARY, Level, Unigrams
 from .resources import map_in_order
 from .table import Piece
 

@@ -1,0 +1,404 @@
+"""Counting a text in shards, so that several processes or machines share the work.
+
+**Counting.** The parts of a text may be cut anywhere. A shard holds the count of each token of its part and the windows
+that begin one token before each of them: a window that crosses the end of the part is read from the tokens that follow.
+So the windows of all shards together are those of the whole text.
+
+**Merging.** The sorted windows of shards are merged, and the counts of equal ones added. The windows are divided into
+ranges between first windows of blocks, which the files list. All shards have about the same number of blocks in each
+range, so that a range needs little memory, whatever the size of the files. Ranges are merged in parallel. If even the
+ranges of that many shards need too much memory, some shards are merged to one first. Several machines can share a
+merge: `divide_merge` gives each a part of the windows.
+
+**Counts.** The merged windows are in arrays, which may lie in files. Where a whole text is counted, the text leads from
+an n-gram to its suffix, one token later. Here the suffix is found from the context, whose own suffix is known: it is
+the n-gram of one word less that continues this one with the same last word.
+"""
+
+import shutil
+import tempfile
+from bisect import bisect_left
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from ...core.errors import InputError
+from .counts import BOUNDARY, SMALL, Block, Level, NgramWindows, Unigrams, integer_type, size_type, window_sizes
+from .resources import AppendedArray, ArrayAllocator, map_in_order, run_for_all
+from .shard_files import BLOCK_WINDOWS, Bound, EncodedBlock, Shard, ShardSequence, encoded, open_shards, write_shard
+from .windows import PART_SIZE, DistinctWindows, SortedWindows, WindowSorter, count_numbers, distinct, no_windows
+
+LONGEST = 100
+"""The highest order."""
+
+
+def count_shard(
+    ids: np.ndarray,
+    path: str | Path,
+    *,
+    order: int,
+    vocabulary_size: int,
+    start: int = 0,
+    stop: int | None = None,
+    part_size: int = PART_SIZE,
+    threads: int | None = None,
+) -> None:
+    """Count the n-grams up to ``order`` of a part of a text, and write them to a file.
+
+    Args:
+        ids: the whole text ``(tokens,)``, in which each sequence ends with the boundary symbol 0. Sequences that no
+            n-gram connects, such as the lines of another file, may also be given as a text of their own.
+        path: the file to write.
+        order: the length of the longest n-grams.
+        vocabulary_size: the number of different ids.
+        start: the first token of the part.
+        stop: the token after its last one; None for the end of the text.
+        part_size: the number of windows that are sorted at once, at most; each takes about 64 bytes.
+        threads: the number of threads; None for that of PyTorch.
+
+    Raises:
+        InputError: there is no such part, it has 2³¹ tokens or more, an id is negative or not below the size of the
+            vocabulary, or another argument is out of its range.
+        OSError: the disk is full, or the file cannot be written.
+    """
+    if not isinstance(ids, np.ndarray) or ids.ndim != 1 or not np.issubdtype(ids.dtype, np.integer):
+        raise InputError("ids: must be a NumPy array of integers with one dimension")
+    for name, value, most in (
+        ("order", order, LONGEST),
+        ("vocabulary_size", vocabulary_size, SMALL - 2),
+        ("part_size", part_size, SMALL),
+    ):
+        if not 0 < value <= most:
+            raise InputError(f"{name}: must be 1 to {most:,}, got {value:,}")
+    stop = len(ids) if stop is None else stop
+    if not 0 <= start <= stop <= len(ids):
+        raise InputError(f"start, stop: {start:,} to {stop:,} is no part of a text of {len(ids):,} tokens")
+    if stop - start >= SMALL - order:
+        raise InputError(f"start, stop: {stop - start:,} tokens are too many for one shard; give less than 2³¹")
+    if stop > start:
+        part = ids[max(0, start - 1) : stop + order]
+        if (largest := int(part.max())) >= vocabulary_size:
+            raise InputError(f"ids: {largest:,} is not below vocabulary_size, {vocabulary_size:,}; give a larger one")
+        if (smallest := int(part.min())) < 0:
+            raise InputError(f"ids: {smallest:,} is negative; ids count from 0")
+
+    # The part begins one token early, with the boundary at the start of the text, and goes on a little behind its end.
+    windows = stop - start
+    text = np.full(windows + order, vocabulary_size, dtype=np.int32)
+    text[0] = ids[start - 1] if start else BOUNDARY
+    following = ids[start : stop + max(order - 2, 0)]
+    text[1 : 1 + len(following)] = following
+    sizes = window_sizes(text, np.empty(windows, size_type(order)), order, 1 + len(following))
+    sorter = WindowSorter(text, order, vocabulary_size + 1, part_size=part_size)
+
+    def count(part: tuple[np.ndarray, int, int]) -> list[EncodedBlock]:
+        found = sorter.sort(*part)
+        return encoded(distinct(text, found, sizes[found.starts]), order, vocabulary_size)
+
+    parts = map_in_order(count, sorter.split(None, 0) if order > 1 and windows else (), threads)
+    write_shard(Path(path), parts, count_numbers(ids[start:stop], vocabulary_size), order, vocabulary_size)
+
+
+RANGE_BLOCKS = 32
+"""Blocks that begin in a range, if there are fewer shards, so that a range is worth a call."""
+MERGING = 160
+"""Memory for merging a window, in bytes."""
+
+
+class ShardMerge:
+    """The windows of several shards as one, all of them or those within ``bounds``.
+
+    `ranges` divides them, and `merged` merges a range. ``blocks`` is the number of blocks that begin in a range. The
+    tokens belong to the windows without lower bound.
+    """
+
+    def __init__(
+        self,
+        shards: Sequence[ShardSequence],
+        blocks: int = RANGE_BLOCKS,
+        bounds: tuple[Bound, Bound] = (None, None),
+    ) -> None:
+        self.shards, self.blocks, self.bounds = shards, max(blocks, len(shards)), bounds
+        self.order, self.vocabulary_size = shards[0].order, shards[0].vocabulary_size
+        self.token_counts: np.ndarray = np.sum([shard.tokens for shard in shards], axis=0)
+        if bounds[0] is not None:
+            self.token_counts[:] = 0
+        self.totals: np.ndarray = np.sum([shard.totals for shard in shards], axis=0)
+
+    def ranges(self) -> list[tuple[Bound, Bound]]:
+        """Return ranges of windows, which begin and end between windows that differ."""
+        if not self.totals[0]:
+            return []
+        first, (low, high) = np.concatenate([shard.first for shard in self.shards]), self.bounds
+        bounds = first[np.lexsort(first.T[::-1])][:: self.blocks].tolist()
+        bounds = [bound for i, bound in enumerate(bounds) if i and bound != bounds[i - 1]]
+        bounds = [bound for bound in bounds if (low is None or low < bound) and (high is None or bound < high)]
+        return list(pairwise([low, *bounds, high]))
+
+    def merged(self, low: Bound, high: Bound) -> DistinctWindows:
+        """Return the distinct windows of a range; the first one shares no words with the window before it."""
+        parts = [part for shard in self.shards for part in self._read(shard, low, high)]
+        if not sum(len(rows) for rows, *_ in parts):
+            return no_windows()
+        rows, sizes, counts = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+        text, starts = rows.ravel(), np.arange(0, rows.size, self.order, dtype=np.int32)
+        sorter = WindowSorter(text, self.order, self.vocabulary_size + 1, in_runs=True)
+        sorted_parts = [sorter.sort(*part) for part in sorter.split(starts, 0)]
+        windows = SortedWindows(*map(np.concatenate, zip(*sorted_parts, strict=True)))
+        numbers = windows.starts // self.order
+        return distinct(text, windows, sizes[numbers], counts[numbers])
+
+    def _read(
+        self, shard: ShardSequence, low: Bound, high: Bound
+    ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Yield the words, sizes and counts of the windows of a range, block by block."""
+        blocks = range(len(shard.first))
+        begin = 0 if low is None else max(0, _place(shard.first, low) - 1)
+        end = len(blocks) if high is None else _place(shard.first, high)
+        for index in blocks[begin:end]:
+            columns = shard.read(index)
+            rows = columns.rows(self.order, self.vocabulary_size)
+            some = slice(0 if low is None else _place(rows, low), len(rows) if high is None else _place(rows, high))
+            yield rows[some], columns.sizes[some], columns.counts[some]
+
+
+@contextmanager
+def open_merge(
+    paths: Sequence[str | Path],
+    memory: int | None = None,
+    folder: Path | None = None,
+    bounds: tuple[Bound, Bound] = (None, None),
+    threads: int | None = None,
+) -> Iterator[ShardMerge]:
+    """Open shards for merging the windows within ``bounds``, for the duration of a ``with`` block.
+
+    If ``memory``, in bytes, is too little to merge so many at once, groups of them are merged to files in ``folder``
+    first, None for the folder of temporary files.
+
+    Raises:
+        InputError: as for `open_shards`.
+    """
+    shards = open_shards(paths)
+    if memory is None:
+        yield ShardMerge(shards, bounds=bounds)
+        return
+
+    # How many shards can be merged at once depends on the memory of one range, since every shard has blocks in it.
+    threads = threads or torch.get_num_threads()
+    most = memory // (1 + threads) // (MERGING * BLOCK_WINDOWS)  # blocks in memory for each range
+    together = max(2, most // 3)  # each shard has a block that begins in a range, and one on either side of it
+    temporary = Path(tempfile.mkdtemp(prefix="merging-", dir=folder))
+    try:
+        while len(shards) > together:
+            groups = [shards[start : start + together] for start in range(0, len(shards), together)]
+            merged = [temporary / f"{len(shards)}-{number}.shard" for number in range(len(groups))]
+            for group, path in zip(groups, merged, strict=True):
+                blocks = max(1, min(RANGE_BLOCKS, most - 2 * len(group)))
+                write_merged(ShardMerge(group, blocks, bounds), path, threads)
+            shards = [ShardSequence([Shard(path)]) for path in merged]
+        yield ShardMerge(shards, max(1, min(RANGE_BLOCKS, most - 2 * len(shards))), bounds)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def divide_merge(paths: Sequence[str | Path], parts: int) -> list[tuple[Bound, Bound]]:
+    """Divide the windows of shards into ranges of about the same number, for `merge_shards` on several machines.
+
+    Args:
+        paths: the files of all shards.
+        parts: the number of ranges, at least 1. There are fewer if the shards are small.
+
+    Returns:
+        The first window of each range and of the one after it, as ``bounds`` of `merge_shards`.
+
+    Raises:
+        InputError: a shard is damaged, or they do not fit together.
+    """
+    if parts < 1:
+        raise InputError(f"parts: must be at least 1, got {parts}")
+    ranges = ShardMerge(open_shards(paths)).ranges()
+    lows = [ranges[number][0] for number in sorted({len(ranges) * i // parts for i in range(parts)})] if ranges else []
+    return list(pairwise([*(lows or [None]), None]))
+
+
+def merge_shards(
+    paths: Sequence[str | Path],
+    path: str | Path,
+    *,
+    memory: float | None = None,
+    bounds: tuple[Bound, Bound] = (None, None),
+    threads: int | None = None,
+) -> None:
+    """Merge shards to one, and write it to a file; the shards are left as they are.
+
+    Args:
+        paths: the files of the shards.
+        path: the file to write.
+        memory: for merging, in GB; None for no limit.
+        bounds: one of the ranges of `divide_merge`, of which only the windows are merged; by default all windows. The
+            files of all ranges together are merged like one file, without further work.
+        threads: the number of threads; None for that of PyTorch.
+
+    Raises:
+        InputError: a shard is damaged, they do not fit together, or an argument is out of its range.
+        OSError: the disk is full, or the file cannot be written.
+    """
+    if memory is not None and not 0 < memory < 1e9:
+        raise InputError(f"memory: must be a number of GB above 0, got {memory}")
+    if Path(path).exists() and any(Path(path).samefile(shard) for shard in paths if Path(shard).exists()):
+        raise InputError(f"{path}: is one of the shards; give another path for the result")
+    limit = None if memory is None else int(memory * 1e9)
+    with open_merge(paths, limit, Path(path).absolute().parent, bounds, threads) as merge:
+        write_merged(merge, Path(path), threads)
+
+
+def write_merged(merge: ShardMerge, path: Path, threads: int | None = None) -> None:
+    """Merge all ranges and write them to a file."""
+
+    def part(bounds: tuple[Bound, Bound]) -> list[EncodedBlock]:
+        return encoded(merge.merged(*bounds), merge.order, merge.vocabulary_size)
+
+    blocks = map_in_order(part, merge.ranges(), threads)
+    write_shard(path, blocks, merge.token_counts, merge.order, merge.vocabulary_size, merge.bounds)
+
+
+def _place(rows: np.ndarray, words: list[int]) -> int:
+    """Return how many of sorted rows are before the row of some words."""
+    return bisect_left(range(len(rows)), words, key=lambda index: rows[index].tolist())
+
+
+class MergedWindows(NgramWindows):
+    """The distinct windows of several shards, and for each position the words that windows do not share there."""
+
+    def __init__(self, merge: ShardMerge, arrays: ArrayAllocator) -> None:
+        self.arrays, self.vocabulary_size, order = arrays, merge.vocabulary_size, merge.order
+        self.tokens, self.sequences = int(merge.token_counts.sum()), 0
+
+        # The sizes of the merged arrays are not known before, but are at most those of all shards together.
+        most, *most_words = merge.totals.tolist()
+        sizes, shared = (AppendedArray(arrays, most, size_type(order)) for _ in range(2))
+        counts = AppendedArray(arrays, most, integer_type(self.tokens))
+        words = [AppendedArray(arrays, size, np.int32) for size in most_words]
+        last = np.full(order, -1)
+
+        # Ranges are merged apart, so what the first window of one shares with the last window before it is found here.
+        for part in map_in_order(lambda bounds: merge.merged(*bounds), merge.ranges()):
+            if not len(part.starts):
+                continue
+            part.shared[0] = np.argmin(part.row(0, order, self.vocabulary_size) == last)
+            last = part.row(-1, order, self.vocabulary_size)
+            columns = part.columns(order)
+            self.sequences += int(np.count_nonzero(part.text[part.starts] == BOUNDARY))
+            for array, new in zip((shared, sizes, counts, *words), (*columns[:3], *columns.words), strict=True):
+                array.append(new)
+        self.shared, self.sizes, self.window_counts, *self.words = (
+            array.finish() for array in (shared, sizes, counts, *words)
+        )
+        self.suffix = self.first_longer = np.empty(0, dtype=np.int32)  # of the order that was given to `store` last
+        self.contexts_stored = self.vocabulary_size  # the number of n-grams of the order below it
+        if self.window_counts.sum(dtype=np.int64) != self.tokens:
+            raise InputError(
+                f"{merge.shards[0].path}: the counts of the shards do not add up; give all shards, or count them again"
+            )
+
+    def first_words(self, block: Block) -> np.ndarray:
+        """Return the first word of each bigram of a block."""
+        words: np.ndarray = self.words[0][self.contexts(2, block)]
+        return words
+
+    def last_words(self, n: int, block: Block) -> np.ndarray:
+        """Return the last word of each n-gram of a block."""
+        return self.words[n - 1][block.grams]
+
+    def counts(self, n: int, block: Block) -> np.ndarray:
+        """Return the count of each n-gram of a block."""
+        has_word = self.sizes[block.windows] >= n
+        first = np.flatnonzero(self.is_first(n, block.windows)[has_word])
+        counts = self.window_counts[block.windows][has_word]
+        return np.add.reduceat(counts, first) if len(first) else counts
+
+    def suffixes(self, level: Level, block: Block) -> np.ndarray:
+        """Return the index of each suffix.
+
+        Raises:
+            InputError: an n-gram has no suffix, because a shard is missing.
+        """
+        words = level.words(block)
+        if level.n == 2:
+            return words
+        of_context = self.suffix[level.contexts(block)]
+        low, high = self.first_longer[of_context], self.first_longer[of_context + 1]
+        found = find_between(self.words[level.n - 2], low, high, words)
+        if (found < 0).any():
+            raise InputError("the shards are not those of a whole text; give all of them")
+        return found
+
+    def store(self, level: Level) -> None:
+        """Store the suffixes of an order, and the index of the first one of its n-grams that has each context."""
+        first = self.arrays.empty(self.contexts_stored + 1, integer_type(level.size))
+        first[:] = 0
+
+        def count(block: Block) -> None:
+            contexts = level.contexts(block)
+            if len(contexts):
+                low = int(contexts[0])
+                numbers = np.bincount(contexts - low)
+                first[low + 1 : low + 1 + len(numbers)] = numbers
+
+        run_for_all(count, level.blocks)
+        np.cumsum(first, out=first)
+        self.suffix, self.first_longer, self.contexts_stored = level.suffix, first, level.size
+
+    def free_stored(self) -> None:
+        """Free what `store` stored."""
+        self.suffix = self.first_longer = np.empty(0, dtype=np.int32)
+
+
+def find_between(values: np.ndarray, low: np.ndarray, high: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """Return where each target is among ascending values from ``low`` up to ``high``, −1 if it is not there.
+
+    All searches halve their intervals together: most intervals hold one or two values.
+    """
+    found, remaining = np.where(low < high, low, -1), np.flatnonzero(high - low > 1)
+    low, high, wanted = low[remaining], high[remaining], targets[remaining]
+    while len(remaining):
+        middle = (low + high) >> 1
+        is_above = values[middle] > wanted
+        low, high = np.where(is_above, low, middle), np.where(is_above, middle, high)
+        found[remaining] = low
+        goes_on = high - low > 1
+        remaining, low, high, wanted = remaining[goes_on], low[goes_on], high[goes_on], wanted[goes_on]
+    if len(values):
+        found[values[found] != targets] = -1
+    return found
+
+
+def count_merged(
+    paths: Sequence[str | Path],
+    *,
+    arrays: ArrayAllocator | None = None,
+    memory: int | None = None,
+    folder: Path | None = None,
+) -> Generator[Unigrams | Level, None, None]:
+    """Yield the n-grams of all shards for n = 1, …, in the order of the shards, as `counts.count_ngrams` does.
+
+    Args:
+        paths: the files that `count_shard` or `merge_shards` wrote, in any order.
+        arrays: allocates large arrays; None for memory.
+        memory: for merging, in bytes; None for no limit.
+        folder: for temporary files that merging with little memory needs; None for the usual one.
+
+    Raises:
+        InputError: a shard is damaged or missing, or they do not fit together.
+    """
+    with open_merge(paths, memory, folder) as merge:
+        yield Unigrams(merge.token_counts)
+        order = merge.order
+        windows = MergedWindows(merge, arrays or ArrayAllocator()) if order > 1 else None
+        del merge
+    if windows is not None:
+        yield from windows.levels(order)

@@ -1,0 +1,261 @@
+"""Sparse features of texts and words: their keys of 64 bits, and matrices by rows with fast products.
+
+**N-grams** of words and of characters in texts are found with operations on whole arrays (`find_ngrams`):
+
+    key(c₁ … c_n) = mix(Σ_i code(c_i) · P^i)
+
+code of a character: a random number of 64 bits · P an odd number, so that products modulo 2^64 lose nothing · mix
+spreads the sum over all bits (the function of splitmix64: G. Steele, D. Lea and C. Flood, OOPSLA 2014).
+
+Two of a million n-grams have the same key with a probability of about 3 in 100 million, so that keys stand for n-grams.
+
+Texts are read in lower case. A word is a longest run of letters, digits and marks, with single other characters between
+them (don't, well-made, 3.5). Any further character is a word of its own, and so is a character of a script that is
+written without spaces. An n-gram of characters lies within a run without white space, with one space before and after
+it, as ``char_wb`` of scikit-learn.
+
+**Attributes** of words are the word, prefixes, suffixes and shapes, with the same keys (`find_attributes`): A.
+Ratnaparkhi, "A maximum entropy model for part-of-speech tagging", EMNLP 1996.
+"""
+
+import functools
+import unicodedata
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+class SparseRows(NamedTuple):
+    """A matrix ``(rows, columns)`` by its values that are not zero, row after row.
+
+    PyTorch sums weighted rows of a table (`embedding_bag`) faster than it multiplies sparse matrices, and on every
+    platform.
+    """
+
+    columns: Tensor  # of each value (values,), int32
+    offsets: Tensor  # the index of the first value of each row, and the number of values (rows + 1,), int32
+    values: Tensor  # (values,), float32
+    width: int  # number of columns
+
+    @classmethod
+    def build(cls, rows: np.ndarray, columns: np.ndarray, values: np.ndarray, shape: tuple[int, int]) -> "SparseRows":
+        """Return a matrix from its values ``(values,)`` and their places; ``rows`` must ascend."""
+        offsets = np.zeros(shape[0] + 1, np.int32)
+        np.cumsum(np.bincount(rows, minlength=shape[0]), out=offsets[1:])
+        return cls(
+            torch.from_numpy(columns.astype(np.int32)),
+            torch.from_numpy(offsets),
+            torch.from_numpy(values.astype(np.float32)),
+            shape[1],
+        )
+
+    def to(self, device: torch.device) -> "SparseRows":
+        """Return the matrix on a device."""
+        return SparseRows(self.columns.to(device), self.offsets.to(device), self.values.to(device), self.width)
+
+    def times(self, dense: Tensor) -> Tensor:
+        """Return the product with a matrix ``(columns, k)``: ``(rows, k)``."""
+        if not len(self.columns):
+            return dense.new_zeros(len(self.offsets) - 1, dense.shape[1])
+        return F.embedding_bag(
+            self.columns,
+            dense,
+            self.offsets,
+            mode="sum",
+            per_sample_weights=self.values.to(dense.dtype),
+            include_last_offset=True,
+        )
+
+    def transposed(self) -> "SparseRows":
+        """Return the matrix ``(columns, rows)``."""
+        columns, offsets = self.columns.numpy(), self.offsets.numpy()
+        order = np.argsort(columns, kind="stable")
+        rows = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+        shape = (self.width, len(offsets) - 1)
+        return SparseRows.build(columns[order], rows[order], self.values.numpy()[order], shape)
+
+
+SPACE, IN_WORD, ALONE, JOINING = 0, 1, 2, 3
+"""Classes of characters: white space, those that words are made of, those that are words of their own, and those that
+belong to a word if they stand between two characters of it, and are words of their own elsewhere."""
+P = np.uint64(0x9E3779B97F4A7C15)
+FACTORS = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+SHIFTS = np.uint64(30), np.uint64(27), np.uint64(31)
+
+
+class Occurrences(NamedTuple):
+    """Where keys occur: a key and the index of its text for every occurrence ``(occurrences,)``."""
+
+    keys: np.ndarray
+    rows: np.ndarray
+
+
+def mix(values: np.ndarray) -> np.ndarray:
+    """Spread numbers of 64 bits over all their bits."""
+    values = (values ^ (values >> SHIFTS[0])) * FACTORS[0]
+    values = (values ^ (values >> SHIFTS[1])) * FACTORS[1]
+    return np.asarray(values ^ (values >> SHIFTS[2]))
+
+
+def find_ngrams(texts: Sequence[str], *, words: int, characters: Sequence[int]) -> tuple[Occurrences, Occurrences]:
+    """Return the n-grams of 1 to ``words`` words of some texts, and those of ``characters`` characters."""
+    spaced = [f" {' '.join(text.lower().split())} " for text in texts]
+    joined = "".join(spaced)
+    points = np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
+    rows = np.repeat(np.arange(len(texts)), [len(text) for text in spaced])
+    codes, classes = mix(points.astype(np.uint64) + P), _classes(joined, points)
+    return _words(codes, classes, rows, words), _characters(codes, classes, rows, characters)
+
+
+def _words(codes: np.ndarray, classes: np.ndarray, rows: np.ndarray, longest: int) -> Occurrences:
+    """Return the n-grams of words; every text begins and ends with a space."""
+    inside = classes != SPACE
+    begins = inside & ((classes == ALONE) | (np.roll(classes, 1) != classes))
+    starts = np.flatnonzero(begins)
+    if not len(starts) or not longest:
+        return _joined([])
+    where = np.flatnonzero(inside)
+
+    # The key of a word sums the codes of its characters, each times a power of P by its place in the word.
+    number = np.cumsum(begins[where]) - 1
+    place = where - starts[number]
+    powers = np.cumprod(np.full(int(place.max()) + 1, P))
+    single = mix(np.add.reduceat(codes[where] * powers[place], np.flatnonzero(begins[where])))
+
+    # Longer n-grams extend the keys of the shorter ones by a word; those that cross the end of a text are left out.
+    row = rows[starts]
+    parts, keys = [Occurrences(single, row)], single
+    for n in range(2, longest + 1):
+        keys = mix(keys[:-1] * P + single[n - 1 :])
+        same = row[: -n + 1] == row[n - 1 :]
+        parts.append(Occurrences(keys[same], row[n - 1 :][same]))
+    return _joined(parts)
+
+
+def _characters(codes: np.ndarray, classes: np.ndarray, rows: np.ndarray, sizes: Sequence[int]) -> Occurrences:
+    """Return the n-grams of characters without white space, but for their ends."""
+    spaces = np.concatenate([[0], np.cumsum(classes == SPACE)])
+    keys, parts = codes, []
+    for n in range(2, max(sizes, default=0) + 1):
+        keys = keys[:-1] * P + codes[n - 1 :]
+        if not len(keys):
+            break
+        if n not in sizes:
+            continue
+        within = spaces[n - 1 : -1] == spaces[1 : len(keys) + 1]  # no space but at the ends
+        if n == 2:
+            within &= (classes[:-1] != SPACE) | (classes[1:] != SPACE)
+        chosen = np.flatnonzero(within)
+        parts.append(Occurrences(mix(keys[chosen] + np.uint64(n)), rows[chosen]))
+    return _joined(parts)
+
+
+def _joined(parts: Sequence[Occurrences]) -> Occurrences:
+    keys = np.concatenate([np.zeros(0, np.uint64), *(part.keys for part in parts)])
+    return Occurrences(keys, np.concatenate([np.zeros(0, np.int64), *(part.rows for part in parts)]))
+
+
+def _classes(text: str, points: np.ndarray) -> np.ndarray:
+    """Return the class of every character."""
+    table = np.zeros(int(points.max(initial=0)) + 1, np.int8)
+    for character in set(text):
+        table[ord(character)] = _class_of(character)
+    classes = table[points]
+    between = np.zeros(len(classes), bool)
+    between[1:-1] = (classes[:-2] == IN_WORD) & (classes[2:] == IN_WORD)
+    return np.where(classes == JOINING, np.where(between, IN_WORD, ALONE), classes)
+
+
+def _class_of(character: str) -> int:
+    if character.isspace():
+        return SPACE
+    kind = unicodedata.category(character)
+    if kind == "Lo" and unicodedata.east_asian_width(character) == "W":
+        return ALONE
+    return IN_WORD if kind[0] in "LNM" or character == "_" else JOINING
+
+
+LONGEST = 4
+"""The longest prefixes and suffixes, in characters."""
+NONE = 0
+"""The key of an attribute that a word does not have, such as a suffix that is longer than the word."""
+
+
+def find_attributes(words: Sequence[str]) -> np.ndarray:
+    """Return the keys of the attributes of each word ``(words, attributes)``, `NONE` where it has none.
+
+    These are the word as it is written and in lower case; its first and last 1 to `LONGEST` characters in lower case;
+    its shape (classes of characters, with and without repetitions); and whether it has a digit, a capital letter after
+    the first character, and a hyphen.
+    """
+    lower = [word.lower() or " " for word in words]
+    written = [word or " " for word in words]
+    codes, starts, lengths = _codes(lower)
+    shapes = list(map(_shape, written))
+    columns = [_whole(*_codes(written)), _whole(codes, starts, lengths), *_affixes(codes, starts, lengths)]
+    columns += [_whole(*_codes(shapes)), _whole(*_codes(list(map(_without_repetitions, shapes))))]
+    columns += [np.array([shape.find(mark, first) >= 0 for shape in shapes]) for mark, first in FLAGS]
+    keys = [_keyed(column, kind) for kind, column in enumerate(columns)]
+    return np.stack(keys, axis=1) if len(words) else np.zeros((0, len(keys)), np.uint64)
+
+
+FLAGS = (("0", 0), ("A", 1), ("-", 0))
+"""Marks of a shape, and the first character that is looked at."""
+
+
+def _keyed(column: np.ndarray, kind: int) -> np.ndarray:
+    """Return keys that also tell kinds of attributes apart; `NONE` stays as it is."""
+    keys = mix(mix(column.astype(np.uint64)) ^ np.uint64(kind + 1)) | np.uint64(1)
+    return np.where(column == NONE, np.uint64(NONE), keys)
+
+
+def _codes(words: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the code of every character of some words, where each word begins, and its length."""
+    joined = "".join(words).encode("utf-32-le", "surrogatepass")
+    lengths = np.array([len(word) for word in words], np.int64)
+    return mix(np.frombuffer(joined, np.uint32).astype(np.uint64) + P), lengths.cumsum() - lengths, lengths
+
+
+def _whole(codes: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Return the key of all characters of each word."""
+    if not len(starts):
+        return np.zeros(0, np.uint64)
+    place = np.arange(len(codes)) - np.repeat(starts, lengths)
+    powers = np.cumprod(np.full(int(lengths.max()), P))
+    return np.asarray(mix(np.add.reduceat(codes * powers[place], starts)))
+
+
+def _affixes(codes: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> list[np.ndarray]:
+    """Return the keys of prefixes and of suffixes, from the shortest to the longest."""
+    columns = []
+    for ends, step in ((starts, 1), (starts + lengths - 1, -1)):
+        key = np.zeros(len(starts), np.uint64)
+        for size in range(1, LONGEST + 1):
+            place = (ends + step * (size - 1)).clip(0, max(0, len(codes) - 1))
+            key = key * P + codes[place] if len(codes) else key
+            columns.append(np.where(lengths >= size, mix(key) | np.uint64(1), np.uint64(NONE)))
+    return columns
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def _shape(word: str) -> str:
+    """Return the class of each character of a word."""
+    return "".join(map(_class, word))
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _class(character: str) -> str:
+    if character.isupper():
+        return "A"
+    if character.islower():
+        return "a"
+    return "x" if character.isalpha() else "0" if character.isdigit() else character
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _without_repetitions(shape: str) -> str:
+    return "".join(now for before, now in zip(["", *shape], shape, strict=False) if now != before)

@@ -1,1 +1,0 @@
-"""Linear models of sparse features: features of texts and words as keys, sparse products, and their minimization."""
