@@ -1,18 +1,20 @@
 """What must hold of a page in a browser, at two widths, in light and dark, and on paper."""
 
+import json
+import re
 import statistics
-import time
 import xml.etree.ElementTree
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from chromium import Browser, Tab
+from playwright.sync_api import Browser, Error, Page, Request
 
-SCRIPT = Path(__file__).with_suffix(".js").read_text(encoding="utf-8")
-WIDTHS = (360, 1400)
+SCRIPT = Path(__file__).with_suffix(".js")
+WIDTHS, HEIGHT = (360, 1400), 900
 PAPER = 718  # the width of A4 paper between its margins, in CSS pixels
 LOADS = 5
-SAVING = 20.0  # seconds for all files of a page
+SAVING = 20_000  # milliseconds until a file comes
 MAX_BYTES, MAX_SECONDS = 3_000_000, 1.0
 FAILING = ("serious", "critical")
 PNG = b"\x89PNG\r\n"
@@ -38,168 +40,179 @@ class Verdict:
         return f"{self.size / 1e6:.2f} MB, {times}, axe: {axe}; {result}"
 
 
-def check_page(browser: Browser, page: Path, *, axe: str, pictures: Path | None, name: str) -> Verdict:
+def check_page(browser: Browser, file: Path, *, axe: str, pictures: Path | None, name: str) -> Verdict:
     """Check a page. ``axe`` is the text of axe-core, empty to leave it out; pictures are saved in a folder."""
-    verdict = Verdict(page.stat().st_size)
+    verdict = Verdict(file.stat().st_size)
     if verdict.size > MAX_BYTES:
         verdict.problems.append(f"{verdict.size / 1e6:.1f} MB, more than {MAX_BYTES / 1e6:.0f}")
-    tab, start = Tab(browser), len(browser.events)
-    _time(tab, page, verdict)
-    for width in WIDTHS:
-        for dark in (False, True):
-            tab.show(width, dark=dark)
-            tab.open(page)
-            tab.run(SCRIPT)
-            where = f"at {width} px, {'dark' if dark else 'light'}"
-            verdict.problems += [f"{where}: {each}" for each in tab.run("checks.overflow()")]
-            if not dark:
-                verdict.remarks += [f"{where}: {each}" for each in tab.run("checks.labels()")]
-            if pictures:
-                tab.picture(pictures / f"{name}-{width}-{'dark' if dark else 'light'}.png", whole=True)
-            if axe and dark == (width == WIDTHS[0]):  # both widths and both themes, in half of the time
-                _axe(tab, axe, where, verdict)
-    tab.show(PAPER, paper=True)
-    tab.open(page)
-    tab.run(SCRIPT)
-    verdict.problems += [f"on paper: {each}" for each in tab.run("checks.overflow()")]
-    if pictures:
-        tab.picture(pictures / f"{name}-paper.png", whole=True)
-    tab.show(WIDTHS[1])
-    tab.open(page)
-    tab.run(SCRIPT)
-    _use(tab, verdict)
-    _report_events(browser.events[start:], page, verdict)
+    address = file.resolve().as_uri()
+    with browser.new_page() as page:
+        events = _events(page, address)
+        page.add_init_script(path=SCRIPT)
+        _time(page, address, verdict)
+        for width in WIDTHS:
+            for theme in ("light", "dark"):
+                _open(page, address, width, theme)
+                where = f"at {width} px, {theme}"
+                verdict.problems += [f"{where}: {each}" for each in page.evaluate("checks.overflow()")]
+                if theme == "light":
+                    verdict.remarks += [f"{where}: {each}" for each in page.evaluate("checks.labels()")]
+                if pictures:
+                    page.screenshot(path=pictures / f"{name}-{width}-{theme}.png", full_page=True)
+                if axe and (width, theme) in ((WIDTHS[0], "dark"), (WIDTHS[1], "light")):  # in half of the time
+                    _axe(page, axe, where, verdict)
+        _open(page, address, PAPER, media="print")
+        verdict.problems += [f"on paper: {each}" for each in page.evaluate("checks.overflow()")]
+        if pictures:
+            page.screenshot(path=pictures / f"{name}-paper.png", full_page=True)
+        _open(page, address, WIDTHS[1])
+        verdict.problems += [*_use(page), *events]
     return verdict
 
 
-def _time(tab: Tab, page: Path, verdict: Verdict) -> None:
+def _open(page: Page, address: str, width: int, theme: str = "light", media: str = "screen") -> None:
+    """Open the page, and wait until it is loaded."""
+    page.set_viewport_size({"width": width, "height": HEIGHT})
+    page.emulate_media(color_scheme=theme, media=media)
+    page.goto(address)
+
+
+def _events(page: Page, address: str) -> list[str]:
+    """Return a list to which console messages, exceptions, and requests for anything but the page will be added."""
+    events: list[str] = []
+
+    def note_request(request: Request) -> None:
+        if request.url != address and not request.url.startswith(("data:", "blob:")):
+            events.append(f"requests {request.url[:200]}")
+
+    page.on("console", lambda message: events.append(f"console: {message.type}: {message.text[:300]}"))
+    page.on("pageerror", lambda error: events.append(f"exception: {error.stack or error}"))
+    page.on("request", note_request)
+    return events
+
+
+def _time(page: Page, address: str, verdict: Verdict) -> None:
     """Measure from the start of the navigation to the load event and to the first paint: medians of some loads.
 
     The time of the processor is that of the main thread, which other programs do not lengthen.
     """
-    tab.show(WIDTHS[1])
-    tab.send("Performance.enable", timeDomain="threadTicks")
+    devtools = page.context.new_cdp_session(page)
+    devtools.send("Performance.enable", {"timeDomain": "threadTicks"})
     times = []
     for _ in range(LOADS):
-        before = _busy(tab)
-        tab.open(page)
-        work = _busy(tab)
-        tab.run(SCRIPT)
-        times.append((*tab.run("checks.times()"), work - before if work > before else work))
-    loads, paints, works = ([value or 0.0 for value in each] for each in zip(*times, strict=True))
-    verdict.load, verdict.paint = statistics.median(loads) / 1000, statistics.median(paints) / 1000
-    verdict.work = statistics.median(works)
+        _open(page, address, WIDTHS[1])
+        page.wait_for_function("performance.getEntriesByName('first-contentful-paint').length")
+        metrics = devtools.send("Performance.getMetrics")["metrics"]  # they begin anew with each load
+        work = next(each["value"] for each in metrics if each["name"] == "TaskDuration")
+        times.append([*page.evaluate("checks.times()"), 1000 * work])
+    verdict.load, verdict.paint, verdict.work = (statistics.median(each) / 1000 for each in zip(*times, strict=True))
     if max(verdict.load, verdict.paint) > MAX_SECONDS:
         verdict.problems.append(f"loads in {max(verdict.load, verdict.paint):.1f} s, more than {MAX_SECONDS:.0f} s")
 
 
-def _busy(tab: Tab) -> float:
-    """Return the seconds that the main thread of a tab has worked."""
-    return next(
-        each["value"] for each in tab.send("Performance.getMetrics")["metrics"] if each["name"] == "TaskDuration"
-    )
-
-
-def _axe(tab: Tab, axe: str, where: str, verdict: Verdict) -> None:
-    tab.run("for (const each of document.querySelectorAll('details')) each.open = true")
-    tab.run(f"{axe};0")
-    for found in tab.run("checks.axe()"):
+def _axe(page: Page, axe: str, where: str, verdict: Verdict) -> None:
+    page.locator("details").evaluate_all("(all) => all.forEach((each) => { each.open = true; })")
+    page.evaluate(axe)
+    for found in page.evaluate("checks.axe()"):
         impact, count = found["impact"], found["count"]
         verdict.violations[impact] = max(verdict.violations.get(impact, 0), count)
         what = f"{where}: axe: {impact} {found['id']} × {count}: {found['where']}"
         (verdict.problems if impact in FAILING else verdict.remarks).append(what)
 
 
-def _use(tab: Tab, verdict: Verdict) -> None:
-    """Click on one part of each kind, and state what does not answer."""
-    if place := tab.run("checks.legend()"):
-        tab.click(*place)
-        if not tab.run("checks.dimmed()"):
-            verdict.problems.append("a click on a legend dims nothing")
-        tab.click(*place)
-        if tab.run("checks.dimmed()"):
-            verdict.problems.append("a second click on a legend leaves parts dimmed")
-    if place := tab.run("checks.sort()"):
-        _sort(tab, place, verdict)
-    if places := tab.run("checks.zoom()"):
-        whole = tab.run("checks.view()")
-        for kind, at in (("mouseMoved", 0), ("mousePressed", 0), ("mouseMoved", 1), ("mouseReleased", 1)):
-            tab.mouse(kind, *places[at])
-        if tab.run("checks.view()") == whole:
-            verdict.problems.append("a rectangle in a figure does not zoom")
-        tab.run("document.dispatchEvent(new KeyboardEvent('keydown', { key: 'Escape' }))")
-        if tab.run("checks.view()") != whole:
-            verdict.problems.append("Escape does not restore a figure")
-    if place := tab.run("checks.token()"):
-        tab.click(*place)
-        if not tab.run("checks.box()"):
-            verdict.problems.append("a click on a token shows no box")
-    verdict.problems += tab.run("checks.folded()")
-    _save(tab, verdict)
+def _use(page: Page) -> Iterator[str]:
+    """Use one part of each kind, and yield what does not answer."""
+    for use in (_dim, _sort, _zoom, _explain, _fold, _save):
+        try:
+            yield from use(page)
+        except Error as error:  # a part that cannot be clicked, or a file that does not come
+            yield f"{use.__name__.strip('_')}: {error.message.splitlines()[0]}"
 
 
-def _sort(tab: Tab, place: list[float], verdict: Verdict) -> None:
-    orders = [tab.run("checks.order()")]
-    for _ in range(3):
-        tab.click(*place)
-        orders.append(tab.run("checks.order()"))
-    if [order[0] for order in orders] != ["", "ascending", "descending", ""]:
-        verdict.problems.append(f"a heading sorts as {[order[0] for order in orders]}")
-    elif orders[0] != orders[3] or orders[1][1:] == orders[2][1:]:
-        verdict.problems.append("a heading does not change the order of the rows and restore it")
+def _dim(page: Page) -> Iterator[str]:
+    label = page.locator(
+        ".drawing [data-label][role=button]:visible"
+    ).first  # one in a folded section cannot be clicked
+    if label.count():
+        label.click()
+        if not page.locator(".dim").count():
+            yield "a click on a legend dims nothing"
+        label.click()
+        if page.locator(".dim").count():
+            yield "a second click on a legend leaves parts dimmed"
 
 
-def _save(tab: Tab, verdict: Verdict) -> None:
+def _sort(page: Page) -> Iterator[str]:
+    table = page.locator(".table > table:has(.sort):has(tbody tr:nth-child(3))").first
+    if table.count():
+        numbers = table.locator("thead .number:not(:first-child)")
+        heading = (numbers if numbers.count() else table.locator("thead th")).first
+        directions, orders = [], []
+        for click in range(4):
+            if click:
+                heading.locator(".sort").click()
+            directions.append(heading.get_attribute("aria-sort") or "")
+            orders.append(table.locator("tbody tr > :first-child").all_text_contents())
+        if directions != ["", "ascending", "descending", ""]:
+            yield f"a heading sorts as {directions}"
+        elif orders[0] != orders[3] or orders[1] == orders[2]:
+            yield "a heading does not change the order of the rows and restore it"
+
+
+def _zoom(page: Page) -> Iterator[str]:
+    """Draw a rectangle in the first plot, from a quarter to three quarters of it."""
+    figure = page.locator("figure.plot:has(script.data):has(svg):visible").first
+    if figure.count():
+        drawing = figure.locator("svg")
+        whole = drawing.get_attribute("viewBox")
+        left, top, right, bottom = json.loads(figure.locator("script.data").text_content())["plots"][0]["box"]
+        scale = drawing.bounding_box()["width"] / float(whole.split()[2])
+        start, end = (
+            {"x": scale * (left + part * (right - left)), "y": scale * (top + part * (bottom - top))}
+            for part in (0.25, 0.75)
+        )
+        drawing.drag_to(drawing, source_position=start, target_position=end)
+        if drawing.get_attribute("viewBox") == whole:
+            yield "a rectangle in a figure does not zoom"
+        page.keyboard.press("Escape")
+        if drawing.get_attribute("viewBox") != whole:
+            yield "Escape does not restore a figure"
+
+
+def _explain(page: Page) -> Iterator[str]:
+    tokens = page.locator(".surprisal .tokens .token")
+    if count := tokens.count():
+        tokens.nth(count // 2).click()
+        if not page.locator(".details:not([hidden])").count():
+            yield "a click on a token shows no box"
+
+
+def _fold(page: Page) -> Iterator[str]:
+    for fold in page.locator("details").all():
+        summary, before = fold.locator("summary").first, fold.get_attribute("open")
+        summary.dispatch_event("click")  # the mouse does not reach one within a folded part
+        if fold.get_attribute("open") == before:
+            yield f"“{summary.text_content()}” does not unfold"
+
+
+def _save(page: Page) -> Iterator[str]:
     """Save every figure and table, and check the files."""
-    browser = tab.browser
-    start = len(browser.events)
-    count = tab.run("checks.save()")
-    begun: list[dict[str, str]] = []
-    deadline = time.monotonic() + SAVING
-    while time.monotonic() < deadline:
-        tab.run("new Promise((done) => setTimeout(done, 100))")
-        events = browser.events[start:]
-        begun = [each["params"] for each in events if each["method"] == "Browser.downloadWillBegin"]
-        states = [each["params"] for each in events if each["method"] == "Browser.downloadProgress"]
-        if len(begun) == count and len({each["guid"] for each in states if each["state"] == "completed"}) == count:
-            break
-    else:
-        verdict.problems.append(f"{count} buttons saved {len(begun)} files")
-    for file in browser.downloads.glob("*"):
-        if problem := _file_problem(file):
-            verdict.problems.append(f"{file.name}: {problem}")
-        file.unlink()
+    for button in page.locator(".tools button, button.tool").filter(has_text=re.compile("SVG|PNG|CSV")).all():
+        with page.expect_download(timeout=SAVING) as saving:
+            button.dispatch_event("click")
+            page.wait_for_timeout(150)  # Chromium drops files beyond 10 in a second, which nobody reaches by hand
+        name = saving.value.suggested_filename
+        if problem := _file_problem(name, saving.value.path().read_bytes()):
+            yield f"{name}: {problem}"
 
 
-def _file_problem(file: Path) -> str:
-    content = file.read_bytes()
-    if file.suffix == ".svg":
+def _file_problem(name: str, content: bytes) -> str:
+    if name.endswith(".svg"):
         try:
             xml.etree.ElementTree.fromstring(content)
         except xml.etree.ElementTree.ParseError as error:
             return f"is not SVG: {error}"
         return "keeps a colour of the page as a variable" if b"var(--" in content else ""
-    if file.suffix == ".png":
+    if name.endswith(".png"):
         return "" if content.startswith(PNG) and len(content) > 1000 else "is not a picture"
     return "" if content.count(b"\n") > 1 else "has no rows"
-
-
-def _report_events(events: list[dict], page: Path, verdict: Verdict) -> None:
-    """Add console messages, exceptions, and requests for anything but the page itself."""
-    for event in events:
-        parameters = event.get("params", {})
-        match event.get("method"):
-            case "Runtime.consoleAPICalled":
-                texts = [str(each.get("value", each.get("description"))) for each in parameters["args"]]
-                verdict.problems.append(f"console: {parameters['type']}: {' '.join(texts)[:300]}")
-            case "Runtime.exceptionThrown":
-                details = parameters["exceptionDetails"]
-                verdict.problems.append(
-                    f"exception: {details.get('exception', {}).get('description', details['text'])}"
-                )
-            case "Log.entryAdded":
-                verdict.problems.append(f"console: {parameters['entry']['level']}: {parameters['entry']['text'][:300]}")
-            case "Network.requestWillBeSent":
-                address = parameters["request"]["url"]
-                if address != page.resolve().as_uri() and not address.startswith(("data:", "blob:")):
-                    verdict.problems.append(f"requests {address[:200]}")

@@ -25,7 +25,7 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from chromium import Browser
+from chromium import start_browser
 from page_checks import check_page
 from page_data import corpora, made_up, make_pages
 
@@ -44,7 +44,7 @@ def main() -> int:
     arguments = parser.parse_args()
     axe = arguments.axe.read_text(encoding="utf-8") if arguments.axe else ""
     failed = count = 0
-    with tempfile.TemporaryDirectory() as temporary, Browser(arguments.chromium) as browser:
+    with tempfile.TemporaryDirectory() as temporary, start_browser(arguments.chromium) as browser:
         for name, page in pages(arguments, Path(temporary)):
             plain_name = name.replace(" ", "-").replace("/", "-")
             verdict = check_page(browser, page, axe=axe, pictures=arguments.screenshots, name=plain_name)

@@ -21,7 +21,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from chromium import Browser
+from chromium import start_browser
 from playground_checks import check
 
 
@@ -34,7 +34,7 @@ def main() -> int:
     arguments = parser.parse_args()
     axe = arguments.axe.read_text(encoding="utf-8") if arguments.axe else ""
     failed = 0
-    with Browser(arguments.chromium) as browser:
+    with start_browser(arguments.chromium) as browser:
         for name, problem in check(browser, arguments.address.rstrip("/"), pictures=arguments.screenshots, axe=axe):
             print(f"{'failed' if problem else 'ok':8}{name}{f' {problem}' if problem else ''}", flush=True)
             failed += bool(problem)

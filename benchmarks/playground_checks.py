@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from chromium import Browser, Json
-from playground_page import SCRIPT, Playground, event, listed, pieces
+from playground_page import Playground, event, pieces
+from playwright.sync_api import Browser, Error, expect
 
 WIDTHS = (320, 1200)
 TEXT = "The dog [MASK] the cat, and مرحبا 🙂 <b>it</b> " + "long" * 40
@@ -16,238 +16,220 @@ INPUT = 'It\'s "$HOME" `id` \\ ! & <b>\nand a second line'
 HOSTILE = "<script>window.attacked = true</script><img src=x onerror='window.attacked = true'>"
 ODD_TEXT = f"{HOSTILE} 🙂 مرحبا بالعالم {'x' * 300} \x07 &amp; é"
 ENDED = b"data: [DONE]\n\n"
+STREAM, JSON = "text/event-stream", "application/json"
 MANY, MANY_SECONDS = 5000, 5.0
-ARROW_LEFT, ARROW_RIGHT, HOME, END, ENTER, ESCAPE = (
-    ("ArrowLeft", 37), ("ArrowRight", 39), ("Home", 36), ("End", 35), ("Enter", 13), ("Escape", 27)
-)  # fmt: skip
 
 Check = Callable[[Playground, dict[str, list[str]]], None]
 
 
 def check(browser: Browser, address: str, *, pictures: Path | None = None, axe: str = "") -> Iterator[tuple[str, str]]:
     """Yield what each check checks, and what is wrong, or an empty text."""
-    page = Playground(browser, address)
-    page.open()
+    ui = Playground(browser, address)
+    ui.open()
+    models = ui.page.request.get(f"{address}/v1/models").json()["data"]
     tabs: dict[str, list[str]] = {}
-    for model in listed(page.ask("models")):
-        page.ask("chooseModel", model)
-        tabs[model] = listed(page.ask("tabs"))
+    for model in sorted(models, key=lambda each: bool(each.get("context"))):  # some checks ask for long texts
+        ui.model.select_option(model["id"])
+        tabs[model["id"]] = [tab.get_attribute("id").removeprefix("tab-") for tab in ui.tabs.all()]
     checks: list[Check] = [tabs_by_keyboard, remembers, commands_are_exact]
     if any("write" in names for names in tabs.values()):
         checks += [streams, stops, shows_odd_text, shows_many_tokens, shows_errors, asks_for_a_key, tokens_by_keyboard]
-    checks += [lambda page, tabs: fits(page, tabs, pictures, axe), is_quiet]
+    checks += [lambda ui, tabs: fits(ui, tabs, pictures, axe), is_quiet]
     for each in checks:
+        name = (each.__doc__ or fits.__doc__ or "").partition("\n")[0]
         try:
-            page.open()
-            each(page, tabs)
-        except (AssertionError, RuntimeError) as error:
-            yield (each.__doc__ or fits.__doc__ or "").split("\n")[0], str(error) or type(error).__name__
+            ui.open()
+            each(ui, tabs)
+        except AssertionError as error:
+            yield name, str(error).partition("\nCall log")[0] or type(error).__name__
+        except Error as error:  # a part that is not there or cannot be used
+            yield name, error.message.splitlines()[0]
         else:
-            yield (each.__doc__ or fits.__doc__ or "").split("\n")[0], ""
+            yield name, ""
 
 
-def streams(page: Playground, tabs: dict[str, list[str]]) -> None:
+def streams(ui: Playground, tabs: dict[str, list[str]]) -> None:
     """Text streams in."""
-    page.choose(writer(tabs), "write", "The ")
-    page.ask("write", {"max_tokens": "600"})
-    page.ask("watch")
-    page.finish()
-    steps = page.ask("steps")
-    assert not page.ask("error"), page.ask("error")
-    assert len(listed(steps)) > 1, f"all tokens were shown in {steps} steps"
-    assert "tokens/s" in str(page.ask("state")), page.ask("state")
+    ui.choose(writer(tabs), "write", "The ")
+    ui.panel.get_by_label("Max tokens").fill("600")
+    ui.output.evaluate("checks.watch")
+    ui.finish()
+    expect(ui.error).to_be_empty()
+    steps = ui.page.evaluate("steps")
+    assert len(steps) > 1, f"all tokens were shown in {steps} steps"
+    expect(ui.state).to_contain_text("tokens/s")
 
 
-def stops(page: Playground, tabs: dict[str, list[str]]) -> None:
+def stops(ui: Playground, tabs: dict[str, list[str]]) -> None:
     """Stop, and Escape, end the request."""
-    page.choose(writer(tabs), "write", "The ")
-    for name, stop in (("Stop", lambda: page.ask("go")), ("Escape", lambda: page.tab.press(*ESCAPE))):
-        page.ask("write", {"max_tokens": "4000"})
-        start = len(page.browser.events)
-        page.ask("go")
-        page.until("checks.tokens() > 0", "no tokens are shown")
-        assert page.ask("running"), "the text was finished too soon to be stopped"
-        stop()
-        failed = page.browser.wait("Network.loadingFailed", start, 5.0)
-        assert failed, f"{name} does not end the request"
-        assert failed["params"].get("canceled"), f"the request failed otherwise: {failed['params']}"
-        page.until("!checks.running()", f"after {name} the page still waits")
-        assert "Stopped" in str(page.ask("state")), page.ask("state")
+    ui.choose(writer(tabs), "write", "The ")
+    for name, stop in (("Stop", ui.go.click), ("Escape", lambda: ui.page.keyboard.press("Escape"))):
+        ui.panel.get_by_label("Max tokens").fill("4000")
+        ui.go.click()
+        ui.tokens.first.wait_for()
+        expect(ui.go, "the text was finished too soon to be stopped").to_have_text("Stop")
+        with ui.page.expect_event("requestfailed", timeout=5000) as failed:
+            stop()
+            expect(ui.state, name).to_contain_text("Stopped")
+        assert failed.value.failure == "net::ERR_ABORTED", f"the request failed otherwise: {failed.value.failure}"
+        ui.wait_for_end()
 
 
-def shows_odd_text(page: Playground, tabs: dict[str, list[str]]) -> None:
+def shows_odd_text(ui: Playground, tabs: dict[str, list[str]]) -> None:
     """Whatever a model writes stays text, also parts of characters."""
-    page.choose(writer(tabs), "write", HOSTILE)
-    content = b"".join(event(names, text) for names, text in pieces(ODD_TEXT))
-    page.answered("*/v1/completions", 200, content + ENDED, {"Content-Type": "text/event-stream"})
-    assert not page.ask("attacked"), "the page ran a script of the model, or has elements of it"
-    shown, expected = str(page.ask("output")), ODD_TEXT.replace("\x07", "␇")
+    ui.choose(writer(tabs), "write", HOSTILE)
+    ui.answered(200, b"".join(event(names, text) for names, text in pieces(ODD_TEXT)) + ENDED, STREAM)
+    assert not ui.page.evaluate("window.attacked"), "the page ran a script of the model"
+    assert not ui.output.locator("script, img, b, i").count(), "the page has elements of the model"
+    shown, expected = ui.output.text_content(), ODD_TEXT.replace("\x07", "␇")
     assert HOSTILE in shown, "the prompt is not shown as it is"
     assert expected in shown, f"shows {shown[-500:]!r}"
-    page.tab.show(WIDTHS[0])
-    assert not page.ask("overflow"), page.ask("overflow")
-    page.tab.show(WIDTHS[1])
+    ui.page.set_viewport_size({"width": WIDTHS[0], "height": 900})
+    assert not (wide := ui.page.evaluate("checks.overflow()")), wide
 
 
-def shows_many_tokens(page: Playground, tabs: dict[str, list[str]]) -> None:
+def shows_many_tokens(ui: Playground, tabs: dict[str, list[str]]) -> None:
     """Thousands of tokens are shown quickly, with one stop of the tab key."""
-    page.choose(writer(tabs), "write", "")
+    ui.choose(writer(tabs), "write", "")
     content = b"".join(event([word], word) for word in ("word ", "and ") * (MANY // 2))
     started = time.monotonic()
-    page.answered("*/v1/completions", 200, content + ENDED, {"Content-Type": "text/event-stream"})
+    ui.answered(200, content + ENDED, STREAM)
     seconds = time.monotonic() - started
-    assert page.ask("tokens") == MANY, f"shows {page.ask('tokens')} of {MANY} tokens"
-    assert page.ask("tabStops") == 1, f"{page.ask('tabStops')} stops of the tab key"
+    expect(ui.tokens).to_have_count(MANY)
+    expect(ui.output.locator("[tabindex='0']"), "stops of the tab key").to_have_count(1)
     assert seconds < MANY_SECONDS, f"took {seconds:.1f} s"
 
 
-def shows_errors(page: Playground, tabs: dict[str, list[str]]) -> None:
+def shows_errors(ui: Playground, tabs: dict[str, list[str]]) -> None:
     """Errors are shown in one line; after 429 it says when to try again."""
-    page.choose(writer(tabs), "write", "The ")
+    ui.choose(writer(tabs), "write", "The ")
     for status, message in ((400, "max_tokens: too large"), (429, "the queue is full"), (503, "shutting down")):
-        body = json.dumps({"error": {"message": message, "type": "t", "param": None, "code": None}}).encode()
-        page.answered("*/v1/completions", status, body, {"Content-Type": "application/json", "Retry-After": "7"})
-        shown = str(page.ask("error"))
-        assert str(status) in shown, f"{status} is shown as {shown!r}"
-        assert message in shown, f"{status} is shown as {shown!r}"
-        assert "7\N{NO-BREAK SPACE}s" in shown, f"does not say when to try again: {shown!r}"
-    page.answered("*/v1/completions", 500, b"<b>no JSON</b>", {"Content-Type": "text/html"})
-    assert "500" in str(page.ask("error")), f"500 is shown as {page.ask('error')!r}"
+        ui.answered(status, refusal(message), JSON)
+        for part in (str(status), message, "7\N{NO-BREAK SPACE}s"):
+            expect(ui.error).to_contain_text(part)
+    ui.answered(500, b"<b>no JSON</b>", "text/html")
+    expect(ui.error).to_contain_text("500")
     broken = event(["The"], "The")
-    page.answered("*/v1/completions", 200, broken, {"Content-Type": "text/event-stream"})
-    assert "broke off" in str(page.ask("error")), f"a broken stream is shown as {page.ask('error')!r}"
-    assert page.ask("tokens") == 1, "the text before the break is not shown"
-    failed = broken + b'data: {"error": {"message": "the engine stopped"}}\n\n'
-    page.answered("*/v1/completions", 200, failed, {"Content-Type": "text/event-stream"})
-    assert "the engine stopped" in str(page.ask("error")), f"an error is shown as {page.ask('error')!r}"
+    ui.answered(200, broken, STREAM)
+    expect(ui.error).to_contain_text("broke off")
+    expect(ui.tokens, "the text before the break").to_have_count(1)
+    ui.answered(200, broken + b'data: {"error": {"message": "the engine stopped"}}\n\n', STREAM)
+    expect(ui.error).to_contain_text("the engine stopped")
 
 
-def asks_for_a_key(page: Playground, tabs: dict[str, list[str]]) -> None:
-    """After 401 the page asks for a key, sends it, and forgets one that is refused."""
-    page.choose(writer(tabs), "write", "The ")
-    body = json.dumps({"error": {"message": "the key is missing", "type": "t", "param": None, "code": None}}).encode()
-    page.answered("*/v1/completions", 401, body, {"Content-Type": "application/json"})
-    assert page.tab.run("!document.getElementById('key-form').hidden"), "the field of the key is not shown"
-    assert page.tab.run("document.activeElement.id") == "key", "the field of the key has no focus"
-    start = len(page.browser.events)
-    page.tab.run("key.value = 'secret'; key.form.requestSubmit(); 0")
-    sent = page.browser.wait("Network.requestWillBeSent", start, 10.0)
-    assert sent, "the models are not asked for"
-    assert sent["params"]["request"]["headers"].get("Authorization") == "Bearer secret", "the key is not sent"
-    page.until("checks.ready() && !document.getElementById('model').disabled", "the models are not shown")
-    assert "$SERIATIM_API_KEY" in str(page.ask("command")), "the command has no key"
-    assert "secret" not in str(page.ask("command")), "the command shows the key"
-    page.tab.run("sessionStorage.clear()")
+def asks_for_a_key(ui: Playground, tabs: dict[str, list[str]]) -> None:
+    """After 401 the page asks for a key, sends it, and does not show it."""
+    ui.choose(writer(tabs), "write", "The ")
+    ui.answered(401, refusal("the key is missing"), JSON)
+    key = ui.page.locator("#key")
+    expect(key, "the field of the key").to_be_visible()
+    expect(key, "the field of the key").to_be_focused()
+    key.fill("secret")
+    with ui.page.expect_response(f"{ui.address}/v1/models") as answer:
+        key.press("Enter")
+    assert answer.value.request.headers.get("authorization") == "Bearer secret", "the key is not sent"
+    expect(ui.model, "the models are not shown").to_be_enabled()
+    command = ui.command()
+    assert "$SERIATIM_API_KEY" in command, "the command has no key"
+    assert "secret" not in command, "the command shows the key"
+    ui.page.evaluate("sessionStorage.clear()")
 
 
-def tabs_by_keyboard(page: Playground, tabs: dict[str, list[str]]) -> None:
+def tabs_by_keyboard(ui: Playground, tabs: dict[str, list[str]]) -> None:
     """Arrow keys, Home and End choose tabs; the address names the tab."""
     model = max(tabs, key=lambda each: len(tabs[each]))
     names = tabs[model]
-    page.choose(model, names[0])
-    page.ask("focusTab")
-    moves = [(ARROW_RIGHT, 1), (ARROW_LEFT, 0), (ARROW_LEFT, -1), (HOME, 0), (END, -1), (ARROW_RIGHT, 0)]
+    ui.choose(model, names[0])
+    moves = [("ArrowRight", 1), ("ArrowLeft", 0), ("ArrowLeft", -1), ("Home", 0), ("End", -1), ("ArrowRight", 0)]
     for key, place in moves:
-        page.tab.press(*key)
-        button = f"tab-{names[place]}"
-        assert page.ask("selectedTab") == [button, button, f"#{names[place]}", button], (
-            f"{key[0]} leads to {page.ask('selectedTab')}"
-        )
+        ui.page.keyboard.press(key)
+        tab = ui.page.locator(f"#tab-{names[place]}")
+        expect(tab, key).to_have_attribute("aria-selected", "true")
+        expect(tab, key).to_be_focused()
+        expect(ui.panel, key).to_have_attribute("aria-labelledby", f"tab-{names[place]}")
+        expect(ui.page, key).to_have_url(f"{ui.address}/#{names[place]}")
 
 
-def tokens_by_keyboard(page: Playground, tabs: dict[str, list[str]]) -> None:
+def tokens_by_keyboard(ui: Playground, tabs: dict[str, list[str]]) -> None:
     """Arrow keys move from token to token, a box shows alternatives, and Control+Enter starts."""
-    page.choose(writer(tabs), "score", "The dog barks.")
-    page.tab.run("document.querySelector('section:not([hidden]) textarea').focus()")
-    page.tab.press(*ENTER, control=True)
-    page.until("checks.tokens() > 0", "Control+Enter does not start")
-    assert page.ask("finished"), "the request does not end"
-    page.ask("focusToken")
-    for key, place in ((ARROW_RIGHT, 1), (ARROW_RIGHT, 2), (ARROW_LEFT, 1), (HOME, 0)):
-        page.tab.press(*key)
-        assert page.ask("focusedToken") == place, f"{key[0]} leads to token {page.ask('focusedToken')}"
-    assert "bits" in str(page.ask("box")), "no box is shown"
-    page.tab.press(*ESCAPE)
-    assert not page.ask("box"), "Escape does not close the box"
+    ui.choose(writer(tabs), "score", "The dog barks.")
+    ui.text.press("Control+Enter")
+    ui.tokens.first.wait_for()
+    ui.wait_for_end()
+    ui.output.locator(".token[tabindex='0']").focus()
+    for key, place in (("ArrowRight", 1), ("ArrowRight", 2), ("ArrowLeft", 1), ("Home", 0)):
+        ui.page.keyboard.press(key)
+        expect(ui.tokens.nth(place), key).to_be_focused()
+    box = ui.page.locator(".details:visible")
+    expect(box, "no box is shown").to_contain_text("bits")
+    ui.page.keyboard.press("Escape")
+    expect(box, "Escape does not close the box").to_have_count(0)
 
 
-def remembers(page: Playground, tabs: dict[str, list[str]]) -> None:
+def remembers(ui: Playground, tabs: dict[str, list[str]]) -> None:
     """A reload keeps the model, the tab and the fields."""
     model = list(tabs)[-1]
-    page.choose(model, tabs[model][0], "remember this")
-    address = page.tab.run("location.hash")
-    page.tab.send("Page.reload")
-    page.tab.settle()
-    page.until("document.readyState === 'complete' && document.querySelectorAll('[role=tab]').length > 0", "no tabs")
-    page.tab.run(SCRIPT)
-    assert page.tab.run("document.getElementById('model').value") == model, "another model is chosen"
-    assert page.tab.run("location.hash") == address, "another tab is chosen"
-    assert page.tab.run("document.querySelector('section:not([hidden]) textarea').value") == "remember this"
+    tab = tabs[model][0]
+    ui.choose(model, tab, "remember this")
+    ui.page.reload()
+    ui.tabs.first.wait_for()
+    expect(ui.model).to_have_value(model)
+    expect(ui.page).to_have_url(f"{ui.address}/#{tab}")
+    expect(ui.text).to_have_value("remember this")
 
 
-def commands_are_exact(page: Playground, tabs: dict[str, list[str]]) -> None:
+def commands_are_exact(ui: Playground, tabs: dict[str, list[str]]) -> None:
     """The command sends the same bytes as the page."""
     for model, tab in every_tab(tabs):
-        page.choose(model, tab, INPUT)
-        command = str(page.ask("command"))
-        start = len(page.browser.events)
-        page.finish()
-        sent = [each["params"]["request"] for each in page.browser.events[start:] if is_post(each)]
+        ui.choose(model, tab, INPUT)
+        command = ui.command()
+        start = len(ui.requests)
+        ui.finish()
+        sent = [each for each in ui.requests[start:] if each.method == "POST"]
         shell = f"curl() {{ printf '%s\\0' \"$@\"; printf '\\n\\0'; }}\n{command}"
         output = subprocess.run(["sh", "-c", shell], capture_output=True, check=True).stdout.decode()
         called = [each.split("\0")[:-1] for each in output.split("\n\0")[:-1]]
         assert len(called) == len(sent), f"{model}, {tab}: {len(called)} commands for {len(sent)} requests"
         for words, request in zip(called, sent, strict=True):
-            assert words[-1] == request["postData"], f"{model}, {tab}: {words[-1]} is not {request['postData']}"
-            assert request["url"] in words, f"{model}, {tab}: the command has another address"
+            assert words[-1] == request.post_data, f"{model}, {tab}: {words[-1]} is not {request.post_data}"
+            assert request.url in words, f"{model}, {tab}: the command has another address"
             assert ("-N" in words) == bool(json.loads(words[-1]).get("stream")), f"{model}, {tab}: -N"
 
 
-def fits(page: Playground, tabs: dict[str, list[str]], pictures: Path | None = None, axe: str = "") -> None:
+def fits(ui: Playground, tabs: dict[str, list[str]], pictures: Path | None = None, axe: str = "") -> None:
     """In each tab the page fits into the window, has names for its fields, and a contrast of at least 4.5."""
     problems = []
     for width in WIDTHS:
-        for dark in (False, True):
-            page.open(width, dark=dark)
+        for theme in ("light", "dark"):
+            ui.open(width, theme)
+            ui.page.evaluate(axe)  # which defines what checks.axe() calls
             for model, tab in every_tab(tabs):
-                page.choose(model, tab, TEXT)
-                page.finish()
-                if "never seen in training" in str(
-                    page.ask("error")
-                ):  # the model knows only the characters of its data
-                    page.choose(model, tab, INPUT)
-                    page.finish()
-                if error := page.ask("error"):
-                    problems.append(f"{model}, {tab}: {error}")
-                page.ask("command")
-                found = [each for check in ("overflow", "contrast", "names") for each in listed(page.ask(check))]
-                if axe:
-                    page.tab.run(f"{axe};0")
-                    found += listed(page.tab.run(AXE))
-                where = f"{model}, {tab}, {width} px, {'dark' if dark else 'light'}"
-                problems += [f"{where}: {each}" for each in found]
+                ui.choose(model, tab, TEXT)
+                ui.finish()
+                if (
+                    "never seen in training" in ui.error.text_content()
+                ):  # the model knows the characters of its data only
+                    ui.text.fill(INPUT)
+                    ui.finish()
+                ui.command()
+                checks = ["overflow", "contrast", "names", *(["axe"] if axe else [])]
+                found = [each for name in checks for each in ui.page.evaluate(f"checks.{name}()")]
+                if error := ui.error.text_content():
+                    found.append(error)
+                problems += [f"{model}, {tab}, {width} px, {theme}: {each}" for each in found]
                 if pictures:
-                    page.tab.settle()
-                    page.tab.picture(pictures / f"{model}-{tab}-{width}-{'dark' if dark else 'light'}.png", whole=True)
+                    ui.page.screenshot(path=pictures / f"{model}-{tab}-{width}-{theme}.png", full_page=True)
     assert not problems, "\n    ".join(["", *problems])
 
 
-AXE = """axe.run(document, { resultTypes: ["violations"], iframes: false }).then(({ violations }) => violations
-  .map(({ impact, id, nodes }) => `axe: ${impact} ${id}: ${nodes[0].html.slice(0, 120)}`))"""
-
-
-def is_quiet(page: Playground, tabs: dict[str, list[str]]) -> None:
+def is_quiet(ui: Playground, tabs: dict[str, list[str]]) -> None:
     """Nothing was written to the console, and no other host was asked for anything."""
-    messages = page.events("Runtime.consoleAPICalled", "Runtime.exceptionThrown")
-    problems = [json.dumps(message, ensure_ascii=False)[:400] for message in messages]
     # Chromium itself reports answers with an error status, which this script provokes.
-    entries = [each["entry"] for each in page.events("Log.entryAdded")]
-    problems += [entry["text"][:400] for entry in entries if entry["source"] != "network"]
-    host = urlsplit(page.address).netloc
-    for request in (each["request"] for each in page.events("Network.requestWillBeSent")):
-        address = urlsplit(request["url"])
-        if address.scheme in ("http", "https", "ws", "wss") and address.netloc != host:
-            problems.append(f"requests {request['url'][:200]}")
+    problems = [message[:400] for message in ui.messages if not message.startswith("error: Failed to load resource")]
+    for request in ui.requests:
+        address = urlsplit(request.url)
+        if address.scheme in ("http", "https", "ws", "wss") and address.netloc != urlsplit(ui.address).netloc:
+            problems.append(f"requests {request.url[:200]}")
     assert not problems, "\n    ".join(["", *problems])
 
 
@@ -263,6 +245,6 @@ def every_tab(tabs: dict[str, list[str]]) -> Iterator[tuple[str, str]]:
             yield model, name
 
 
-def is_post(sent: Json) -> bool:
-    """Whether an event is a request of a panel."""
-    return sent.get("method") == "Network.requestWillBeSent" and sent["params"]["request"]["method"] == "POST"
+def refusal(message: str) -> bytes:
+    """Return an error as the server sends it."""
+    return json.dumps({"error": {"message": message, "type": "t", "param": None, "code": None}}).encode()

@@ -1,10 +1,6 @@
-// What playground_checks.py asks of the playground: each function returns a value, or a list of problems in words.
+// What playground_checks.py measures within the playground; most functions return a list of problems in words.
 window.checks = (() => {
-  const query = (selector) => document.querySelector(selector);
   const visible = (element) => element.checkVisibility({ visibilityProperty: true });
-  const panel = () => [...document.querySelectorAll("main > section")].find((section) => !section.hidden);
-  const inPanel = (selector) => panel().querySelector(selector);
-  const wait = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds));
 
   // A colour as [red, green, blue, alpha]; a canvas converts every notation.
   const context = Object.assign(document.createElement("canvas"), { width: 1, height: 1 }).getContext("2d", { willReadFrequently: true });
@@ -29,52 +25,14 @@ window.checks = (() => {
   }
 
   return {
-    ready: () => document.querySelectorAll("[role=tab]").length > 0,
-    // Those without a limit come first, since some checks ask for long texts.
-    models: () => playground.models.toSorted((a, b) => Boolean(a.context) - Boolean(b.context)).map((model) => model.id),
-    tabs: () => [...document.querySelectorAll("[role=tab]")].map((tab) => tab.id.slice("tab-".length)),
-    chooseModel(id) {
-      query("#model").value = id;
-      query("#model").dispatchEvent(new Event("change"));
-    },
-    chooseTab: (name) => query(`#tab-${name}`).click(),
-    write(values) {
-      for (const [name, value] of Object.entries(values)) panel().querySelector("form").elements[name].value = value;
-      panel().querySelector("form").dispatchEvent(new Event("input"));
-    },
-    go() { inPanel(".go").click(); },
-    running: () => inPanel(".go").textContent === "Stop",
-    async finished(seconds = 110) {
-      const end = performance.now() + 1000 * seconds;
-      while (inPanel(".go").textContent === "Stop" && performance.now() < end) await wait(20);
-      return inPanel(".go").textContent !== "Stop";
-    },
-    state: () => inPanel(".state").textContent.trim(),
-    error: () => inPanel(".error").textContent,
-    output: () => inPanel(".output").textContent,
-    tokens: () => inPanel(".output").querySelectorAll(".tokens .token").length,
-    command() {
-      inPanel("details.curl").open = true;
-      return wait(50).then(() => inPanel("details.curl code").textContent);
-    },
-
-    // Count the steps in which tokens are added.
-    watch() {
+    // Count the steps in which tokens are added to an element.
+    watch(element) {
       window.steps = [];
       new MutationObserver((records) => {
         const added = records.flatMap((record) => [...record.addedNodes]).filter((node) => node.className === "token").length;
         if (added) window.steps.push(added);
-      }).observe(inPanel(".output"), { childList: true, subtree: true });
+      }).observe(element, { childList: true, subtree: true });
     },
-    steps: () => window.steps,
-
-    selectedTab: () => [query("[role=tab][aria-selected=true]").id, document.activeElement.id, location.hash, panel().getAttribute("aria-labelledby")],
-    focusTab: () => query("[role=tab][aria-selected=true]").focus(),
-    tabStops: () => inPanel(".output").querySelectorAll("[tabindex='0']").length,
-    focusToken: () => inPanel(".output .token[tabindex='0']").focus(),
-    focusedToken: () => [...inPanel(".output").querySelectorAll(".tokens .token")].indexOf(document.activeElement),
-    box: () => [...document.querySelectorAll(".details")].filter((each) => each.textContent && visible(each)).map((each) => each.textContent).join(),
-    attacked: () => Boolean(window.attacked) || inPanel(".output").querySelectorAll("script, img, b, i").length > 0,
 
     overflow() {
       const width = document.documentElement.clientWidth;
@@ -108,6 +66,11 @@ window.checks = (() => {
       const fields = [...document.querySelectorAll("input, select, textarea")].filter((field) => visible(field) && !field.labels.length);
       const buttons = [...document.querySelectorAll("button")].filter((button) => visible(button) && !button.textContent.trim());
       return [...fields, ...buttons].map((each) => `no name: ${each.outerHTML.slice(0, 80)}`);
+    },
+
+    async axe() {
+      const { violations } = await axe.run(document, { resultTypes: ["violations"], iframes: false });
+      return violations.map(({ impact, id, nodes }) => `axe: ${impact} ${id}: ${nodes[0].html.slice(0, 120)}`);
     },
   };
 })();

@@ -1,83 +1,70 @@
-"""The playground in a tab of Chromium, and answers that are given in place of its server."""
+"""The playground in a browser, and streams of completions that are given in place of its server."""
 
-import base64
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from chromium import Browser, Json, Tab
+from playwright.sync_api import Browser, Request, expect
 
-SCRIPT = Path(__file__).with_suffix(".js").read_text(encoding="utf-8")
+SCRIPT = Path(__file__).with_suffix(".js")
 
 
 class Playground:
-    """The page in a tab of a browser."""
+    """The page in a browser: the parts of the panel that is shown, and what the page has sent and reported."""
 
     def __init__(self, browser: Browser, address: str) -> None:
-        self.browser, self.address = browser, address
-        self.tab = Tab(browser)
-        self.start = len(browser.events)
+        self.address = address
+        self.page = browser.new_page()
+        self.page.add_init_script(path=SCRIPT)
+        self.requests: list[Request] = []
+        self.messages: list[str] = []
+        self.page.on("request", lambda request: self.requests.append(request))
+        self.page.on("console", lambda message: self.messages.append(f"{message.type}: {message.text}"))
+        self.page.on("pageerror", lambda error: self.messages.append(f"exception: {error.stack or error}"))
+        self.model, self.tabs = self.page.locator("#model"), self.page.get_by_role("tab")
+        self.panel = self.page.locator("main > section:not([hidden])")
+        self.text, self.go = self.panel.locator("textarea"), self.panel.locator(".go")
+        self.state, self.error = self.panel.locator(".state"), self.panel.locator(".error")
+        self.output, self.tokens = self.panel.locator(".output"), self.panel.locator(".output .tokens .token")
 
-    def open(self, width: int = 1200, *, dark: bool = False, tab: str = "") -> None:
+    def open(self, width: int = 1200, theme: str = "light") -> None:
         """Open the page again, and wait for its models."""
-        self.tab.show(width, dark=dark)
-        self.tab.visit("about:blank")
-        self.tab.visit(f"{self.address}/#{tab}")
-        self.tab.run(SCRIPT)
-        self.until("checks.ready()", "the models are not shown")
-
-    def until(self, condition: str, problem: str, seconds: float = 20.0) -> None:
-        """Wait until an expression is true."""
-        deadline = time.monotonic() + seconds
-        while not self.tab.run(condition):
-            if time.monotonic() > deadline:
-                raise AssertionError(problem)
-            self.tab.run("new Promise((done) => setTimeout(done, 20))")
-
-    def ask(self, function: str, *values: object) -> object:
-        """Return what a function of the script returns."""
-        return self.tab.run(f"checks.{function}({', '.join(json.dumps(value) for value in values)})")
+        self.page.set_viewport_size({"width": width, "height": 900})
+        self.page.emulate_media(color_scheme=theme)
+        self.page.goto(self.address)
+        self.tabs.first.wait_for()
 
     def choose(self, model: str, tab: str, text: str | None = None) -> None:
         """Choose a model and a tab, and write a text into its first field."""
-        self.ask("chooseModel", model)
-        self.ask("chooseTab", tab)
+        self.model.select_option(model)
+        self.page.locator(f"#tab-{tab}").click()
         if text is not None:
-            self.ask("write", {"prompt" if tab == "write" else "input": text})
+            self.text.fill(text)
 
     def finish(self) -> None:
         """Start the request of the tab, and wait for its end."""
-        self.ask("go")
-        assert self.ask("finished"), "the request does not end"
+        self.go.click()
+        self.wait_for_end()
 
-    def answered(self, pattern: str, status: int, content: bytes, headers: dict[str, str]) -> None:
-        """Start the request of the tab, and answer it in place of the server."""
-        self.tab.send("Fetch.enable", patterns=[{"urlPattern": pattern}])
-        start = len(self.browser.events)
-        self.ask("go")
-        paused = self.browser.wait("Fetch.requestPaused", start, 20.0)
-        assert paused is not None, "no request was sent"
-        self.tab.send(
-            "Fetch.fulfillRequest",
-            requestId=paused["params"]["requestId"],
-            responseCode=status,
-            responseHeaders=[{"name": name, "value": value} for name, value in headers.items()],
-            body=base64.b64encode(content).decode(),
-        )
-        self.tab.send("Fetch.disable")
-        assert self.ask("finished"), "the request does not end"
+    def wait_for_end(self) -> None:
+        """Wait until the page does not wait for an answer any more."""
+        expect(self.go, "the request does not end").not_to_have_text("Stop", timeout=110_000)
 
-    def events(self, *methods: str) -> Iterator[Json]:
-        """Yield the events of some kinds since the page was made."""
-        for event in self.browser.events[self.start :]:
-            if event.get("method") in methods:
-                yield event["params"]
+    def answered(self, status: int, content: bytes, content_type: str) -> None:
+        """Ask for a completion, and answer in place of the server."""
+        headers = {"Content-Type": content_type, "Retry-After": "7"}
+        completions = f"{self.address}/v1/completions"
+        self.page.route(completions, lambda route: route.fulfill(status=status, body=content, headers=headers), times=1)
+        with self.page.expect_request(completions):
+            self.finish()
 
-
-def listed(value: object) -> list[str]:
-    """Return the problems that a check of the script has found."""
-    return [str(each) for each in value] if isinstance(value, list) else []
+    def command(self) -> str:
+        """Return the request as a command, which is written when its fold is opened."""
+        fold = self.panel.locator("details.curl")
+        if fold.get_attribute("open") is None:
+            fold.locator("summary").click()
+        expect(fold.locator("code"), "there is no command").not_to_be_empty()
+        return fold.locator("code").text_content()
 
 
 def pieces(text: str) -> Iterator[tuple[list[str], str]]:

@@ -6,9 +6,9 @@ Usage::
 
 The script trains eight architectures on the documentation of Python, each with the same number of tokens and
 parameters, and two taggers on sentences of a small grammar. It inspects an LSTM, a Transformer and a tagger, and
-photographs the pages in headless Chromium (see `benchmarks/chromium.py`). The pages are in `comparisons/screenshots`;
-those that exist are not made again, and an interrupted comparison is continued. A budget in tokens gives the same
-quality on every machine; the columns for speed and memory describe the machine that ran the script.
+photographs the pages in Chromium. The pages are in `comparisons/screenshots`; those that exist are not made again, and
+an interrupted comparison is continued. A budget in tokens gives the same quality on every machine; the columns for
+speed and memory describe the machine that ran the script.
 """
 
 import argparse
@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from PIL import Image
+from playwright.sync_api import Browser
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
-from chromium import Browser, Tab  # noqa: E402 (in the folder of the benchmarks)
+from chromium import start_browser  # noqa: E402 (in the folder of the benchmarks)
 from page_data import made_up  # noqa: E402
 
 FOLDER = ROOT / "comparisons" / "screenshots"
@@ -87,16 +88,20 @@ def _seriatim(*arguments: str) -> None:
     subprocess.run([sys.executable, "-m", "seriatim", *arguments], check=True, cwd=ROOT)
 
 
-def take(tab: Tab, shot: Shot, path: Path) -> None:
+def take(browser: Browser, shot: Shot, path: Path) -> None:
     """Save a picture with few colours, which is small."""
-    tab.show(shot.width, shot.height, dark=shot.dark, scale=shot.scale)
-    tab.open(FOLDER / shot.page)
-    top = tab.run(f"document.querySelector({shot.first!r}).getBoundingClientRect().top + scrollY") if shot.first else 0
-    bottom = top + shot.height
-    if shot.last:
-        bottom = min(bottom, tab.run(f"document.querySelector({shot.last!r}).getBoundingClientRect().bottom + scrollY"))
-    clip = {"x": 0, "y": top, "width": shot.width, "height": max(1, bottom - top)}
-    tab.picture(path, clip=clip)
+    theme, window = "dark" if shot.dark else "light", {"width": shot.width, "height": shot.height}
+    with browser.new_page(viewport=window, color_scheme=theme, device_scale_factor=shot.scale) as page:
+        page.goto((FOLDER / shot.page).as_uri())
+        top, bottom = 0.0, float(shot.height)
+        if shot.first:
+            top = page.locator(shot.first).bounding_box()["y"]
+            bottom += top
+        if shot.last:
+            last = page.locator(shot.last).first.bounding_box()
+            bottom = min(bottom, last["y"] + last["height"])
+        clip = {"x": 0, "y": top, "width": shot.width, "height": max(1, bottom - top)}
+        page.screenshot(path=path, full_page=True, clip=clip)
     with Image.open(path) as picture:
         small = picture.convert("RGB").quantize(COLOURS, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
     small.save(path, optimize=True)
@@ -111,11 +116,11 @@ def main() -> int:
     parser.add_argument("--chromium", metavar="PROGRAM", help="path of Chromium; by default searched on the PATH")
     options = parser.parse_args()
     large = []
-    with Browser(options.chromium) as browser:
+    with start_browser(options.chromium) as browser:
         make_pages(options.tokens)
         for name in options.only or SHOTS:
             path = options.out / f"{name}.png"
-            take(Tab(browser), SHOTS[name], path)
+            take(browser, SHOTS[name], path)
             print(f"{path} {path.stat().st_size / 1000:.0f} kB")
             large += [name] * (path.stat().st_size > MAX_BYTES)
     if large:

@@ -22,7 +22,7 @@ def test_the_page_works_in_a_browser(runs, inspected, monkeypatch: pytest.Monkey
     except SystemExit:
         pytest.skip("Chromium is not installed")
     models = {"bytes": runs["byte-stream"], **{name: inspected[name] for name in ("classify", "tag")}}
-    with serving({**models, "other": runs["byte-stream"]}) as served, chromium.Browser(program) as browser:
+    with serving({**models, "other": runs["byte-stream"]}) as served, chromium.start_browser(program) as browser:
         problems = {name: problem for name, problem in check(browser, served.address) if problem}
         assert problems == {}
         served.wait_until(lambda: all(served.running(name) == 0 for name in ("bytes", "other")), 1)
