@@ -16,13 +16,12 @@ from hypothesis import HealthCheck, settings
 from torch import Tensor
 
 import seriatim
-from seriatim.comparison import row, workers
+from seriatim.comparison import pace, row, workers
 from seriatim.comparison.worker import WorkerJob, work
 from seriatim.core.contract import SequenceLayer
 from seriatim.layers import to_torch
 from seriatim.processes.executors import InlineExecutor
 from seriatim.recurrence import uncompiled
-from seriatim.training import pace
 
 from .tasks import outside_task
 

@@ -15,6 +15,7 @@ from seriatim.comparison import worker, workers
 from seriatim.comparison.comparing import resume
 from seriatim.comparison.comparison_page import report
 from seriatim.comparison.comparison_progress import ComparisonProgress, ComparisonReporter, PresentTraining
+from seriatim.comparison.pace import Pace
 from seriatim.comparison.results import ResultRow
 from seriatim.comparison.worker import WorkerJob
 from seriatim.config import resolve
@@ -25,7 +26,6 @@ from seriatim.processes.signals import Interrupted
 from seriatim.recurrence import uncompiled
 from seriatim.storage.weights import load_tensors
 from seriatim.tasks.defaults import rate_of
-from seriatim.training.pace import Pace
 
 from ..exhaustive import parameters
 from .comparisons import LINES, SMALL, small

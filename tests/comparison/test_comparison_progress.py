@@ -8,9 +8,9 @@ import torch
 import seriatim
 from seriatim.cli.comparison_console import ComparisonConsole
 from seriatim.comparison.comparison_progress import ComparisonProgress
+from seriatim.comparison.pace import pace_of
 from seriatim.comparison.plan import Plan
 from seriatim.comparison.planning import ComparisonSettings, fit_plan, make_plan
-from seriatim.training.pace import pace_of
 
 from .comparisons import small
 

@@ -8,9 +8,11 @@ import pytest
 
 import seriatim
 from seriatim.comparison import row
+from seriatim.comparison.pace import Pace
 from seriatim.comparison.plan import FIGURE_OF_SUMS, Budget, difference, read_plan
 from seriatim.comparison.planning import ComparisonSettings, fit_plan, make_plan, parse_parameters, share_options
 from seriatim.comparison.row import known_distances
+from seriatim.comparison.width_solver import TOLERANCE, WidthSolver
 from seriatim.comparison.worker import VALIDATING, VALIDATIONS, evaluate_every, settle_budget
 from seriatim.config import resolve
 from seriatim.core.errors import InputError
@@ -20,9 +22,7 @@ from seriatim.evaluation.translation import translation_measures
 from seriatim.layers import find, names
 from seriatim.tasks import TASKS
 from seriatim.tasks.defaults import rate_of
-from seriatim.training.pace import Pace
 from seriatim.training.settle import settle_texts
-from seriatim.training.width_solver import TOLERANCE, WidthSolver
 
 from ..exhaustive import parameters
 from .comparisons import LINES, small

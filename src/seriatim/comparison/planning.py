@@ -30,7 +30,6 @@ from ..tasks.task import ModelBuilder, Task, TaskData
 from ..training.finish import refuse_long
 from ..training.overlap import warn_of_overlap
 from ..training.settle import settle_texts, with_data_defaults
-from ..training.width_solver import TOLERANCE, WidthSolver
 from .plan import (
     BASELINE,
     START_NEW,
@@ -45,6 +44,7 @@ from .plan import (
     stack_name,
     width_of,
 )
+from .width_solver import TOLERANCE, WidthSolver
 
 DEFAULT_MINUTES = 2.0
 BUDGETS = ("minutes", "tokens", "steps")

@@ -25,11 +25,11 @@ from ..storage.weights import save_tensors
 from ..storage.written_folders import RUN, discard
 from ..training.finish import MINUTES
 from ..training.hardware import choose_device, peak_memory, resident_memory
-from ..training.pace import Pace, pace_of, store_pace
-from ..training.processor_load import Load
 from ..training.reporting import Record, Reporter
 from .conditions import ProcessTimes, describe_machine
+from .pace import Pace, pace_of, store_pace
 from .plan import BASELINE, Budget, Plan, check_row, is_non_neural, read_plan
+from .processor_load import Load
 from .row import measure
 
 STEP_SECONDS = 0.2  # seconds between two lines about steps

@@ -22,11 +22,11 @@ from ..storage.disk_cache import cache_folder, cached, read_entry, read_facts, s
 from ..storage.files import write_whole
 from ..tasks.model_size import build_model
 from ..tasks.task import TaskBatch
-from .hardware import environment
-from .loop import Trainer
-from .reporting import Reporter, SafeReporter
-from .run_writer import RunWriter
-from .settle import Settled, settle
+from ..training.hardware import environment
+from ..training.loop import Trainer
+from ..training.reporting import Reporter, SafeReporter
+from ..training.run_writer import RunWriter
+from ..training.settle import Settled, settle
 
 FORMAT = 1
 SHARE, LONGEST, SHORTEST = 0.08, 8.0, 1.5
