@@ -44,9 +44,9 @@ MAX_ENTRIES = 28
 FILES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")
 MAX_ANY = 150
 """The largest number of occurrences of ``Any`` in the package."""
-MAX_CODE_LINES = 46_600
+MAX_CODE_LINES = 45_750
 """The ceiling of the source: what is added must be paid for by what is deleted."""
-MAX_METHODS, MAX_CHAIN, MAX_CHAIN_OF_LAYERS = 31, 3, 6
+MAX_METHODS, MAX_CHAIN, MAX_CHAIN_OF_LAYERS = 25, 3, 5
 """The largest number of methods of a class with those of its bases, and of classes in a chain of bases."""
 
 
@@ -233,4 +233,4 @@ def test_the_source_keeps_its_size_and_shape(monkeypatch: pytest.MonkeyPatch) ->
     limits = {"layers": MAX_CHAIN_OF_LAYERS, "models": MAX_CHAIN_OF_LAYERS}
     assert {key for key in shape.classes if shape.depth(key) > limits.get(key[0].partition("/")[0], MAX_CHAIN)} == set()
     assert shape.ignored["override"] == shape.ignored["assignment"] == 0
-    assert len(shape.names_in_several_files()) <= 4
+    assert len(shape.names_in_several_files()) <= 3

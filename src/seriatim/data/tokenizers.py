@@ -128,10 +128,6 @@ class Tokenizer(ABC):
     def payload(self) -> dict[str, object]:
         """Return the fields of `tokenizer.json` that this kind of tokenizer adds."""
 
-    def own_begin(self) -> dict[str, object]:
-        """Return the field ``begin`` of `tokenizer.json`; nothing if the boundary symbol begins a text."""
-        return {} if self.begin == END else {"begin": self.begin}
-
     def unknown_pieces(self, text: str) -> list[str]:
         """Return the parts of ``text`` that are not in the vocabulary."""
         return []
@@ -196,6 +192,11 @@ class Tokenizer(ABC):
             problem = f"{self.vocabulary_size:,} tokens take more than {MAX_FILE_BYTES:,} bytes"
             raise InputError(f"tokenizer.vocabulary_size: {problem}; set it, or raise tokenizer.min_count")
         return text
+
+
+def _begin_field(begin: int) -> dict[str, object]:
+    """Return the field ``begin`` of `tokenizer.json`; nothing if the boundary symbol begins a text."""
+    return {} if begin == END else {"begin": begin}
 
 
 def name_of_bytes(raw: bytes) -> str:
@@ -334,7 +335,7 @@ class CharTokenizer(Tokenizer):
 
     def payload(self) -> dict[str, object]:
         """Return the characters and the counts of the spelling, and the token that begins a text if it is not 0."""
-        return {"characters": self.characters, "spelling": self.spelling.counts, **self.own_begin()}
+        return {"characters": self.characters, "spelling": self.spelling.counts, **_begin_field(self.begin)}
 
 
 LINE_END, REPLACEMENT = "\0", "\N{REPLACEMENT CHARACTER}"
@@ -403,7 +404,7 @@ class WordTokenizer(Tokenizer):
 
     def payload(self) -> dict[str, object]:
         """Return the words, the counts of the spelling, and the token that begins a text if it is not token 0."""
-        return {"words": self.words, "spelling": self.spelling.counts, **self.own_begin()}
+        return {"words": self.words, "spelling": self.spelling.counts, **_begin_field(self.begin)}
 
 
 class WordNumbers(WordTokenizer):
