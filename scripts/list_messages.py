@@ -32,7 +32,7 @@ def messages(root: Path = SOURCE) -> Iterator[tuple[str, str, str]]:
         name = path.relative_to(root).as_posix()
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in KINDS and node.args:
-                yield name, KINDS[node.func.id] or "other", template(node.args[0])
+                yield name, KINDS[node.func.id] or "any", template(node.args[0])
 
 
 def listed() -> str:

@@ -4,7 +4,7 @@ import argparse
 import shlex
 from typing import TYPE_CHECKING
 
-from ..core.errors import InputError, TrainingError
+from ..core.errors import FixedError, RangeError, RequiredError, TrainingError
 from .options import Parser, add_code, add_task, allowed, number, require_task, whole_number
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def _start_comparison(options: argparse.Namespace, reporter: "ComparisonReporter
 
     overrides = require_task(options, "compare lm --data FILE --layers rnn,lstm")
     if options.layers is None:
-        raise InputError("compare: no layers; name some, for instance --layers ngram,rnn,lstm,transformer,mamba")
+        raise RequiredError("compare: no layers; name some, for instance --layers ngram,rnn,lstm,transformer,mamba")
     return start(
         options.config or {},
         layers=options.layers.split(","),
@@ -95,7 +95,7 @@ def _resume_comparison(options: argparse.Namespace, reporter: "ComparisonReporte
     fixed = ("task", "config", "minutes", "tokens", "steps", "parameters", "tune", "metric", "out", "overwrite")
     changed = next((name for name in fixed if getattr(options, name)), next(iter(options.fields), None))
     if changed is not None:
-        raise InputError(f"--resume: {changed} cannot change; only --layers, --widths and --seeds may be given")
+        raise FixedError(f"--resume: {changed} cannot change; only --layers, --widths and --seeds may be given")
     return resume(
         options.resume,
         layers=None if options.layers is None else options.layers.split(","),
@@ -115,5 +115,5 @@ def _widths(text: str | None) -> list[int] | None:
     numbers = [part.strip() for part in text.split(",") if part.strip()]
     wrong = next((part for part in numbers if not (part.isascii() and part.isdigit() and len(part) <= 10)), None)
     if wrong is not None:
-        raise InputError(f"--widths: {wrong!r} is not a width; give whole numbers, for instance --widths 16,32,64")
+        raise RangeError(f"--widths: {wrong!r} is not a width; give whole numbers, for instance --widths 16,32,64")
     return [int(part) for part in numbers]

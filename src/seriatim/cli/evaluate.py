@@ -3,7 +3,7 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from ..core.errors import InputError, printable
+from ..core.errors import ConflictError, RequiredError, printable
 from ..storage.files import to_json
 from .options import (
     COLUMNS_HELP,
@@ -67,7 +67,7 @@ def evaluate(options: argparse.Namespace) -> None:
     else:
         paths, other = [*paths, *([other] if other else [])], None
         if len(paths) < 2:
-            raise InputError("--interpolate: needs at least two runs; name another: evaluate RUN OTHER")
+            raise RequiredError("--interpolate: needs at least two runs; name another: evaluate RUN OTHER")
         runs = [open_run(path, options) for path in paths]
         run, weights = interpolate(runs, options.interpolate or None, file_format=options.format)
         shares = dict(zip(paths, weights, strict=True))
@@ -76,7 +76,7 @@ def evaluate(options: argparse.Namespace) -> None:
     # What rounding costs and what the baseline adds can be told of a single run only.
     alone = len(paths) == 1 and other is None and options.interpolate is None
     if options.weights != "float32" and not alone:
-        raise InputError("--weights: measures what rounding costs one run; leave out --weights, or the other runs")
+        raise ConflictError("--weights: measures what rounding costs one run; leave out --weights, or the other runs")
     beside = evaluate_beside_baseline(run, options.data, **settings) if alone else None
     metrics = run.evaluate(options.data, **settings) if beside is None else beside.metrics
     cost = cost_of_rounding(run, metrics, options.data, **settings) if options.weights != "float32" else None
@@ -114,7 +114,7 @@ def evaluate_pairs(options: argparse.Namespace) -> None:
 
     for name in ("interpolate", *SEARCH):
         if getattr(options, name) is not None:
-            raise InputError(f"--minimal-pairs: cannot be combined with --{name.replace('_', '-')}; leave one out")
+            raise ConflictError(f"--minimal-pairs: cannot be combined with --{name.replace('_', '-')}; leave one out")
 
     def opened(paths: str) -> "Run":
         return ensemble([open_run(path, options) for path in paths.split(",")])

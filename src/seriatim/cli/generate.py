@@ -5,7 +5,7 @@ import functools
 from collections import deque
 from collections.abc import Iterable, Iterator
 
-from ..core.errors import InputError
+from ..core.errors import ConflictError, RangeError, SizeError
 from ..storage.files import json_line
 from .options import (
     GENERATION,
@@ -63,14 +63,14 @@ def generate(options: argparse.Namespace) -> None:
     from ..runs.run import LOOKUP, load
 
     if options.max_tokens is not None and not 1 <= options.max_tokens <= MAX_TOKENS:
-        raise InputError(f"--max-tokens: must be between 1 and {MAX_TOKENS:,}, got {options.max_tokens}")
+        raise RangeError(f"--max-tokens: must be between 1 and {MAX_TOKENS:,}, got {options.max_tokens}")
     if options.samples is not None and options.samples < 1:
-        raise InputError(f"--samples: must be at least 1, got {options.samples}")
+        raise RangeError(f"--samples: must be at least 1, got {options.samples}")
     if options.seed is not None and not 0 <= options.seed < 2**63:
-        raise InputError(f"--seed: must be between 0 and 2^63 - 1, got {options.seed}")
+        raise RangeError(f"--seed: must be between 0 and 2^63 - 1, got {options.seed}")
     for name in ("prompt", "samples", "draft") if options.prompts is not None else ():
         if getattr(options, name) is not None:
-            raise InputError(f"--prompts: cannot be combined with --{name}; leave one of them out")
+            raise ConflictError(f"--prompts: cannot be combined with --{name}; leave one of them out")
 
     # Markers are left out of prompts as they were left out of the training text.
     settings = {name: getattr(options, name) for name in ("max_tokens", *SAMPLING, *GENERATION)}
@@ -125,7 +125,7 @@ def read_prompt(repairs: "Repairs") -> str:
         lines.append(line)
         size += len(line) + 1
         if size > MAX_PROMPT:
-            raise InputError(f"--prompt -: more than {MAX_PROMPT:,} characters; give a shorter prompt")
+            raise SizeError(f"--prompt -: more than {MAX_PROMPT:,} characters; give a shorter prompt")
     return "\n".join(lines)
 
 

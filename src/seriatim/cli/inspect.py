@@ -3,7 +3,7 @@
 import argparse
 import functools
 
-from ..core.errors import InputError, printable
+from ..core.errors import ConflictError, RequiredError, printable
 from .options import (
     COLUMNS_HELP,
     FORMATS,
@@ -49,7 +49,7 @@ def inspect(options: argparse.Namespace) -> None:
     from ..training.run_files import PAGE, check_file
 
     if (options.text is None) == (options.text_file is None):
-        raise InputError("inspect: needs one text; give either --text S or --text-file FILE")
+        raise RequiredError("inspect: needs one text; give either --text S or --text-file FILE")
     if options.out is not None:
         check_file(options.out, PAGE, (options.text_file,))
     # The same page is written for one run, or for every row of a comparison.
@@ -66,7 +66,7 @@ def inspect(options: argparse.Namespace) -> None:
     )
     if is_comparison(options.run):
         if options.out is not None:
-            raise InputError("--out: the pages of a comparison lie in the folders of its runs; leave it out")
+            raise ConflictError("--out: the pages of a comparison lie in the folders of its runs; leave it out")
         lines: list[object] = [result.path for result in inspect_rows(options.run, page)]
     else:
         links = links_of_run(options.run) if options.out is None else []  # these are relative to the run's folder

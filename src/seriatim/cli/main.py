@@ -14,7 +14,9 @@ from pathlib import Path
 
 from ..core.errors import (
     InputError,
+    MalformedError,
     ProblemsError,
+    UnknownNameError,
     first_line,
     is_reported_elsewhere,
     known_reason,
@@ -108,13 +110,13 @@ def _run(arguments: list[str]) -> int:
 
     # Options of the command stand before the verb, and all others after it.
     if verb is not None and verb not in verbs:
-        raise InputError(_unknown_verb(verb, arguments))
+        raise UnknownNameError(_unknown_verb(verb, arguments))
     first = arguments.index(verb) if verb is not None else len(arguments)
     _, rest = parser.parse_known_args(arguments[:first])
     if rest and verb is not None:
-        raise InputError(f"{rest[0]}: options come after the verb; write: seriatim {verb} ... {rest[0]} ...")
+        raise MalformedError(f"{rest[0]}: options come after the verb; write: seriatim {verb} ... {rest[0]} ...")
     if rest:
-        raise InputError(unknown(rest[0], None, _all_flags()))
+        raise UnknownNameError(unknown(rest[0], None, _all_flags()))
     if verb is None:
         parser.print_help()
         return 0
@@ -123,7 +125,7 @@ def _run(arguments: list[str]) -> int:
     verb_arguments, fields = split(verb, arguments[first + 1 :], verbs[verb].flags())
     options, rest = verbs[verb].parse_known_intermixed_args(verb_arguments)
     if rest:
-        raise InputError(unknown(rest[0], verb, _all_flags()))
+        raise UnknownNameError(unknown(rest[0], verb, _all_flags()))
     options.verb, options.fields, options.arguments = verb, parse_fields(fields), arguments
     if getattr(options, "strict", False):
         options.fields.setdefault("data.strict", True)

@@ -13,7 +13,19 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
-from ..core.errors import InputError, ProblemsError, closest, nearest, shown
+from ..core.errors import (
+    AmbiguousError,
+    DuplicateError,
+    MalformedError,
+    NotSupportedError,
+    ProblemsError,
+    RangeError,
+    RequiredError,
+    UnknownNameError,
+    closest,
+    nearest,
+    shown,
+)
 
 if TYPE_CHECKING:
     from ..layers.outside_code import AllowCode
@@ -76,7 +88,7 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raise InputError with a message, whose place is the option."""
         remedy = "" if "; " in message else f"; see {self.prog} --help"
-        raise InputError(f"{message.removeprefix('argument ')}{remedy}")
+        raise RangeError(f"{message.removeprefix('argument ')}{remedy}")
 
     def format_help(self) -> str:
         """Return the help; the configuration, whose import takes a while, is imported only here."""
@@ -218,9 +230,9 @@ def parse_biases(pairs: Iterable[str]) -> dict[str, float]:
         except ValueError:
             value = None
         if not token or value is None:
-            raise InputError(f"--logit-bias: expected TOKEN=NUMBER, got {shown(pair)}")
+            raise MalformedError(f"--logit-bias: expected TOKEN=NUMBER, got {shown(pair)}")
         if token in biases:
-            raise InputError(f"--logit-bias: the token {shown(token)} is given twice; give it once")
+            raise DuplicateError(f"--logit-bias: the token {shown(token)} is given twice; give it once")
         biases[token] = value
     return biases
 
@@ -238,7 +250,7 @@ def named(options: argparse.Namespace, *names: str) -> dict[str, object]:
 def require_task(options: argparse.Namespace, example: str) -> dict[str, object]:
     """Return the fields of the configuration that the options set; without a task or a file, raise InputError."""
     if options.task is None and options.config is None:
-        raise InputError(f"{options.verb}: no task; give one, for instance: seriatim {example}")
+        raise RequiredError(f"{options.verb}: no task; give one, for instance: seriatim {example}")
     return {**options.fields, **named(options, "task", "out")}
 
 
@@ -255,7 +267,9 @@ def answer_settings(options: argparse.Namespace, run: "Run") -> dict[str, object
     settings = named(options, *SEARCH, *SAMPLING)
     for name in settings:
         if name not in run.predictor.settings.model_fields:
-            raise InputError(f"--{name.replace('_', '-')}: not an option of the task {run.config.task}; leave it out")
+            raise NotSupportedError(
+                f"--{name.replace('_', '-')}: not an option of the task {run.config.task}; leave it out"
+            )
     return settings
 
 
@@ -297,12 +311,12 @@ def split(verb: str, arguments: Sequence[str], flags: Iterable[str]) -> tuple[li
             files = option in ("--data", "--valid", "--data.train", "--data.valid", "--data.test")
             several = "to read several files, give their folder, or a glob in quotes such as 'texts/*.txt'"
             remedy = f", and only one would be read; {several}" if files else "; give it once"
-            raise InputError(f"{option}: given twice{remedy}")
+            raise DuplicateError(f"{option}: given twice{remedy}")
         seen.add(name)
         if field is None:
             verb_arguments.append(f"{name}{equals}{value}")
         elif not equals and (not rest or rest[0].startswith("--")):
-            raise InputError(f"{option}: no value given; a value that begins with -- needs {option}=VALUE")
+            raise RequiredError(f"{option}: no value given; a value that begins with -- needs {option}=VALUE")
         else:
             fields[field] = value if equals else rest.pop(0)
     return verb_arguments, fields
@@ -315,7 +329,7 @@ def _field_for(verb: str, option: str) -> str | None:
         return field
     if verb in READING and option.startswith("--data."):
         known = [f"--{name}" for name in READING_FIELDS]
-        raise InputError(f"{option}: {verb} does not take this option; {nearest(option, known)}")
+        raise UnknownNameError(f"{option}: {verb} does not take this option; {nearest(option, known)}")
     return None
 
 
@@ -329,7 +343,7 @@ def _field_of(option: str) -> str | None:
     matches = [field for field in fields() if field.endswith(f".{name}")]
     if len(matches) > 1:
         listed = " or ".join(f"--{field}" for field in matches)
-        raise InputError(f"{option}: ambiguous; write {listed}")
+        raise AmbiguousError(f"{option}: ambiguous; write {listed}")
     return matches[0] if matches else None
 
 

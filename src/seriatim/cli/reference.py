@@ -5,7 +5,7 @@ import warnings
 from importlib import metadata
 from pathlib import Path
 
-from ..core.errors import InputError, nearest
+from ..core.errors import InputError, MissingError, nearest
 from ..storage.files import to_json
 from .options import Parser, write_out
 
@@ -63,7 +63,7 @@ def docs(options: argparse.Namespace) -> None:
         name = options.page.removesuffix(".md").removeprefix("docs/")
         name = README if name.lower() == README else name
         if name not in pages:
-            raise InputError(f"{options.page}: no such page of the documentation; {nearest(name, list(pages))}")
+            raise MissingError(f"{options.page}: no such page of the documentation; {nearest(name, list(pages))}")
         write_out([pages[name]])
         return
     width = max(map(len, pages))

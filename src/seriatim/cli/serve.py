@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..core.errors import InputError, printable
+from ..core.errors import InputError, RangeError, UnavailableError, printable
 from .options import Parser, add_code, add_weights, number, open_run, whole_number
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def serve(options: argparse.Namespace) -> None:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in PACKAGES:
             raise
-        raise InputError(f"serve: needs {', '.join(PACKAGES)}; pip install 'seriatim[serve]'") from error
+        raise UnavailableError(f"serve: needs {', '.join(PACKAGES)}; pip install 'seriatim[serve]'") from error
 
     # What can be refused is refused before the runs are loaded, which takes a while.
     limits, rules = _limits(options), _rules(options)
@@ -81,7 +81,7 @@ def serve(options: argparse.Namespace) -> None:
     try:
         listening = open_socket(options.host, options.port)
     except InputError as error:
-        raise InputError(f"--{error}") from None
+        raise error.with_message(f"--{error}") from None
     with contextlib.closing(listening):
         runs = {name: _open(folder, options) for name, folder in names.items()}
         _serve(Service(runs, limits), rules, listening, options)
@@ -125,9 +125,9 @@ def _limits(options: argparse.Namespace) -> "Limits":
     for name, value in {**given, "shutdown_seconds": options.shutdown_seconds}.items():
         least = 0 if name in ("max_waiting", "shutdown_seconds") else 1
         if not value >= least:
-            raise InputError(f"--{name.replace('_', '-')}: must be at least {least}, got {value}")
+            raise RangeError(f"--{name.replace('_', '-')}: must be at least {least}, got {value}")
     if not math.isfinite(options.shutdown_seconds):
-        raise InputError(f"--shutdown-seconds: must be a finite number of seconds, got {options.shutdown_seconds}")
+        raise RangeError(f"--shutdown-seconds: must be a finite number of seconds, got {options.shutdown_seconds}")
     return Limits(**given)
 
 
@@ -151,4 +151,4 @@ def _checked(origin: str) -> str:
     try:
         return check_origin(origin)
     except InputError as error:
-        raise InputError(f"--cors-{error}") from None
+        raise error.with_message(f"--cors-{error}") from None

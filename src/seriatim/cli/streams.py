@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import NoReturn, TextIO, cast
 
-from ..core.errors import InputError, visible
+from ..core.errors import UnavailableError, visible
 
 
 class OutputClosedError(Exception):
@@ -80,7 +80,7 @@ class _Closed:
         return self
 
     def _refuse(self, *_: object) -> NoReturn:
-        raise InputError(self._problem)
+        raise UnavailableError(self._problem)
 
     fileno = read = write = _refuse
 

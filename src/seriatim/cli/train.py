@@ -5,7 +5,7 @@ import os
 import warnings
 from typing import TYPE_CHECKING
 
-from ..core.errors import InputError
+from ..core.errors import ConflictError
 from ..storage.files import to_json
 from .options import Parser, add_code, add_task, allowed, named, require_task
 
@@ -42,7 +42,7 @@ def train(options: argparse.Namespace) -> None:
     try:
         if options.resume is not None:
             if options.out or options.config or options.overwrite:
-                raise InputError(
+                raise ConflictError(
                     "--resume: continues in the folder of the run with its configuration; leave out --out, --config "
                     "and --overwrite"
                 )

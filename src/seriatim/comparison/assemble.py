@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ..core.errors import InputError
+from ..core.errors import MissingError
 from ..core.json_object import JsonObject
 from ..data.split import share_of
 from ..evaluation.displayed_metrics import Metric
@@ -204,7 +204,7 @@ def _statistics(folder: Path, row: ResultRow) -> dict[str, np.ndarray]:
         path = folder / "rows" / f"{row.layer}-{run['seed']}.safetensors"
         if not path.exists():
             remedy = f"seriatim compare --resume {shlex.quote(str(folder))} continues it"
-            raise InputError(f"{path}: was removed during the comparison; {remedy}")
+            raise MissingError(f"{path}: was removed during the comparison; {remedy}")
         for name, values in load_tensors(path).items():
             if name.startswith(PREFIX):  # of single items, from the first seed only
                 continue

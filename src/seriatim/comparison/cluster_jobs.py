@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..core.errors import InputError
+from ..core.errors import InputError, MissingError
 from ..processes.child import Event, Stopped, run_module
 from ..processes.cluster import run_elsewhere, send_message, threads_of_worker
 from ..storage.files import open_regular, refuse_locked
@@ -69,7 +69,7 @@ def check_worker(session: ClusterSession, sizes: Mapping[str, int]) -> str:
     """
     host = platform.node()
     if not session.is_open():
-        raise InputError(
+        raise MissingError(
             f"--cluster: the worker on {host} does not see the folder {session.path.parent}; give an --out on a file "
             "system that all workers share, at the same path"
         )
@@ -77,7 +77,7 @@ def check_worker(session: ClusterSession, sizes: Mapping[str, int]) -> str:
         is_there = os.path.isfile(path)
         if not is_there or os.path.getsize(path) != size:
             differs = "sees another file there" if is_there else "does not see it"
-            raise InputError(
+            raise MissingError(
                 f"--cluster: {path}: the worker on {host} {differs}; put the data on a file system that all workers "
                 "share, at the same path"
             )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from urllib.parse import quote
 
-from ..core.errors import InputError
+from ..core.errors import DamagedError, EmptyError, InputError, MissingError
 from ..inspection.inspection import PAGE, Inspection
 from ..report.page import Link, with_links, write_page
 from ..storage.files import read_json
@@ -40,9 +40,10 @@ def inspect_rows(folder: str | Path, inspect: Callable[[Path], Inspection]) -> l
     folder = Path(folder)
     read_plan(folder)  # refuses a folder of another version
     if not (folder / RESULTS).is_file():
-        raise InputError(f"{folder}: the comparison is not finished; continue it with {_resume(folder)}")
+        raise MissingError(f"{folder}: the comparison is not finished; continue it with {_resume(folder)}")
     results, runs = _results(folder)
-    inspected, last = dict[str, Inspection](), InputError(f"{folder}: no layer was trained; see {RESULTS}")
+    inspected: dict[str, Inspection] = {}
+    last: InputError = EmptyError(f"{folder}: no layer was trained; see {RESULTS}")
     for layer, run in runs.items():
         try:
             inspected[layer] = inspect(folder / "runs" / run)
@@ -72,7 +73,7 @@ def _results(folder: Path) -> tuple[Json, dict[str, str]]:
     try:
         return results, first_runs(results)
     except (AttributeError, KeyError, TypeError):
-        raise InputError(f"{folder / RESULTS}: is damaged, or not the results of a comparison; {remedy}") from None
+        raise DamagedError(f"{folder / RESULTS}: is damaged, or not the results of a comparison; {remedy}") from None
 
 
 def links_of_run(run: str | Path) -> list[Link]:

@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import Field, ValidationError
 
 from ..config import Config, Count, Positive, Section, explain, read_yaml, resolve
-from ..core.errors import InputError, nearest
+from ..core.errors import DamagedError, MismatchError, MissingError, UnknownNameError, nearest
 from ..core.json_object import JsonObject
 from ..data.sources import SPLITS
 from ..data.vocabulary import Vocabulary
@@ -52,7 +52,7 @@ def choose_metric(task: Task, key: str | None, vocabulary: Vocabulary | None = N
     figures = task.evaluator.metrics if vocabulary is None else task.evaluator.metrics_for(vocabulary)
     known = {figure.key: figure for figure in figures}
     if key not in known:
-        raise InputError(f"--metric: {task.config.task} has no {key!r}; {nearest(key, list(known))}")
+        raise UnknownNameError(f"--metric: {task.config.task} has no {key!r}; {nearest(key, list(known))}")
     return known[key]
 
 
@@ -196,22 +196,24 @@ def read_plan(folder: Path) -> Plan:
     finish_replacing(folder)
     path = folder / "comparison.yaml"
     if not path.is_file():
-        raise InputError(f"{folder}: not a comparison (no comparison.yaml); give a folder that seriatim compare wrote")
+        raise MissingError(
+            f"{folder}: not a comparison (no comparison.yaml); give a folder that seriatim compare wrote"
+        )
     tree = read_yaml(path)
     if tree.get("format") != FORMAT:
-        raise InputError(f"{path}: its format differs from the one this version writes; {START_NEW}")
+        raise MismatchError(f"{path}: its format differs from the one this version writes; {START_NEW}")
     check_version(path, tree.get("version"))
     try:
         return Plan.model_validate(tree)
     except ValidationError as error:
-        raise InputError(f"{path}: {explain(error)}; restore it, or start again with --overwrite") from None
+        raise DamagedError(f"{path}: {explain(error)}; restore it, or start again with --overwrite") from None
 
 
 def check_version(path: Path, version: object) -> None:
     """Refuse a file that another version wrote, because its figures cannot be compared with present ones."""
     if version != __version__:
         versions = f"was made by Seriatim {version}, and this is {__version__}"
-        raise InputError(f"{path}: {versions}; figures of two versions cannot be compared; {START_NEW}")
+        raise MismatchError(f"{path}: {versions}; figures of two versions cannot be compared; {START_NEW}")
 
 
 def architecture(row: str) -> str:
@@ -254,7 +256,7 @@ def read_row(folder: Path, name: str, plan: Plan) -> TrainingRow | None:
         return None
     remedy = "remove it to measure this row again"
     values = read_json(path, max_bytes=MAX_BYTES, remedy=remedy)
-    damaged = InputError(f"{path}: is damaged, or not a row of a comparison; {remedy}")
+    damaged = DamagedError(f"{path}: is damaged, or not a row of a comparison; {remedy}")
     if not isinstance(values, dict) or "version" not in values:
         raise damaged
     check_version(path, values["version"])
@@ -277,7 +279,7 @@ def check_row(path: Path, row: TrainingRow, plan: Plan) -> None:
         if getattr(row, key) != plan.digests.get(part):
             how = "with a different tokenizer" if part == "tokenizer" else "on different data"
             verb = "trained" if part == "train" else "measured"
-            raise InputError(f"{path}: was {verb} {how}; remove it and resume, or {START_NEW}")
+            raise MismatchError(f"{path}: was {verb} {how}; remove it and resume, or {START_NEW}")
 
 
 def check_runs(folder: Path, plan: Plan) -> None:
@@ -289,4 +291,4 @@ def check_runs(folder: Path, plan: Plan) -> None:
         check_version(run, summary.get("versions", {}).get("seriatim"))
         row, layer = run.name.rpartition("-")[0], summary.get("layer")
         if row in plan.layers and layer != stack_name(row):
-            raise InputError(f"{run}: is a run of {layer}, not of {row}; remove it to train it again")
+            raise MismatchError(f"{run}: is a run of {layer}, not of {row}; remove it to train it again")

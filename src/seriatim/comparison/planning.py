@@ -9,7 +9,18 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 
 from ..config import Config, ConfigSource, Fields, resolve
-from ..core.errors import InputError, nearest
+from ..core.errors import (
+    ConflictError,
+    DuplicateError,
+    FixedError,
+    InputError,
+    MismatchError,
+    NotSupportedError,
+    RangeError,
+    RequiredError,
+    UnknownNameError,
+    nearest,
+)
 from ..data.sources import builtin_task, check_named_by_run
 from ..data.vocabulary import Vocabulary
 from ..layers import current, options_of
@@ -80,16 +91,16 @@ def make_plan(
     # The arguments are checked before anything is filled in, so that a message names what the user wrote.
     swept = any(width_of(row) is not None for row in layers)
     if swept and settings.parameters is not None and all(width_of(row) or is_non_neural(row) for row in layers):
-        raise InputError("--parameters: the widths of all layers are given; leave out --parameters or the widths")
+        raise ConflictError("--parameters: the widths of all layers are given; leave out --parameters or the widths")
     budget, tune = _budget(settings, training), settings.tune
     if tune is not None:
         _check_count("--tune", tune, 2, MAX_TRIALS)
         if budget.steps is not None and budget.steps < 2 * tune:
-            raise InputError(f"--steps: {budget.steps} is too little to be shared with trials; give {2 * tune} or more")
+            raise RangeError(f"--steps: {budget.steps} is too little to be shared with trials; give {2 * tune} or more")
     if "layer" in model:
-        raise InputError("model.layer: a comparison has several layers; give them with --layers A,B,C")
+        raise ConflictError("model.layer: a comparison has several layers; give them with --layers A,B,C")
     if "init" in training:
-        raise InputError("training.init: the layers of a comparison start from random parameters; leave it out")
+        raise ConflictError("training.init: the layers of a comparison start from random parameters; leave it out")
 
     # What a comparison decides itself is a default, so that its trainings differ in nothing but the layer.
     defaults: dict[str, object] = {"training.steps": 1, "training.baseline": "none"}
@@ -131,14 +142,14 @@ def extend_plan(plan: Plan, layers: Sequence[str] | None, widths: Sequence[int] 
         if BASELINE in plan.automatic and plan.baseline in plan.layers and plan.baseline not in rows:
             rows.append(plan.baseline)
         if missing := next((row for row in plan.layers if row not in rows), None):
-            raise InputError(f"--layers: {missing} is in the comparison already; name all its layers, then new ones")
+            raise FixedError(f"--layers: {missing} is in the comparison already; name all its layers, then new ones")
         added = [row for row in rows if row not in plan.layers]
         plan.sized = _unsolved(rows, plan.base) | plan.sized
         plan.layers = rows
     if seeds is not None:
         longer = _seeds_from(plan.seeds[0], seeds)
         if len(longer) < len(plan.seeds):
-            raise InputError(f"--seeds: the comparison has {len(plan.seeds)} already; give as many or more")
+            raise FixedError(f"--seeds: the comparison has {len(plan.seeds)} already; give as many or more")
         plan.seeds = longer
     return added
 
@@ -164,19 +175,19 @@ def _check_layers(layers: Sequence[str], task: str) -> list[str]:
     """Return the names of the rows, with former names of layers replaced by the present ones."""
     rows = [current(layer.replace("+", ",")).replace(",", "+") for layer in register_references(layers) if layer]
     if not rows:
-        raise InputError("--layers: no layer is named; for instance --layers rnn,lstm,transformer (seriatim layers)")
+        raise RequiredError("--layers: no layer is named; for instance --layers rnn,lstm,transformer (seriatim layers)")
     known = layer_names()
     for row in rows:
         _check_width(row)
         for part in parts(row):
             if part not in known:
-                raise InputError(f"--layers: unknown layer {part!r}; {nearest(part, known)}")
+                raise UnknownNameError(f"--layers: unknown layer {part!r}; {nearest(part, known)}")
             if part in FITTED and part != row:
-                raise InputError(f"--layers: {part} is a whole model; use it alone")
+                raise ConflictError(f"--layers: {part} is a whole model; use it alone")
             find_kind(task, part)  # checks that they fit each other
     duplicate = next((row for row in rows if rows.count(row) > 1), None)
     if duplicate is not None:
-        raise InputError(f"--layers: {duplicate} is named twice; leave one out")
+        raise DuplicateError(f"--layers: {duplicate} is named twice; leave one out")
     return rows
 
 
@@ -196,11 +207,11 @@ def _with_widths(layers: Sequence[str], widths: Sequence[int] | None) -> list[st
         return list(layers)
     for width in widths:
         if not isinstance(width, int) or isinstance(width, bool) or width < 1:
-            raise InputError(f"--widths: {width!r} is not a width; give whole numbers above 0, for instance 16,32,64")
+            raise RangeError(f"--widths: {width!r} is not a width; give whole numbers above 0, for instance 16,32,64")
     if not widths:
-        raise InputError("--widths: no width is given; for instance --widths 16,32,64")
+        raise RequiredError("--widths: no width is given; for instance --widths 16,32,64")
     if named := next((layer for layer in layers if WIDTH in layer), None):
-        raise InputError(f"--layers: {named} already has a width; leave out {WIDTH} and the number, or --widths")
+        raise ConflictError(f"--layers: {named} already has a width; leave out {WIDTH} and the number, or --widths")
     rows: list[str] = []
     for layer in filter(None, map(str.strip, layers)):
         rows += [layer] if is_non_neural(layer) else [f"{layer}{WIDTH}{width}" for width in widths]
@@ -210,9 +221,9 @@ def _with_widths(layers: Sequence[str], widths: Sequence[int] | None) -> list[st
 def _check_width(row: str) -> None:
     name, sign, width = row.partition(WIDTH)
     if sign and not (width.isascii() and width.isdigit() and len(width) <= 10 and 0 < int(width) < 2**31):
-        raise InputError(f"--layers: {row}: {width!r} is not a width; give a whole number, for instance lstm@32")
+        raise RangeError(f"--layers: {row}: {width!r} is not a width; give a whole number, for instance lstm@32")
     if sign and is_non_neural(name):
-        raise InputError(f"--layers: {row}: {name} has no width; give {name} alone")
+        raise NotSupportedError(f"--layers: {row}: {name} has no width; give {name} alone")
 
 
 def share_options(rows: Sequence[str], options: Fields, task: str) -> dict[str, Fields]:
@@ -222,7 +233,7 @@ def share_options(rows: Sequence[str], options: Fields, task: str) -> dict[str, 
     for name in options:
         if name not in names:
             hint = nearest(name, sorted(names))
-            raise InputError(f"model.options.{name}: none of {', '.join(rows)} has such an option; {hint}")
+            raise UnknownNameError(f"model.options.{name}: none of {', '.join(rows)} has such an option; {hint}")
     given = {row: {name: value for name, value in options.items() if name in known[row]} for row in rows}
     return {row: shared_options(task, row) | given[row] if is_non_neural(row) else given[row] for row in rows}
 
@@ -247,7 +258,7 @@ def parse_parameters(text: int | str | None) -> int | None:
     except ValueError:
         count = 0.0
     if not 1 <= count < 2**40:
-        raise InputError(f"--parameters: {text!r} is not a number of parameters; for instance 500k or 1M")
+        raise RangeError(f"--parameters: {text!r} is not a number of parameters; for instance 500k or 1M")
     return round(count)
 
 
@@ -259,24 +270,26 @@ def _seeds_from(first: int, count: int) -> list[int]:
 
 def _check_count(option: str, count: int, least: int, largest: int) -> None:
     if not isinstance(count, int) or not least <= count <= largest:
-        raise InputError(f"{option}: must be from {least} to {largest}, got {count}")
+        raise RangeError(f"{option}: must be from {least} to {largest}, got {count}")
 
 
 def _budget(settings: ComparisonSettings, training: Fields) -> Budget:
     """Return the one budget, given as ``--minutes M`` or as ``--training.minutes M``, and so for tokens and steps."""
     if "epochs" in training:
-        raise InputError("training.epochs: a comparison gives every layer the same minutes, tokens or steps; give one")
+        raise ConflictError(
+            "training.epochs: a comparison gives every layer the same minutes, tokens or steps; give one"
+        )
     given = {name: training[name] for name in BUDGETS if name in training}
     given |= {name: getattr(settings, name) for name in BUDGETS if getattr(settings, name) is not None}
     if len(given) > 1:
         first, second, *_ = given
-        raise InputError(f"--{second}: the budget is already given in {first}; leave one of them out")
+        raise ConflictError(f"--{second}: the budget is already given in {first}; leave one of them out")
     try:
         return Budget(**(given or {"minutes": DEFAULT_MINUTES}))
     except ValidationError:
         ((name, value),) = given.items()
         kind = "number" if name == "minutes" else "whole number"
-        raise InputError(f"--{name}: must be a {kind} above 0, got {value}") from None
+        raise RangeError(f"--{name}: must be a {kind} above 0, got {value}") from None
 
 
 # What all rows of a comparison share: the data, the tokenizer, and the number of parameters.
@@ -295,14 +308,16 @@ def read_data(plan: Plan) -> tuple[Task, Vocabulary, TaskData, TaskData | None]:
     # Rows are compared by figures on held-out data, and tuned on them, so that both must exist before any training.
     train_source, valid_source = task.files.training_source(), task.files.validation_source()
     if valid_source is None and plan.base.data.test is None:
-        raise InputError("data.valid: no held-out data to measure on; give --valid FILE, or --data.test FILE")
+        raise RequiredError("data.valid: no held-out data to measure on; give --valid FILE, or --data.test FILE")
     if valid_source is None and plan.tune is not None:
-        raise InputError("--tune: learning rates are chosen on held-out data; give --valid FILE")
+        raise RequiredError("--tune: learning rates are chosen on held-out data; give --valid FILE")
     for source in (train_source, valid_source, plan.base.data.test):
         meant = builtin_task(source) if source else None
         if source and meant and next(task.reader.labelled_items(source, "test"), None) is None:
             remedy = f"write: seriatim compare {meant} --data {shlex.quote(source)}"
-            raise InputError(f"{source}: rows are compared by their answers, and {plan.base.task} gives none; {remedy}")
+            raise NotSupportedError(
+                f"{source}: rows are compared by their answers, and {plan.base.task} gives none; {remedy}"
+            )
 
     # The digests keep a resumed comparison from mixing rows of different data.
     train = task.reader.read(train_source, "train", vocabulary)
@@ -316,7 +331,7 @@ def read_data(plan: Plan) -> tuple[Task, Vocabulary, TaskData, TaskData | None]:
     }
     for part, (name, digest) in parts.items():
         if plan.digests.get(part, digest) != digest:
-            raise InputError(f"{name} has changed since this comparison began; restore it, or {START_NEW}")
+            raise MismatchError(f"{name} has changed since this comparison began; restore it, or {START_NEW}")
     plan.digests = {part: digest for part, (_, digest) in parts.items()}
     return task, vocabulary, train, valid
 
@@ -347,8 +362,8 @@ def fit_plan(plan: Plan, *, layers: Sequence[str] | None = None) -> Vocabulary:
             try:
                 sized.parameters = count_parameters(plan.task(row).builder, vocabulary)
             except ValueError as error:
-                name = architecture(row)
-                raise InputError(f"--widths: {name} does not accept the width {width}: {error}") from None
+                problem = f"{architecture(row)} does not accept the width {width} ({error})"
+                raise RangeError(f"--widths: {problem}; give other widths") from None
     for row in rows:
         _with_batches(plan.task(row), train).check(train, valid)
     fewest = min(
@@ -394,7 +409,7 @@ def _check_tokens(plan: Plan, task: Task, train: TaskData) -> None:
     step = next(iter(batches.read(batches.shuffled(plan.seeds[0], 0)))).tokens
     if plan.budget.tokens < step * (2 * plan.tune if plan.tune else 1):
         shared = f", and {plan.tune} trials share half of the budget" if plan.tune else ""
-        raise InputError(
+        raise RangeError(
             f"--tokens: {plan.budget.tokens:,} is too little, one step reads {step:,}{shared}; give more, or lower "
             "training.batch_size"
         )
@@ -441,7 +456,7 @@ def _common_embedding(plan: Plan, solvers: Mapping[str, WidthSolver], target: in
         if not tight and not cramped:
             return size
         if size == 1 or not may_shrink:
-            raise InputError(
+            raise RangeError(
                 f"--parameters: {target:,} is less than {tightest} can have with this vocabulary; give at least "
                 f"{minima[tightest]:,}, or a smaller tokenizer.vocabulary_size"
             )

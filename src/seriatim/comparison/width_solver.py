@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterable
 
 from ..config import Config
-from ..core.errors import InputError
+from ..core.errors import NotSupportedError
 from ..data.vocabulary import Vocabulary
 from ..tasks.model_size import count_parameters
 from ..tasks.task import ModelBuilder
@@ -85,7 +85,7 @@ class WidthSolver:
         if not widths:
             count_parameters(self.builder_of(self.config), self.vocabulary)  # raises an error in the options
             name = self.config.model.layer
-            raise InputError(f"model.hidden_size: layer {name!r} accepts no width up to {MAX_REFUSED}")
+            raise NotSupportedError(f"model.hidden_size: layer {name!r} accepts no width up to {MAX_REFUSED}")
 
         # Where no width comes near, another size of the embedding makes up the difference.
         hidden_size = min(widths, key=lambda width: (distance(width, embedding_size), width))

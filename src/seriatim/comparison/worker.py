@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from ..config import resolve
-from ..core.errors import InputError
+from ..core.errors import RangeError
 from ..core.json_object import JsonObject
 from ..data.repairs import DataWarning
 from ..layers.outside_code import Origin, import_origins
@@ -204,7 +204,7 @@ def settle_budget(budget: Budget, pace: Pace, *, share: float, automatic: Sequen
         if steps < 1:
             needed = math.ceil(1000 * pace.step_seconds / 60 / share) / 1000
             short = f"{budget.minutes:g} is too little, one step takes {pace.step_seconds:.2g} s"
-            raise InputError(f"--minutes: {short}; give {needed:g} or more")
+            raise RangeError(f"--minutes: {short}; give {needed:g} or more")
     elif budget.tokens is not None:
         tokens = max(1, int(budget.tokens * share))
         steps = max(1, math.ceil(tokens / pace.step_tokens))

@@ -23,7 +23,7 @@ from queue import Empty, SimpleQueue
 
 import torch
 
-from ..core.errors import InputError, TrainingError, first_line
+from ..core.errors import ConflictError, InputError, RangeError, TrainingError, UnavailableError, first_line
 from ..processes.child import POLL_SECONDS, Event, OnEvent, Stopped, StopSignal, run_module
 from ..processes.cluster import ClusterExecutor, open_cluster
 from ..processes.executors import ThreadExecutor, WorkersLostError, WorkExecutor
@@ -139,7 +139,7 @@ class ClusterWorkers(TrainingWorkers):
             raise
         except Exception as error:  # of the worker: it cannot import this package, or not read the files
             reason = f"{type(error).__name__}: {first_line(error)}"
-            raise InputError(
+            raise UnavailableError(
                 f"--cluster: a worker cannot run Seriatim ({reason}); install version {__version__} on every worker"
             ) from None
 
@@ -192,13 +192,13 @@ def open_workers(workers: int | None, cluster: str | None) -> Iterator[TrainingW
     """
     if cluster is not None:
         if workers is not None:
-            raise InputError("--workers: cannot be used with --cluster, whose workers train; leave one of them out")
+            raise ConflictError("--workers: cannot be used with --cluster, whose workers train; leave one of them out")
         with open_cluster(cluster) as remote:
             yield ClusterWorkers(remote)
         return
     count = 1 if workers is None else workers
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise InputError(f"--workers: must be a whole number above 0, got {workers!r}")
+        raise RangeError(f"--workers: must be a whole number above 0, got {workers!r}")
     with ThreadExecutor(count) as threads:
         yield LocalWorkers(threads)
 

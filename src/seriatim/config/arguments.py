@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from numbers import Integral, Real
 from typing import Any
 
-from ..core.errors import InputError, shown
+from ..core.errors import MalformedError, RangeError, shown
 from ..storage.files import is_text
 
 LARGEST = 2.0**126
@@ -16,17 +16,17 @@ LARGEST = 2.0**126
 def check_text(value: object, name: str) -> None:
     """Raise InputError if ``value`` is not a string, or has no UTF-8 encoding; the message begins with ``name``."""
     if not isinstance(value, str):
-        raise InputError(f"{name}: expected a string, got {shown(value)} of type {type(value).__name__}")
+        raise RangeError(f"{name}: expected a string, got {shown(value)} of type {type(value).__name__}")
     if not is_text(value):
-        raise InputError(f"{name}: {shown(value)} is not UTF-8 text; remove its surrogate characters")
+        raise MalformedError(f"{name}: {shown(value)} is not UTF-8 text; remove its surrogate characters")
 
 
 def iterate_items(items: object, name: str) -> Iterator[Any]:
     """Iterate over several inputs; raise InputError for a single text, a mapping, or what is not iterable."""
     if isinstance(items, str | bytes):
-        raise InputError(f"{name}: expected a list of texts, got the single text {shown(items)}; pass [text]")
+        raise RangeError(f"{name}: expected a list of texts, got the single text {shown(items)}; pass [text]")
     if not isinstance(items, Iterable) or isinstance(items, Mapping):
-        raise InputError(f"{name}: expected a list of texts, got {shown(items)} of type {type(items).__name__}")
+        raise RangeError(f"{name}: expected a list of texts, got {shown(items)} of type {type(items).__name__}")
     return iter(items)
 
 
@@ -35,7 +35,7 @@ def check_integer(name: str, value: object, *, minimum: int | None = None) -> in
     if isinstance(value, Integral) and not isinstance(value, bool) and (minimum is None or int(value) >= minimum):
         return int(value)
     limits = "" if minimum is None else f" of at least {minimum}"
-    raise InputError(f"{name}: must be an integer{limits}, got {shown(value)}")
+    raise RangeError(f"{name}: must be an integer{limits}, got {shown(value)}")
 
 
 def check_number(name: str, value: object, kind: str, fits: Callable[[float], bool] = lambda _: True) -> float:
@@ -52,11 +52,11 @@ def check_number(name: str, value: object, kind: str, fits: Callable[[float], bo
             number = math.inf
         if abs(number) <= LARGEST and (number or not value) and fits(number):
             return number
-    raise InputError(f"{name}: must be {kind}, got {shown(value)}")
+    raise RangeError(f"{name}: must be {kind}, got {shown(value)}")
 
 
 def data_name(data: object) -> str:
     """Return the name of some data; raise InputError if it is neither a string nor a path."""
     if not isinstance(data, str | os.PathLike):
-        raise InputError(f"data: expected the name of a file or a corpus, got {shown(data)}")
+        raise RangeError(f"data: expected the name of a file or a corpus, got {shown(data)}")
     return str(os.fspath(data))

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias, TypeVar
 import yaml
 from pydantic import ValidationError
 
-from ..core.errors import InputError, nearest, shown
+from ..core.errors import MalformedError, MismatchError, RangeError, UnknownNameError, nearest, shown
 from ..storage.files import read_text
 from ..storage.plain_yaml import load_plain
 from .config_errors import explain, explain_all
@@ -33,7 +33,7 @@ def resolve(source: ConfigSource, overrides: Mapping[str, object] | None = None)
     try:
         return Config.model_validate(tree)
     except ValidationError as error:
-        raise InputError(where + explain(error)) from None
+        raise RangeError(where + explain(error)) from None
 
 
 def resolve_leniently(source: ConfigSource, overrides: Mapping[str, object] | None = None) -> tuple[Config, list[str]]:
@@ -69,12 +69,12 @@ def _read(source: ConfigSource, overrides: Mapping[str, object]) -> tuple[Fields
     elif isinstance(source, Mapping):
         tree = _copy(source)
     elif not isinstance(source, str | Path):
-        raise InputError(f"config: must be a Config, a dict or the path of a YAML file; got {shown(source)}")
+        raise RangeError(f"config: must be a Config, a dict or the path of a YAML file; got {shown(source)}")
     else:
         tree, where = read_yaml(_path_of(source)), f"{source}: "
         task = overrides.get("task")
         if where.startswith(BUILT_IN) and task not in (None, tree["task"]):
-            raise InputError(f"{where}a recipe for {tree['task']}, not for {task}; leave out --config")
+            raise MismatchError(f"{where}a recipe for {tree['task']}, not for {task}; leave out --config")
     for name, value in overrides.items():
         _set(tree, name, value)
     return tree, where
@@ -101,7 +101,7 @@ def _path_of(source: str | Path) -> Path:
         return Path(source)
     name, names = str(source).removeprefix(BUILT_IN), sorted(path.stem for path in RECIPES.glob("*.yaml"))
     if name not in names:
-        raise InputError(f"no recipe is called {name!r}; {nearest(name, names)}")
+        raise UnknownNameError(f"no recipe is called {name!r}; {nearest(name, names)}")
     return RECIPES / f"{name}.yaml"
 
 
@@ -109,11 +109,11 @@ def read_settings(kind: type[Settings], settings: Mapping[str, object]) -> Setti
     """Return keyword arguments as a settings object; raise InputError if one does not fit."""
     for name in settings:
         if name not in kind.model_fields:
-            raise InputError(f"{name}: no such setting; {nearest(name, list(kind.model_fields))}")
+            raise UnknownNameError(f"{name}: no such setting; {nearest(name, list(kind.model_fields))}")
     try:
         return kind.model_validate(dict(settings))
     except ValidationError as error:
-        raise InputError(explain(error)) from None
+        raise RangeError(explain(error)) from None
 
 
 def changed(config: Config, values: Mapping[str, object]) -> Config:
@@ -126,7 +126,7 @@ def changed(config: Config, values: Mapping[str, object]) -> Config:
         return config.replaced(values)
     except ValidationError as error:
         section = next(iter(values)).rpartition(".")[0] if len(values) == 1 else ""
-        raise InputError(f"{section}{'.' * bool(section)}{explain(error)}") from None
+        raise RangeError(f"{section}{'.' * bool(section)}{explain(error)}") from None
 
 
 def read_yaml(path: Path) -> Fields:
@@ -142,11 +142,11 @@ def read_yaml(path: Path) -> Fields:
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""
         problem = getattr(error, "problem", error)
-        raise InputError(f"{path}{line}: not valid YAML ({problem}); correct this line") from None
+        raise MalformedError(f"{path}{line}: not valid YAML ({problem}); correct this line") from None
     if tree is None:
         return {}
     if not isinstance(tree, dict):
-        raise InputError(f"{path}:1: a configuration is a mapping of sections; see config.yaml of any run")
+        raise MalformedError(f"{path}:1: a configuration is a mapping of sections; see config.yaml of any run")
     return tree
 
 
@@ -169,6 +169,6 @@ def _set(tree: Fields, name: str, value: object) -> None:
     for key in path:
         branch = tree.setdefault(key, {})
         if not isinstance(branch, dict):
-            raise InputError(f"{name}: {key} is a value, not a section; remove the value")
+            raise RangeError(f"{name}: {key} is a value, not a section; remove the value")
         tree = branch
     tree[last] = value

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from .errors import InputError, enough_memory, shown
+from .errors import MismatchError, NotSupportedError, RangeError, RequiredError, enough_memory, shown
 from .lengths import check_lengths, require_dense, zero_padding
 from .state import Kind, OutputsAndState, S, State, fits, kind_in_words, kind_of, require_kind, state_leaves
 
@@ -27,7 +27,7 @@ def check_batch_size(batch_size: object) -> None:
     if isinstance(batch_size, torch.SymInt):  # of an exported program
         return
     if not isinstance(batch_size, Integral) or isinstance(batch_size, bool) or not 0 <= int(batch_size) < 1 << 63:
-        raise InputError(f"initial_state: batch_size must be an integer from 0 to 2^63 - 1; got {shown(batch_size)}")
+        raise RangeError(f"initial_state: batch_size must be an integer from 0 to 2^63 - 1; got {shown(batch_size)}")
 
 
 class Stateful(nn.Module):
@@ -68,18 +68,18 @@ class Stateful(nn.Module):
         owner = self.class_name()
         if not isinstance(values, Tensor):
             kind = type(values).__name__
-            raise InputError(f"{name} of {owner} must be a torch.Tensor; got {kind}; convert it with torch.as_tensor")
+            raise RangeError(f"{name} of {owner} must be a torch.Tensor; got {kind}; convert it with torch.as_tensor")
         require_dense(name, values)
         like = next(filter(Tensor.is_floating_point, itertools.chain(self.parameters(), self.buffers())), None)
         if like is None:  # a layer without weights takes every type of floating-point numbers
             like = values if values.is_floating_point() else torch.zeros((), device=values.device)
         if values.device != like.device:
-            raise InputError(
+            raise MismatchError(
                 f"{name} of {owner} must be where its weights are, on {like.device}; got {values.device}; move one of "
                 f"them, as with {name}.to({str(like.device)!r})"
             )
         if not _agree(values, like.dtype):
-            raise InputError(
+            raise MismatchError(
                 f"{name} of {owner} must have the type of its weights, {like.dtype}; got {values.dtype}; convert one "
                 f"of them, as with {name}.to({like.dtype})"
             )
@@ -136,7 +136,7 @@ class SequenceLayer(Stateful):
         """
         if not self.causal:
             name = type(self).__name__
-            raise InputError(
+            raise NotSupportedError(
                 f"{name} needs the whole sequence and cannot step; use a causal layer to stream or generate"
             )
         self.check_step(inputs, state)
@@ -165,7 +165,7 @@ class SequenceLayer(Stateful):
         """Check shapes and supply the initial state, for a layer that never reads padding; otherwise see `begin`."""
         self.check_numbers("inputs", inputs)
         if inputs.dim() != 3 or inputs.shape[2] != self.input_size:
-            raise InputError(f"inputs must have shape (batch, time, {self.input_size}); got {tuple(inputs.shape)}")
+            raise MismatchError(f"inputs must have shape (batch, time, {self.input_size}); got {tuple(inputs.shape)}")
         lengths = check_lengths(lengths, inputs.shape[0], inputs.shape[1])
         if state is None:
             state = self.initial_state(inputs.shape[0])
@@ -182,7 +182,9 @@ class SequenceLayer(Stateful):
         """Raise InputError where the inputs of a step do not fit the layer."""
         self.check_numbers("inputs", inputs)
         if inputs.dim() != 2 or inputs.shape[1] != self.input_size:
-            raise InputError(f"inputs of a step must have shape (batch, {self.input_size}); got {tuple(inputs.shape)}")
+            raise MismatchError(
+                f"inputs of a step must have shape (batch, {self.input_size}); got {tuple(inputs.shape)}"
+            )
 
     def check_state(self, state: State, inputs: Tensor) -> None:
         """Raise InputError where a state is of another kind, or does not fit the layer or the inputs beside it."""
@@ -201,14 +203,14 @@ class SequenceLayer(Stateful):
             if not all(map(agree, shapes, form.shapes)):
                 right = [(rows, *shape[1:]) for shape in form.shapes]
                 growth = " (dimensions of size 0 grow)" if self.grows else ""
-                raise InputError(
+                raise MismatchError(
                     f"the state belongs to another layer: the state of {name} has shapes {_shape_list(right)}{growth}; "
                     f"got {_shape_list(shapes)}"
                 )
 
         # what does not depend on the layer, and holds for layers whose form is not known, too
         if any(shape[:1] != (rows,) for shape in shapes):
-            raise InputError(
+            raise MismatchError(
                 f"inputs have {rows} rows and the state has another number of rows; got {_shape_list(shapes)}"
             )
         for leaf, dtype in zip(leaves, [None] * len(leaves) if form is None else form.types, strict=True):
@@ -246,11 +248,11 @@ def _equal_sizes(shape: torch.Size, like: torch.Size) -> bool:
 def _check_leaf(leaf: Tensor, dtype: torch.dtype | None, inputs: Tensor, name: str) -> None:
     """Raise InputError where a part of a state of the layer ``name`` has another type or device than it should have."""
     if leaf.device != inputs.device:
-        raise InputError(
+        raise MismatchError(
             f"the state of {name} must be where the inputs are, on {inputs.device}; got {leaf.device}; move one of them"
         )
     if not _agree(leaf, wanted := inputs.dtype if dtype is None else dtype):
-        raise InputError(f"a part of the state of {name} must have the type {wanted}; got {leaf.dtype}; convert it")
+        raise MismatchError(f"a part of the state of {name} must have the type {wanted}; got {leaf.dtype}; convert it")
 
 
 def _agree(values: Tensor, dtype: torch.dtype) -> bool:
@@ -309,11 +311,11 @@ class MemoryLayer(SequenceLayer):
         """Return a memory of width ``memory_size`` with zeros on padding, and its lengths; see `initial_state`."""
         if memory is None:
             name = type(self).__name__
-            raise InputError(f"{name} needs a memory; give initial_state(batch_size, memory, memory_lengths)")
+            raise RequiredError(f"{name} needs a memory; give initial_state(batch_size, memory, memory_lengths)")
         check_batch_size(batch_size)
         self.check_numbers("memory", memory)
         if memory.dim() != 3 or (memory.shape[0], memory.shape[2]) != (batch_size, memory_size):
-            raise InputError(
+            raise MismatchError(
                 f"memory must have shape ({batch_size}, memory_time, {memory_size}); got {tuple(memory.shape)}"
             )
         lengths = check_lengths(memory_lengths, batch_size, memory.shape[1])

@@ -41,9 +41,9 @@ class InputError(ValueError):
         place, colon, _ = line.partition("; ")[0].partition(": ")
         self.place, self.remedy = place if colon else "", remedy if separator else ""
 
-    def within(self, place: str) -> "InputError":
-        """Return an error of the same kind, whose message begins with ``place``."""
-        return type(self)(f"{place}{self}")
+    def with_message(self, message: str) -> "InputError":
+        """Return an error of the same kind with another message, such as one that says more about the place."""
+        return input_error(message, self.kind)
 
 
 class MissingError(InputError):
@@ -172,8 +172,16 @@ class ContractError(InputError):
     kind = "contract"
 
 
+def input_error(message: str, kind: str) -> InputError:
+    """Return an error of a kind, such as one that another process has reported."""
+    known = {each.kind: each for each in InputError.__subclasses__() if each.__init__ is InputError.__init__}
+    return known.get(kind, InputError)(message)
+
+
 class ProblemsError(InputError):
     """Several problems of the input, each of which is reported on a line of its own; ``problems`` are these lines."""
+
+    kind = "several"
 
     def __init__(self, problems: Iterable[str]) -> None:
         self.problems = list(dict.fromkeys(problems))
@@ -219,7 +227,7 @@ def enough_memory(what: str) -> Iterator[None]:
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
-        raise InputError(f"{what}: larger than the memory of this machine; choose smaller sizes") from None
+        raise SizeError(f"{what}: larger than the memory of this machine; choose smaller sizes") from None
 
 
 def first_line(error: BaseException) -> str:
@@ -264,7 +272,7 @@ def nearest(word: str, known: list[str]) -> str:
 def require_known(kind: str, word: str, known: Iterable[str]) -> str:
     """Return ``word``, or raise InputError with the nearest known word if it is unknown; ``kind`` says what it is."""
     if word not in (choices := list(known)):
-        raise InputError(f"unknown {kind} {word!r}; {nearest(word, choices)}")
+        raise UnknownNameError(f"unknown {kind} {word!r}; {nearest(word, choices)}")
     return word
 
 
@@ -273,7 +281,7 @@ def require_current_folder() -> None:
     try:
         os.getcwd()
     except FileNotFoundError:
-        raise InputError("the current folder was deleted; change to one that exists, for instance: cd ~") from None
+        raise MissingError("the current folder was deleted; change to one that exists, for instance: cd ~") from None
 
 
 def closest(word: str, known: list[str]) -> str | None:

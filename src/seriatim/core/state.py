@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from .errors import InputError
+from .errors import MismatchError, RangeError
 
 State: TypeAlias = Tensor | tuple["State", ...]
 OutputsAndState: TypeAlias = tuple[Tensor, State]
@@ -53,21 +53,21 @@ def require_kind(found: Kind | str, expected: Kind | str, owner: str) -> None:
     if found != expected:
         remedy = "" if isinstance(found, str) else "; give a state that this layer returned"
         found, expected = (kind if isinstance(kind, str) else kind_in_words(kind) for kind in (found, expected))
-        raise InputError(f"the state belongs to another layer: {owner} keeps {expected}, not {found}{remedy}")
+        raise MismatchError(f"the state belongs to another layer: {owner} keeps {expected}, not {found}{remedy}")
 
 
 def map_state(fn: Callable[..., Tensor], state: S, *rest: State) -> S:
     """Apply ``fn`` to the matching leaves of some states; raise InputError if they differ in structure."""
     if isinstance(state, Tensor):
         if not all(isinstance(other, Tensor) for other in rest):
-            raise InputError(
+            raise MismatchError(
                 "states differ in structure: a tensor in one is a tuple in another; give states of one layer"
             )
         return fn(state, *rest)  # type: ignore[return-value]
     for other in rest:
         if not isinstance(other, tuple) or len(other) != len(state):
             expected = f"expected a tuple of {len(state)} states"
-            raise InputError(f"states differ in structure: {expected}; give states of one layer")
+            raise MismatchError(f"states differ in structure: {expected}; give states of one layer")
     return with_parts(state, [map_state(fn, *parts) for parts in zip(state, *rest, strict=True)])
 
 
@@ -91,7 +91,7 @@ def state_leaves(state: State) -> list[Tensor]:
     if isinstance(state, Tensor):
         return [state]
     if not isinstance(state, tuple):
-        raise InputError(f"a state is a tensor or a tuple of states; got a {type(state).__name__}")
+        raise RangeError(f"a state is a tensor or a tuple of states; got a {type(state).__name__}")
     return [leaf for part in state for leaf in state_leaves(part)]
 
 
@@ -132,11 +132,11 @@ def state_from_dict(tensors: Mapping[str, Tensor], like: S) -> S:
     expected = state_to_dict(like)
     if set(expected) != set(tensors):
         different = ", ".join(name or "the state" for name in sorted(set(expected) ^ set(tensors)))
-        raise InputError(f"the saved state does not belong to this model: it differs in {different}")
+        raise MismatchError(f"the saved state does not belong to this model: it differs in {different}")
     for name, leaf in expected.items():
         saved = tensors[name]
         if not fits(saved.shape, leaf.shape) or saved.dtype != leaf.dtype:
-            raise InputError(
+            raise MismatchError(
                 f"the saved state does not belong to this model: {name!r} has shape {tuple(saved.shape)} and type "
                 f"{saved.dtype}, this model needs {tuple(leaf.shape)} and {leaf.dtype}"
             )

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from ..core.errors import InputError, nearest, shown
+from ..core.errors import EmptyError, InputError, MalformedError, NotSupportedError, UnknownNameError, nearest, shown
 from .conll_lines import (
     BLANKS,
     CASE_SENSITIVE,
@@ -98,7 +98,7 @@ def read_sentences(
     """
     sources, repairs = list(sources), repairs or Repairs(strict=True)
     if scheme not in ("bio", "iob1"):
-        raise InputError(f"unknown scheme {scheme!r}; {nearest(scheme, ['bio', 'iob1'])}")
+        raise UnknownNameError(f"unknown scheme {scheme!r}; {nearest(scheme, ['bio', 'iob1'])}")
 
     def parsed(repairs: Repairs, is_tag: Callable[[str], bool]) -> Iterator[Sentence]:
         options = file_format, column, labelled, is_tag, repairs
@@ -179,7 +179,7 @@ def read_untagged(
     """
     requested, repairs = file_format or "auto", repairs or Repairs(strict=True)
     if requested not in UNTAGGED_FORMATS:
-        raise InputError(f"format {requested!r}: sentences are not read from it; give conllu, conll or text")
+        raise NotSupportedError(f"format {requested!r}: sentences are not read from it; give conllu, conll or text")
     tags = TagSet.known(labels)
     for source in sources:
         # The name, or the format that was asked for, decides before the content does.
@@ -273,7 +273,7 @@ def _parse(
     ``is_tag`` says what is known as a tag; the other arguments are those of `read_sentences`.
     """
     if file_format not in (known := ["auto", "conllu", "conll"]):
-        raise InputError(f"unknown format {file_format!r}; {nearest(file_format, known)}")
+        raise UnknownNameError(f"unknown format {file_format!r}; {nearest(file_format, known)}")
     first, lines = _first_content(lines, skip_documents=True)
     if file_format == "auto":
         fields = first.split()
@@ -349,7 +349,7 @@ class _SentenceReader:
         self._end(sentence, first_line)
         if not sentence.rows and not found:
             remedy = "give a file with one word on each line and blank lines between them"
-            raise InputError(f"{self.name}:1: no sentences; {remedy}")
+            raise EmptyError(f"{self.name}:1: no sentences; {remedy}")
         if sentence.rows or not self.labelled:
             yield sentence._replace(column=self.format.column)
 
@@ -377,7 +377,7 @@ class _SentenceReader:
             word_id, needed = missing
             row = next(i for i, line in enumerate(sentence.lines) if line.startswith(f"{word_id}\t"))
             problem = f"{word_id[:SHOWN_DIGITS]} without the word {needed}"
-            raise InputError(f"{self.name}:{sentence.number + row}: {problem}; add it, or delete this line")
+            raise MalformedError(f"{self.name}:{sentence.number + row}: {problem}; add it, or delete this line")
         if first_line and not sentence.rows and self.format.has_comments:
             problem, remedy = "comments without a word", "delete them, or the blank line after them"
             reading = "read as comments of the next sentence"
@@ -404,7 +404,7 @@ class _SentenceReader:
                     raise
                 line, read = tidied, self.format.read(tidied)
             except BadLineError:
-                raise InputError(f"{self.name}:{self.number}: {reason}") from None
+                raise MalformedError(f"{self.name}:{self.number}: {reason}") from None
             reading = "read with any blanks between columns, and without empty ones"
             self._repair("irregular columns", str(reason).partition("; ")[0], reading, "")
         if read is None:
@@ -452,7 +452,7 @@ def _converted(sentences: Iterable[Sentence], tag_set: TagSet, scheme: str, repa
     for sentence in sentences:
         for i, tag in enumerate(sentence.tags):
             if tag_set.lacks_type(tag):
-                raise InputError(f"{sentence.place(i)}: {tag} names no type; write {tag}X, where X is the type")
+                raise MalformedError(f"{sentence.place(i)}: {tag} names no type; write {tag}X, where X is the type")
 
         # Most sentences are unchanged: a repair is recorded for each word whose tag is not.
         tags = tag_set.converted(sentence.tags) if any(tag != "O" for tag in sentence.tags) else sentence.tags

@@ -8,7 +8,7 @@ word is first; ``-DOCSTART-`` begins a document. That format has no comments, bu
 import re
 from collections.abc import Callable
 
-from ..core.errors import InputError, nearest, shown
+from ..core.errors import RangeError, UnknownNameError, nearest, shown
 from .spellings import BLANKS as ALL_BLANKS
 
 CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
@@ -40,7 +40,9 @@ class ConlluFormat:
     def __init__(self, column: str | None, labelled: bool) -> None:
         name = column or "upos"
         if name not in TAG_COLUMNS:
-            raise InputError(f"column {name!r}: CoNLL-U has no such tag column; {nearest(name, list(TAG_COLUMNS))}")
+            raise UnknownNameError(
+                f"column {name!r}: CoNLL-U has no such tag column; {nearest(name, list(TAG_COLUMNS))}"
+            )
         self.column, self.labelled, self.next_id = CONLLU.index(name), labelled, 1
         self.needed, self.needed_by = 0, ""  # the last word that a range or an empty node names, and its id
         self.last_range = 0, ""  # the last word of the range before, and its id
@@ -124,7 +126,7 @@ class ColumnsFormat:
 
     def __init__(self, column: str | None, labelled: bool, first: str, is_tag: Callable[[str], bool]) -> None:
         if column is not None and not COLUMN_NUMBER.fullmatch(column):
-            raise InputError(f"column {column!r}: the columns have no names; give the number of a column, from 2")
+            raise RangeError(f"column {column!r}: the columns have no names; give the number of a column, from 2")
         self.requested, self.labelled, self.first, self.is_tag = column, labelled, first, is_tag
         self.column, self.count, self.tabs = 0, 0, False
         self.ends_empty = False  # whether the last column is empty, for the tags that are to come

@@ -18,7 +18,7 @@ from typing import TypeVar
 import numpy as np
 
 from ..config import Tokenizer as TokenizerConfig
-from ..core.errors import InputError
+from ..core.errors import EmptyError
 from ..storage.disk_cache import cached_in_parts, complete, find, intact, make_folder, read_entry, read_facts
 from .encoding import BLOCK, PARALLEL_BYTES, Statistics, id_type, measure, no_text, write_encoded, write_words
 from .repairs import Repairs
@@ -84,7 +84,7 @@ class TokenizerSample:
             before = after
         if blank and self.read:
             problem = f"tokenizer.sample_bytes: a sample of {self.bound:,} bytes holds no word"
-            raise InputError(f"{problem}; give a larger number, or none for {SAMPLE_BYTES:,}")
+            raise EmptyError(f"{problem}; give a larger number, or none for {SAMPLE_BYTES:,}")
 
     def save(self, folder: Path) -> None:
         """Write the sizes beside the tokenizer, if this is a sample."""

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..config import Tokenizer as TokenizerConfig
-from ..core.errors import InputError, TrainingError
+from ..core.errors import EmptyError, InputError, TrainingError
 from ..processes.executors import InlineExecutor, LocalExecutor, ProcessEndedError, worker_count
 from ..storage.disk_cache import SCRATCH
 from ..storage.files import open_regular, write_all
@@ -397,7 +397,7 @@ def measure(sources: Sequence[Source], *, unit: str, words: bool = True) -> Iter
 def no_text(sources: Sequence[Source]) -> InputError:
     """Return the error for an empty text."""
     names = f"{sources[0].name}:1" if len(sources) == 1 else ", ".join(source.name for source in sources[:3])
-    return InputError(f"{names}: empty, no text to read; check the file")
+    return EmptyError(f"{names}: empty, no text to read; check the file")
 
 
 class _WrittenText:

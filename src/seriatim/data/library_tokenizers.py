@@ -24,7 +24,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from ..config import Fields
 from ..config import Tokenizer as TokenizerConfig
-from ..core.errors import InputError, shown
+from ..core.errors import NotSupportedError, RangeError, shown
 from .tokenizers import BOUNDARY, END, END_TEXT, UNKNOWN_TEXT, Spelling, Tokenizer
 
 DEFAULT_SIZE = 8000
@@ -56,7 +56,7 @@ class SubwordTokenizer(Tokenizer):
         """Learn the subwords of a text; raise InputError if the vocabulary size is less than the number of bytes."""
         size = config.vocabulary_size or DEFAULT_SIZE
         if size < 257:
-            raise InputError(f"tokenizer.vocabulary_size: the bytes alone need 257, got {size}; give at least 257")
+            raise RangeError(f"tokenizer.vocabulary_size: the bytes alone need 257, got {size}; give at least 257")
         alphabet = pre_tokenizers.ByteLevel.alphabet()
         if config.kind == "bpe":
             inner = _byte_level(models.BPE())
@@ -396,7 +396,7 @@ def library_fields(tokenizer: Tokenizer) -> Fields:
         else:
             inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     else:
-        raise InputError(f"tokenizer.kind: {tokenizer.kind} has no equivalent in the tokenizers library")
+        raise NotSupportedError(f"tokenizer.kind: {tokenizer.kind} has no equivalent in the tokenizers library")
     if tokenizer.lowercase:
         inner.normalizer = normalizers.Lowercase()
     inner.add_special_tokens([END_TEXT])

@@ -28,7 +28,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..core.errors import InputError, nearest
+from ..core.errors import (
+    MalformedError,
+    MismatchError,
+    NotSupportedError,
+    RequiredError,
+    UnknownNameError,
+    nearest,
+)
 from .batches import padded
 from .repairs import Repairs
 from .sources import PAIRED_SUFFIXES, find_sources
@@ -72,7 +79,7 @@ def read_pairs(
         InputError: no such file or format, no pairs, or a line without its partner, by file and line.
     """
     if file_format not in FORMATS:
-        raise InputError(f"{file_format}: not a format of pairs; {nearest(file_format, list(FORMATS))}")
+        raise UnknownNameError(f"{file_format}: not a format of pairs; {nearest(file_format, list(FORMATS))}")
     names, repairs = data.split(","), repairs or Repairs(strict=True)
     files: Iterable[tuple[str, Iterator[Pair]]]
     if len(names) == 2 and not os.path.exists(data):
@@ -101,7 +108,7 @@ def read_unpaired(
         InputError: another format, or a line that does not fit the format.
     """
     if file_format not in (None, "text", *FORMATS):
-        raise InputError(f"--format {file_format}: sources are not read from it; give text, tsv or jsonl")
+        raise NotSupportedError(f"--format {file_format}: sources are not read from it; give text, tsv or jsonl")
     repairs = repairs or Repairs(strict=True)
     for source in sources:
         chosen = format_of(source) if file_format in (None, "auto") else file_format
@@ -130,7 +137,7 @@ def _whole_lines(source: Source, repairs: Repairs, *, warn: bool) -> Iterator[Pa
 def _pairs(source: Source, requested: str, labelled: bool, repairs: Repairs) -> Iterator[Pair]:
     known = format_of(source) if requested == "auto" else requested
     if known == "csv":
-        raise InputError(f"{source.name}:1: pairs are not read from CSV; write SOURCE<TAB>TARGET, or JSONL")
+        raise NotSupportedError(f"{source.name}:1: pairs are not read from CSV; write SOURCE<TAB>TARGET, or JSONL")
     if not known:
         line = peek_line(source)
         known = "jsonl" if line.startswith("{") and TAB not in line else "tsv"
@@ -144,15 +151,15 @@ def _tab_separated(source: Source, labelled: bool, repairs: Repairs) -> Iterator
         if number == 1 and {folded(field) for field in fields} in HEADERS:
             remedy = "delete it (a pair of these words may be on another line)"
             if source.name.startswith("builtin:"):
-                raise InputError(f"{source.name}: texts with labels, not pairs; give this data to the task classify")
-            raise InputError(f"{where}: a header, but files of pairs have none; {remedy}")
+                raise MismatchError(f"{source.name}: texts with labels, not pairs; give this data to the task classify")
+            raise MalformedError(f"{where}: a header, but files of pairs have none; {remedy}")
 
         # Empty columns at the end lose nothing; any other third column could be part of a pair.
         if len(fields) > 2:
             if any(field.strip(BLANKS) for field in fields[2:]):
                 remedy = "for example the lemma and the features joined by a space, then a tab and the form"
                 columns = f"{TAB.join(fields).rstrip(BLANKS).count(TAB) + 1} columns, but a pair has 2"
-                raise InputError(f"{where}: {columns}; write SOURCE<TAB>TARGET, {remedy}")
+                raise MalformedError(f"{where}: {columns}; write SOURCE<TAB>TARGET, {remedy}")
             problem = f"{TAB.join(fields).count(TAB)} tabs, but only one may separate source and target"
             remedy = "delete the others, or write JSONL"
             reading = "read without the tabs at the end"
@@ -164,7 +171,7 @@ def _tab_separated(source: Source, labelled: bool, repairs: Repairs) -> Iterator
             repairs.add("blank lines", source.name, number, problem=problem, reading="left out", remedy=remedy)
             continue
         if len(fields) < 2 and labelled:
-            raise InputError(f"{where}: no tab; write SOURCE<TAB>TARGET, or give two files as SOURCES,TARGETS")
+            raise MalformedError(f"{where}: no tab; write SOURCE<TAB>TARGET, or give two files as SOURCES,TARGETS")
         yield Pair(fields[0], fields[1] if labelled else "", source.name, number)
 
 
@@ -178,10 +185,10 @@ def _from_objects(source: Source, labelled: bool, repairs: Repairs) -> Iterator[
 
 def _single_file(name: str, data: str, split: str) -> Source:
     if not name:
-        raise InputError(f"{data}: one of the two files has no name; give SOURCES,TARGETS")
+        raise RequiredError(f"{data}: one of the two files has no name; give SOURCES,TARGETS")
     sources = find_sources(name, split=split)
     if len(sources) != 1:
-        raise InputError(f"{name}: {len(sources)} files; give one file for each side")
+        raise MismatchError(f"{name}: {len(sources)} files; give one file for each side")
     return sources[0]._replace(format="text")
 
 
@@ -192,7 +199,7 @@ def _aligned_lines(left: Source, right: Source, repairs: Repairs) -> Iterator[Pa
             longer, shorter = (left, right) if target is None else (right, left)
             total = number + sum(1 for _ in lines)
             remedy = f"the files have {total} and {number - 1} lines, align them"
-            raise InputError(f"{longer.name}:{number}: no partner in {shorter.name}; {remedy}")
+            raise MismatchError(f"{longer.name}:{number}: no partner in {shorter.name}; {remedy}")
         yield Pair(source, target, left.name, number)
 
 

@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, TypeVar, cast
 
-from ..core.errors import InputError
+from ..core.errors import InputError, SizeError, UnreadableError
 from ..storage.files import write_all
 from .text import PIECE_BYTES, TextFile
 
@@ -64,23 +64,23 @@ def spool(source: str) -> Path:
 def _open_pipe(source: str) -> BinaryIO:
     mode = os.stat(source).st_mode
     if stat.S_ISBLK(mode) or stat.S_ISSOCK(mode):
-        raise InputError(f"{source}: a device, not a text; give a file or a pipe")
+        raise UnreadableError(f"{source}: a device, not a text; give a file or a pipe")
     try:
         return open(source, "rb")
     except OSError as error:
-        raise InputError(f"{source}: cannot be read ({error.strerror}); check the file") from None
+        raise UnreadableError(f"{source}: cannot be read ({error.strerror}); check the file") from None
 
 
 def _read(source: str, pipe: BinaryIO) -> bytes:
     try:
         return pipe.read(PIECE_BYTES)
     except OSError as error:
-        raise InputError(f"{source}: cannot be read ({error.strerror}); check the file") from None
+        raise UnreadableError(f"{source}: cannot be read ({error.strerror}); check the file") from None
 
 
 def _too_large(source: str, size: str, free: int) -> InputError:
     problem = f"a copy of {size} bytes does not fit into {tempfile.gettempdir()}, where {free:,} bytes were free"
-    return InputError(f"{source}: {problem}; give a file by its name, or set TMPDIR to a folder with more free space")
+    return SizeError(f"{source}: {problem}; give a file by its name, or set TMPDIR to a folder with more free space")
 
 
 def _size_of(source: str, pipe: BinaryIO) -> int | None:
@@ -96,7 +96,7 @@ def _size_of(source: str, pipe: BinaryIO) -> int | None:
     if stat.S_ISREG(status.st_mode):
         return max(0, status.st_size - pipe.tell())
     if stat.S_ISCHR(status.st_mode) and not os.isatty(pipe.fileno()) and status.st_rdev != os.stat(os.devnull).st_rdev:
-        raise InputError(f"{source}: a device without an end, not a text; give a file or a pipe")
+        raise UnreadableError(f"{source}: a device without an end, not a text; give a file or a pipe")
     return None
 
 

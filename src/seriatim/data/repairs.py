@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, TypeAlias, TypeVar
 
-from ..core.errors import InputError
+from ..core.errors import MalformedError
 
 Markers: TypeAlias = tuple[str, str]
 """What begins a line, and what ends it."""
@@ -177,7 +177,7 @@ class Repairs:
     def include(self, found: Repair) -> None:
         """Record a repair or a defect; see `add` and `note`."""
         if self.strict and found.reading is not None:
-            raise InputError(f"{found.file}:{found.line}: {found.problem}; {found.remedy}")
+            raise MalformedError(f"{found.file}:{found.line}: {found.problem}; {found.remedy}")
         known = self._found.get((found.file, found.kind))
         if known is None:
             self._found[found.file, found.kind] = replace(found)

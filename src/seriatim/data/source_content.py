@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple, TypeAlias, TypeVar, cast
 
 from ..config import Fields
-from ..core.errors import InputError
+from ..core.errors import BusyError, InputError
 from ..storage.disk_cache import cached, read_entry, read_facts
 from .repairs import Repair, Repairs
 from .sources import is_compressed
@@ -150,7 +150,7 @@ def changed(sources: Sequence[Source]) -> InputError:
     """Return the error for a text that changed while it was read."""
     names = ", ".join(source.name for source in sources[:3])
     more = f" and {len(sources) - 3:,} more" if len(sources) > 3 else ""
-    return InputError(f"{names}{more}: changed while it was read; run again when it is complete")
+    return BusyError(f"{names}{more}: changed while it was read; run again when it is complete")
 
 
 def content_of(sources: Sequence[Source]) -> TextDigest:

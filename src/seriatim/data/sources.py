@@ -35,7 +35,21 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, Protocol, cast
 
-from ..core.errors import InputError, nearest, printable, shown
+from ..core.errors import (
+    AmbiguousError,
+    EmptyError,
+    ExistsError,
+    ForbiddenError,
+    MissingError,
+    RangeError,
+    RequiredError,
+    UnavailableError,
+    UnknownNameError,
+    UnreadableError,
+    nearest,
+    printable,
+    shown,
+)
 from ..storage.disk_cache import cached
 from ..storage.written_folders import of_others, written_kind
 from .pipes import arrived, spool
@@ -64,7 +78,7 @@ def find_sources(
         InputError: no file is found.
     """
     if not source:
-        raise InputError("the name of the text is empty; give a file, a folder, a glob, - or builtin:python-docs")
+        raise RequiredError("the name of the text is empty; give a file, a folder, a glob, - or builtin:python-docs")
     if source.startswith("builtin:"):
         return [Source(source, lambda: builtin_text(source, split).open("rb"), builtin_format(source))]
     if source.startswith("hf:"):
@@ -123,7 +137,7 @@ def list_folder(folder: Path, suffixes: Sequence[str]) -> FolderFiles:
     """
 
     def refuse(error: OSError) -> None:
-        raise InputError(f"{error.filename}: cannot be read ({error.strerror}); check its permissions") from None
+        raise UnreadableError(f"{error.filename}: cannot be read ({error.strerror}); check its permissions") from None
 
     readable: list[Path] = []
     skipped: list[Path] = []
@@ -172,7 +186,7 @@ def find_paths(source: str, suffixes: Sequence[str]) -> dict[str, Path]:
         paths = _paths_of_glob(source)
     for path in paths:
         if _is_output(path):
-            raise InputError(f"{path}: is read, and the output of this command goes there; send the output elsewhere")
+            raise ExistsError(f"{path}: is read, and the output of this command goes there; send the output elsewhere")
     return {str(path): path for path in paths}
 
 
@@ -206,7 +220,7 @@ def _paths_of_glob(source: str) -> list[Path]:
     if not paths:
         problem = "no file matches" if glob.has_magic(source) else "no such file"
         found = f" ({_left_out(list(written))})" if written else ""
-        raise InputError(f"{source}: {problem}{found}; give a file, a folder, a glob, - or builtin:python-docs")
+        raise MissingError(f"{source}: {problem}{found}; give a file, a folder, a glob, - or builtin:python-docs")
     if written:
         _warn_of_written(source, list(written))
     return paths
@@ -239,7 +253,7 @@ def _is_dir(source: str) -> bool:
         if glob.has_magic(source):
             return False
         reason = getattr(error, "strerror", None) or error
-        raise InputError(f"{source[:80]}: not the name of a file ({reason}); check the name") from None
+        raise MissingError(f"{source[:80]}: not the name of a file ({reason}); check the name") from None
     return Path(source).is_dir()
 
 
@@ -252,7 +266,7 @@ def _paths_of_folder(source: str, suffixes: Sequence[str]) -> list[Path]:
         remedy = f"name the files by a glob such as {shlex.quote(source.rstrip('/') + '/*')}"
         if written:
             remedy = f"{_left_out(written)}; to read a file there, name it"
-        raise InputError(f"{source}: {problem}; {remedy}")
+        raise MissingError(f"{source}: {problem}; {remedy}")
     if written:
         _warn_of_written(source, written)
     if skipped:
@@ -280,14 +294,14 @@ def check_named_by_run(source: str, key: str, *, downloads: bool = False) -> Non
         return
     remedy = "if you trust it, name the data on the command line"
     if source.startswith("hf:"):
-        raise InputError(f"{key}: the run's configuration names {source}, which would be downloaded; {remedy}")
+        raise ForbiddenError(f"{key}: the run's configuration names {source}, which would be downloaded; {remedy}")
     names = (
         [source] if os.path.exists(source) else dict.fromkeys((source, *source.split(",")))
     )  # a glob may hold commas
     for name in names:
         reason = _problem(name)
         if reason:
-            raise InputError(f"{key}: the run's configuration names {name[:80]}, {reason}; {remedy}")
+            raise ForbiddenError(f"{key}: the run's configuration names {name[:80]}, {reason}; {remedy}")
 
 
 def _problem(name: str) -> str:
@@ -340,12 +354,12 @@ def builtin_text(source: str, split: str) -> Path:
     name, colon, named = source.removeprefix("builtin:").partition(":")
     known = [*CORPORA, *SYNTHETIC_TASKS]
     if name not in known:
-        raise InputError(f"{source}: no such built-in corpus; {nearest(name, known)}")
+        raise UnknownNameError(f"{source}: no such built-in corpus; {nearest(name, known)}")
     requested = named if colon else split
     if name in SYNTHETIC_TASKS:
         return _task_file(source, name, requested)
     if requested not in SPLITS:
-        raise InputError(f"{source}: no such part; choose from {', '.join(SPLITS)}")
+        raise UnknownNameError(f"{source}: no such part; choose from {', '.join(SPLITS)}")
     folder = cached(f"{name}-{DOCS_FORMAT}-{platform.python_version()}", _write_python_docs)
     return folder / f"{requested}.txt"
 
@@ -373,10 +387,10 @@ def _task_file(source: str, name: str, requested: str) -> Path:
     """Return the file of one part of a task; every distance is N if ``part`` ends in ``-N``."""
     task, parsed = SYNTHETIC_TASKS[name], re.fullmatch(rf"({'|'.join(SPLITS)})(?:-([1-9][0-9]{{0,8}}))?", requested)
     if not parsed:
-        raise InputError(f"{source}: no such part; choose from {', '.join(SPLITS)}, or add -N for distance N")
+        raise UnknownNameError(f"{source}: no such part; choose from {', '.join(SPLITS)}, or add -N for distance N")
     split, distance = parsed[1], int(parsed[2]) if parsed[2] else None
     if distance and not task.shortest <= distance <= LONGEST:
-        raise InputError(f"{source}: no such distance; choose from {task.shortest} to {LONGEST}")
+        raise RangeError(f"{source}: no such distance; choose from {task.shortest} to {LONGEST}")
 
     def write(folder: Path) -> None:
         with (folder / f"{requested}.tsv").open("w", encoding="utf-8", newline="\n") as file:
@@ -447,14 +461,14 @@ def hub_source(source: str, split: str) -> BinaryIO:
     chosen = next((name for name in accepted if name in splits), None)
     if chosen is None:
         problem = f"no part {shown(named or split)} (it has {', '.join(splits)})"
-        raise InputError(f"{source}: {problem}; name one as hf:{name}:{config}:PART")
+        raise AmbiguousError(f"{source}: {problem}; name one as hf:{name}:{config}:PART")
 
     # The rows are written as JSONL, so that one reader serves data sets and files alike.
     file = tempfile.TemporaryFile()  # noqa: SIM115 (the caller closes it)
     try:
         file.writelines(json.dumps(record).encode() + b"\n" for record in _records_of(source, splits[chosen]))
         if not file.tell():
-            raise InputError(f"{source}: part {chosen!r} has no rows with text; name another part")
+            raise EmptyError(f"{source}: part {chosen!r} has no rows with text; name another part")
     except BaseException:
         file.close()
         raise
@@ -467,7 +481,7 @@ def _load_data_set(source: str, name: str, config: str) -> Mapping[str, HubSplit
     try:
         import datasets
     except ImportError:
-        raise InputError(f"{source}: needs the datasets package; pip install 'seriatim[hub]'") from None
+        raise UnavailableError(f"{source}: needs the datasets package; pip install 'seriatim[hub]'") from None
     try:
         if any((Path(name) / file).is_file() for file in SAVED_FILES):
             loaded = datasets.load_from_disk(name)
@@ -475,7 +489,7 @@ def _load_data_set(source: str, name: str, config: str) -> Mapping[str, HubSplit
             loaded = datasets.load_dataset(name, config or None)
     except Exception as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise InputError(f"{source}: the datasets package cannot load it ({reason}); check the name") from None
+        raise UnavailableError(f"{source}: the datasets package cannot load it ({reason}); check the name") from None
     return loaded if hasattr(loaded, "keys") else {"train": loaded}
 
 
@@ -496,4 +510,4 @@ def _class_name(where: str, column: str, value: object, name_of: Callable[[objec
         return str(name_of(value))
     except ValueError:
         problem = f"{value} in column {shown(column)} is not one of its classes (a part may have no labels)"
-        raise InputError(f"{where}: {problem}; choose another part") from None
+        raise UnknownNameError(f"{where}: {problem}; choose another part") from None

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from ..core.errors import InputError
+from ..core.errors import RangeError
 from .sources import is_compressed
 from .text import MARK, PIECE_BYTES, UNREADABLE, Source, normal_line_ends, unreadable
 
@@ -39,7 +39,7 @@ def share_of(value: str | None) -> float:
         return 0.0
     fraction = float(value[:-1]) / 100
     if not 0 < fraction < 1:
-        raise InputError(f"data.valid: {value} leaves nothing to train or to validate with; give 10%, or none")
+        raise RangeError(f"data.valid: {value} leaves nothing to train or to validate with; give 10%, or none")
     return fraction
 
 

@@ -18,7 +18,19 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from ..core.errors import InputError, closest, nearest, shown
+from ..core.errors import (
+    DuplicateError,
+    EmptyError,
+    InputError,
+    MalformedError,
+    MissingError,
+    NotSupportedError,
+    SizeError,
+    UnknownNameError,
+    closest,
+    nearest,
+    shown,
+)
 from .repairs import Repairs
 from .sources import plain_name
 from .spellings import BLANKS, LabelSpellings, folded, other_spelling
@@ -118,22 +130,24 @@ def _rows_of_lines(source: Source, repairs: Repairs | None = None) -> Iterator[R
                     break
                 end = _end_of(EDGE, line, end + 1)
                 if line[end : end + 1] not in ("", TAB):
-                    raise InputError(f"{source.name}:{number}: text after a field in quotes; double quotes within it")
+                    raise MalformedError(
+                        f"{source.name}:{number}: text after a field in quotes; double quotes within it"
+                    )
             else:
                 end = found if (found := line.find(TAB, at)) >= 0 else len(line)
             fields.append(opened + line[at:end])
             opened, at = "", end + 1
             if len(fields) > MAX_FIELDS:
-                raise InputError(f"{source.name}:{first}: more than {MAX_FIELDS:,} fields; check that it is a table")
+                raise SizeError(f"{source.name}:{first}: more than {MAX_FIELDS:,} fields; check that it is a table")
 
         # A quote that never ends would take the rest of the file into one field.
         if len(opened) > csv.field_size_limit():
-            raise InputError(f"{source.name}:{first}: a quote without an end; add it, or delete the quote")
+            raise MalformedError(f"{source.name}:{first}: a quote without an end; add it, or delete the quote")
         if not opened:
             yield first, fields
             fields = []
     if opened:
-        raise InputError(f"{source.name}:{first}: a quote without an end; add it, or delete the quote")
+        raise MalformedError(f"{source.name}:{first}: a quote without an end; add it, or delete the quote")
 
 
 def _end_of(pattern: re.Pattern[str], line: str, start: int) -> int:
@@ -204,7 +218,7 @@ def quoted_rows(source: Source, columns: Sequence[str], repairs: Repairs) -> Ite
             yield first, fields or [""]
             first = reader.line_num + 1
     except csv.Error as error:
-        raise InputError(
+        raise MalformedError(
             f"{source.name}:{first}: the row that begins here is not CSV ({error}, line {reader.line_num}); put "
             "quotes around a field that contains a quote, a separator or a line end, and double each quote in it; "
             f"a field has at most {csv.field_size_limit():,} characters"
@@ -229,7 +243,7 @@ def _ended_lines(name: str, lines: Iterable[tuple[int, str]], separator: str) ->
     """Iterate over lines with their ends."""
     for number, line in lines:
         if line.count(separator) > MAX_FIELDS and QUOTED.sub("", line).count(separator) > MAX_FIELDS:
-            raise InputError(f"{name}:{number}: more than {MAX_FIELDS:,} fields; check that it is a table")
+            raise SizeError(f"{name}:{number}: more than {MAX_FIELDS:,} fields; check that it is a table")
         yield f"{line}\n"
 
 
@@ -284,7 +298,7 @@ def read_labelled(
         InputError: no such format or column, no rows, or a row that does not fit, by file and line.
     """
     if file_format not in FORMATS:
-        raise InputError(f"{file_format}: not a format of labelled texts; {nearest(file_format, list(FORMATS))}")
+        raise UnknownNameError(f"{file_format}: not a format of labelled texts; {nearest(file_format, list(FORMATS))}")
     repairs = repairs or Repairs(strict=True)
     for source in sources:
         chosen = _format(source, file_format, label)
@@ -361,7 +375,7 @@ def format_of(source: Source) -> str | None:
 
 def _format(source: Source, requested: str, label: str | None) -> str:
     if requested == "text" and label is not None:
-        raise InputError(f"{source.name}:1: lines of text have no labels; give the format tsv, csv or jsonl")
+        raise NotSupportedError(f"{source.name}:1: lines of text have no labels; give the format tsv, csv or jsonl")
     if requested != "auto":
         return requested
 
@@ -381,7 +395,7 @@ def _format(source: Source, requested: str, label: str | None) -> str:
     if TAB in line:
         return "tsv"
     problem = "neither a header with tabs nor JSON nor a word with __label__" if line.strip(BLANKS) else EMPTY_LINE
-    raise InputError(
+    raise MalformedError(
         f"{source.name}:1: {problem}; give TSV, CSV, JSONL or lines of fastText with a text and a label, and name it "
         ".tsv, .csv or .jsonl or give its format"
     )
@@ -436,10 +450,10 @@ def _from_fasttext(source: Source, label: str | None, repairs: Repairs) -> Itera
         # A label that is repeated is still one label; several are a task that this one cannot learn.
         labels = list(dict.fromkeys(FASTTEXT_LABEL.findall(line)))
         if not labels:
-            raise InputError(f"{where}: no word begins with __label__; write the label before or after the text")
+            raise MalformedError(f"{where}: no word begins with __label__; write the label before or after the text")
         if len(labels) > 1:
             listed = ", ".join(map(shown, labels[:SHOWN_COLUMNS]))
-            raise InputError(
+            raise NotSupportedError(
                 f"{where}: {len(labels)} labels ({listed}), but classify gives a text one label; leave one, or use a "
                 "tool that gives several, such as fastText itself (-loss ova)"
             )
@@ -457,9 +471,9 @@ def _from_table(
     _, header = next(rows, (1, []))
     if not any(field.strip(BLANKS) for field in header):
         names = " and ".join(shown(column) for column in (text, label) if column is not None)
-        raise InputError(f"{name}:1: {EMPTY_LINE}; begin with a header that names {names}, and write the rows below")
+        raise EmptyError(f"{name}:1: {EMPTY_LINE}; begin with a header that names {names}, and write the rows below")
     if len(header) > MAX_FIELDS:
-        raise InputError(f"{name}:1: more than {MAX_FIELDS:,} columns; check that it is a table")
+        raise SizeError(f"{name}:1: more than {MAX_FIELDS:,} columns; check that it is a table")
     as_text = "" if label is not None else ", or read every line as a text with --format text"
     text_column = _column(header, text, name, f"--data.text{{}}{as_text}", repairs)
     label_column = None if label is None else _column(header, label, name, "--data.label{}", repairs)
@@ -476,7 +490,7 @@ def _from_table(
             if quoting and any(field.startswith('"') for field in fields):
                 remedy = f"if its fields are quoted, read the file with {quoting}; else {remedy}"
             if any(field.strip(BLANKS) for field in fields[_width(header) :]) or len(fields) < _width(header):
-                raise InputError(f"{where}: {problem}; {remedy}")
+                raise MalformedError(f"{where}: {problem}; {remedy}")
             reading = "read without the empty fields at its end"
             repairs.add("trailing separators", name, number, problem=problem, reading=reading, remedy=remedy)
         label_value = "" if label_column is None else _checked_label(fields[label_column], where)
@@ -502,7 +516,7 @@ def _column(header: list[str], column: str, name: str, option: str, repairs: Rep
     if header.count(column) == 1:
         return header.index(column)
     if column in header:
-        raise InputError(f"{name}:1: the header names {shown(column)} more than once; rename a column")
+        raise DuplicateError(f"{name}:1: the header names {shown(column)} more than once; rename a column")
     alike = [i for i, other in enumerate(header) if folded(unquoted(other)) == folded(column)]
     columns = ", ".join(repr(other[:40]) for other in header[:SHOWN_COLUMNS]) or "nothing"
     close = closest(column, header)
@@ -510,7 +524,7 @@ def _column(header: list[str], column: str, name: str, option: str, repairs: Rep
     remedy = f"{hint}name the column with {option.format(f' {shlex.quote(close)}' if close else ' NAME')}"
     problem = f"no column {shown(column)} in the header, which has {columns}"
     if len(alike) != 1:
-        raise InputError(f"{name}:1: {problem}; {remedy}")
+        raise MissingError(f"{name}:1: {problem}; {remedy}")
     reading = f"read {shown(header[alike[0]])} as this column"
     repairs.add("spelling of the header", name, 1, problem=problem, reading=reading, remedy=remedy)
     return alike[0]
@@ -518,7 +532,7 @@ def _column(header: list[str], column: str, name: str, option: str, repairs: Rep
 
 def _checked_label(value: str, where: str) -> str:
     if not value.strip(BLANKS).strip():
-        raise InputError(f"{where}: the label is empty; write one, or delete the row")
+        raise MalformedError(f"{where}: the label is empty; write one, or delete the row")
     if "\n" in value:
-        raise InputError(f"{where}: a line end in the label; labels are written one on each line, remove it")
+        raise MalformedError(f"{where}: a line end in the label; labels are written one on each line, remove it")
     return value

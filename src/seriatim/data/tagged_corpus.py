@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..config import Tokenizer as TokenizerConfig
 from ..core.device_copies import to_device
-from ..core.errors import InputError
+from ..core.errors import EmptyError
 from .conll import Sentence
 from .repairs import Repairs
 from .tokenizers import END, Tokenizer, WordTokenizer
@@ -79,7 +79,7 @@ def fit_vocabulary(sentences: Iterable[Sentence], config: TokenizerConfig, *, ch
         tags.update(sentence.tags)
         first = first or sentence.place(0)
     if len(tags) == 1:
-        raise InputError(f"{first}: every word has the tag {next(iter(tags))!r}; give data with at least two tags")
+        raise EmptyError(f"{first}: every word has the tag {next(iter(tags))!r}; give data with at least two tags")
     tokenizers = {"tokenizer": fit_tokenizer(config, texts)}
     if characters:
         tokenizers["characters"] = fit_tokenizer(TokenizerConfig(kind="char"), spellings)

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, suppress
 from typing import BinaryIO, NamedTuple, TypeVar
 
-from ..core.errors import InputError, UnreadableError
+from ..core.errors import DuplicateError, EmptyError, InputError, MalformedError, MissingError, UnreadableError
 from ..storage.files import DuplicateFieldError, is_text, unique_fields
 from .repairs import Markers, Repairs
 
@@ -229,13 +229,13 @@ def first_bytes(name: str, file: BinaryIO, size: int) -> bytes:
         held += block
     for mark, encoding in WRONG_MARKS.items():
         if held.startswith(mark):
-            raise InputError(f"{name}:1: {encoding}, not UTF-8; convert it: iconv -f {encoding} -t UTF-8")
+            raise MalformedError(f"{name}:1: {encoding}, not UTF-8; convert it: iconv -f {encoding} -t UTF-8")
     for mark, (kind, remedy) in PACKED.items():
         if held.startswith(mark) and BINARY.match(held):
-            raise InputError(f"{name}:1: {kind}, not text; {remedy}")
+            raise MalformedError(f"{name}:1: {kind}, not text; {remedy}")
     if encoding := _encoding_with_nuls(held[:SAMPLE_BYTES]):
         problem = f"{encoding[:6]} without a byte-order mark, not UTF-8"
-        raise InputError(f"{name}:1: {problem}; convert it: iconv -f {encoding} -t UTF-8")
+        raise MalformedError(f"{name}:1: {problem}; convert it: iconv -f {encoding} -t UTF-8")
     return held.removeprefix(MARK)
 
 
@@ -275,13 +275,13 @@ def decode(raw: bytes, name: str, line: int, *, following: Iterable[bytes], know
         damage, reason = error.start, error.reason
     where = f"{name}:{line + line_ends(raw[:damage])}"
     if not reason:
-        raise InputError(f"{where}: a NUL byte: the file is binary or damaged; give plain UTF-8 text")
+        raise MalformedError(f"{where}: a NUL byte: the file is binary or damaged; give plain UTF-8 text")
     remedies = [_remedy(itertools.chain([raw[damage:]], following), known=known or not raw[:damage].isascii())]
     problem = f"not UTF-8 (byte 0x{raw[damage]:02X})"
     if reason == "unexpected end of data":
         problem = f"{problem}: the file ends inside a character"
         remedies.insert(0, "if it was cut there, get all of it")
-    raise InputError(f"{where}: {problem}; {'; '.join(remedies)}")
+    raise MalformedError(f"{where}: {problem}; {'; '.join(remedies)}")
 
 
 def _remedy(blocks: Iterable[bytes], *, known: bool) -> str:
@@ -394,7 +394,7 @@ def read_items(sources: Iterable[Source], repairs: Repairs | None = None, *, one
     """
     for where, text in located_items(sources, repairs):
         if one_line and "\n" in text:
-            raise InputError(f'{where}: a line end in "text", whose answer would be two lines; split the text')
+            raise MalformedError(f'{where}: a line end in "text", whose answer would be two lines; split the text')
         yield text
 
 
@@ -431,7 +431,7 @@ def require_items(items: Iterable[Item], problem: str) -> Iterator[Item]:
         empty = False
         yield item
     if empty:
-        raise InputError(problem)
+        raise EmptyError(problem)
 
 
 def read_whole_lines(sources: Iterable[Source], repairs: Repairs | None = None) -> Iterator[str]:
@@ -469,12 +469,12 @@ def read_objects(source: Source, repairs: Repairs | None = None) -> Iterator[tup
         try:
             record = DECODER.decode(line)
         except DuplicateFieldError as error:
-            raise InputError(f"{where}: {error}; delete one") from None
+            raise DuplicateError(f"{where}: {error}; delete one") from None
         except (ValueError, RecursionError) as error:
             reason = getattr(error, "msg", "a number is too long, or values are nested too deeply")
-            raise InputError(f"{where}: not JSON ({reason}); correct this line") from None
+            raise MalformedError(f"{where}: not JSON ({reason}); correct this line") from None
         if not isinstance(record, dict):
-            raise InputError(f"{where}: not an object; write {{...}} with a field for each value")
+            raise MalformedError(f"{where}: not an object; write {{...}} with a field for each value")
         if "\\r" in line or "\\u00" in line:  # else the line itself has no such characters any more
             for name, value in record.items():
                 if isinstance(value, str):
@@ -508,11 +508,11 @@ def string_field(record: dict[str, object], field: str, where: str, *, option: s
     quoted = json.dumps(field)
     if not isinstance(value, str):
         other = f", or name another field with --{option}" if option else ""
-        raise InputError(f'{where}: no string field {quoted}; write {{{quoted}: "..."}}{other}')
+        raise MissingError(f'{where}: no string field {quoted}; write {{{quoted}: "..."}}{other}')
     if not is_text(value):
-        raise InputError(f"{where}: half of a surrogate pair in {quoted}; write both halves")
+        raise MalformedError(f"{where}: half of a surrogate pair in {quoted}; write both halves")
     if "\0" in value:
-        raise InputError(f"{where}: a NUL character in {quoted}; remove it")
+        raise MalformedError(f"{where}: a NUL character in {quoted}; remove it")
     return value
 
 

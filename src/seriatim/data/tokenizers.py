@@ -20,7 +20,7 @@ import numpy as np
 
 from ..config import Tokenizer as TokenizerConfig
 from ..config.arguments import check_text
-from ..core.errors import InputError
+from ..core.errors import RangeError, SizeError, UnknownNameError
 
 END = 0
 BOUNDARY = np.array([END], dtype=np.int32)
@@ -144,7 +144,7 @@ class Tokenizer(ABC):
             names = ", ".join(repr(piece) for piece in unknown[:3])
             more = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
             kind = "words" if self.kind == "word" else "characters"
-            raise InputError(f"the text has {kind} never seen in training: {names}{more}; leave them out")
+            raise UnknownNameError(f"the text has {kind} never seen in training: {names}{more}; leave them out")
 
     def encode_lines(self, text: str) -> tuple[np.ndarray, np.ndarray]:
         """Encode lines that all have a line end, which becomes the boundary symbol unless the tokenizer ``frames``.
@@ -190,7 +190,7 @@ class Tokenizer(ABC):
         text = lines_of_json({"seriatim": 1, "kind": self.kind, "lowercase": self.lowercase, **self.payload()})
         if len(text) > MAX_FILE_BYTES // 4 and len(text.encode()) > MAX_FILE_BYTES:
             problem = f"{self.vocabulary_size:,} tokens take more than {MAX_FILE_BYTES:,} bytes"
-            raise InputError(f"tokenizer.vocabulary_size: {problem}; set it, or raise tokenizer.min_count")
+            raise SizeError(f"tokenizer.vocabulary_size: {problem}; set it, or raise tokenizer.min_count")
         return text
 
 
@@ -248,7 +248,7 @@ def most_common(counts: Mapping[str, int], config: TokenizerConfig) -> list[str]
         return ranked
     if config.vocabulary_size < 3:
         problem = f"{config.vocabulary_size} leaves no room beside the two special symbols"
-        raise InputError(f"tokenizer.vocabulary_size: {problem}; give at least 3")
+        raise RangeError(f"tokenizer.vocabulary_size: {problem}; give at least 3")
     return ranked[: config.vocabulary_size - 2]
 
 

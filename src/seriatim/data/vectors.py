@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..core.errors import InputError, shown
+from ..core.errors import EmptyError, MalformedError, shown
 from .repairs import Repairs
 from .sources import find_sources
 from .text import read_lines
@@ -61,9 +61,9 @@ def read_vectors(
     # A file that was cut has fewer rows than its first line says.
     rows = number - first + 1
     if not rows:
-        raise InputError(f"{name}:1: no vectors; give a text file with a word and its numbers on each line")
+        raise EmptyError(f"{name}:1: no vectors; give a text file with a word and its numbers on each line")
     if count is not None and rows != count:
-        raise InputError(f"{name}:1: announces {count} rows, but {rows} follow; download the file again")
+        raise MalformedError(f"{name}:1: announces {count} rows, but {rows} follow; download the file again")
     for word, (where_alike, vector) in alike.items():
         if word not in vectors:
             vectors[word] = vector
@@ -79,7 +79,7 @@ def _read_header(name: str, lines: Iterator[str]) -> tuple[int | None, int, int,
     header = HEADER.fullmatch(first.rstrip(" "))
     count, size = (int(header[1]), int(header[2])) if header else (None, first.rstrip(" ").count(" "))
     if not size:
-        raise InputError(f"{name}:1: no vector; begin with a word and its numbers, or with `count size`")
+        raise MalformedError(f"{name}:1: no vector; begin with a word and its numbers, or with `count size`")
     return count, size, 1 + bool(header), lines if header else itertools.chain([first], lines)
 
 
@@ -88,7 +88,7 @@ def _check_width(where: str, word: str, values: int, size: int, *, has_header: b
     *before, last = word.split(" ")
     if values < size or (before and (has_header or DECIMAL.fullmatch(last))):
         problem = f"{values + len(before)} numbers, but {size} are expected"
-        raise InputError(f"{where}: {problem}; correct the line, or download the file again")
+        raise MalformedError(f"{where}: {problem}; correct the line, or download the file again")
 
 
 def _vector(where: str, values: list[str]) -> np.ndarray:
@@ -97,9 +97,9 @@ def _vector(where: str, values: list[str]) -> np.ndarray:
         try:
             numbers.append(float("?" if "_" in value else value))  # Python allows an underscore between digits
         except ValueError:
-            raise InputError(f"{where}: {shown(value)} is not a number; correct the line") from None
+            raise MalformedError(f"{where}: {shown(value)} is not a number; correct the line") from None
     with np.errstate(over="ignore"):  # a value that is too large for float32 becomes infinite
         vector = np.array(numbers).astype(np.float32)
     if not np.isfinite(vector).all():
-        raise InputError(f"{where}: a number that is not finite; correct the line")
+        raise MalformedError(f"{where}: a number that is not finite; correct the line")
     return vector

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..config import Fields
 from ..config import Tokenizer as TokenizerConfig
-from ..core.errors import InputError, shown
+from ..core.errors import DamagedError, MalformedError, shown
 from ..storage.files import is_text, read_json, read_text, write_whole
 from .tokenizers import (
     END,
@@ -60,7 +60,7 @@ def load_tokenizer(path: Path) -> Tokenizer:
         return tokenizer_from_json(text)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         problem = "damaged, or not a tokenizer of Seriatim; restore it from the run it belongs to"
-        raise InputError(f"{path}: {problem}") from None
+        raise DamagedError(f"{path}: {problem}") from None
 
 
 def tokenizer_from_json(text: str) -> Tokenizer:
@@ -183,7 +183,9 @@ def load_vocabulary(folder: Path) -> Vocabulary:
 def check_label(label: str, where: str, remedy: str) -> None:
     """Raise InputError if a label cannot be printed on one line of its own; ``where`` and ``remedy`` are for it."""
     if any(unicodedata.category(character) in CONTROLS for character in label):
-        raise InputError(f"{where}: the label {shown(label)} holds a line end or another control character; {remedy}")
+        raise MalformedError(
+            f"{where}: the label {shown(label)} holds a line end or another control character; {remedy}"
+        )
 
 
 def _load_labels(path: Path) -> tuple[str, ...]:
@@ -192,9 +194,9 @@ def _load_labels(path: Path) -> tuple[str, ...]:
     remedy = "restore it from the run it belongs to"
     labels = read_json(path, max_bytes=MAX_FILE_BYTES, remedy=remedy)
     if not isinstance(labels, list) or not all(isinstance(label, str) and is_text(label) for label in labels):
-        raise InputError(f"{path}: not a list of labels, or damaged; {remedy}")
+        raise DamagedError(f"{path}: not a list of labels, or damaged; {remedy}")
     if len(set(labels)) < len(labels):
-        raise InputError(f"{path}: duplicate labels; {remedy}")
+        raise DamagedError(f"{path}: duplicate labels; {remedy}")
     for label in labels:
         check_label(label, str(path), remedy)
     return tuple(labels)

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..config.arguments import check_integer, check_number
-from ..core.errors import InputError, shown
+from ..core.errors import ConflictError, RangeError, shown
 from ..core.state import State, map_state, state_leaves
 from ..models.probabilities import NotFiniteError, gives_log_probabilities, log_softmax
 from ..recurrence import uncompiled
@@ -87,11 +87,11 @@ class Beam:
         for name, value in checked.items():
             object.__setattr__(self, name, value)
         if not 1 <= self.width <= MAX_WIDTH:
-            raise InputError(f"beam: must be between 1 and {MAX_WIDTH:,}, got {shown(self.width)}")
+            raise RangeError(f"beam: must be between 1 and {MAX_WIDTH:,}, got {shown(self.width)}")
         if not 1 <= self.n_best <= self.width:
-            raise InputError(f"n_best: {shown(self.n_best)} does not lie in 1..{self.width}, the beam")
+            raise RangeError(f"n_best: {shown(self.n_best)} does not lie in 1..{self.width}, the beam")
         if self.stop in self.banned:
-            raise InputError(f"banned: token {self.stop} ends sequences and cannot be banned; remove it")
+            raise RangeError(f"banned: token {self.stop} ends sequences and cannot be banned; remove it")
 
 
 @torch.inference_mode()
@@ -117,9 +117,9 @@ def beam_search(model: NextToken, state: State, settings: Beam, *, max_length: i
     leaf = state_leaves(state)[0]
     limits = torch.as_tensor(max_length, device=leaf.device).long().expand(leaf.shape[0])
     if len(limits) and int(limits.min()) < 0:
-        raise InputError(f"max_length: {int(limits.min())} is negative; at least 0")
+        raise RangeError(f"max_length: {int(limits.min())} is negative; at least 0")
     if isinstance(max_length, int) and max_length < settings.min_length:
-        raise InputError(f"min_length: {settings.min_length} is more than max_length, {max_length}")
+        raise ConflictError(f"min_length: {settings.min_length} is more than max_length, {max_length}")
     search = _Search(settings, _States(state), limits)
     tokens = torch.zeros_like(limits)  # the boundary symbol
     # A compiled step packs its weights for one number of rows, and here rows leave at almost every step.

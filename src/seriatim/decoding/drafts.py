@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..config.arguments import check_integer
-from ..core.errors import InputError
+from ..core.errors import InputError, RangeError
 from ..core.state import State
 from ..counting.ngram import NGram
 from ..counting.ngrams.table import Order
@@ -192,4 +192,4 @@ def draft_with(model: TextModel) -> Draft:
 
 def _check_threshold(threshold: float) -> None:
     if not 0 <= threshold <= 1:
-        raise InputError(f"threshold: must be a probability between 0 and 1, got {threshold}")
+        raise RangeError(f"threshold: must be a probability between 0 and 1, got {threshold}")

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from ..config.arguments import check_text, iterate_items
-from ..core.errors import InputError
+from ..core.errors import RangeError
 
 
 class StopStrings:
@@ -48,5 +48,5 @@ def check_stop_strings(strings: object) -> tuple[str, ...]:
     for stop in stops:
         check_text(stop, "stop")
         if not stop:
-            raise InputError("stop: a stop string is empty; give at least one character, or leave it out")
+            raise RangeError("stop: a stop string is empty; give at least one character, or leave it out")
     return stops

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..core.errors import InputError
+from ..core.errors import EmptyError
 from ..core.state import State
 from ..models.base_models import TextModel
 from ..models.probabilities import token_log_probabilities
@@ -128,7 +128,7 @@ def predict_with_contexts(
         InputError: the text is empty, or a context has no token.
     """
     if not len(ids) or min(sizes, default=1) < 1:
-        raise InputError("the text and every context need at least one token")
+        raise EmptyError("the text and every context need at least one token")
     ids = np.asarray(ids, dtype=np.int64)
     if positions is None:
         first = max(sizes, default=0) if ends is None else 0

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..core.errors import InputError
+from ..core.errors import EmptyError, MismatchError
 from ..core.json_object import JsonObject
 
 RESAMPLES = 1000
@@ -124,7 +124,7 @@ def paired(
     first, second = _checked(first), _checked(second)
     if first.shape != second.shape:
         shapes = f"{first.shape} and {second.shape}"
-        raise InputError(f"statistics of shape {shapes} cannot be paired; evaluate both systems on the same items")
+        raise MismatchError(f"statistics of shape {shapes} cannot be paired; evaluate both systems on the same items")
     values = [float(compute(statistics.sum(0))) for statistics in (first, second)]
     difference = values[0] - values[1]
     if len(first) < 2 or not np.isfinite(values).all():  # an infinite loss has no interval
@@ -199,7 +199,7 @@ def _checked(statistics: np.ndarray) -> np.ndarray:
     statistics = np.asarray(statistics, float)
     assert statistics.ndim == 2, "statistics are (items, k)"
     if not len(statistics):
-        raise InputError("there is nothing to evaluate; give at least one item")
+        raise EmptyError("there is nothing to evaluate; give at least one item")
     return statistics
 
 

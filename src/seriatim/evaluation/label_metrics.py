@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..core.errors import InputError
+from ..core.errors import EmptyError, MismatchError
 from ..core.json_object import JsonObject
 from ..data.tag_sets import marks_chunks
 from .intervals import Compute, Measure, mean, ratio, with_interval, with_intervals
@@ -62,7 +62,7 @@ def chunk_counts_by_type(truth: Sequence[str], predicted: Sequence[str]) -> dict
     chunks. If a chunk starts before another one has ended, the results differ, and conlleval's result is returned.
     """
     if len(truth) != len(predicted):
-        raise InputError(f"got {len(predicted)} tags for {len(truth)} tokens; give one tag per token")
+        raise MismatchError(f"got {len(predicted)} tags for {len(truth)} tokens; give one tag per token")
     correct, guessed, gold = Counter[str](), Counter[str](), Counter[str]()
     agree, last = False, ""
     for true, guess in zip(_boundaries(truth), _boundaries(predicted), strict=True):
@@ -285,12 +285,14 @@ def _by_type(truth: Tags, predicted: Tags) -> dict[str, JsonObject]:
 
 def _check_tags(truth: Tags, predicted: Tags) -> None:
     if len(truth) != len(predicted):
-        raise InputError(f"got predictions for {len(predicted)} of {len(truth)} sentences; give one for each")
+        raise MismatchError(f"got predictions for {len(predicted)} of {len(truth)} sentences; give one for each")
     for i, (true_tags, tags) in enumerate(zip(truth, predicted, strict=True), 1):
         if len(true_tags) != len(tags):
-            raise InputError(f"sentence {i}: got {len(tags)} tags for {len(true_tags)} tokens; give one tag per token")
+            raise MismatchError(
+                f"sentence {i}: got {len(tags)} tags for {len(true_tags)} tokens; give one tag per token"
+            )
     if not any(map(len, truth)):
-        raise InputError("there is nothing to evaluate; give at least one token")
+        raise EmptyError("there is nothing to evaluate; give at least one token")
 
 
 FIGURES = {"accuracy": mean, "macro_f1": _macro_f1, **OF_CHUNKS}

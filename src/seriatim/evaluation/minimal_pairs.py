@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..core.errors import InputError
+from ..core.errors import EmptyError, MalformedError
 from ..core.json_object import JsonObject
 from ..data.repairs import Repairs
 from ..data.text import Source, read_objects, string_field
@@ -77,10 +77,10 @@ def read_pairs(sources: Iterable[Source], repairs: Repairs) -> list[MinimalPair]
             good, bad = (repairs.text(string_field(record, field, where), source.name, number) for field in (GOOD, BAD))
             phenomenon, paradigm = (string_field(record, name, where) if name in record else "" for name in GROUPS)
             if "\n" in good + bad:
-                raise InputError(f"{where}: a sentence contains a line end; remove it")
+                raise MalformedError(f"{where}: a sentence contains a line end; remove it")
             pairs.append(MinimalPair(good, bad, phenomenon, paradigm, where))
     if not pairs:
-        raise InputError(f"--minimal-pairs: no pairs; give JSONL with the fields {GOOD} and {BAD}")
+        raise EmptyError(f"--minimal-pairs: no pairs; give JSONL with the fields {GOOD} and {BAD}")
     return pairs
 
 

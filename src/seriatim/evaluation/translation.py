@@ -12,7 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from ..core.errors import InputError, nearest
+from ..core.errors import (
+    EmptyError,
+    MismatchError,
+    RequiredError,
+    UnavailableError,
+    UnknownNameError,
+    nearest,
+)
 from ..core.json_object import JsonObject
 from ..data.repairs import DataWarning
 from ..data.text_kinds import Pieces, find_pieces
@@ -168,24 +175,24 @@ def _sacrebleu(tokenize: str) -> tuple[Any, Any]:
     from sacrebleu.metrics.chrf import CHRF
 
     if tokenize not in BLEU.TOKENIZERS:
-        raise InputError(f"tokenize: unknown name {tokenize!r}; {nearest(tokenize, list(BLEU.TOKENIZERS))}")
+        raise UnknownNameError(f"tokenize: unknown name {tokenize!r}; {nearest(tokenize, list(BLEU.TOKENIZERS))}")
     try:
         # force: do not warn on standard error about texts that look tokenized
         return BLEU(tokenize=tokenize, force=True), CHRF()
     except (ImportError, RuntimeError) as error:
-        raise InputError(f"tokenize: {' '.join(str(error).split())}") from error
+        raise UnavailableError(f"tokenize: {' '.join(str(error).split())}") from error
 
 
 def _checked(hypotheses: Sequence[str], references: References) -> list[list[str]]:
     """Return the list of references of each sentence."""
     given, wanted = len(hypotheses), len(references)
     if given != wanted:
-        raise InputError(f"{given} hypotheses for the references of {wanted} sentences; give one each")
+        raise MismatchError(f"{given} hypotheses for the references of {wanted} sentences; give one each")
     if not hypotheses:
-        raise InputError("there is nothing to evaluate; give at least one sentence")
+        raise EmptyError("there is nothing to evaluate; give at least one sentence")
     choices = [[texts] if isinstance(texts, str) else list(texts) for texts in references]
     if [] in choices:
-        raise InputError(f"sentence {choices.index([]) + 1}: no reference; give at least one (it may be empty)")
+        raise RequiredError(f"sentence {choices.index([]) + 1}: no reference; give at least one (it may be empty)")
     return choices
 
 

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..core.errors import InputError, shown
+from ..core.errors import NotSupportedError, shown
 from ..core.state import State
 from ..data.tokenizers import END, Tokenizer, name_of_bytes
 from ..models.base_models import TextModel
@@ -238,10 +238,10 @@ def spans_of(text: str, ids: np.ndarray, by: By, tokenizer: Tokenizer) -> Iterat
         first, last = last, int(np.searchsorted(ends, end)) + 1
         lead = int(np.searchsorted(ends, start, side="right"))
         if max(first, lead) >= len(ids):
-            raise InputError(f"--by {by}: the tokenizer leaves out {shown(name)} at the end of {shown(text)}")
+            raise NotSupportedError(f"--by {by}: the tokenizer leaves out {shown(name)} at the end of {shown(text)}")
         if number + 1 < len(spans) and ends[last - 1] > spans[number + 1][0]:
             token = tokenizer.describe(int(ids[last - 1]))
-            raise InputError(
+            raise NotSupportedError(
                 f"--by {by}: the token {shown(token)} is a part of two {by}s of {shown(text)}; use --by token"
             )
         yield TextSpan(name, first, lead, last)

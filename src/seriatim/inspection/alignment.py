@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
-from ..core.errors import InputError
+from ..core.errors import NotSupportedError, RangeError
 from ..report.charts import SPACED, name_tokens
 from ..report.page import Part, Plot, Plots, Prose, Samples
 from ..runs.run import Run
@@ -50,7 +50,7 @@ def align(run: Run, text: str, *, beam: int = BEAM) -> list[Aligned]:
         InputError: the beam is below 1, or the run does not translate.
     """
     if beam < 1:
-        raise InputError(f"--beam must be at least 1, got {beam}")
+        raise RangeError(f"--beam must be at least 1, got {beam}")
     return [_aligned(run, text, width) for width in sorted({1, beam})]
 
 
@@ -87,7 +87,7 @@ def mass(aligned: Aligned, places: Sequence[Sequence[int]]) -> float:
 def aligned_figure(aligned: Aligned) -> Figure:
     """Draw an alignment: the source across, the answer down; without weights, an InputError is raised."""
     if not aligned.weights:
-        raise InputError("alignment: the decoder has no attention; train with --model.options.attention dot")
+        raise NotSupportedError("alignment: the decoder has no attention; train with --model.options.attention dot")
     weights = np.asarray(aligned.weights, dtype=np.float32)
     height = max(2.4, 0.8 + SPACED * min(len(weights), 60) * 1.2)
     largest = float(weights.max())

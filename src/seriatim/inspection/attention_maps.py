@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core.contract import MemoryLayer
-from ..core.errors import InputError
+from ..core.errors import NotSupportedError, RangeError
 from ..evaluation.token_scores import visible
 from ..recurrence import uncompiled
 from ..report.charts import SPACED, WIDE, name_tokens, width_for
@@ -92,7 +92,7 @@ def attention_maps(run: Run, text: object, *, max_tokens: int = MAX_TOKENS) -> A
         InputError: there is nothing to read in the text, or ``max_tokens`` is above `MAX_MAP`.
     """
     if not 1 <= max_tokens <= MAX_MAP:
-        raise InputError(f"max_tokens must be from 1 to {MAX_MAP} for a map of attention, got {max_tokens}")
+        raise RangeError(f"max_tokens must be from 1 to {MAX_MAP} for a map of attention, got {max_tokens}")
     explainer = explainer_of(run)
     whole = explainer.examples(text)[0]
     example = whole.beginning(max_tokens)
@@ -261,7 +261,7 @@ def attention_section(inspected: InspectedRun) -> SectionBody:
     """Write the section on attention, layer by layer and head by head."""
     result = attention_maps(inspected.run, inspected.item)
     if not result.maps:
-        raise InputError("no layer of this model has attention")
+        raise NotSupportedError("no layer of this model has attention")
     count = len(result.maps)
     cut = f" Only the first {MAX_LAYERS} of {count} layers are drawn." if count > MAX_LAYERS else ""
     intro = "Rows are the tokens that attend, columns the tokens they attend to; a row sums to one. "

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core.errors import InputError
+from ..core.errors import InputError, NotSupportedError
 from ..core.state import State, map_state, state_to_dict
 from ..evaluation.context_use import ContextExcess, ContextScore, ContextUse, Excess
 from ..layers.positions import learned_positions
@@ -79,7 +79,7 @@ def memory_section(inspected: InspectedRun) -> SectionBody:
     except InputError as error:
         missing.append(f"The size of the state is not shown: {str(error).rstrip('.')}.")
     if not parts:
-        raise InputError(" ".join(missing))
+        raise NotSupportedError(" ".join(missing))
     return SectionBody(
         [*parts, *map(Prose, missing)],
         [f"memory, on held-out data: {sentence[:1].lower()}{sentence[1:]}"] if sentence else [],

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
-from ..core.errors import InputError
+from ..core.errors import UnknownNameError
 from ..data.tokenizers import END
 from ..evaluation.token_scores import token_name
 from ..report.drawing import show
@@ -87,7 +87,7 @@ def embeddings(run: Run, text: str, *, neighbours: int = NEIGHBOURS, tokens: int
     special = {END, tokenizer.unknown_id}
     chosen = [token for token in dict.fromkeys(tokenizer.encode(text).tolist()) if token not in special][:tokens]
     if not chosen:
-        raise InputError("no token of the text is in the vocabulary")
+        raise UnknownNameError("no token of the text is in the vocabulary")
 
     # Only frequent tokens are neighbours, since the embeddings of rare ones are hardly trained.
     candidates = np.array([token for token in range(min(len(table), CANDIDATES)) if token not in special])

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core.contract import Stateful
-from ..core.errors import InputError
+from ..core.errors import NotSupportedError
 from ..data.tokenizers import Tokenizer
 from ..evaluation.token_scores import is_symbol, spaced, visible
 from ..layers.experts import Experts, Routing
@@ -236,7 +236,7 @@ def gates_section(inspected: InspectedRun) -> SectionBody:
     """Write the section on gates, step sizes and experts."""
     result = gates(inspected.run, inspected.item)
     if not result.gates and not result.choices:
-        raise InputError("this model has no gates, step sizes or experts")
+        raise NotSupportedError("this model has no gates, step sizes or experts")
     parts: list[Part] = []
     if result.shown < result.total:
         parts.append(Prose(f"Only the first {result.shown:,} of {result.total:,} tokens are shown."))

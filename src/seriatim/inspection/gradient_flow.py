@@ -27,7 +27,7 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from ..core.contract import MemoryLayer
-from ..core.errors import InputError
+from ..core.errors import EmptyError, NotSupportedError
 from ..core.state import state_leaves
 from ..evaluation.intervals import supported_digits
 from ..layers.positions import learned_positions
@@ -223,7 +223,7 @@ def gradient_flow(run: Run, texts: object, *, lags: int = LAGS, max_windows: int
     found = equal_windows(inputs, items, length=lags + 1, count=max_windows)
     if not found.examples:
         if not any(inputs.read(item) for item in items):
-            raise InputError("text: nothing in it to read; give a few words")
+            raise EmptyError("text: nothing in it to read; give a few words")
         return GradientFlow([], 0, 0)
 
     # The same windows are measured before training, since only the difference shows what the training changed.
@@ -345,16 +345,16 @@ def _batches(examples: Sequence[Example], size: int) -> Iterator[list[Example]]:
 def flow_section(inspected: InspectedRun) -> SectionBody:
     """Write the section on how far back the gradient reaches and how fast it changes, before and after training."""
     if not primitive_layers(inspected.run.model):
-        raise InputError("this model has no layers, so that there is no gradient")
+        raise NotSupportedError("this model has no layers, so that there is no gradient")
 
     # One text supports few statements, so that held-out data are measured, if the run has some.
     items = inspected.held_out_items(WINDOWS if inspected.inputs.running_text else CANDIDATES, LAGS + 1)
     result = gradient_flow(inspected.run, items or [inspected.item])
     if not result.layers:
         if items:
-            raise InputError(f"all texts of the held-out data ({inspected.held_out_name}) are too short")
+            raise EmptyError(f"all texts of the held-out data ({inspected.held_out_name}) are too short")
         tokens = inspected.explainer.chosen_excerpts().token_count(inspected.text)
-        raise InputError(
+        raise EmptyError(
             f"the text has {tokens:,} tokens, too few to measure how far back gradients reach, and the run has no "
             "held-out data; give a longer text with --text-file, or some --data"
         )

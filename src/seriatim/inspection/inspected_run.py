@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from ..config.arguments import check_text
-from ..core.errors import InputError
+from ..core.errors import EmptyError, InputError, RangeError
 from ..data.sources import check_named_by_run
 from ..data.text import normal_line_ends
 from ..layers.outside_code import AllowCode
@@ -137,11 +137,11 @@ def prepare(
 ) -> InspectedRun:
     """Check a run, a text and the beam, and cut the text to the size that is inspected."""
     if beam < 1:
-        raise InputError(f"--beam must be at least 1, got {beam}")
+        raise RangeError(f"--beam must be at least 1, got {beam}")
     check_text(text, "text")
     text = run.task.files.given_text(run.vocabulary, normal_line_ends(text), "--text")
     if not text.strip():
-        raise InputError("the text is empty; give some with --text or --text-file")
+        raise EmptyError("the text is empty; give some with --text or --text-file")
     text, notes = explainer_of(run).chosen_excerpts().excerpt(text)
     if run.answering is not run.model:
         weight = run.config.training.baseline_weight
@@ -161,7 +161,7 @@ def open_run(path: str | Path, *, allow_code: AllowCode = False) -> tuple[Run, t
     try:
         run = load(path, allow_code=allow_code)
     except InputError as error:
-        raise InputError(f"{error} ({origin})" if differs else error) from None
+        raise (error.with_message(f"{error} ({origin})") if differs else error) from None
     if not differs:
         return run, ()
     warnings.warn(f"{origin}; its results may differ from those of that version", stacklevel=3)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..config.arguments import check_integer
-from ..core.errors import InputError
+from ..core.errors import InputError, RangeError
 from ..data.repairs import Repairs, with_warnings
 from ..data.sources import find_sources
 from ..data.text import read_lines
@@ -106,7 +106,7 @@ def inspect(
     """
     permute, beam = permute is True or check_integer("permute", permute), check_integer("beam", beam)
     if not 0 <= permute <= MAX_PERMUTATIONS:
-        raise InputError(f"--permute must be from 0 to {MAX_PERMUTATIONS:,}, got {permute}")
+        raise RangeError(f"--permute must be from 0 to {MAX_PERMUTATIONS:,}, got {permute}")
 
     # The file is checked before any work, which may take minutes.
     opened, notes = (run, ()) if isinstance(run, Run) else open_run(run, allow_code=allow_code)

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..core.errors import InputError
+from ..core.errors import EmptyError, RangeError
 from ..evaluation.intervals import interval, mean
 from ..layers.positions import learned_positions
 from ..recurrence import uncompiled
@@ -117,7 +117,7 @@ def order_effect(
             distribution of its predictions.
     """
     if permutations < 1:
-        raise InputError(f"--permute must be at least 1, got {permutations}")
+        raise RangeError(f"--permute must be at least 1, got {permutations}")
     explainer = explainer_of(run)
     most = min(max_tokens, learned_positions(run.model) or max_tokens)
     example, total = explainer.require(explainer.inputs).shortened(text, most)
@@ -172,7 +172,7 @@ def _orders(example: Example, count: int, seed: int) -> list[np.ndarray]:
     tokens: list[int | str] = list(example.words or example.inputs)
     movable = len(tokens) - 1
     if movable < 2 or len(set(tokens[:movable])) < 2:
-        raise InputError(
+        raise EmptyError(
             "the tokens before the last have no other order; give a text of at least three different tokens"
         )
     random, orders = np.random.default_rng(seed), dict[tuple[int | str, ...], np.ndarray]()

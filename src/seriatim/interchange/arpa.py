@@ -38,7 +38,7 @@ from typing import IO, BinaryIO, NamedTuple, cast
 
 import numpy as np
 
-from ..core.errors import InputError, shown
+from ..core.errors import InputError, MalformedError, MismatchError, RangeError, UnreadableError, shown
 from ..counting.ngrams.table import NgramTable, Order
 from ..data.repairs import DataWarning, Repairs
 from ..data.text import UNREADABLE, TextFile
@@ -157,7 +157,7 @@ def read_arpa(path: Path, repairs: Repairs | None = None) -> Arpa:
                 return _Reader(path, cast(BinaryIO, file), limit, repairs or Repairs(strict=True)).read()
     except UNREADABLE as error:
         reason = getattr(error, "strerror", None) or error
-        raise InputError(f"{path}: cannot be read ({reason}); give an ARPA file") from None
+        raise UnreadableError(f"{path}: cannot be read ({reason}); give an ARPA file") from None
 
 
 class _Reader:
@@ -217,7 +217,7 @@ class _Reader:
 
     def wrong(self, what: str, hint: str) -> InputError:
         """Return an error that names this line."""
-        return InputError(f"{self.path}:{max(1, self.number)}: {what}; {hint}")
+        return MalformedError(f"{self.path}:{max(1, self.number)}: {what}; {hint}")
 
     def repaired(self, kind: str, problem: str, reading: str, remedy: str) -> None:
         """Record a repair of this line, or raise InputError if repairs are refused."""
@@ -459,9 +459,9 @@ def check_weights(weights: Sequence[float] | None, count: int) -> list[float]:
     if weights is None:
         return [1 / count] * count
     if len(weights) != count:
-        raise InputError(f"--mixture-weights: {len(weights)} weights for {count} files; give one for each")
+        raise MismatchError(f"--mixture-weights: {len(weights)} weights for {count} files; give one for each")
     if not all(weight > 0 for weight in weights) or not 0 < sum(weights) < float("inf"):
-        raise InputError("--mixture-weights: must be positive numbers, such as 0.7,0.3")
+        raise RangeError("--mixture-weights: must be positive numbers, such as 0.7,0.3")
     return [weight / sum(weights) for weight in weights]
 
 

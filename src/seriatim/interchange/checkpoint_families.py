@@ -16,7 +16,7 @@ from typing import ClassVar
 from torch import nn
 
 from ..config import Config, Fields
-from ..core.errors import InputError, shown
+from ..core.errors import MismatchError, MissingError, NotSupportedError, RangeError, shown
 from ..layers import options_of
 from .checkpoint_family import ConversionRule, Family, Field, ModelFacts, renamed
 
@@ -159,7 +159,7 @@ class BertFamily(Family):
     def training(self) -> Fields:
         """Return the section ``training``: a text may fill all positions but those of [CLS] and [SEP]."""
         if (length := self.number("max_position_embeddings")) < 3:
-            raise InputError(f"{self.where}: max_position_embeddings must be at least 3, got {length}; check the file")
+            raise RangeError(f"{self.where}: max_position_embeddings must be at least 3, got {length}; check the file")
         return {"sequence_length": length - 2}
 
     @classmethod
@@ -168,7 +168,9 @@ class BertFamily(Family):
         fields, options = super().fields_for(facts), facts.options
         facts.demand(transform_epsilon=options["norm_epsilon"], transform_activation=options["feed_forward"])
         if not facts.model.tie_weights:
-            raise InputError(f"{facts.where}: the output layer must share the embedding; train with tie_weights true")
+            raise NotSupportedError(
+                f"{facts.where}: the output layer must share the embedding; train with tie_weights true"
+            )
         return {"model_type": "bert", "architectures": ["BertForMaskedLM"], **fields, "type_vocab_size": 1}
 
     @classmethod
@@ -179,7 +181,7 @@ class BertFamily(Family):
     def check_names(self, names: Collection[str], where: str) -> None:
         """Raise InputError if the layer that predicts tokens is missing; see `Family.check_names`."""
         if not any(name.startswith(HEAD) for name in names):
-            raise InputError(
+            raise MissingError(
                 f"{where}: no tensor {HEAD}*, so nothing predicts masked tokens; use a checkpoint of BertForMaskedLM"
             )
 
@@ -188,7 +190,7 @@ class BertFamily(Family):
         normalizer = content.get("normalizer") or {}
         for theirs, name in NORMALIZER.items():
             if theirs in settings and name in normalizer and settings[theirs] != normalizer[name]:
-                raise InputError(
+                raise MismatchError(
                     f"{self.where}: {theirs} is {shown(settings[theirs])} in tokenizer_config.json, but {name} is "
                     f"{shown(normalizer[name])} in tokenizer.json; write the tokenizer again with save_pretrained"
                 )
@@ -275,7 +277,7 @@ class LlamaFamily(Family):
             options["num_experts"] = self.number("num_local_experts", 8)
             options["experts_per_token"] = self.number("num_experts_per_tok", 2)
             if options["experts_per_token"] == 1:
-                raise InputError(f"{self.where}: num_experts_per_tok 1 is not supported; use another checkpoint")
+                raise NotSupportedError(f"{self.where}: num_experts_per_tok 1 is not supported; use another checkpoint")
         return options
 
     def default_of(self, name: str) -> int | None:
@@ -304,9 +306,9 @@ class LlamaFamily(Family):
         parts = [name for name, option in needs.items() if options.get(option)]
         kind = parts[0] if parts else "llama"
         if parts not in ([], ["mixtral", "mistral"]) and len(parts) > 1:
-            raise InputError(f"{facts.where}: no architecture has the parts of {' and '.join(parts)} together")
+            raise NotSupportedError(f"{facts.where}: no architecture has the parts of {' and '.join(parts)} together")
         if kind == "qwen2" and options["head_size"] * options["num_heads"] != facts.model.hidden_size:
-            raise InputError(f"{facts.where}: a checkpoint of qwen2 has no head_size of its own; leave it out")
+            raise NotSupportedError(f"{facts.where}: a checkpoint of qwen2 has no head_size of its own; leave it out")
         return kind
 
     def rows(self, count: int) -> list[int]:
@@ -326,12 +328,12 @@ class LlamaFamily(Family):
         for name in ("rope_scaling", "rope_parameters"):
             parameters = self.fields.get(name) or {}
             if not isinstance(parameters, dict):
-                raise InputError(f"{self.where}: {name} must be an object, got {shown(parameters)}; check the file")
+                raise RangeError(f"{self.where}: {name} must be an object, got {shown(parameters)}; check the file")
             kind = parameters.get("rope_type", parameters.get("type", "default"))
             fraction = parameters.get("partial_rotary_factor", self.fields.get("partial_rotary_factor", 1.0))
             if kind != "default" or fraction != 1.0:
                 what = f"rope_type {shown(kind)}" if kind != "default" else f"partial_rotary_factor {shown(fraction)}"
-                raise InputError(f"{self.where}: {what} is not supported, only plain rotary positions")
+                raise NotSupportedError(f"{self.where}: {what} is not supported, only plain rotary positions")
             base = self.real("rope_theta", base, parameters)
         return base
 
@@ -345,9 +347,9 @@ class LlamaFamily(Family):
             first = self.fields.get("max_window_layers", layers) if self.fields.get("use_sliding_window") else layers
             kinds = [FULL if i < first else SLIDING for i in range(layers)]
         if not isinstance(kinds, list) or not all(kind in (FULL, SLIDING) for kind in kinds):
-            raise InputError(f"{self.where}: layer_types must list {FULL} or {SLIDING}, got {shown(kinds)}")
+            raise RangeError(f"{self.where}: layer_types must list {FULL} or {SLIDING}, got {shown(kinds)}")
         if FULL in kinds and SLIDING in kinds:
-            raise InputError(f"{self.where}: the window of attention differs from layer to layer")
+            raise NotSupportedError(f"{self.where}: the window of attention differs from layer to layer")
         return None if FULL in kinds or size is None else self.number("sliding_window")
 
     def rules(self) -> list[ConversionRule]:
@@ -456,7 +458,9 @@ def family_of(fields: Fields, where: str) -> Family:
     """Return the family of a checkpoint; raise InputError if it is unknown."""
     name = fields.get("model_type")
     if not isinstance(name, str) or name not in FAMILIES:
-        raise InputError(f"{where}: model_type {shown(name)} is not known; known are {', '.join(sorted(FAMILIES))}")
+        raise NotSupportedError(
+            f"{where}: model_type {shown(name)} is not known; known are {', '.join(sorted(FAMILIES))}"
+        )
     return FAMILIES[name](fields, where)
 
 
@@ -464,15 +468,17 @@ def family_for(config: Config, built: nn.Module, where: str) -> Fields:
     """Return the fields of a checkpoint for a language model here; raise InputError if no family can hold it."""
     model, layers = config.model, LAYERS.get(config.task, {})
     if model.layer not in layers:
-        raise InputError(f"{where}: layer {model.layer} is in no checkpoint; known are {', '.join(layers)}")
+        raise NotSupportedError(f"{where}: layer {model.layer} is in no checkpoint; known are {', '.join(layers)}")
     if model.output_bias != layers[model.layer].has_output_bias:
         has, expected = ("has a bias", "no") if model.output_bias else ("has no bias", "every")
-        raise InputError(
+        raise NotSupportedError(
             f"{where}: the output layer {has}, which {expected} checkpoint has; "
             f"train with --model.output_bias {str(not model.output_bias).lower()}"
         )
     if model.embedding_size != model.hidden_size or model.bidirectional:
-        raise InputError(f"{where}: the layers of a checkpoint are as wide as its embedding and not bidirectional")
+        raise NotSupportedError(
+            f"{where}: the layers of a checkpoint are as wide as its embedding and not bidirectional"
+        )
 
     # Options that nobody set have their defaults, or were chosen from sizes when the model was built.
     declared = options_of(model.layer, model.options)

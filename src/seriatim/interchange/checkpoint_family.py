@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..config import Fields, Model
-from ..core.errors import InputError, shown
+from ..core.errors import NotSupportedError, RangeError, shown
 
 Kind = Literal["same", "transposed", "joined", "kernel", "table", "outputs", "positions"]
 """``joined``: several tensors, one after another along their first dimension. ``kernel``: that of a convolution of each
@@ -97,7 +97,7 @@ class ModelFacts(NamedTuple):
         """Raise InputError for the first option of the layer that has another value."""
         for name, value in expected.items():
             if self.options.get(name, value) != value:
-                raise InputError(
+                raise NotSupportedError(
                     f"{self.where}: model.options.{name} {shown(self.options[name])} has no place there, only "
                     f"{shown(value)} has"
                 )
@@ -239,7 +239,7 @@ class Family:
             names = {ours: theirs for theirs, ours in reversed((choices or {}).items())}
             if choices is not None and value not in names:
                 known = ", ".join(names)
-                raise InputError(f"{facts.where}: model.options.{name} {value} has no place there, only {known}")
+                raise NotSupportedError(f"{facts.where}: model.options.{name} {value} has no place there, only {known}")
             fields[field] = names.get(value, value)
         return fields
 
@@ -257,7 +257,7 @@ class Family:
         for name, value in expected.items():
             given = self.fields.get(name, value)
             if given != value:
-                raise InputError(
+                raise NotSupportedError(
                     f"{self.where}: {name} {shown(given)} is not supported, only {shown(value)}; use another checkpoint"
                 )
 
@@ -266,7 +266,7 @@ class Family:
         value = self.fields.get(name)
         value = default if value is None else value
         if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
-            raise InputError(
+            raise RangeError(
                 f"{self.where}: {name} must be a positive whole number, got {shown(value)}; check the file"
             )
         return value
@@ -276,7 +276,7 @@ class Family:
         value = (self.fields if fields is None else fields).get(name)
         value = default if value is None else value
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-            raise InputError(f"{self.where}: {name} must be a positive number, got {shown(value)}; check the file")
+            raise RangeError(f"{self.where}: {name} must be a positive number, got {shown(value)}; check the file")
         return float(value)
 
     @property
@@ -290,7 +290,9 @@ class Family:
         """Return what a named choice of the other library is called here."""
         value = self.fields.get(name, default)
         if not isinstance(value, str) or value not in choices:
-            raise InputError(f"{self.where}: {name} {shown(value)} is not supported; known are {', '.join(choices)}")
+            raise NotSupportedError(
+                f"{self.where}: {name} {shown(value)} is not supported; known are {', '.join(choices)}"
+            )
         return choices[value]
 
     def tables(self, embedding: str, head: str) -> list[ConversionRule]:

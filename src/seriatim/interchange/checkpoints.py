@@ -16,7 +16,17 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from ..config import Fields, resolve
-from ..core.errors import InputError, first_line, shown
+from ..core.errors import (
+    DamagedError,
+    ForbiddenError,
+    MalformedError,
+    MismatchError,
+    MissingError,
+    NotSupportedError,
+    UnavailableError,
+    first_line,
+    shown,
+)
 from ..data.library_tokenizers import PretrainedTokenizer, library_fields, special_tokens
 from ..data.tokenizers import MAX_FILE_BYTES, Tokenizer
 from ..data.vocabulary import Vocabulary
@@ -54,26 +64,26 @@ def located(source: str) -> Path:
     try:
         from huggingface_hub import snapshot_download
     except ImportError:
-        raise InputError(
+        raise UnavailableError(
             f"{source}: needs the package huggingface_hub; install it: pip install 'seriatim[hub]'"
         ) from None
     try:
         return Path(snapshot_download(source.removeprefix(HUB), allow_patterns=DOWNLOADED))
     except Exception as error:  # the package raises errors of many kinds
         reason = first_line(error) or type(error).__name__
-        raise InputError(f"{source}: cannot be downloaded ({reason}); check the name and the network") from None
+        raise UnavailableError(f"{source}: cannot be downloaded ({reason}); check the name and the network") from None
 
 
 def read_fields(folder: Path) -> Fields:
     """Read `config.json`; raise InputError if it is missing or damaged, or names code of its own."""
     path = folder / CONFIG
     if not path.is_file():
-        raise InputError(f"{folder}: no {CONFIG}; give a folder that save_pretrained wrote, or an ARPA file")
+        raise MissingError(f"{folder}: no {CONFIG}; give a folder that save_pretrained wrote, or an ARPA file")
     fields = _object(path)
     if fields.get("auto_map"):
-        raise InputError(f"{path}: auto_map names code of the checkpoint, which is not run; use another checkpoint")
+        raise ForbiddenError(f"{path}: auto_map names code of the checkpoint, which is not run; use another checkpoint")
     if fields.get("quantization_config"):
-        raise InputError(
+        raise NotSupportedError(
             f"{path}: quantization_config says that the weights are rounded, which is not read; use the checkpoint in "
             "float32, float16 or bfloat16, and round the weights of the run with --weights int8"
         )
@@ -83,7 +93,7 @@ def read_fields(folder: Path) -> Fields:
 def _object(path: Path) -> Fields:
     fields = read_json(path, max_bytes=MAX_CONFIG_BYTES, remedy=WHOLE)
     if not isinstance(fields, dict):
-        raise InputError(f"{path}: not a JSON object; {WHOLE}")
+        raise MalformedError(f"{path}: not a JSON object; {WHOLE}")
     return fields
 
 
@@ -117,22 +127,22 @@ class CheckpointTensors:
         elif (folder / INDEX).is_file():
             index = _object(folder / INDEX).get("weight_map")
             if not isinstance(index, dict) or not {str}.issuperset(map(type, index.values())):
-                raise InputError(f"{folder / INDEX}: no object weight_map; {WHOLE}")
+                raise MalformedError(f"{folder / INDEX}: no object weight_map; {WHOLE}")
             shards = sorted(set(index.values()))
             for shard in shards:
                 if Path(shard).name != shard or not (folder / shard).is_file():
-                    raise InputError(f"{folder}: the file {shown(shard)} is missing, which {INDEX} names; {WHOLE}")
+                    raise MissingError(f"{folder}: the file {shown(shard)} is missing, which {INDEX} names; {WHOLE}")
             self._add([folder / shard for shard in shards])
             if missing := sorted(index.keys() - self.files.keys()):
-                raise InputError(f"{folder}: {missing[0]} is in no file, although {INDEX} names it; {WHOLE}")
+                raise MissingError(f"{folder}: {missing[0]} is in no file, although {INDEX} names it; {WHOLE}")
         else:
             for pattern in PICKLED:
                 for path in sorted(folder.glob(pattern)):
-                    raise InputError(
+                    raise ForbiddenError(
                         f"{path}: pickled weights can run code and are not read; load them with transformers "
                         "and write the model with save_pretrained, which writes safetensors"
                     )
-            raise InputError(f"{folder}: no {WEIGHTS} or {INDEX}; {WHOLE}")
+            raise MissingError(f"{folder}: no {WEIGHTS} or {INDEX}; {WHOLE}")
 
     def _add(self, paths: Iterable[Path]) -> None:
         for path in paths:
@@ -144,7 +154,7 @@ class CheckpointTensors:
             with safe_open(path, framework="pt") as file:
                 return read(cast(_File, file))
         except (SafetensorError, OSError, RuntimeError, ValueError) as error:
-            raise InputError(f"{path}: damaged ({error}); {WHOLE}") from None
+            raise DamagedError(f"{path}: damaged ({error}); {WHOLE}") from None
 
     def names(self) -> set[str]:
         """Return the names of all tensors."""
@@ -162,12 +172,12 @@ class CheckpointTensors:
         """Return a tensor in float32; raise InputError if it holds NaN or infinity, or whole numbers."""
         tensor: Tensor = self._with(self.files[name], lambda file: file.get_tensor(name))
         if tensor.dtype not in (torch.float32, torch.float16, torch.bfloat16, torch.float64):
-            raise InputError(
+            raise NotSupportedError(
                 f"{self.files[name]}: {name} is {tensor.dtype}, a compressed format; use the original checkpoint"
             )
         tensor = tensor.float()
         if not bool(torch.isfinite(tensor).all()):
-            raise InputError(f"{self.files[name]}: {name} holds NaN or infinity; use another checkpoint")
+            raise DamagedError(f"{self.files[name]}: {name} holds NaN or infinity; use another checkpoint")
         return tensor
 
 
@@ -181,16 +191,16 @@ def read_tokenizer(folder: Path, family: Family, size: int) -> PretrainedTokeniz
     if (folder / TOKENIZER_CONFIG).is_file():
         settings = _object(folder / TOKENIZER_CONFIG)
         if settings.get("auto_map"):
-            raise InputError(
+            raise ForbiddenError(
                 f"{folder / TOKENIZER_CONFIG}: auto_map names code, which is not run; use another checkpoint"
             )
     if not path.is_file():
-        raise InputError(
+        raise MissingError(
             f"{folder}: no {TOKENIZER}; write one with AutoTokenizer.from_pretrained(...).save_pretrained(...)"
         )
     content = read_json(path, max_bytes=MAX_FILE_BYTES, remedy=WHOLE)
     if not isinstance(content, dict) or not isinstance(content.get("model"), dict):
-        raise InputError(f"{path}: not a tokenizer of the tokenizers library; {WHOLE}")
+        raise MalformedError(f"{path}: not a tokenizer of the tokenizers library; {WHOLE}")
     added = _added_tokens(path, content, size)
 
     # Checkpoints name a special token by its id in one file, by its text in the other, or not at all.
@@ -209,14 +219,14 @@ def read_tokenizer(folder: Path, family: Family, size: int) -> PretrainedTokeniz
     tokens = {role: special(name) for role, name in family.special_tokens.items()}
     if missing := next((role for role in family.needed if tokens[role] is None), None):
         name = family.special_tokens[missing]
-        raise InputError(f"{folder / CONFIG}: no {name}_token_id, the token that {ROLES[missing]}; add it")
+        raise MissingError(f"{folder / CONFIG}: no {name}_token_id, the token that {ROLES[missing]}; add it")
     end, begin = (tokens[role] for role in ("end", "begin"))
     try:
         return PretrainedTokenizer(
             content, end=end or 0, begin=end or 0 if begin is None else begin, size=size, mask=tokens.get("mask")
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"{path}: {error}; use another checkpoint") from None
+        raise NotSupportedError(f"{path}: {error}; use another checkpoint") from None
 
 
 def _added_tokens(path: Path, content: Fields, size: int) -> dict[str, object]:
@@ -229,11 +239,11 @@ def _added_tokens(path: Path, content: Fields, size: int) -> dict[str, object]:
     if not isinstance(listed, list) or not all(
         isinstance(token, dict) and isinstance(token.get("content"), str) for token in listed
     ):
-        raise InputError(f"{path}: added_tokens must be a list of tokens; {WHOLE}")
+        raise MalformedError(f"{path}: added_tokens must be a list of tokens; {WHOLE}")
     added = {token["content"]: token.get("id") for token in listed}
     for name, token in added.items():
         if isinstance(token, int) and token >= size:
-            raise InputError(
+            raise MismatchError(
                 f"{path}: the token {shown(name)} has the id {token:,}, but the embedding has only the rows 0 to "
                 f"{size - 1:,}; call model.resize_token_embeddings(len(tokenizer)) and save_pretrained, or take the "
                 "token out of added_tokens"
@@ -261,7 +271,7 @@ def import_checkpoint(source: str, out: str | None, *, overwrite: bool = False) 
     family.check_names(tensors.names(), str(source_folder))
     check_names(family, rules, tensors)
     if len(shape := tensors.shape(table)) != 2:
-        raise InputError(f"{source_folder}: {table} has the shape {shape}, which is no table; check the files")
+        raise MismatchError(f"{source_folder}: {table} has the shape {shape}, which is no table; check the files")
 
     # The rows of the embedding, and not the configuration, say how many tokens there are.
     tokenizer = read_tokenizer(source_folder, family, shape[0])
@@ -294,7 +304,7 @@ def check_tied(family: Family, tensors: CheckpointTensors) -> None:
             continue
         problem = f"{tensors.folder}: {first} and {second} differ, which tie_word_embeddings makes one tensor"
         if not family.can_untie:
-            raise InputError(f"{problem}; write the checkpoint again with the one that is right")
+            raise MismatchError(f"{problem}; write the checkpoint again with the one that is right")
         warnings.warn(f"{problem}; both are kept, as transformers does from version 5 on", stacklevel=3)
         family.fields = {**family.fields, "tie_word_embeddings": False}
 
@@ -309,13 +319,13 @@ def check_names(family: Family, rules: list[ConversionRule], tensors: Checkpoint
     """Raise InputError for the first tensor that is missing, or that no rule reads."""
     expected = {name for rule in rules for name in rule.theirs}
     if missing := sorted(expected - tensors.names()):
-        raise InputError(f"{tensors.folder}: the tensor {missing[0]} is missing; check that the folder is complete")
+        raise MissingError(f"{tensors.folder}: the tensor {missing[0]} is missing; check that the folder is complete")
     dropped = sorted(name for name in tensors.names() - expected if name.startswith(family.dropped))
     others = sorted(tensors.names() - expected - set(dropped))
     copies = set(family.tied.values()) if family.is_tied else set[str]()
     unread = [name for name in others if not name.endswith(family.ignored) and name not in copies]
     if unread:
-        raise InputError(
+        raise NotSupportedError(
             f"{tensors.folder}: the tensor {unread[0]} has no place in a model here; use another checkpoint"
         )
     if dropped:
@@ -334,7 +344,7 @@ def check_shapes(
             shape = ()
         if shape != parameters[rule.ours]:
             shapes = ", ".join(str(tuple(tensor.shape)) for tensor in given)
-            raise InputError(
+            raise MismatchError(
                 f"{tensors.folder}: {rule.theirs[0]} has the shape {shapes}, unlike config.json; check the files"
             )
 
@@ -365,7 +375,7 @@ def export_checkpoint(run: Run, out: str) -> None:
     """
     folder = check_new(out)
     if not isinstance(run.model, LanguageModel | MaskedLanguageModel) or run.answering is not run.model:
-        raise InputError(f"{run.path}: only a single neural language model can be a checkpoint of transformers")
+        raise NotSupportedError(f"{run.path}: only a single neural language model can be a checkpoint of transformers")
     tokenizer = run.tokenizer
     begin, end = tokenizer.begin, 0
     if isinstance(tokenizer, PretrainedTokenizer):
@@ -375,7 +385,7 @@ def export_checkpoint(run: Run, out: str) -> None:
     fields = family_for(run.config, run.model, str(run.path))
     kind = FAMILIES[fields["model_type"]]
     if "mask" in kind.special_tokens and not tokenizer.frames:
-        raise InputError(
+        raise NotSupportedError(
             f"{run.path}: its tokenizer has no token that stands for a gap, as [MASK] does there; start the training "
             "from an imported model, with --init"
         )

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..config import resolve
-from ..core.errors import InputError, nearest
+from ..core.errors import ConflictError, NotSupportedError, UnknownNameError, nearest
 from ..counting.ngram import NGram
 from ..counting.ngrams.table import pieces_of
 from ..data.repairs import Repairs
@@ -29,13 +29,13 @@ def export_run(run: Run, file_format: str, out: str) -> None:
     ``onnx``, ``out`` is a folder that does not exist yet; for ``torch``, a safetensors file.
     """
     if file_format not in FORMATS:
-        raise InputError(f"--format {file_format}: no such format; {nearest(file_format, list(FORMATS))}")
+        raise UnknownNameError(f"--format {file_format}: no such format; {nearest(file_format, list(FORMATS))}")
     if file_format != "arpa":
         {"onnx": export_onnx, "torch": export_torch, "transformers": export_checkpoint}[file_format](run, out)
         return
     if not isinstance(run.model, NGram):
         what = "a cache beside its n-grams" if run.config.model.layer == "ngram" else f"layer {run.config.model.layer}"
-        raise InputError(f"{run.path}: has {what}, which an ARPA file cannot hold; give a run of n-grams alone")
+        raise NotSupportedError(f"{run.path}: has {what}, which an ARPA file cannot hold; give a run of n-grams alone")
     data = run.config.data
     write_arpa(run.model.table.orders, run.tokenizer, check_file(out, ARPA, (data.train, data.valid, data.test)))
 
@@ -72,15 +72,15 @@ def import_run(
     # What a source is decides which options mean anything; one that means nothing is refused, not ignored.
     folders = [name for name in sources if name.startswith(HUB) or Path(name).is_dir()]
     if len(sources) == 1 and weights is not None:
-        raise InputError("--mixture-weights: has no meaning with one file; leave it out")
+        raise ConflictError("--mixture-weights: has no meaning with one file; leave it out")
     states = {name: file for name in sources if (file := state_file(Path(name))) is not None}
     if (folders or states) and len(sources) > 1:
-        raise InputError(f"{[*folders, *states][0]}: only ARPA files can be mixed; import it on its own")
+        raise NotSupportedError(f"{[*folders, *states][0]}: only ARPA files can be mixed; import it on its own")
     if states:
         return import_torch(states[sources[0]], out, torch_options or TorchOptions(), overwrite=overwrite)
     for name, value in (torch_options or TorchOptions())._asdict().items():
         if value is not None:
-            raise InputError(f"--{name}: has no meaning for {sources[0]}, only for a safetensors file; leave it out")
+            raise ConflictError(f"--{name}: has no meaning for {sources[0]}, only for a safetensors file; leave it out")
     if folders:
         return import_checkpoint(sources[0], out, overwrite=overwrite)
     check_out(out, overwrite=overwrite)

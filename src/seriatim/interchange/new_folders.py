@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ..core.errors import InputError
+from ..core.errors import ExistsError, MissingError, SizeError
 from ..data.vocabulary import Vocabulary
 from ..runs.run import Run, load
 from ..storage.files import locked
@@ -27,10 +27,10 @@ def check_new(out: str) -> Path:
     """Return the path of a folder that does not exist yet; raise InputError if it exists or cannot be written."""
     folder = Path(out)
     if folder.exists() or folder.is_symlink():
-        raise InputError(f"--out: {out or 'an empty name'} exists; choose another folder")
+        raise ExistsError(f"--out: {out or 'an empty name'} exists; choose another folder")
     refuse_inside(out)
     if not Path(os.path.realpath(folder)).parent.is_dir():
-        raise InputError(f"{out}: cannot be written there; give a folder in one that exists")
+        raise MissingError(f"{out}: cannot be written there; give a folder in one that exists")
     return folder
 
 
@@ -75,7 +75,7 @@ def write_run(
     parent = nearest_existing(folder.absolute().parent)
     free = shutil.disk_usage(parent).free
     if free < needed:
-        raise InputError(f"{folder}: needs {needed / 1e6:,.1f} MB, and {free / 1e6:,.1f} MB are free; make room")
+        raise SizeError(f"{folder}: needs {needed / 1e6:,.1f} MB, and {free / 1e6:,.1f} MB are free; make room")
     with tempfile.TemporaryDirectory(prefix=".seriatim-import-", dir=parent) as aside:
         weights = Path(aside) / "model.safetensors"  # complete before anything in the folder changes
         stream_tensors(parameters, weights, identity(task.config, vocabulary))

@@ -25,7 +25,7 @@ from torch import Tensor, fx, nn
 
 from ..config import Fields
 from ..core.contract import MemoryLayer, SequenceLayer
-from ..core.errors import InputError, first_line
+from ..core.errors import InputError, NotSupportedError, UnavailableError, first_line
 from ..core.exporting import as_export, time_scan
 from ..core.state import OutputsAndState, State, state_leaves, with_leaves
 from ..data.library_tokenizers import PretrainedTokenizer, library_fields
@@ -300,9 +300,11 @@ def export_onnx(run: Run, out: str) -> None:
         InputError: the folder exists; the model has a part that cannot be exported; or packages are missing.
     """
     if missing := [name for name in MODULES if importlib.util.find_spec(name) is None]:
-        raise InputError(f"--format onnx: needs {' and '.join(missing)}; run pip install 'seriatim[onnx]'")
+        raise UnavailableError(f"--format onnx: needs {' and '.join(missing)}; run pip install 'seriatim[onnx]'")
     if tuple(map(int, torch.__version__.split(".")[:2])) < TORCH:
-        raise InputError(f"--format onnx: needs PyTorch {TORCH[0]}.{TORCH[1]} or later, this is {torch.__version__}")
+        raise UnavailableError(
+            f"--format onnx: needs PyTorch {TORCH[0]}.{TORCH[1]} or later, this is {torch.__version__}"
+        )
 
     # Everything is traced before the folder is made: most models that cannot be exported fail there.
     folder = check_new(out)
@@ -376,7 +378,7 @@ def refusing_what_cannot(where: str) -> Iterator[None]:
         raise
     except Exception as error:
         cause = error.__cause__ or error
-        raise InputError(
+        raise NotSupportedError(
             f"{where}: cannot be exported ({type(cause).__name__}: {first_line(cause)}); its layers must not depend on "
             "the values of inputs in Python code, and only those with a state of fixed size may loop over time in it"
         ) from None

@@ -17,7 +17,20 @@ from torch import Tensor, nn
 
 from ..config import Fields, resolve
 from ..core.contract import SequenceLayer
-from ..core.errors import InputError, nearest, shown
+from ..core.errors import (
+    AmbiguousError,
+    ConflictError,
+    ForbiddenError,
+    InputError,
+    MalformedError,
+    MismatchError,
+    MissingError,
+    NotSupportedError,
+    RequiredError,
+    UnknownNameError,
+    nearest,
+    shown,
+)
 from ..data.library_tokenizers import CHARACTER, PretrainedTokenizer
 from ..data.tokenizers import END, LINE_END, MAX_FILE_BYTES, CharTokenizer, Spelling, Tokenizer, WordTokenizer
 from ..data.vocabulary import Vocabulary, load_tokenizer
@@ -87,12 +100,12 @@ def find_recurrence(tensors: StateTensors) -> Recurrence:
     prefixes = sorted(name.removesuffix(FIRST) for name in tensors.names() if name.endswith(FIRST))
     if len(prefixes) != 1:
         problem = f"{len(prefixes)} recurrent modules" if prefixes else f"no tensor {FIRST}"
-        raise InputError(f"{where}: {problem}; a file needs {NEEDED}, and has {tensors.listed()}")
+        raise MalformedError(f"{where}: {problem}; a file needs {NEEDED}, and has {tensors.listed()}")
     (prefix,) = prefixes
     parts = [name for name in tensors.names() if name.startswith(prefix) and PARAMETER.fullmatch(name[len(prefix) :])]
     shapes = {name.removeprefix(prefix): tensors.shape(name) for name in parts}
     if reverse := sorted(name for name in shapes if name.endswith("_reverse")):
-        raise InputError(
+        raise NotSupportedError(
             f"{where}: {prefix}{reverse[0]} reads backwards, and a language model must not see what it predicts; use a "
             "module with bidirectional=False"
         )
@@ -102,13 +115,13 @@ def find_recurrence(tensors: StateTensors) -> Recurrence:
     inner = shapes.get("weight_hr_l0", shapes.get("weight_hh_l0"))
     first, recurrent = shapes[FIRST], shapes.get("weight_hh_l0", ())
     if inner is None or {2} != {*map(len, (inner, first, recurrent))} or not all((*inner, *first, *recurrent)):
-        raise InputError(f"{where}: {prefix}weight_hh_l0 is missing or no matrix; a file needs {NEEDED}")
+        raise MalformedError(f"{where}: {prefix}weight_hh_l0 is missing or no matrix; a file needs {NEEDED}")
     hidden, output = inner[1], recurrent[1]
 
     # The three kinds of layers differ in nothing but the number of gates.
     gates, rest = divmod(first[0], hidden)
     if rest or gates not in LAYERS:
-        raise InputError(
+        raise MismatchError(
             f"{where}: {prefix}{FIRST} has the shape {first} and {prefix}weight_hh_l0 {recurrent}; an RNN has as many "
             "rows as units, a GRU 3 times and an LSTM 4 times as many; check the file"
         )
@@ -119,10 +132,10 @@ def find_recurrence(tensors: StateTensors) -> Recurrence:
     expected = _shapes(found, gates * hidden)
     for name in sorted(expected.keys() | shapes.keys()):
         if name not in shapes:
-            raise InputError(f"{where}: the tensor {prefix}{name} is missing; check the file")
+            raise MissingError(f"{where}: the tensor {prefix}{name} is missing; check the file")
         if shapes[name] != expected.get(name):
             needed = f"instead of {expected[name]}" if name in expected else "and should not be there"
-            raise InputError(f"{where}: {prefix}{name} has the shape {shapes[name]} {needed}; check the file")
+            raise MismatchError(f"{where}: {prefix}{name} has the shape {shapes[name]} {needed}; check the file")
     return found
 
 
@@ -153,7 +166,7 @@ def find_tables(tensors: StateTensors, found: Recurrence) -> Tables:
     }
 
     def refuse(problem: str) -> NoReturn:
-        raise InputError(f"{tensors.folder}: {problem}; a file needs {NEEDED}, and has {tensors.listed()}")
+        raise MalformedError(f"{tensors.folder}: {problem}; a file needs {NEEDED}, and has {tensors.listed()}")
 
     # Names say little, since everybody names modules differently: the largest table of a fitting width has the
     # tokens.
@@ -228,7 +241,7 @@ def find_vocabulary(weights: Path) -> Path:
     if len(found) == 1:
         return weights.parent / found[0]
     problem = f"{' and '.join(found)} are beside it" if found else "no vocabulary beside it"
-    raise InputError(f"{weights}: {problem}; name the vocabulary with --vocabulary FILE: {KINDS}")
+    raise MissingError(f"{weights}: {problem}; name the vocabulary with --vocabulary FILE: {KINDS}")
 
 
 def read_vocabulary(path: Path, size: int, *, end: str | None = None) -> SourceVocabulary:
@@ -245,7 +258,7 @@ def read_vocabulary(path: Path, size: int, *, end: str | None = None) -> SourceV
     content = read_json(path, max_bytes=MAX_FILE_BYTES, remedy=REMEDY)
     if isinstance(content, dict) and isinstance(content.get("kind"), str):
         if end is not None:
-            raise InputError(f"--end: {path} says which token ends a text; leave it out")
+            raise ConflictError(f"--end: {path} says which token ends a text; leave it out")
         tokenizer = load_tokenizer(path)
         _check_size(path, tokenizer.vocabulary_size, size)
         return SourceVocabulary(tokenizer, range(size))
@@ -253,16 +266,16 @@ def read_vocabulary(path: Path, size: int, *, end: str | None = None) -> SourceV
         return _from_library(path, content, size, end)
     if isinstance(content, dict):
         if sorted(content.values(), key=str) != sorted(range(len(content)), key=str):
-            raise InputError(f"{path}: the ids must be 0 to {len(content) - 1}, each of one token; {REMEDY}")
+            raise MalformedError(f"{path}: the ids must be 0 to {len(content) - 1}, each of one token; {REMEDY}")
         content = sorted(content, key=content.__getitem__)
     if not isinstance(content, list):
-        raise InputError(f"{path}: not a list of tokens; {REMEDY}")
+        raise MalformedError(f"{path}: not a list of tokens; {REMEDY}")
     return _listed(path, content, size, end)
 
 
 def _check_size(path: Path, tokens: int, size: int) -> None:
     if tokens != size:
-        raise InputError(
+        raise MismatchError(
             f"{path}: {tokens:,} tokens, but the tables have {size:,} rows; give the vocabulary of this model"
         )
 
@@ -281,13 +294,13 @@ def _from_library(path: Path, content: Fields, size: int, end: str | None) -> So
                 return _listed(path, tokens, size, end, is_characters=by_character, lowercase=normalizer is not None)
         ending = _ending(path, ids, end, ENDS[:-1])
         if ending is None:
-            raise InputError(f"{path}: no token ends a text; name it with --end TOKEN")
+            raise RequiredError(f"{path}: no token ends a text; name it with --end TOKEN")
         begin = _special(path, ids, BEGINS, "begin a text")
         tokenizer = PretrainedTokenizer(content, end=ending, begin=ending if begin is None else begin, size=size)
     except InputError:
         raise
     except Exception as error:  # the library raises Exception itself
-        raise InputError(f"{path}: {error}; {REMEDY}") from None
+        raise MalformedError(f"{path}: {error}; {REMEDY}") from None
     return SourceVocabulary(tokenizer, tokenizer.exchanged(np.arange(size)).tolist())
 
 
@@ -296,7 +309,7 @@ def _special(path: Path, ids: Mapping[str, int], names: Collection[str], what: s
     found = [token for token in ids if token.lower() in names]
     if len(found) > 1:
         hint = "rename one of them" if names in (BEGINS, UNKNOWNS) else "name it with --end"
-        raise InputError(f"{path}: {shown(found[0])} and {shown(found[1])} may both {what}; {hint}")
+        raise AmbiguousError(f"{path}: {shown(found[0])} and {shown(found[1])} may both {what}; {hint}")
     return ids[found[0]] if found else None
 
 
@@ -306,7 +319,7 @@ def _ending(path: Path, ids: Mapping[str, int], end: str | None, names: Collecti
         return _special(path, ids, names, "end a text")
     end = ESCAPES.get(end, end)
     if end not in ids:
-        raise InputError(f"--end: {shown(end)} is not in {path}; {nearest(end, list(ids))}")
+        raise MalformedError(f"--end: {shown(end)} is not in {path}; {nearest(end, list(ids))}")
     return ids[end]
 
 
@@ -324,7 +337,9 @@ def _listed(
     for i, token in enumerate(tokens):
         if not isinstance(token, str) or not token or not is_text(token) or token in ids:
             problem = "a duplicate" if isinstance(token, str) and token in ids else "not a text"
-            raise InputError(f"{path}:{i + 1}: {shown(token) if token else 'an empty token'} is {problem}; {REMEDY}")
+            raise MalformedError(
+                f"{path}:{i + 1}: {shown(token) if token else 'an empty token'} is {problem}; {REMEDY}"
+            )
         ids[token] = i
     _check_size(path, len(ids), size)
     if is_characters is None:
@@ -334,9 +349,9 @@ def _listed(
     ending = _ending(path, ids, end, ENDS[:-1] if is_characters else ENDS)
     begin, unknown = _special(path, ids, BEGINS, "begin a text"), _special(path, ids, UNKNOWNS, "be the unknown token")
     if ending is not None and ending == unknown:
-        raise InputError(f"--end: {shown(end)} is the unknown token of {path}; name the token that ends a text")
+        raise ConflictError(f"--end: {shown(end)} is the unknown token of {path}; name the token that ends a text")
     if ending is None and not is_characters:
-        raise InputError(f"{path}: no token ends a line, such as <eos>; name it with --end TOKEN")
+        raise RequiredError(f"{path}: no token ends a line, such as <eos>; name it with --end TOKEN")
 
     # Tokens 0 and 1 have fixed meanings here, so the rows of the tables change their order.
     rows = [ids.get("\n", ADDED) if ending is None else ending, ADDED if unknown is None else unknown]
@@ -349,7 +364,7 @@ def _listed(
         return SourceVocabulary(CharTokenizer(characters, Spelling(), lowercase=lowercase, begin=first), rows, added)
     for token in others:
         if token.split() != [token] or LINE_END in token:
-            raise InputError(
+            raise MalformedError(
                 f"{path}:{ids[token] + 1}: {shown(token)} has white space, and words are separated by it; {REMEDY}"
             )
     return SourceVocabulary(WordTokenizer(others, Spelling(), lowercase=lowercase, begin=first), rows, added)
@@ -400,7 +415,7 @@ def state_file(source: Path) -> Path | None:
     if not pickled:
         return None
     call = "save_file(torch.load(F, weights_only=True), G)"
-    raise InputError(
+    raise ForbiddenError(
         f"{pickled[0]}: pickled weights can run code and are not read; convert them with safetensors.torch.{call}"
     )
 
@@ -414,7 +429,7 @@ def import_torch(path: Path, out: str | None, options: TorchOptions, *, overwrit
     """
     check_out(out, overwrite=overwrite)
     if not path.is_file():
-        raise InputError(f"{path}: no such file; give a state dictionary that safetensors wrote")
+        raise MissingError(f"{path}: no such file; give a state dictionary that safetensors wrote")
     tensors = StateTensors(path)
     found, metadata = find_recurrence(tensors), tensors.metadata(path)
     tables = find_tables(tensors, found)
@@ -424,7 +439,9 @@ def import_torch(path: Path, out: str | None, options: TorchOptions, *, overwrit
     # The state dictionary may have been exported from here, and then says what its tensors do not.
     unit = options.unit or metadata.get("data.unit") or source.unit
     if unit not in UNITS:
-        raise InputError(f"{path}: the unit of the data is {shown(unit)}; set it with --unit to {' or '.join(UNITS)}")
+        raise UnknownNameError(
+            f"{path}: the unit of the data is {shown(unit)}; set it with --unit to {' or '.join(UNITS)}"
+        )
     config = {
         "task": "lm",
         "data": {"unit": unit},
@@ -442,9 +459,11 @@ def _model(found: Recurrence, tables: Tables, source: SourceVocabulary, nonlinea
         options["projection_size"] = found.output_size
     if nonlinearity is not None:
         if "activation" not in options_of(found.layer, {}):
-            raise InputError(f"--nonlinearity: {path} is no RNN but a layer {found.layer}, without it; leave it out")
+            raise ConflictError(f"--nonlinearity: {path} is no RNN but a layer {found.layer}, without it; leave it out")
         if nonlinearity not in NONLINEARITIES:
-            raise InputError(f"--nonlinearity {shown(nonlinearity)}: torch.nn.RNN has {' and '.join(NONLINEARITIES)}")
+            raise UnknownNameError(
+                f"--nonlinearity {shown(nonlinearity)}: torch.nn.RNN has {' and '.join(NONLINEARITIES)}"
+            )
         options["activation"] = nonlinearity
     return {
         "layer": found.layer,
@@ -498,7 +517,7 @@ def export_torch(run: Run, out: str) -> None:
     data = run.config.data
     path = check_file(out, EXPORTED_STATE, (data.train, data.valid, data.test))
     if not isinstance(run.model, NeuralModel) or run.answering is not run.model:
-        raise InputError(f"{run.path}: has no parameters of a single network; give a run of a neural layer")
+        raise NotSupportedError(f"{run.path}: has no parameters of a single network; give a run of a neural layer")
     with whole(path) as aside:
         write_safetensors(torch_state(run.model), aside, _facts(run))
 

@@ -23,7 +23,7 @@ import torch
 from annotated_types import Interval
 from torch import Tensor, nn
 
-from ..core.errors import InputError
+from ..core.errors import RangeError
 from ..core.key_value_cache import KeyValueCache
 from .attention_base import AttentionBase
 from .option_types import Size, check_sizes
@@ -136,7 +136,7 @@ def heads(hidden_size: int, num_heads: int | None) -> int:
 
 def _check_divides(option: str, value: int, whole: str, number: int) -> None:
     if value < 1 or number % value:
-        raise InputError(
+        raise RangeError(
             f"model.options.{option}: {value} does not divide {whole}, {number}; take one of {_divisors(number)}"
         )
 

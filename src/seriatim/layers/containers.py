@@ -28,7 +28,7 @@ import torch
 from torch import Tensor, nn
 
 from ..core.contract import MemoryLayer, SequenceLayer, initial_state_of, joined_type
-from ..core.errors import InputError, shown
+from ..core.errors import MismatchError, NotSupportedError, RangeError, RequiredError, shown
 from ..core.lengths import padding_cleared, reverse, zero_padding
 from ..core.state import OutputsAndState, State, with_parts
 from ..recurrence.fast_path import run_step
@@ -64,10 +64,10 @@ class Stack(SequenceLayer):
         super().__init__()
         check_parts(self, layers)
         if not layers:
-            raise InputError("a stack needs at least one layer")
+            raise RequiredError("a stack needs at least one layer")
         for below, above in itertools.pairwise(layers):
             if below.output_size != above.input_size:
-                raise InputError(
+                raise MismatchError(
                     f"a layer with {below.output_size} output features cannot feed one with {above.input_size} inputs"
                 )
         self.layers = cast("Sequence[SequenceLayer]", nn.ModuleList(layers))
@@ -148,7 +148,7 @@ class Residual(SequenceLayer):
         super().__init__()
         check_parts(self, [layer])
         if layer.input_size != layer.output_size:
-            raise InputError(
+            raise MismatchError(
                 f"a residual connection needs equal widths; this layer takes {layer.input_size} features "
                 f"and gives {layer.output_size}"
             )
@@ -213,7 +213,7 @@ class Bidirectional(SequenceLayer):
         super().__init__()
         check_parts(self, [forwards, backwards])
         if not (forwards.causal and backwards.causal):
-            raise InputError("both directions need a causal layer; this one sees the whole sequence already")
+            raise NotSupportedError("both directions need a causal layer; this one sees the whole sequence already")
         if forwards.input_size != backwards.input_size:
             raise ValueError(
                 f"both directions read the same inputs; got widths {forwards.input_size} and {backwards.input_size}"
@@ -277,7 +277,7 @@ def check_parts(container: SequenceLayer, layers: object) -> None:
     parts = list(layers) if isinstance(layers, Iterable) else [layers]
     for part in parts:
         if not isinstance(part, SequenceLayer):
-            raise InputError(f"{type(container).__name__} is made of layers, such as seriatim.layer; got {shown(part)}")
+            raise RangeError(f"{type(container).__name__} is made of layers, such as seriatim.layer; got {shown(part)}")
     names = [type(layer).__name__ for layer in parts if isinstance(layer, MemoryLayer)]
     if names and not isinstance(container, MemoryLayer):
-        raise InputError(f"{names[0]} attends to a memory; use Memory{type(container).__name__} for it")
+        raise NotSupportedError(f"{names[0]} attends to a memory; use Memory{type(container).__name__} for it")

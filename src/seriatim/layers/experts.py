@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core.auxiliary_losses import contribute
-from ..core.errors import InputError
+from ..core.errors import RangeError
 from ..core.exporting import exporting
 from .scan import at_least_float32
 
@@ -64,7 +64,7 @@ class Experts(nn.Module):
     def __init__(self, size: int, experts: Sequence[nn.Module], *, per_token: int = 2, balance: float = 0.01) -> None:
         super().__init__()
         if not 1 <= per_token <= len(experts):
-            raise InputError(
+            raise RangeError(
                 f"model.options.experts_per_token must lie in 1..{len(experts)}, the number of experts; got {per_token}"
             )
         self.router = Router(size, len(experts), per_token=per_token)

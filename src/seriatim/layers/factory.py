@@ -13,7 +13,7 @@ from torch import nn
 from ..config import Section, explain
 from ..config.arguments import check_integer
 from ..core.contract import RecurrentCell, SequenceLayer, Wrap
-from ..core.errors import InputError, enough_memory, nearest
+from ..core.errors import ConflictError, RangeError, UnknownNameError, enough_memory, nearest
 from ..core.state import state_bytes
 from ..recurrence import Recurrent, uncompiled
 from .containers import Residual, with_residual
@@ -87,7 +87,7 @@ def layer(
     names = split_names(name)
     wrapped_names = [part for part in names if wrap_of(part, options) != "none"]
     if residual and wrapped_names:
-        raise InputError(f"model.residual: {wrapped_names[0]} has residual connections of its own; leave it out")
+        raise ConflictError(f"model.residual: {wrapped_names[0]} has residual connections of its own; leave it out")
 
     rates = {"dropout": dropout, "variational": variational_dropout}
     layers: list[SequenceLayer] = []
@@ -194,7 +194,9 @@ def check_options(name: str, options: Options) -> None:
     known = {key: option for layer in split_names(name) for key, option in options_of(layer, options).items()}
     for key, value in options.items():
         if key not in known:
-            raise InputError(f"layer {name!r} has no option {key!r}; {_condition(key) or nearest(key, list(known))}")
+            raise UnknownNameError(
+                f"layer {name!r} has no option {key!r}; {_condition(key) or nearest(key, list(known))}"
+            )
         check_value(f"model.options.{key}", value, known[key].annotation)
 
 
@@ -213,11 +215,11 @@ def resolve_options(
     try:
         options = section.model_validate({name: given[name] for name in given if name not in rest})
     except ValidationError as error:
-        raise InputError(f"model.options.{explain(error)}") from None
+        raise RangeError(f"model.options.{explain(error)}") from None
     known = {key for stack in stacks for layer in split_names(stack) for key in options_of(layer, rest)}
     for key in rest:
         if key not in known and get_close_matches(key, section.model_fields, cutoff=0.8):
-            raise InputError(f"model.options.{key}: no such option; {nearest(key, list(section.model_fields))}")
+            raise UnknownNameError(f"model.options.{key}: no such option; {nearest(key, list(section.model_fields))}")
     return options, rest
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core.contract import RecurrentCell, VendorKernel
-from ..core.errors import InputError
+from ..core.errors import RangeError
 from ..core.state import State, state_leaves, with_leaves
 from .option_types import GateBias
 
@@ -66,7 +66,7 @@ class TorchCell(RecurrentCell):
         super().__init__()
         width = self.projection_size
         if not 0 <= width < hidden_size:
-            raise InputError(
+            raise RangeError(
                 f"model.options.projection_size must lie in 0..{hidden_size - 1}, below hidden_size; got {width}"
             )
         self.input_size, self.hidden_size, self.output_size = input_size, hidden_size, width or hidden_size

@@ -22,7 +22,7 @@ from annotated_types import Ge, Gt, Interval, Le, Lt
 from pydantic.fields import FieldInfo
 
 from ..config import Section
-from ..core.errors import InputError, nearest, shown
+from ..core.errors import RangeError, UnknownNameError, nearest, shown
 from ..recurrence.zoneout import Rate as Rate
 
 Options = Mapping[str, object]
@@ -65,7 +65,7 @@ def check_sizes(**sizes: int) -> None:
 def check_step_sizes(dt_min: float, dt_max: float) -> None:
     """Raise InputError unless 0 < dt_min ≤ dt_max."""
     if not 0 < dt_min <= dt_max:
-        raise InputError(f"model.options.dt_min must be above 0 and at most dt_max; got {dt_min} and {dt_max}")
+        raise RangeError(f"model.options.dt_min must be above 0 and at most dt_max; got {dt_min} and {dt_max}")
 
 
 def check_value(name: str, value: object, annotation: object) -> None:
@@ -83,19 +83,19 @@ def check_value(name: str, value: object, annotation: object) -> None:
     accepted = (*types, int) if float in types else types
     if not isinstance(value, accepted) or (isinstance(value, bool) and bool not in types):
         text = {None: "null", True: "true", False: "false"}.get(value) if isinstance(value, bool | None) else None
-        raise InputError(f"{name}: {text or shown(value)} does not fit; give {_in_words(types)}")
+        raise RangeError(f"{name}: {text or shown(value)} does not fit; give {_in_words(types)}")
     if isinstance(value, float) and not math.isfinite(value):
-        raise InputError(f"{name}: {value} does not fit; give a finite number")
+        raise RangeError(f"{name}: {value} does not fit; give a finite number")
     if isinstance(value, int) and abs(value) >= LARGEST:
-        raise InputError(f"{name}: {shown(value)} does not fit; give a number below {LARGEST}")
+        raise RangeError(f"{name}: {shown(value)} does not fit; give a number below {LARGEST}")
     bounds = _bounds(limits)
     low, high = bounds.get(Ge, -math.inf), bounds.get(Le, math.inf)
     if isinstance(value, int | float) and not low <= value <= high:
         allowed = f"at least {low:g}" if high == math.inf else f"between {low:g} and {high:g}"
-        raise InputError(f"{name} must be {allowed}; got {shown(value)}")
+        raise RangeError(f"{name} must be {allowed}; got {shown(value)}")
     for limit in limits:
         if isinstance(limit, OneOf) and isinstance(value, str) and value not in limit.names:
-            raise InputError(f"{name}: {shown(value)} does not fit; {nearest(value, limit.names)}")
+            raise UnknownNameError(f"{name}: {shown(value)} does not fit; {nearest(value, limit.names)}")
 
 
 def describe_type(annotation: object, limits: Sequence[object] = ()) -> tuple[str, str | None, list[str] | None]:

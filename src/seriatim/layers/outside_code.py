@@ -27,7 +27,20 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from ..config import Config
 from ..core.contract import Architecture
-from ..core.errors import InputError, nearest
+from ..core.errors import (
+    ConflictError,
+    ContractError,
+    DamagedError,
+    ForbiddenError,
+    InputError,
+    MalformedError,
+    MismatchError,
+    MissingError,
+    NotSupportedError,
+    RangeError,
+    UnreadableError,
+    nearest,
+)
 from ..storage.files import open_regular, read_json, write_whole
 from ..storage.written_folders import RUN, record, remove_written
 from .registry import (
@@ -83,7 +96,7 @@ def parse_reference(text: str) -> Reference:
     """Split ``cells.py:FastSlow`` at its last colon; raise InputError if it has no source or no class."""
     source, _, qualname = text.rpartition(":")
     if not source or not all(part.isidentifier() for part in qualname.split(".")):
-        raise InputError(f"layer {text!r}: not of the form FILE:Class; write for instance cells.py:FastSlow")
+        raise MalformedError(f"layer {text!r}: not of the form FILE:Class; write for instance cells.py:FastSlow")
     return Reference(source, qualname)
 
 
@@ -95,7 +108,7 @@ def import_reference(text: str) -> Architecture:
         return class_of(import_module(reference.source), reference.qualname)
     if path.suffix != ".py" or not path.is_file():
         problem = "a folder" if path.is_dir() else "no such file" if not path.exists() else "not a Python file"
-        raise InputError(f"{path}: {problem}; give a Python file, for instance --layer cells.py:FastSlow")
+        raise MissingError(f"{path}: {problem}; give a Python file, for instance --layer cells.py:FastSlow")
     return class_of(import_file(path), reference.qualname)
 
 
@@ -125,7 +138,7 @@ def import_module(name: str, path: Path | None = None) -> ModuleType:
     If ``path`` is given and the name leads to another file, nothing is imported.
     """
     if not all(part.isidentifier() for part in name.split(".")):
-        raise InputError(f"{name!r} is not the name of a module; give a file, for instance cells.py:FastSlow")
+        raise MalformedError(f"{name!r} is not the name of a module; give a file, for instance cells.py:FastSlow")
     _add_to_path(Path.cwd() if path is None else path.parents[name.count(".") + (path.name == "__init__.py")])
     importlib.invalidate_caches()
     top = name.partition(".")[0]
@@ -134,7 +147,7 @@ def import_module(name: str, path: Path | None = None) -> ModuleType:
         raise _not_found(name)
     places = [place for place in (spec.origin, *(spec.submodule_search_locations or ())) if place]
     if path is not None and not any(path.is_relative_to(Path(place).resolve()) for place in places):
-        raise InputError(
+        raise ConflictError(
             f"{path}: the name {name} leads to {next(iter(places), 'another module')} in this process; "
             "rename one of the files"
         )
@@ -150,9 +163,9 @@ def class_of(module: ModuleType, qualname: str) -> Architecture:
         classes = {key: cls for key, cls in vars(module).items() if is_architecture(cls) and not key.startswith("_")}
         names = [key for key, cls in classes.items() if cls.__module__ == module.__name__] or list(classes)
         hint = nearest(qualname, names) if names else "define a subclass of seriatim.RecurrentCell in it"
-        raise InputError(f"{where}: does not define the class {qualname} when it is imported; {hint}")
+        raise MissingError(f"{where}: does not define the class {qualname} when it is imported; {hint}")
     if not is_architecture(value):
-        raise InputError(
+        raise ContractError(
             f"{location_of(value) or where}: {qualname} is neither a cell nor a layer; derive it from "
             "seriatim.RecurrentCell or seriatim.SequenceLayer"
         )
@@ -174,13 +187,13 @@ def digest_of(path: str | Path) -> str:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise InputError(f"{path}: cannot be read ({reason}); restore the file") from None
+        raise UnreadableError(f"{path}: cannot be read ({reason}); restore the file") from None
 
 
 def refuse_while_importing(call: str) -> None:
     """Raise InputError where code that is imported only for a class starts a training itself."""
     if _importing:
-        raise InputError(
+        raise ContractError(
             f"{_importing[-1]}: calls {call} when it is imported; put the call below: if __name__ == '__main__':"
         )
 
@@ -206,7 +219,7 @@ def _importing_from(source: str) -> Iterator[None]:
             raise _not_found(source) from None
         text = error.msg if isinstance(error, SyntaxError) else str(error)
         reason = ": ".join([type(error).__name__, *text.splitlines()[:1]])
-        raise InputError(f"{line_of(error, source)}: cannot be imported ({reason}); correct this line") from None
+        raise ContractError(f"{line_of(error, source)}: cannot be imported ({reason}); correct this line") from None
     finally:
         _importing.pop()
 
@@ -228,7 +241,7 @@ def line_of(error: BaseException, source: str, *, default: str = "") -> str:
 
 
 def _not_found(module: str) -> InputError:
-    return InputError(f"module {module!r} cannot be found; give a file, for instance cells.py:FastSlow")
+    return MissingError(f"module {module!r} cannot be found; give a file, for instance cells.py:FastSlow")
 
 
 def _add_to_path(folder: Path) -> None:
@@ -260,7 +273,7 @@ class Origin(NamedTuple):
         record = record if isinstance(record, dict) else {}
         module, *texts = (record.get(key) for key in ("module", "name", "class", "path", "sha256"))
         if not all(isinstance(text, str) for text in texts) or not isinstance(module, str | None):
-            raise InputError(f"{source}: its record of the code of layers is damaged; restore the file")
+            raise DamagedError(f"{source}: its record of the code of layers is damaged; restore the file")
         name, qualname, path, sha256 = map(str, texts)
         return cls(name, module, qualname, path, sha256)
 
@@ -335,7 +348,7 @@ def origin_of(name: str) -> Origin:
     path = getattr(module, "__file__", None) or ""
     if module is None or not Path(path).is_file() or attribute(module, cls.__qualname__) is not cls:
         place = "a function" if "<locals>" in cls.__qualname__ else "a notebook or an interactive session"
-        raise InputError(
+        raise NotSupportedError(
             f"layer {name!r}: {cls.__qualname__} is defined in {place}, which other processes cannot import; "
             "move it to the top level of a file, for instance cells.py"
         )
@@ -362,7 +375,7 @@ def import_origins(origins: Sequence[Origin], search_path: Sequence[str]) -> Non
     for origin in origins:
         path = Path(origin.path)
         if origin.sha256 and path.is_file() and digest_of(path) != origin.sha256:
-            raise InputError(f"{path}: changed while its class {origin.qualname} was in use; start again")
+            raise MismatchError(f"{path}: changed while its class {origin.qualname} was in use; start again")
         module = import_file(path) if origin.module is None else import_module(origin.module, path)
         _add(origin.name, class_of(module, origin.qualname))
 
@@ -395,7 +408,7 @@ def read_origins(folder: Path) -> dict[str, Origin]:
     tree = read_json(path, max_bytes=LARGEST, remedy="restore this file of the run")
     records = tree.get("layers") if isinstance(tree, dict) and tree.get("format") == FORMAT else None
     if not isinstance(records, list):
-        raise InputError(f"{path}: damaged, or written by another version; restore this file of the run")
+        raise DamagedError(f"{path}: damaged, or written by another version; restore this file of the run")
     return {origin.name: origin for origin in (Origin.from_record(record, path) for record in records)}
 
 
@@ -420,7 +433,7 @@ def require_code(
         InputError: code that is not allowed, missing, changed, or that cannot be imported.
     """
     if allow_code not in (False, True, "changed"):
-        raise InputError(f"allow_code must be False, True or 'changed', got {allow_code!r}")
+        raise RangeError(f"allow_code must be False, True or 'changed', got {allow_code!r}")
     outside = outside_names(names)
     if outside and origins is None:
         origins = read_origins(folder)
@@ -434,12 +447,12 @@ def require_code(
             _check_allowed(folder, origin, allow_code)
             import_origins([origin._replace(sha256="")], [])
         elif is_reference(name):
-            raise InputError(
+            raise MissingError(
                 f"{folder / CODE}: missing, or without the layer {name!r}, whose code is not part of the library; "
                 "restore this file"
             )
         elif name in entry_points_by_name() and not allow_code:
-            raise InputError(
+            raise ForbiddenError(
                 f"{folder}: its layer {name!r} is code of an installed package; to run it, add --allow-code "
                 "(in Python: allow_code=True)"
             )
@@ -455,13 +468,13 @@ def require_recorded_code(folder: Path, names: Iterable[str], *, allow_code: All
 def _check_allowed(folder: Path, origin: Origin, allow_code: AllowCode) -> None:
     """Raise InputError where code may not be imported: not allowed, missing or changed."""
     if not origin.path:
-        raise InputError(
+        raise MissingError(
             f"{folder}: its layer {origin.name!r} is the class {origin.qualname} of a notebook; define it there, call "
             "seriatim.register and load the run again"
         )
     path = Path(origin.path)
     if not path.is_file():
-        raise InputError(f"{path}: missing; the layer {origin.name!r} of {folder} is defined in it; restore the file")
+        raise MissingError(f"{path}: missing; the layer {origin.name!r} of {folder} is defined in it; restore the file")
     digest = digest_of(path)
     if digest != origin.sha256:
         change = (
@@ -470,10 +483,10 @@ def _check_allowed(folder: Path, origin: Origin, allow_code: AllowCode) -> None:
         )
         if allow_code != "changed":
             accepting = "accept the change with --allow-changed-code (in Python: allow_code='changed')"
-            raise InputError(f"{change}; restore the file, or {accepting}")
+            raise MismatchError(f"{change}; restore the file, or {accepting}")
         warnings.warn(f"{change}; the changed file is used", stacklevel=4)
     if not allow_code:
-        raise InputError(
+        raise ForbiddenError(
             f"{folder}: needs the class {origin.qualname} of {path}, and opening it would run this file; to allow it, "
             "add --allow-code (in Python: allow_code=True)"
         )
@@ -494,7 +507,7 @@ def _check_registered(folder: Path, name: str, origin: Origin | None, allow_code
         return
     digests = f"SHA-256 {origin.sha256[:SHOWN]} of {origin.path} then, {present.sha256[:SHOWN]} of {present.path} now"
     if name in _imported:
-        raise InputError(
+        raise MismatchError(
             f"{folder}: its layer {name!r} was trained with other code than this process has under the name "
             f"({digests}); restore the file, or accept the difference with --allow-changed-code"
         )

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core.contract import SequenceLayer
-from ..core.errors import InputError
+from ..core.errors import SizeError
 from ..core.exporting import exporting
 from ..core.lengths import zero_padding
 from ..core.state import OutputsAndState, State
@@ -77,7 +77,7 @@ class Positions(SequenceLayer):
             vectors = sinusoids(position, self.input_size).to(inputs.dtype)
         else:
             if not exporting() and end.numel() and int(end.max()) > len(self.table):
-                raise InputError(
+                raise SizeError(
                     f"position {int(end.max())} lies beyond the {len(self.table)} learned; give a shorter text, or "
                     "train a model with a larger max_length, or with position rotary, alibi or sinusoidal"
                 )
@@ -123,11 +123,11 @@ def check_lengths(
         return
     first = int(too_long[0])
     if (size := int(sizes[first])) > limit:
-        raise InputError(
+        raise SizeError(
             f"{place(first)}: {size:,} tokens, the model reads {limit:,}; shorten the text, or train a model with "
             f"model.options.max_length {size}, or with position rotary, alibi or sinusoidal"
         )
-    raise InputError(
+    raise SizeError(
         f"{place(first)}: the text and max_tokens need {size + more:,} tokens, the model reads {limit:,}; lower one of "
         "them"
     )

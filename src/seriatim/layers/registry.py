@@ -19,7 +19,18 @@ from typing import TypeGuard
 from torch.nn import Module
 
 from ..core.contract import Architecture, RecurrentCell, SequenceLayer
-from ..core.errors import InputError, first_line, require_known, shown
+from ..core.errors import (
+    ConflictError,
+    ContractError,
+    ExistsError,
+    MalformedError,
+    RangeError,
+    UnavailableError,
+    UnknownNameError,
+    first_line,
+    require_known,
+    shown,
+)
 from .attention import Attention
 from .convolution import Convolution
 from .gru import GRU
@@ -95,12 +106,12 @@ def register(name: str, architecture: Architecture) -> None:
         InputError: the name does not fit or is taken, or the class is neither a layer nor a cell.
     """
     if not isinstance(name, str) or not NAME.fullmatch(name):
-        raise InputError(
+        raise MalformedError(
             f"register: {name!r} cannot be the name of a layer; use letters, digits, - and _, and begin with a letter"
         )
     if not is_architecture(architecture):
         given = f"a {type(architecture).__name__} object" if isinstance(architecture, Module) else shown(architecture)
-        raise InputError(
+        raise ContractError(
             f"register: {given} is not the class of a layer; give a subclass of seriatim.RecurrentCell or "
             "seriatim.SequenceLayer itself"
         )
@@ -110,7 +121,7 @@ def register(name: str, architecture: Architecture) -> None:
     elif full_name(registered) != full_name(architecture):
         owner = registered.__qualname__
     if owner:
-        raise InputError(f"register: the name {name!r} is taken by {owner}; choose another name")
+        raise ExistsError(f"register: the name {name!r} is taken by {owner}; choose another name")
     check_constructor(architecture)
     REGISTRY[name] = architecture
 
@@ -127,7 +138,7 @@ def check_constructor(architecture: Architecture) -> None:
         signature.bind(1, 1)
     except TypeError:
         place = f"{line}: " if (line := location_of(architecture, "__init__")) else ""
-        raise InputError(
+        raise ContractError(
             f"{place}{architecture.__qualname__}{signature} does not take (input_size, hidden_size); make all other "
             "arguments keyword-only, with defaults"
         ) from None
@@ -164,7 +175,7 @@ def current(name: str) -> str:
 
 def _check_name(name: object) -> None:
     if not isinstance(name, str):
-        raise InputError(f"layer: the name of a layer is text, such as 'lstm'; got {shown(name)}")
+        raise RangeError(f"layer: the name of a layer is text, such as 'lstm'; got {shown(name)}")
 
 
 def names() -> list[str]:
@@ -184,9 +195,9 @@ def find(name: str) -> Architecture:
         _import_entry_point(name, entry_points_by_name()[name])
     if ":" in name and name not in REGISTRY:
         example = f'seriatim.register("my-layer", {name.rpartition(":")[2]})'
-        raise InputError(f"layer {name!r}: its code has not been imported; import the class and call {example}")
+        raise UnknownNameError(f"layer {name!r}: its code has not been imported; import the class and call {example}")
     if name in RESERVED:
-        raise InputError(f"layer {name!r}: a whole model that is not built of layers; use it alone")
+        raise ConflictError(f"layer {name!r}: a whole model that is not built of layers; use it alone")
     require_known("layer", name, names())
     return REGISTRY[name]
 
@@ -205,11 +216,11 @@ def _import_entry_point(name: str, point: EntryPoint) -> None:
     try:
         architecture = point.load()
     except Exception as error:
-        raise InputError(
+        raise UnavailableError(
             f"layer {name!r}: {point.value} of an installed package cannot be imported ({type(error).__name__}: "
             f"{first_line(error)}); repair or remove the package"
         ) from None
     if not is_architecture(architecture):
-        raise InputError(f"layer {name!r}: {point.value} of an installed package is neither a layer nor a cell")
+        raise ContractError(f"layer {name!r}: {point.value} of an installed package is neither a layer nor a cell")
     check_constructor(architecture)
     REGISTRY[name] = architecture

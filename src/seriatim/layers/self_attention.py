@@ -11,7 +11,7 @@ layer does not know the order of its inputs unless ``position`` is given.
 import torch
 from torch import Tensor
 
-from ..core.errors import InputError
+from ..core.errors import MismatchError
 from ..core.key_value_cache import KeyValueCache
 from .attention_base import AttentionBase
 from .option_types import Size
@@ -51,7 +51,7 @@ class SelfAttention(AttentionBase):
     ) -> None:
         super().__init__(causal=causal, window=window, position=position, num_heads=1, head_size=input_size)
         if input_size != hidden_size:
-            raise InputError(
+            raise MismatchError(
                 f"bare self-attention gives what it takes: hidden_size must be {input_size}; got {hidden_size}"
             )
         self.input_size = self.output_size = self.cache_size = input_size

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core.errors import InputError
+from ..core.errors import MismatchError, RangeError
 from ..core.state import State
 from .option_types import Size, StepSize, check_step_sizes
 from .scan import at_least_float32
@@ -57,9 +57,9 @@ class StateSpace(UnpaddedLayer):
         super().__init__()
         if input_size != hidden_size:
             name = type(self).__name__
-            raise InputError(f"{name} gives as many features as it takes: set input_size to {hidden_size}")
+            raise MismatchError(f"{name} gives as many features as it takes: set input_size to {hidden_size}")
         if state_size < 2 or state_size % 2:
-            raise InputError(f"model.options.state_size must be even and at least 2; got {state_size}")
+            raise RangeError(f"model.options.state_size must be even and at least 2; got {state_size}")
         check_step_sizes(dt_min, dt_max)
         self.input_size = self.output_size = hidden_size
         self.pairs, self.dt_min, self.dt_max = state_size // 2, dt_min, dt_max

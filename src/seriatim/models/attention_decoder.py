@@ -40,7 +40,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core.contract import SequenceLayer, joined_type
-from ..core.errors import InputError, nearest
+from ..core.errors import UnknownNameError, nearest
 from ..core.exporting import exporting
 from ..core.lengths import run_by_length, valid_mask, zero_padding
 from ..core.state import OutputsAndState, State, select_state, state_leaves
@@ -295,7 +295,7 @@ class AttentionDecoder(RecurrentDecoder):
     ) -> None:
         super().__init__(layer, memory_size, **options)
         if readout not in READOUTS:
-            raise InputError(f"unknown readout {readout!r}; {nearest(readout, list(READOUTS))}")
+            raise UnknownNameError(f"unknown readout {readout!r}; {nearest(readout, list(READOUTS))}")
         width = layer.output_size
         self.form = form
         self.attend = MemoryAttention(width, memory_size, score=score, location=location)

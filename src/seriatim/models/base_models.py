@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ..config import Model
 from ..core.contract import MemoryLayer, SequenceLayer
-from ..core.errors import InputError, nearest
+from ..core.errors import NotSupportedError, UnknownNameError, nearest
 from ..core.lengths import valid_mask, zero_padding
 from ..core.state import OutputsAndState, State
 from ..layers import layer, split_names
@@ -144,7 +144,7 @@ class TokenPredictor(NeuralModel):
 def refuse_memory(layer: SequenceLayer, model: str) -> None:
     """Raise InputError if a layer needs a memory, which ``model``, named with its article, does not have."""
     if isinstance(layer, MemoryLayer):
-        raise InputError(f"model.options.memory_size: {model} has no memory to attend to; leave it out")
+        raise NotSupportedError(f"model.options.memory_size: {model} has no memory to attend to; leave it out")
 
 
 def input_layer(model: nn.Module) -> SequenceLayer | None:
@@ -230,7 +230,7 @@ class Pooling(nn.Module):
     def __init__(self, kind: str, size: int, *, backward_from: int) -> None:
         super().__init__()
         if kind not in POOLINGS:
-            raise InputError(f"unknown pooling {kind!r}; {nearest(kind, list(POOLINGS))}")
+            raise UnknownNameError(f"unknown pooling {kind!r}; {nearest(kind, list(POOLINGS))}")
         self.kind, self.backward_from = kind, backward_from
         if kind == "attention":
             self.project = nn.Linear(size, size)

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch.overrides import TorchFunctionMode
 
-from ..core.errors import InputError
+from ..core.errors import MismatchError
 from ..recurrence.deferred_gradients import Arguments
 
 CONSTRUCTORS = {torch.empty, torch.zeros, torch.ones, torch.full, torch.rand, torch.randn, torch.arange}
@@ -59,7 +59,7 @@ def no_larger_than(*files: Path) -> Iterator[None]:
         with bounded(FACTOR * size // 4 + SPARE, calls=CALLS + size // BYTES_PER_CALL):
             yield
     except (TooLargeError, RuntimeError, OverflowError, MemoryError, ZeroDivisionError):
-        raise InputError(
+        raise MismatchError(
             f"{files[0]}: not the weights of the model that config.yaml describes, which is larger or none at all; "
             "restore the run's own files"
         ) from None

@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..config import Config, Count, Section
-from ..core.errors import InputError, nearest
+from ..core.errors import ConflictError, UnknownNameError, nearest
 from ..core.exporting import exporting
 from ..core.lengths import valid_mask
 from ..data.vocabulary import Vocabulary
@@ -158,7 +158,7 @@ class WordFeatures(CharacterModel):
     def __init__(self, alphabet: Sequence[str], kinds: Sequence[str], *, size: int, rows: int = ROWS) -> None:
         super().__init__()
         if unknown := next((kind for kind in kinds if kind not in FEATURES), None):
-            raise InputError(f"unknown feature {unknown!r}; {nearest(unknown, list(FEATURES))}")
+            raise UnknownNameError(f"unknown feature {unknown!r}; {nearest(unknown, list(FEATURES))}")
         self.kinds, self.output_size, self.rows = frozenset(kinds), size, rows
         ids = {character: i for i, character in enumerate(alphabet)}
         lower = [ids.get(character.lower(), i) for i, character in enumerate(alphabet)]
@@ -267,7 +267,7 @@ def require_words(config: Config, options: WordOptions) -> None:
     for name, value in widening.items():
         advice = "set it to none" if name == "characters" else "leave it out"
         if config.tokenizer.kind not in ("word", None) and value != "none":
-            raise InputError(
+            raise ConflictError(
                 f"model.options.{name}: {value} reads words, but the tokens are of kind {config.tokenizer.kind}; "
                 f"{advice}, or take tokenizer.kind word"
             )

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from ..config import Model
 from ..core.contract import SequenceLayer
-from ..core.errors import InputError
+from ..core.errors import RangeError
 from ..data.word_forms import Spellings
 from ..layers.pointwise import make_dropout
 from .base_models import NeuralModel, Pooling, layer_from_config
@@ -42,7 +42,7 @@ class Classifier(NeuralModel):
         super().__init__()
         width = layer.input_size - (0 if characters is None else characters.output_size)
         if width < 1:
-            raise InputError(f"the layer reads {layer.input_size} features, all of them of characters; make it wider")
+            raise RangeError(f"the layer reads {layer.input_size} features, all of them of characters; make it wider")
         self.embedding = nn.Embedding(vocabulary_size, width)
         self.characters, self.layer = characters, layer
         size = layer.output_size

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core.contract import MemoryLayer, SequenceLayer
-from ..core.errors import InputError
+from ..core.errors import ConflictError, MismatchError, NotSupportedError, RangeError, RequiredError
 from ..core.lengths import check_lengths
 from ..core.state import OutputsAndState, State
 from ..layers.pointwise import make_dropout
@@ -74,19 +74,19 @@ class EncoderDecoder(NeuralModel):
         # Widths and vocabularies are compared before anything is built, so that messages name options instead of
         # shapes.
         if shared_embedding and source_vocabulary != target_vocabulary:
-            raise InputError(
+            raise MismatchError(
                 f"model.shared_embedding: needs one vocabulary; sources have {source_vocabulary} tokens, targets "
                 f"{target_vocabulary}"
             )
         if tie_weights and decoder.output_size != embedding_size:
-            raise InputError(
+            raise MismatchError(
                 f"model.tie_weights: needs equal widths; embedding_size is {embedding_size}, the decoder gives "
                 f"{decoder.output_size}"
             )
         if bounded_logits and copied is not None:
-            raise InputError("copying: not supported with bounded logits; leave one of them out")
+            raise ConflictError("copying: not supported with bounded logits; leave one of them out")
         if not 0 <= label_smoothing < 1:
-            raise InputError(f"label_smoothing must lie in [0, 1); got {label_smoothing}")
+            raise RangeError(f"label_smoothing must lie in [0, 1); got {label_smoothing}")
         self.target_vocabulary, self.label_smoothing = target_vocabulary, label_smoothing
         self.bounded_logits = bounded_logits
 
@@ -263,7 +263,9 @@ class EncoderDecoder(NeuralModel):
             InputError: the decoder has no attention, or more than one head.
         """
         if not isinstance(self.decoder, AttentionDecoder):
-            raise InputError(f"{type(self.decoder).__name__} has no single attention to show; take a Luong or Bahdanau")
+            raise NotSupportedError(
+                f"{type(self.decoder).__name__} has no single attention to show; take a Luong or Bahdanau"
+            )
         state = self.encode(source, source_lengths)
         embedded = self.dropout(self.target_embedding(target_inputs))
         return self.decoder.attention(embedded, decoder_state(state), lengths=target_lengths)
@@ -282,14 +284,16 @@ def with_decoder_state(state: State, decoder: State) -> State:
 def _check_layers(encoder: SequenceLayer, decoder: SequenceLayer, embedding_size: int) -> MemoryLayer:
     """Return the decoder; raise InputError if two layers cannot be an encoder and its decoder."""
     if isinstance(encoder, MemoryLayer):
-        raise InputError("an encoder has no memory to attend to; leave memory_size out of its options")
+        raise NotSupportedError("an encoder has no memory to attend to; leave memory_size out of its options")
     if not isinstance(decoder, MemoryLayer):
-        raise InputError("a decoder needs a memory: give its layer the option memory_size, or take a recurrent decoder")
+        raise RequiredError(
+            "a decoder needs a memory: give its layer the option memory_size, or take a recurrent decoder"
+        )
     if not decoder.causal:
-        raise InputError("a decoder must not see what it predicts; its layer must be causal")
+        raise NotSupportedError("a decoder must not see what it predicts; its layer must be causal")
     for name, layer in (("encoder", encoder), ("decoder", decoder)):
         if layer.input_size != embedding_size:
-            raise InputError(
+            raise MismatchError(
                 f"embedding_size is {embedding_size}, the {name} takes {layer.input_size}; make them equal"
             )
     decoder.check_encoder(encoder)

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from ..config import NonNegative, Rate, Section
 from ..core.auxiliary_losses import contribute
-from ..core.errors import InputError
+from ..core.errors import MismatchError, NotSupportedError
 from ..core.lengths import check_lengths, valid_mask
 from ..core.random_masks import dropout_mask
 from ..core.state import OutputsAndState, State
@@ -82,12 +82,12 @@ class LanguageModel(TextModel, TokenPredictor):
         """Create W and b, and initialize all parameters outside the layer."""
         layer = self.layer
         if not layer.causal:
-            raise InputError(
+            raise NotSupportedError(
                 "model.bidirectional: a language model must not see what it predicts; set it to false, "
                 "and model.options.causal, if given, to true"
             )
         if tie_weights and layer.input_size != layer.output_size:
-            raise InputError(
+            raise MismatchError(
                 f"model.tie_weights: needs equal widths; embedding_size is {layer.input_size}, "
                 f"the layer gives {layer.output_size}"
             )

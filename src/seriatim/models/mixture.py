@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..core.errors import InputError
+from ..core.errors import MismatchError, RangeError
 from ..core.state import OutputsAndState, State
 from .base_models import TextModel
 from .probabilities import token_log_probabilities
@@ -39,9 +39,9 @@ class Mixture(TextModel):
         super().__init__()
         weights = [1 / len(models)] * len(models) if weights is None else list(weights)
         if len(weights) != len(models) or min(weights) < 0 or abs(sum(weights) - 1) > 1e-6:
-            raise InputError(f"the weights of a mixture must not be negative and must sum to 1; got {weights}")
+            raise RangeError(f"the weights of a mixture must not be negative and must sum to 1; got {weights}")
         if len({model.vocabulary_size for model in models}) > 1:
-            raise InputError("the models of a mixture must have the same vocabulary")
+            raise MismatchError("the models of a mixture must have the same vocabulary")
         self.models = cast(Sequence[TextModel], nn.ModuleList(models))
         self.weights, self.vocabulary_size = weights, models[0].vocabulary_size
         self.begin = models[0].begin

@@ -23,10 +23,12 @@ REMEDY = "restore the model.safetensors of the run, or train it again with a low
 class NotFiniteError(InputError):
     """The scores of a model are NaN or infinite; ``place`` is the run of the model, if it is known."""
 
+    kind = "figure"
+
     def __init__(self, remedy: str = REMEDY, place: str = "") -> None:
-        self.remedy, self.place = remedy, place
         where = f"{place}: " if place else ""
         super().__init__(f"{where}the scores that the model computes are NaN or infinite; {remedy}")
+        self.remedy, self.place = remedy, place
 
 
 @contextmanager

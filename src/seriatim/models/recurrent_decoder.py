@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from ..core.contract import MemoryLayer, SequenceLayer, joined_type
-from ..core.errors import InputError, nearest
+from ..core.errors import MismatchError, NotSupportedError, RequiredError, UnknownNameError, nearest
 from ..core.lengths import zero_padding
 from ..core.state import OutputsAndState, State, fits, kind_in_words, kind_of, map_state, state_leaves, with_parts
 from .base_models import Pooling
@@ -46,7 +46,7 @@ class Bridge(nn.Module):
     def __init__(self, layer: SequenceLayer, memory_size: int, *, kind: str) -> None:
         super().__init__()
         if kind not in BRIDGES:
-            raise InputError(f"unknown bridge {kind!r}; {nearest(kind, list(BRIDGES))}")
+            raise UnknownNameError(f"unknown bridge {kind!r}; {nearest(kind, list(BRIDGES))}")
         self.kind = kind
         start = layer.initial_state(1)
         leaves, self.state_kind = state_leaves(start), kind_in_words(kind_of(start))
@@ -66,7 +66,9 @@ class Bridge(nn.Module):
             maps = iter(self.maps)
             return map_state(lambda leaf: torch.tanh(next(maps)(summary)) if _is_vector(leaf) else leaf, start)
         if encoder_state is None:
-            raise InputError("bridge copy needs the encoder's last state; give initial_state(..., encoder_state=state)")
+            raise RequiredError(
+                "bridge copy needs the encoder's last state; give initial_state(..., encoder_state=state)"
+            )
         self.check(encoder_state)
         leaves = iter(state_leaves(encoder_state))
         return map_state(lambda _: next(leaves), start)
@@ -79,7 +81,7 @@ class Bridge(nn.Module):
                 f"{kind} of the sizes {[tuple(shape[1:]) for shape in sizes]}"
                 for kind, sizes in ((kind, shapes), (self.state_kind, self.shapes))
             )
-            raise InputError(
+            raise MismatchError(
                 f"bridge copy: the encoder keeps {source}, the decoder {target}; give both layers of one kind and "
                 "size, or take the bridge map"
             )
@@ -95,9 +97,9 @@ class RecurrentDecoder(MemoryLayer):
     def __init__(self, layer: SequenceLayer, memory_size: int, *, bridge: str = "map", summary: str = "last") -> None:
         super().__init__()
         if not layer.causal or isinstance(layer, MemoryLayer):
-            raise InputError("a decoder's recurrence must be causal and attend to no memory of its own")
+            raise NotSupportedError("a decoder's recurrence must be causal and attend to no memory of its own")
         if summary not in SUMMARIES:
-            raise InputError(f"unknown summary {summary!r}; {nearest(summary, list(SUMMARIES))}")
+            raise UnknownNameError(f"unknown summary {summary!r}; {nearest(summary, list(SUMMARIES))}")
         self.layer, self.memory_size = layer, memory_size
         self.bridge = Bridge(layer, memory_size, kind=bridge)
         self.reads_encoder_state = bridge == "copy"
@@ -121,7 +123,7 @@ class RecurrentDecoder(MemoryLayer):
     def check_encoder(self, encoder: SequenceLayer) -> None:
         """Raise InputError if this decoder cannot start from the final state of ``encoder``."""
         if self.memory_size != encoder.output_size:
-            raise InputError(
+            raise MismatchError(
                 f"the encoder gives {encoder.output_size} features, the decoder takes {self.memory_size}; "
                 "make them equal"
             )
@@ -171,7 +173,7 @@ class ContextDecoder(RecurrentDecoder):
         uses = [use.strip() for use in context.split("+")]
         for use in uses:
             if use not in CONTEXTS:
-                raise InputError(f"unknown context {use!r}; {nearest(use, list(CONTEXTS))}")
+                raise UnknownNameError(f"unknown context {use!r}; {nearest(use, list(CONTEXTS))}")
         updates = "updates" in uses
         kind = bridge if "initial" in uses else "none"
         super().__init__(recurrence(input_size + updates * memory_size), memory_size, bridge=kind, summary=summary)

@@ -28,7 +28,7 @@ from torch.nn import functional as F
 
 from ..config import Config, Model, Rate
 from ..core.contract import SequenceLayer
-from ..core.errors import InputError
+from ..core.errors import ConflictError, NotSupportedError, RangeError
 from ..core.lengths import valid_mask
 from ..data.batches import Buckets
 from ..data.tagged_corpus import NO_TAG, TaggedBatch, TaggedCorpus
@@ -60,15 +60,15 @@ class Options(WordOptions):
 def refuse_contradictions(config: Config, options: Options) -> None:
     """Raise InputError if settings contradict each other."""
     if config.tokenizer.kind != "word":
-        raise InputError(
+        raise ConflictError(
             f"tokenizer.kind: {config.tokenizer.kind!r}, but it is words that have tags; leave it out, or take word "
             "(model.options.characters says what reads their letters)"
         )
     if config.model.tie_weights:
-        raise InputError("model.tie_weights: a tagger reads words and gives tags; leave it out")
+        raise NotSupportedError("model.tie_weights: a tagger reads words and gives tags; leave it out")
     require_words(config, options)
     if config.training.init is not None and options.vectors is not None:
-        raise InputError("model.options.vectors: training.init gives the embedding already; leave one of them out")
+        raise ConflictError("model.options.vectors: training.init gives the embedding already; leave one of them out")
 
 
 class TagModel(nn.Module):
@@ -152,9 +152,9 @@ class Tagger(TagModel, NeuralModel):
         refuse_memory(layer, "a tagger")
         size = layer.input_size - (0 if characters is None else characters.output_size)
         if size < 1:
-            raise InputError(f"the layer reads {layer.input_size} features, all of them of characters; make it wider")
+            raise RangeError(f"the layer reads {layer.input_size} features, all of them of characters; make it wider")
         if not 0 <= word_dropout < 1:
-            raise InputError(f"word_dropout must lie in [0, 1); got {word_dropout}")
+            raise RangeError(f"word_dropout must lie in [0, 1); got {word_dropout}")
         self.embedding = nn.Embedding(word_vocabulary, size)
         self.characters, self.layer = characters, layer
         self.output = nn.Linear(layer.output_size, num_tags, bias=output_bias)

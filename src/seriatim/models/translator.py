@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..config import Count, Model, Rate
 from ..core.contract import SequenceLayer
-from ..core.errors import InputError
+from ..core.errors import ConflictError
 from ..layers import check_options, options_of, split_names
 from .attention_decoder import bahdanau_decoder, luong_decoder
 from .base_models import layer_from_config
@@ -90,7 +90,7 @@ UNUSED = {
 def with_implied_options(options: Options, config: Model, rest: LayerOptions) -> Options:
     """Return the options with their implied values filled in; raise InputError if values contradict each other."""
     if options.shared_vocabulary and options.target_kind is not None:
-        raise InputError(
+        raise ConflictError(
             "model.options.target_kind: with shared_vocabulary both sides have one tokenizer; leave one out"
         )
 
@@ -99,7 +99,7 @@ def with_implied_options(options: Options, config: Model, rest: LayerOptions) ->
     blocks = all("memory_size" in options_of(one, rest) for one in split_names(decoder))
     attention = options.attention or ("multi-head" if blocks else "dot")
     if attention == "multi-head" and not blocks:
-        raise InputError(
+        raise ConflictError(
             f"model.options.attention: multi-head needs blocks, which {decoder!r} has not; add --model.options.block "
             "true, or take dot, scaled-dot, bilinear, additive or none"
         )
@@ -128,7 +128,7 @@ def _refuse_unused(options: Options) -> None:
     if options.copying and options.factorisation != "ctc":
         unsupported = {"readout": options.readout == "tanh-logits", "scheduled_sampling": options.scheduled_sampling}
         for name in (name for name, is_chosen in unsupported.items() if is_chosen):
-            raise InputError(f"model.options.{name}: not supported with copying; leave one of them out")
+            raise ConflictError(f"model.options.{name}: not supported with copying; leave one of them out")
 
     # What is left at its default is not meant to have an effect.
     cause = "form bahdanau" if options.form == "bahdanau" else "attention of one head"
@@ -138,7 +138,7 @@ def _refuse_unused(options: Options) -> None:
         cause = f"attention {options.attention}"
     for name in sorted(UNUSED[cause]):
         if getattr(options, name) not in (Options.model_fields[name].default, False):
-            raise InputError(f"model.options.{name}: has no meaning with {cause}; leave one of them out")
+            raise ConflictError(f"model.options.{name}: has no meaning with {cause}; leave one of them out")
 
 
 def translator(

@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-from ..core.errors import InputError, TrainingError, first_line, known_reason, require_current_folder
+from ..core.errors import InputError, TrainingError, first_line, input_error, known_reason, require_current_folder
 from ..storage.files import to_json
 
 RANK_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
@@ -145,7 +145,7 @@ def _forward(process: "subprocess.Popen[bytes]", on_event: OnEvent, stop_signal:
 def _failure(code: int, last: Event, errors: IO[bytes]) -> Exception:
     """Return an error with the reason in one line."""
     if last.get("event") == "error":
-        return InputError(last["text"]) if last["input"] else TrainingError(last["text"])
+        return TrainingError(last["text"]) if last["kind"] is None else input_error(last["text"], last["kind"])
     if code < 0:
         # The system ends a process that needs too much memory with SIGKILL.
         hint = "; it may have run out of memory: lower training.batch_size or the sizes"
@@ -188,7 +188,8 @@ def serve(work: Callable[[Event, OnEvent], None]) -> None:
         emit({"event": "error", "text": "the training process was interrupted", "input": False})
         sys.exit(130)
     except Exception as error:
-        emit({"event": "error", "text": one_line(error), "input": isinstance(error, InputError)})
+        kind = error.kind if isinstance(error, InputError) else None
+        emit({"event": "error", "text": one_line(error), "kind": kind})
         sys.exit(1)
 
 

@@ -9,7 +9,7 @@ from concurrent.futures import CancelledError, Executor, Future, InvalidStateErr
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NoReturn, TypeVar, cast
 
-from ..core.errors import InputError, first_line
+from ..core.errors import MalformedError, MismatchError, UnavailableError, first_line
 from ..version import __version__
 from .executors import WorkersLostError, WorkExecutor
 
@@ -58,7 +58,7 @@ class ClusterExecutor(WorkExecutor):
         if self.lost is not None:
             return self.lost
         if isinstance(error, ImportError):
-            return InputError(f"a worker cannot import {error.name}; install the same packages on all machines")
+            return UnavailableError(f"a worker cannot import {error.name}; install the same packages on all machines")
         if name in ("KilledWorker", "CommClosedError"):
             remedy = "it may have run out of memory: start fewer workers on each machine"
             return WorkersLostError(f"a worker of the cluster ended before its job was done ({name}); {remedy}")
@@ -142,11 +142,11 @@ def open_cluster(address: str) -> Iterator[ClusterExecutor]:
     try:
         from distributed import Client
     except ImportError:
-        raise InputError(
+        raise UnavailableError(
             "--cluster: needs the package distributed; install it: pip install 'seriatim[cluster]'"
         ) from None
     if not is_address(address):
-        raise InputError(
+        raise MalformedError(
             f"--cluster: {address!r} is not the address of a scheduler; write for instance tcp://host:8786"
         )
 
@@ -156,7 +156,7 @@ def open_cluster(address: str) -> Iterator[ClusterExecutor]:
             client = Client(address, timeout=CONNECT_SECONDS, set_as_default=False)  # type: ignore[no-untyped-call]
         except (OSError, ValueError) as error:
             reason = first_line(error) or type(error).__name__
-            raise InputError(
+            raise UnavailableError(
                 f"--cluster: no Dask scheduler answers at {address} ({reason}); start one: dask scheduler"
             ) from None
 
@@ -180,7 +180,9 @@ def _count_workers(client: "Client") -> int:
 def _check_workers(client: "Client", address: str) -> None:
     """Raise InputError unless there are workers, and all that answer have this version of the package."""
     if not _count_workers(client):
-        raise InputError(f"--cluster: the scheduler at {address} has no workers; start some: dask worker {address}")
+        raise UnavailableError(
+            f"--cluster: the scheduler at {address} has no workers; start some: dask worker {address}"
+        )
 
     def installed() -> str:  # it is sent as code, not by name, so that a worker without the package can run it
         try:
@@ -192,7 +194,7 @@ def _check_workers(client: "Client", address: str) -> None:
     for worker, version in client.run(installed, on_error="return").items():
         if isinstance(version, str) and version != __version__:
             other = f"has version {version} of seriatim, not {__version__}" if version else "does not have seriatim"
-            raise InputError(f"--cluster: the worker {worker} {other}; install the same version on all machines")
+            raise MismatchError(f"--cluster: the worker {worker} {other}; install the same version on all machines")
 
 
 @contextmanager

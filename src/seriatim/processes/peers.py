@@ -31,11 +31,11 @@ POLL_SECONDS = 0.05
 
 
 class RankError(TrainingError):
-    """Another rank stopped. ``is_bad_input`` says whether its input was bad."""
+    """Another rank stopped; ``kind`` is that of its `InputError`, and None if its input was not the reason."""
 
-    def __init__(self, message: str, *, is_bad_input: bool = False) -> None:
+    def __init__(self, message: str, *, kind: str | None = None) -> None:
         super().__init__(message)
-        self.is_bad_input = is_bad_input
+        self.kind = kind
 
 
 class Peers:
@@ -110,7 +110,7 @@ class Peers:
         """Tell the others what stops this rank."""
         reason = known_reason(error) if isinstance(error, Exception) else None
         text = reason or f"{type(error).__name__}: {first_line(error)}"
-        self.store.set("failed", json.dumps([self.index, text, isinstance(error, InputError)]))
+        self.store.set("failed", json.dumps([self.index, text, error.kind if isinstance(error, InputError) else None]))
 
     def reports(self) -> bool:
         """Return whether this rank reports the error that stops the training: the leader if it can, else the first."""
@@ -126,9 +126,9 @@ class Peers:
     def _raise_if_stopped(self, ranks: Iterable[int], silent_seconds: float) -> None:
         """Raise RankError if any rank has posted an error, or one of ``ranks`` gave no sign of life for so long."""
         if self.store.check(["failed"]):
-            rank, text, is_bad_input = json.loads(self.store.get("failed"))
+            rank, text, kind = json.loads(self.store.get("failed"))
             if rank != self.index:
-                raise RankError(f"rank {rank}: {text}", is_bad_input=is_bad_input)
+                raise RankError(f"rank {rank}: {text}", kind=kind)
         seen, now = self._look_at(ranks), time.monotonic()
         silent = [rank for rank in seen if now - self._seen[rank][1] > silent_seconds]
         if silent:

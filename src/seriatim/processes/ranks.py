@@ -21,7 +21,17 @@ import torch
 import torch.distributed as dist
 from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
-from ..core.errors import REPORTED_ELSEWHERE, REPORTED_HERE, InputError, TrainingError, shown
+from ..core.errors import (
+    REPORTED_ELSEWHERE,
+    REPORTED_HERE,
+    InputError,
+    NotSupportedError,
+    RangeError,
+    RequiredError,
+    TrainingError,
+    input_error,
+    shown,
+)
 from .child import RANK_VARIABLES
 from .peers import Peers, RankError, rendezvous
 from .shares import Share
@@ -183,7 +193,8 @@ class RanksOfGroup(Ranks):
             if is_lost_connection(error):
                 reason = self.peers.explain(error)
             if isinstance(reason, RankError):
-                reason = InputError(reason) if reason.is_bad_input else RankError(f"{reason}; {self.advice()}")
+                text, kind = str(reason), reason.kind
+                reason = RankError(f"{text}; {self.advice()}") if kind is None else input_error(text, kind)
             elif not isinstance(reason, Interrupted):
                 self.peers.post(reason)
             reports = self.peers.reports()
@@ -192,8 +203,8 @@ class RanksOfGroup(Ranks):
 
         # Whoever reads a message must know on which machine to look.
         if reason is error and self.index and isinstance(error, InputError | TrainingError):
-            kind = InputError if isinstance(error, InputError) else TrainingError
-            reason = kind(f"rank {self.index}: {error}")
+            message = f"rank {self.index}: {error}"
+            reason = error.with_message(message) if isinstance(error, InputError) else TrainingError(message)
         reason.add_note(REPORTED_HERE if reports else REPORTED_ELSEWHERE)
         return reason
 
@@ -207,7 +218,7 @@ def is_lost_connection(error: BaseException) -> bool:
 
 def _integer(name: str, text: str) -> int:
     if not (text.isascii() and text.isdecimal()):
-        raise InputError(f"{name}: must be a whole number, got {shown(text)}; start the ranks with torchrun")
+        raise RangeError(f"{name}: must be a whole number, got {shown(text)}; start the ranks with torchrun")
     return int(text)
 
 
@@ -220,7 +231,7 @@ def open_store(host: str, port: int, *, hosts: bool) -> Store:
 def refuse_ranks(what: str, option: str) -> None:
     """Raise InputError if torchrun has started several processes for work that is divided with an option instead."""
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise InputError(f"{what} is not divided by torchrun; start it without torchrun, with {option}")
+        raise NotSupportedError(f"{what} is not divided by torchrun; start it without torchrun, with {option}")
 
 
 def join_ranks(device: str, timeout: float) -> Ranks:
@@ -237,7 +248,7 @@ def join_ranks(device: str, timeout: float) -> Ranks:
         return only
     environment = {name: os.environ[name] for name in RANK_VARIABLES if name in os.environ}
     if missing := [name for name in RANK_VARIABLES if name not in environment]:
-        raise InputError(
+        raise RequiredError(
             f"WORLD_SIZE is {os.environ['WORLD_SIZE']}, but {missing[0]} is not set; start the ranks with torchrun"
         )
     return RanksOfGroup(environment, device, timeout)

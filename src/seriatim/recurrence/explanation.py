@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ..compiler.cpp.emit import merge_products
 from ..compiler.fallback_reasons import FallbackReasons, Location, Reason
 from ..core.contract import MemoryLayer, RecurrentCell, SequenceLayer
-from ..core.errors import InputError, shown
+from ..core.errors import RangeError, shown
 from ..core.key_value_cache import memories_of
 from ..core.state import State, state_leaves
 from .compiled_loop import CompiledLoop
@@ -36,7 +36,7 @@ def explain(module: nn.Module) -> str:
         return _explain_cell(module)
     layer = module if isinstance(module, SequenceLayer) else getattr(module, "layer", None)
     if not isinstance(layer, SequenceLayer) or not callable(getattr(module, "step", None)):
-        raise InputError(f"explain: expected a cell, a layer or a language model, got {shown(module)}")
+        raise RangeError(f"explain: expected a cell, a layer or a language model, got {shown(module)}")
     lines = _explain_part(layer)
     if layer.causal and not isinstance(layer, MemoryLayer):
         lines.append(f"one step: {explain_step(module)}")

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 from ..core.contract import RecurrentCell, SequenceLayer, check_batch_size
-from ..core.errors import InputError, shown
+from ..core.errors import NotSupportedError, RangeError, shown
 from ..core.lengths import run_by_length
 from ..core.random_masks import dropout_mask
 from ..core.state import OutputsAndState, State
@@ -83,7 +83,7 @@ class Recurrent(SequenceLayer):
     def __init__(self, cell: RecurrentCell, *, weight_dropout: Rate = 0.0, zoneout: Rate = 0.0) -> None:
         super().__init__()
         if not isinstance(cell, RecurrentCell):
-            raise InputError(f"Recurrent takes a RecurrentCell, such as Recurrent(MyCell(8, 16)); got {shown(cell)}")
+            raise RangeError(f"Recurrent takes a RecurrentCell, such as Recurrent(MyCell(8, 16)); got {shown(cell)}")
         for name in ("input_size", "output_size"):
             if not isinstance(getattr(cell, name, None), int):
                 raise ValueError(f"{type(cell).__name__} must set {name}, the width of one step, as an integer")
@@ -91,7 +91,7 @@ class Recurrent(SequenceLayer):
         self.weight_dropout = check_rate("weight_dropout", weight_dropout)
         self.zoneout = check_rate("zoneout", zoneout)
         if weight_dropout and not recurrent:
-            raise InputError(
+            raise NotSupportedError(
                 f"{type(cell).__name__} names no weights to drop; give weight_dropout 0, or the class an attribute "
                 "recurrent_weights"
             )

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
-from ..core.errors import InputError, shown
+from ..core.errors import UnknownNameError, shown
 
 WeightFormat = Literal["float32", "bfloat16", "int8"]
 FORMATS: tuple[WeightFormat, ...] = get_args(WeightFormat)
@@ -34,7 +34,7 @@ class Packable(NamedTuple):
 def check_format(weights: str) -> None:
     """Raise InputError if a format of weights is unknown."""
     if weights not in FORMATS:
-        raise InputError(f"weights: must be one of {', '.join(FORMATS)}, got {shown(weights)}")
+        raise UnknownNameError(f"weights: must be one of {', '.join(FORMATS)}, got {shown(weights)}")
 
 
 def rounded(matrix: Tensor, weight_format: WeightFormat) -> Tensor:

@@ -16,7 +16,7 @@ from annotated_types import Interval
 from torch import Tensor
 
 from ..core.contract import RecurrentCell
-from ..core.errors import InputError, shown
+from ..core.errors import RangeError, shown
 from ..core.state import State, map_state, state_leaves
 from .reference import check_returned
 
@@ -60,5 +60,5 @@ class Zoneout(RecurrentCell):
 def check_rate(name: str, rate: float) -> float:
     """Return ``rate``, or raise InputError outside the range of `Rate`."""
     if not isinstance(rate, Real) or not 0 <= rate <= 0.99:
-        raise InputError(f"{name} must be between 0 and 0.99; got {shown(rate)}")
+        raise RangeError(f"{name} must be between 0 and 0.99; got {shown(rate)}")
     return rate

@@ -14,7 +14,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..core.errors import InputError
+from ..core.errors import InputError, MissingError, UnavailableError, UnwritableError
 from ..storage.files import read_text, write_whole
 from .palette import DARK, LIGHT
 from .theme import printable
@@ -141,7 +141,7 @@ try:
 
     from .drawing import cells_left_out, drawing
 except ModuleNotFoundError as error:
-    raise InputError("a page of plots: needs matplotlib and jinja2; pip install 'seriatim[report]'") from error
+    raise UnavailableError("a page of plots: needs matplotlib and jinja2; pip install 'seriatim[report]'") from error
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -347,12 +347,14 @@ def write_page(path: Path, html: str) -> None:
     try:
         write_whole(path, html)
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise InputError(f"{path}: the folder {path.parent} does not exist; create it, or name another file") from error
+        raise MissingError(
+            f"{path}: the folder {path.parent} does not exist; create it, or name another file"
+        ) from error
     except PermissionError as error:
         remedy = "change the permissions, or name another file"
-        raise InputError(f"{path}: cannot be written (no permission); {remedy}") from error
+        raise UnwritableError(f"{path}: cannot be written (no permission); {remedy}") from error
     except IsADirectoryError as error:
-        raise InputError(f"{path}: is a folder; name a file in it") from error
+        raise UnwritableError(f"{path}: is a folder; name a file in it") from error
 
 
 def _tied(text: str) -> str:

@@ -13,7 +13,7 @@ import warnings
 from itertools import chain
 from typing import Any
 
-from ..core.errors import InputError
+from ..core.errors import UnavailableError
 from ..layers.registry import BUILT_IN
 from ..tasks import FITTED
 from .palette import COLOURS, INK, PAPER, RULE, SOFT
@@ -26,7 +26,7 @@ try:
     from matplotlib.legend import Legend
     from matplotlib.text import Text
 except ModuleNotFoundError as error:
-    raise InputError("a page of plots: needs matplotlib and jinja2; pip install 'seriatim[report]'") from error
+    raise UnavailableError("a page of plots: needs matplotlib and jinja2; pip install 'seriatim[report]'") from error
 
 DASHES: tuple[object, ...] = ("-", (0, (5, 1.8)), (0, (1.2, 1.4)), (0, (6, 1.6, 1.2, 1.6)), (0, (2.6, 1.4)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..config.arguments import data_name
 from ..core.allocator import freed_memory_kept
-from ..core.errors import InputError, shown
+from ..core.errors import DuplicateError, InputError, MismatchError, RangeError, RequiredError, shown
 from ..core.json_object import JsonObject
 from ..data.sources import check_named_by_run
 from ..evaluation.intervals import Paired, paired
@@ -68,7 +68,7 @@ def interpolate(
     first = runs[0]
     source = held_out or first.task.files.validation_source()
     if source is None:
-        raise InputError(f"--interpolate: {first.path} was trained without held-out text; give --interpolate FILE")
+        raise RequiredError(f"--interpolate: {first.path} was trained without held-out text; give --interpolate FILE")
     if not held_out:
         check_named_by_run(first.task.files.subset(source, "valid").source, f"{first.path}: data.valid")
 
@@ -101,7 +101,7 @@ def compare(
     """
     data = data_name(data)
     if first.config.task != second.config.task:
-        raise InputError(
+        raise MismatchError(
             f"{second.path}: trained for {second.config.task}, but {first.path} for {first.config.task}; compare "
             "runs of one task"
         )
@@ -119,7 +119,7 @@ def compare(
     same = first.vocabulary.fingerprint() == second.vocabulary.fingerprint()
     names = [name for name in measures if name in others and (same or name not in first.task.evaluator.per_token)]
     if not names:
-        raise InputError(
+        raise MismatchError(
             f"{second.path}: reads the data in other tokens than {first.path}, and what both have is per token; train "
             "both with one tokenizer, or compare bits_per_byte"
         )
@@ -157,11 +157,11 @@ def _locations(runs: Sequence[Run]) -> str:
 def _check_alike(runs: Sequence[Run]) -> None:
     """Raise InputError for runs whose models cannot be combined."""
     if not isinstance(runs, Sequence) or not runs or not all(isinstance(run, Run) for run in runs):
-        raise InputError(f"expected a list of one or more runs, got {shown(runs)}; open each with seriatim.load")
+        raise RangeError(f"expected a list of one or more runs, got {shown(runs)}; open each with seriatim.load")
     first = runs[0]
     for other in runs[1:]:
         if (other.config.task, other.vocabulary.fingerprint()) != (first.config.task, first.vocabulary.fingerprint()):
-            raise InputError(
+            raise MismatchError(
                 f"{other.path}: of another task or vocabulary than {first.path}; train both on the same data with the "
                 "same tokenizer settings"
             )
@@ -172,7 +172,7 @@ def _check_units(first: Run, other: Run) -> None:
     """Raise InputError for a model of running text and one of lines, which begin and end a text differently."""
     units = first.config.data.unit, other.config.data.unit
     if units[0] != units[1]:
-        raise InputError(
+        raise MismatchError(
             f"{other.path}: trained with data.unit {units[1]}, but {first.path} with data.unit {units[0]}; their "
             "probabilities are of different texts, train both with the same unit"
         )
@@ -190,9 +190,9 @@ def surprisal_table(
         InputError: as in `Run.surprisal`; or tokens of runs that split the text differently.
     """
     if by == "token" and len({run.vocabulary.fingerprint() for run in runs}) > 1:
-        raise InputError("--by token: the runs have different tokens; use --by word")
+        raise MismatchError("--by token: the runs have different tokens; use --by word")
     if len({os.path.abspath(run.path) for run in runs}) < len(runs):
-        raise InputError(f"{runs[-1].path}: a run is given twice; give it once")
+        raise DuplicateError(f"{runs[-1].path}: a run is given twice; give it once")
 
     # A masked model gives another quantity, and its column another name.
     names = run_names(runs)
@@ -207,7 +207,9 @@ def surprisal_table(
     each = [run.surprisal(part, by=by, carry_context=carry_context) for run, part in zip(runs, parts, strict=True)]
     for number, rows in enumerate(zip(*each, strict=True), start=1):
         if len({tuple(unit.text for unit in row) for row in rows}) > 1:
-            raise InputError(f"line {number}: the runs read different {by}s of it (one in lower case); use --by word")
+            raise MismatchError(
+                f"line {number}: the runs read different {by}s of it (one in lower case); use --by word"
+            )
         for index, row in enumerate(zip(*rows, strict=True), start=1):
             yield [number, index, row[0].text, *(value for unit in row for value in unit[1:])]
 
@@ -232,11 +234,11 @@ def open_baseline(run: Run) -> Run | None:
     try:
         baseline = load(folder, device="cpu")
         if run.file_state not in (None, file_state(run.path / "model.safetensors")):
-            raise InputError(f"{run.path}: the run was replaced after it was opened; open it again")
+            raise MismatchError(f"{run.path}: the run was replaced after it was opened; open it again")
         if (baseline.config.task, baseline.config.model.layer) != (run.config.task, name):
-            raise InputError(f"{folder}: not the baseline {name} of the run; restore it, or remove the folder")
+            raise MismatchError(f"{folder}: not the baseline {name} of the run; restore it, or remove the folder")
         if baseline.vocabulary.fingerprint() != run.vocabulary.fingerprint():
-            raise InputError(f"{folder}: of another vocabulary than the run; restore it, or remove the folder")
+            raise MismatchError(f"{folder}: of another vocabulary than the run; restore it, or remove the folder")
     except InputError as error:
         warnings.warn(f"the simple baseline is left out: {error}", stacklevel=2)
         return None

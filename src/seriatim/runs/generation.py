@@ -9,7 +9,7 @@ from typing import NamedTuple, TypedDict
 from torch import nn
 
 from ..config.arguments import check_integer, check_number, check_text
-from ..core.errors import LOOKED_AT, InputError, nearest, require_known, shown
+from ..core.errors import LOOKED_AT, InputError, RangeError, UnknownNameError, nearest, require_known, shown
 from ..data.repairs import Repairs
 from ..data.sources import find_sources
 from ..data.text import numbered_lines, read_objects, string_field
@@ -101,7 +101,7 @@ def _parse_biases(tokenizer: Tokenizer, biases: object) -> dict[int, float]:
     if biases is None:
         return {}
     if not isinstance(biases, Mapping):
-        raise InputError(f"logit_bias: expected tokens with their numbers, as a dict, got {shown(biases)}")
+        raise RangeError(f"logit_bias: expected tokens with their numbers, as a dict, got {shown(biases)}")
     numbers: dict[str, float] = {}
     for token, value in biases.items():
         check_text(token, "logit_bias")
@@ -122,7 +122,7 @@ def find_token(tokenizer: Tokenizer, text: str) -> int:
     found = (token for token in _written(tokenizer) if raw and tokenizer.token_bytes(token) == raw)
     token = next(found, END if raw and raw in (END_TEXT.encode(), tokenizer.token_bytes(END)) else None)
     if token is None:
-        raise InputError(f"logit_bias: {shown(text)} is no token of the model; {_nearest_token(tokenizer, text)}")
+        raise UnknownNameError(f"logit_bias: {shown(text)} is no token of the model; {_nearest_token(tokenizer, text)}")
     return token
 
 
@@ -250,7 +250,7 @@ def _requests(
             try:
                 tokenizer.check_known(prompt.text)
             except InputError as error:
-                raise InputError(f"{prompt.location}: {error}" if prompt.location else str(error)) from None
+                raise (error.with_message(f"{prompt.location}: {error}") if prompt.location else error) from None
             before, tokens = prompt.text, [tokenizer.begin, *tokenizer.encode(prompt.text).tolist()]
         count = tokens_to_generate(model, len(tokens), max_tokens, prompt.location or "prompt")
         yield TextRequest(tokens, seed + number, count, settings.sampling, settings.biases)

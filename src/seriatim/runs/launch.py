@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ..config import Config, ConfigSource, resolve
-from ..core.errors import InputError, shown
+from ..core.errors import FixedError, NotSupportedError, RangeError, shown
 from ..data.sources import check_named_by_run
 from ..layers.outside_code import AllowCode, refuse_while_importing, require_code, require_recorded_code, stacks_of
 from ..storage.written_folders import RUN, finish_replacing, outer, place_of
@@ -93,7 +93,7 @@ def resume(
         InputError: there is no run or no checkpoint, or a field changed that the checkpoint depends on.
     """
     if not isinstance(path, str | Path):
-        raise InputError(f"resume: the run must be the path of a folder; got {shown(path)}")
+        raise RangeError(f"resume: the run must be the path of a folder; got {shown(path)}")
     folder = outer(Path(path))
     finish_replacing(folder)
     begun = place_of(folder, RUN)
@@ -114,7 +114,7 @@ def resume(
     # A model that is fitted directly has no checkpoints: it is there, or it is fitted again.
     if task.objective is None:
         if config.data.train is None:
-            raise InputError(f"{folder}: imported, not trained; import it again with --overwrite")
+            raise NotSupportedError(f"{folder}: imported, not trained; import it again with --overwrite")
         if (begun / "summary.json").exists() and (begun / "model.safetensors").exists():
             done = "trained until its loss no longer fell, nothing is left to do; train again"
             if task.kind.fitting == "counted":
@@ -133,4 +133,4 @@ def _refuse_changes(saved: Config, config: Config) -> None:
     for name in FIXED:
         section, _, key = name.partition(".")
         if (before[section][key] if key else before[section]) != (now[section][key] if key else now[section]):
-            raise InputError(f"{name}: cannot be changed when a run is resumed; train a new one with --out")
+            raise FixedError(f"{name}: cannot be changed when a run is resumed; train a new one with --out")

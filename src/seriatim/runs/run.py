@@ -14,7 +14,7 @@ from torch import nn
 from ..config import changed
 from ..config.arguments import check_integer, data_name, iterate_items
 from ..core.allocator import freed_memory_kept
-from ..core.errors import InputError, require_known, shown
+from ..core.errors import MismatchError, MissingError, NotSupportedError, RangeError, require_known, shown
 from ..core.json_object import JsonObject
 from ..data.pipes import chunks
 from ..data.tokenizers import END
@@ -92,7 +92,7 @@ class Run:
         """What answers items; raise InputError if the run does not predict."""
         if self.task.predictor is None:
             uses = "generate, evaluate or surprisal"
-            raise InputError(f"predict: the task {self.config.task} does not support it; use {uses}")
+            raise NotSupportedError(f"predict: the task {self.config.task} does not support it; use {uses}")
         return self.task.predictor
 
     def reading(self, values: Mapping[str, object]) -> "Run":
@@ -117,11 +117,11 @@ class Run:
         """
         name = self.task.kind.reference_model
         if baseline.config.model.layer != name:
-            raise InputError(f"{baseline.path}: not the simple baseline {name}; restore it")
+            raise MismatchError(f"{baseline.path}: not the simple baseline {name}; restore it")
         if baseline.vocabulary.fingerprint() != self.vocabulary.fingerprint():
-            raise InputError(f"{baseline.path}: of another vocabulary than the run; restore it")
+            raise MismatchError(f"{baseline.path}: of another vocabulary than the run; restore it")
         if self.task.blender is None:
-            raise InputError(f"training.baseline_weight: not supported for {self.config.task}; leave it out")
+            raise NotSupportedError(f"training.baseline_weight: not supported for {self.config.task}; leave it out")
         model = self.task.blender.blend(self.model, baseline.model.to(self.device), weight)
         self._blended, self._baseline = model.eval(), baseline
 
@@ -185,14 +185,16 @@ class Run:
         if draft == LOOKUP:
             return PromptLookup()
         if not isinstance(draft, str | os.PathLike | Run):
-            raise InputError(f"draft: must be {LOOKUP!r}, a run or the folder of a run, got {shown(draft)}")
+            raise RangeError(f"draft: must be {LOOKUP!r}, a run or the folder of a run, got {shown(draft)}")
         other = draft if isinstance(draft, Run) else load(os.fspath(draft), device=str(self.device))
         other.needs("lm")
         read, ours = learned_positions(other.answering), learned_positions(self.answering)
         if read is not None and (ours is None or read < ours):
-            raise InputError(f"draft: {other.path} reads only {read:,} tokens, fewer than {self.path}; use another run")
+            raise MismatchError(
+                f"draft: {other.path} reads only {read:,} tokens, fewer than {self.path}; use another run"
+            )
         if other.vocabulary.fingerprint() != self.vocabulary.fingerprint():
-            raise InputError(
+            raise MismatchError(
                 f"draft: {other.path} has another vocabulary than {self.path}; train it on the same data with the same "
                 "tokenizer"
             )
@@ -307,9 +309,11 @@ class Run:
         assert isinstance(model, TextModel | MaskedLanguageModel)
         unit = self.config.data.unit
         if carry_context and unit == "line":
-            raise InputError(f"{self.path}: was trained on separate lines; score each line alone")
+            raise NotSupportedError(f"{self.path}: was trained on separate lines; score each line alone")
         if carry_context and self.config.task == "mlm":
-            raise InputError(f"{self.path}: is a masked language model, which keeps no context; score each line alone")
+            raise NotSupportedError(
+                f"{self.path}: is a masked language model, which keeps no context; score each line alone"
+            )
         surprisals = line_surprisals(model, self.tokenizer, lines, by=by, carry_context=carry_context, unit=unit)
         return named(self.place, surprisals)
 
@@ -415,7 +419,7 @@ class Run:
         """Raise InputError if the run was trained for another task than these."""
         if self.config.task not in tasks:
             use = "surprisal or predict" if self.config.task == "mlm" else "predict"
-            raise InputError(
+            raise NotSupportedError(
                 f"{self.path}: trained to {self.config.task}, which writes no text of its own; use {use}, or a run "
                 f"trained with: seriatim train {tasks[0]}"
             )
@@ -441,7 +445,7 @@ def load(
     """
     check_format(weights)
     if not isinstance(path, str | Path):
-        raise InputError(f"load: the run must be the path of a folder; got {shown(path)}")
+        raise RangeError(f"load: the run must be the path of a folder; got {shown(path)}")
     return steadily(Path(path), lambda: _load(path, device, allow_code, weights))
 
 
@@ -453,7 +457,7 @@ def _load(path: str | Path, device: str, allow_code: AllowCode, weights: WeightF
     vocabulary = load_vocabulary(folder)
     file = folder / "model.safetensors"
     if not file.exists() and (folder / "checkpoints").is_dir():
-        raise InputError(f"{file}: not there yet; a training keeps weights after its first validation, wait for it")
+        raise MissingError(f"{file}: not there yet; a training keeps weights after its first validation, wait for it")
     check_belongs(file, config, vocabulary)
     task = open_task(config)
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Mapping
 from html import escape
 from pathlib import Path
 
-from ..core.errors import InputError, shown
+from ..core.errors import DamagedError, shown
 from ..core.json_object import JsonObject
 from ..storage.files import read_json
 from ..tasks.task import Task
@@ -52,15 +52,15 @@ def read_summary(path: Path, figures: Collection[str] = ()) -> JsonObject:
         return {}
     summary = read_json(path, max_bytes=MAX_SUMMARY_BYTES, remedy=REMEDY)
     if not isinstance(summary, dict):
-        raise InputError(f"{path}: damaged, or not a summary; {REMEDY}")
+        raise DamagedError(f"{path}: damaged, or not a summary; {REMEDY}")
     for name, value in summary.items():
         fits, expected = FIELDS.get(name, (lambda _: True, "a value"))  # fields of other versions
         if not fits(value):
-            raise InputError(f"{path}: {shown(name)[1:-1]} must be {expected}, got {shown(value)}; {REMEDY}")
+            raise DamagedError(f"{path}: {shown(name)[1:-1]} must be {expected}, got {shown(value)}; {REMEDY}")
     for part, values in _parts(summary):
         for name, value in values.items():
             if name.removesuffix("_low").removesuffix("_high") in figures and not _is_number(value):
-                raise InputError(f"{path}: {part}.{name} must be a number or null, got {shown(value)}; {REMEDY}")
+                raise DamagedError(f"{path}: {part}.{name} must be a number or null, got {shown(value)}; {REMEDY}")
     return summary
 
 

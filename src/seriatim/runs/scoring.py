@@ -7,7 +7,7 @@ import numpy as np
 
 from ..config import Config
 from ..config.arguments import check_text, iterate_items
-from ..core.errors import InputError
+from ..core.errors import MalformedError, UnknownNameError
 from ..data.batches import Batches
 from ..data.corpus import Corpus
 from ..data.encoding import Statistics
@@ -53,7 +53,7 @@ def score_lines(model: TextModel, tokenizer: Tokenizer, config: Config, lines: I
     if not texts:
         return []
     if any("\n" in text for text in texts):
-        raise InputError("score takes lines; one of them contains a line end, split it")
+        raise MalformedError("score takes lines; one of them contains a line end, split it")
 
     # A line of a running text ends with its line end, and a line that is a text of its own with the boundary.
     end = tokenizer.encode_continued("\n") if config.data.unit == "stream" else np.array([END])
@@ -86,7 +86,7 @@ def line_surprisals(
 ) -> Iterator[list[UnitSurprisal]]:
     """Yield the surprisals of each line; see `Run.surprisal`. ``unit`` is ``data.unit``."""
     if by not in UNITS:
-        raise InputError(f"by: must be one of {', '.join(UNITS)}; got {by!r}")
+        raise UnknownNameError(f"by: must be one of {', '.join(UNITS)}; got {by!r}")
     if isinstance(model, MaskedLanguageModel):
         read = masked_reader(model, tokenizer, by, unit)
     else:
@@ -98,7 +98,7 @@ def line_surprisals(
         for text in texts:
             check_text(text, f"surprisal: item {number}")
             if "\n" in text:
-                raise InputError(f"surprisal: item {number} contains a line end; split it into lines")
+                raise MalformedError(f"surprisal: item {number} contains a line end; split it into lines")
             parts.append(f"\n{text}" if carry_context and number else text)
             number += 1
 

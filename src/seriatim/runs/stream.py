@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..config.arguments import check_integer
 from ..core.contract import KIND, saved_kind
-from ..core.errors import InputError, shown
+from ..core.errors import ConflictError, MismatchError, RangeError, UnwritableError, shown
 from ..core.state import State, require_kind, state_bytes, state_from_dict, state_leaves, state_to_dict
 from ..data.tokenizers import Tokenizer
 from ..decoding.drafts import Draft
@@ -164,7 +164,7 @@ class Stream:
         settings = Generation.parse(self.tokenizer, sampling)
         max_tokens = tokens_to_generate(self.model, 1 + self.num_tokens, max_tokens, "max_tokens")
         if draft is not None and (settings.biases or settings.sampling.penalizes):
-            raise InputError("draft: cannot be combined with penalties or biases; leave these out, or the draft")
+            raise ConflictError("draft: cannot be combined with penalties or biases; leave these out, or the draft")
         return self._generate(settings, max_tokens, seed, draft)
 
     def _generate(self, settings: Generation, max_tokens: int, seed: int, draft: Draft | None) -> Iterator[str]:
@@ -228,7 +228,7 @@ class Stream:
             if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
                 raise
             reason = f"cannot be written ({error.strerror})"
-            raise InputError(f"{path}: {reason}; give a file in a folder that exists and can be written") from None
+            raise UnwritableError(f"{path}: {reason}; give a file in a folder that exists and can be written") from None
 
     def load(self, path: str | Path) -> "Stream":
         """Continue from a file that `save` wrote. After an error the stream is unchanged.
@@ -248,7 +248,7 @@ class Stream:
             self._logits, self.state, self.last = self._parse(tensors)
             self.seen_tokens, self.num_tokens = seen, num_tokens
         except ValueError as error:
-            raise InputError(f"{path}: {error}; save it again from a stream of this run") from None
+            raise MismatchError(f"{path}: {error}; save it again from a stream of this run") from None
         return self
 
     def _parse_seen(self, tokens: Tensor) -> Tensor:
@@ -298,7 +298,7 @@ def _path_of(path: object) -> Path:
     """Return the path of a saved state; raise InputError for what cannot be the name of a file."""
     name = os.fspath(path) if isinstance(path, str | os.PathLike) else None
     if not isinstance(name, str) or "\0" in name or not Path(name).name:
-        raise InputError(f"the saved state must be the path of a file; got {shown(path)}")
+        raise RangeError(f"the saved state must be the path of a file; got {shown(path)}")
     return Path(name)
 
 

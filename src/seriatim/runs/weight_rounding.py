@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ..compiler.fallback_reasons import UnsupportedError
-from ..core.errors import InputError
+from ..core.errors import NotSupportedError
 from ..core.json_object import JsonObject
 from ..core.state import State
 from ..evaluation.intervals import Paired
@@ -42,7 +42,7 @@ def round_model(model: nn.Module, weights: WeightFormat, path: Path, task: str) 
                 return
         except UnsupportedError as error:
             problem = f"the step of its model cannot be compiled: {error.reasons[0].problem}"
-    raise InputError(f"{path}: {weights} weights are not supported, because {problem}; leave out --weights")
+    raise NotSupportedError(f"{path}: {weights} weights are not supported, because {problem}; leave out --weights")
 
 
 class Decodes(Protocol):

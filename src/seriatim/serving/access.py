@@ -10,7 +10,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..core.errors import InputError, shown
+from ..core.errors import MalformedError, shown
 from .http_errors import HttpError, error_response
 
 LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]"})
@@ -43,7 +43,7 @@ class AccessRules:
         """Check the key, and bring the origins to the form that browsers send."""
         key = self.key
         if key is not None and not (key and key.isascii() and key.isprintable() and " " not in key):
-            raise InputError("key: must be visible ASCII characters without spaces, and not be empty")
+            raise MalformedError("key: must be visible ASCII characters without spaces, and not be empty")
         object.__setattr__(self, "origins", frozenset(map(check_origin, self.origins)))
 
     def is_open(self, path: str) -> bool:
@@ -79,7 +79,9 @@ def check_origin(origin: str) -> str:
         return origin
     match = ORIGIN.fullmatch(origin.lower().rstrip("/"))
     if match is None:
-        raise InputError(f"origin: must be like https://example.org or http://localhost:3000 or *, got {shown(origin)}")
+        raise MalformedError(
+            f"origin: must be like https://example.org or http://localhost:3000 or *, got {shown(origin)}"
+        )
     return _origin(match[1], match[2], match[3])
 
 

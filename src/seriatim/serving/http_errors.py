@@ -9,7 +9,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ..core.errors import InputError, is_out_of_memory, shown
+from ..core.errors import InputError, RangeError, is_out_of_memory, shown
 from ..storage.files import json_line
 from .schemas import Error
 
@@ -66,7 +66,7 @@ class HttpError(HTTPException):
         headers: Mapping[str, str] | None = None,
     ) -> None:
         self.status = status
-        self.message = str(InputError(message))
+        self.message = str(RangeError(message))
         self.param = param
         self.code = code
         super().__init__(status, self.message, dict(headers or {}))

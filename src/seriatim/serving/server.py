@@ -22,7 +22,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from ..core.errors import InputError, shown
+from ..core.errors import RangeError, UnavailableError, shown
 from .http_errors import LOGGER, HttpError, error_body
 
 Result = TypeVar("Result")
@@ -76,13 +76,13 @@ def open_socket(host: str, port: int) -> socket.socket:
         InputError: If the host is unknown, the port is in use, or the process may not use it.
     """
     if not 0 <= port <= 65535:
-        raise InputError(f"port: must be between 0 and 65535, got {shown(port)}")
+        raise RangeError(f"port: must be between 0 and 65535, got {shown(port)}")
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
     except (OSError, UnicodeError):
-        raise InputError(f"host: {shown(host)} is no known name or address; use 127.0.0.1 or 0.0.0.0") from None
+        raise UnavailableError(f"host: {shown(host)} is no known name or address; use 127.0.0.1 or 0.0.0.0") from None
     # Only with the protocol does asyncio set TCP_NODELAY, without which each piece of a stream takes 40 ms.
     listener = socket.socket(family, kind, protocol)
     try:
@@ -93,7 +93,7 @@ def open_socket(host: str, port: int) -> socket.socket:
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
-        raise InputError(_why_not(error, host, port)) from None
+        raise UnavailableError(_why_not(error, host, port)) from None
     return listener
 
 

@@ -12,7 +12,7 @@ from typing import Annotated
 from fastapi import Depends
 from starlette.requests import Request
 
-from ..core.errors import InputError, nearest
+from ..core.errors import DuplicateError, MalformedError, nearest
 from ..layers.positions import learned_positions
 from ..runs.run import Run
 from ..training.run_files import identity, weights_digest
@@ -237,8 +237,10 @@ def model_names(arguments: Sequence[str]) -> dict[str, str]:
             folder = argument
             name = "+".join(Path(part).resolve().name for part in argument.split(","))
         if not 0 < len(name) <= 256 or not name.isprintable():
-            raise InputError(f"{argument}: the name of a model must have 1 to 256 visible characters; write NAME=RUN")
+            raise MalformedError(
+                f"{argument}: the name of a model must have 1 to 256 visible characters; write NAME=RUN"
+            )
         if name in folders:
-            raise InputError(f"{argument}: another run is served as {name!r}; name this one: NAME={folder}")
+            raise DuplicateError(f"{argument}: another run is served as {name!r}; name this one: NAME={folder}")
         folders[name] = folder
     return folders

@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ..core.errors import InputError
+from ..core.errors import InputError, MismatchError
 from ..core.state import State, state_bytes, state_leaves
 from ..data.tokenizers import Decoder
 from ..decoding.sampling import TextState
@@ -186,7 +186,7 @@ def load_session(run: Run, session: Session, data: bytes) -> None:
             stream = run.stream().load(path)
         except InputError as error:
             reason = str(error).removeprefix(f"{path}: ").partition(";")[0]
-            raise InputError(f"state: {reason}; send one that was saved from a text of this model") from None
+            raise MismatchError(f"state: {reason}; send one that was saved from a text of this model") from None
     session.text, session.last = TextState(stream.state, stream.logits), stream.last
     session.seen_tokens, session.decoder = stream.seen_tokens, None
     session.num_tokens = max(stream.num_tokens, _num_read(stream.state) - 1)

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from filelock import FileLock, Timeout
 
-from ..core.errors import InputError, TrainingError, UnreadableError
+from ..core.errors import InputError, TrainingError, UnreadableError, UnwritableError
 from .files import PARTIAL, flush, open_regular, read_json, remove, write_whole
 
 DAY = 24 * 60 * 60
@@ -56,11 +56,11 @@ def cache_folder(*, is_large: bool = False) -> Path:
         except OSError as error:
             reason = f"{folder} cannot be written: {error.strerror or error}"
             if os.environ.get("SERIATIM_CACHE") and isinstance(error, FileExistsError | NotADirectoryError):
-                raise InputError(f"SERIATIM_CACHE: {folder} is not a folder; name a folder") from None
+                raise UnwritableError(f"SERIATIM_CACHE: {folder} is not a folder; name a folder") from None
 
     # A user who names a folder wants large files there and nowhere else; small ones may lie in a temporary folder.
     if is_large and os.environ.get("SERIATIM_CACHE"):
-        raise InputError(f"SERIATIM_CACHE: {reason}; name a folder with room for the encoded text")
+        raise UnwritableError(f"SERIATIM_CACHE: {reason}; name a folder with room for the encoded text")
     temporary = _temporary_folder()
     if reason not in _told:
         _told.add(reason)

@@ -21,7 +21,7 @@ from typing import Any, BinaryIO
 
 from filelock import FileLock, Timeout
 
-from ..core.errors import InputError, shown
+from ..core.errors import BusyError, DamagedError, SizeError, UnreadableError, shown
 
 LINE_ENDS = re.compile("[\x85\u2028\u2029]")  # those that JSON may hold as they are
 PARTIAL = ".partial"  # the suffix of files that are not complete
@@ -135,9 +135,9 @@ def read_text(path: Path, *, max_bytes: int, remedy: str) -> str:
             text = file.read(max_bytes + 1) if os.fstat(file.fileno()).st_size <= max_bytes else None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise InputError(f"{path}: cannot be read ({reason}); {remedy}") from None
+        raise UnreadableError(f"{path}: cannot be read ({reason}); {remedy}") from None
     if text is None or len(text) > max_bytes:
-        raise InputError(f"{path}: larger than {max_bytes:,} bytes, the limit for such a file; {remedy}")
+        raise SizeError(f"{path}: larger than {max_bytes:,} bytes, the limit for such a file; {remedy}")
     return text
 
 
@@ -147,7 +147,7 @@ def read_json(path: Path, *, max_bytes: int, remedy: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
-        raise InputError(f"{path}: damaged, or not JSON; {remedy}") from None
+        raise DamagedError(f"{path}: damaged, or not JSON; {remedy}") from None
 
 
 class DuplicateFieldError(ValueError):
@@ -185,7 +185,7 @@ def locked(folder: Path) -> Iterator[None]:
         lock.acquire()
     except Timeout:
         problem = "another process is writing this run; wait until it ends, or use another folder"
-        raise InputError(f"{folder}: {problem}") from None
+        raise BusyError(f"{folder}: {problem}") from None
     except NotImplementedError:  # raised by some versions of filelock
         warnings.warn(
             f"{folder}: this file system does not support file locks; make sure that no other process writes there",
@@ -193,7 +193,7 @@ def locked(folder: Path) -> Iterator[None]:
         )
     except OSError as error:
         problem = f"cannot be written ({error.strerror}); check the folder, or use another one"
-        raise InputError(f"{folder}: {problem}") from None
+        raise BusyError(f"{folder}: {problem}") from None
     try:
         yield
     finally:

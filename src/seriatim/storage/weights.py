@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from ..core.errors import InputError
+from ..core.errors import DamagedError, InputError, MismatchError, MissingError
 from .files import open_regular, unique_fields, whole
 
 MAX_HEADER_BYTES = 1 << 22  # the largest size of a header: about 30,000 tensors
@@ -58,13 +58,13 @@ def _read_header(path: Path) -> _Header:
             raise ValueError("metadata that is not text")
         return _Header({name: (entry["dtype"], tuple(entry["shape"])) for name, entry in fields.items()}, metadata)
     except OSError as error:
-        raise InputError(f"{path}: missing or unreadable ({error.strerror}); {INCOMPLETE}") from None
+        raise MissingError(f"{path}: missing or unreadable ({error.strerror}); {INCOMPLETE}") from None
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise _damaged(path, error) from None
 
 
 def _damaged(path: Path, problem: object) -> InputError:
-    return InputError(f"{path}: damaged ({problem}); restore it, or train again")
+    return DamagedError(f"{path}: damaged ({problem}); restore it, or train again")
 
 
 def save_weights(model: nn.Module, path: Path, metadata: dict[str, str] | None = None) -> None:
@@ -81,11 +81,11 @@ def load_weights(model: nn.Module, path: Path) -> None:
     expected = dict(model.named_parameters())
     entries = _read_header(path).tensors
     if differing := sorted(set(entries) ^ set(expected)):
-        raise InputError(f"{path}: weights of another model ({differing[0]} differs); restore the file of the run")
+        raise MismatchError(f"{path}: weights of another model ({differing[0]} differs); restore the file of the run")
     for name, parameter in expected.items():
         (dtype, shape), required = entries[name], (TYPES[parameter.dtype], tuple(parameter.shape))
         if (dtype, shape) != required:
-            raise InputError(
+            raise MismatchError(
                 f"{path}: {name} has shape {shape} of {dtype}, the model needs {required[1]} of {required[0]}; restore "
                 "the file of the run"
             )
@@ -102,7 +102,7 @@ def refuse_nonfinite(tensors: Mapping[str, Tensor], path: Path) -> None:
     """Raise InputError for the first tensor that holds NaN or infinity."""
     for name, values in tensors.items():
         if not is_finite(values):
-            raise InputError(f"{path}: {name} holds NaN or infinity; restore the file, or train again")
+            raise DamagedError(f"{path}: {name} holds NaN or infinity; restore the file, or train again")
 
 
 def is_finite(values: Tensor) -> bool:
@@ -189,7 +189,7 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
         with safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
     except OSError:
-        raise InputError(f"{path}: missing or unreadable; {INCOMPLETE}") from None
+        raise MissingError(f"{path}: missing or unreadable; {INCOMPLETE}") from None
     except (SafetensorError, RuntimeError, ValueError, TypeError, OverflowError) as error:
         raise _damaged(path, error) from None
     if not _digests_agree(path, tensors, metadata):

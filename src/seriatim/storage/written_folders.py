@@ -20,7 +20,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from ..core.errors import InputError
+from ..core.errors import ExistsError, InputError, UnwritableError
 from .disk_cache import CHECKSUMS, named_folder
 from .files import LOCK, PARTIAL, flush, locked, read_head, read_json, write_whole
 
@@ -195,8 +195,8 @@ def refuse_strangers(folder: Path, form: Form) -> None:
         if not listed or _is_used(form, name.partition("/")[0]):
             if written_kind(folder) == form.kind:
                 remedy = "was not written by Seriatim and would be lost; move it elsewhere, or choose another --out"
-                raise InputError(f"{folder}: its {name} {remedy}")
-            raise InputError(f"{folder}: not a {form.kind}, and its {name} would be lost; choose another --out")
+                raise ExistsError(f"{folder}: its {name} {remedy}")
+            raise ExistsError(f"{folder}: not a {form.kind}, and its {name} would be lost; choose another --out")
 
 
 def clear(folder: Path, form: Form, keep: Collection[str] = ()) -> None:
@@ -286,7 +286,7 @@ def finish_replacing(folder: Path) -> None:
         except (InputError, OSError) as error:
             if time.monotonic() > deadline:
                 reason = "a process was ended while it replaced what is there, and this one cannot finish that"
-                raise InputError(f"{folder}: {reason}; see that it can be written ({error})") from None
+                raise UnwritableError(f"{folder}: {reason}; see that it can be written ({error})") from None
             time.sleep(POLL_SECONDS)
 
 

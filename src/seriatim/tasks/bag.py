@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from ..config import Config, Positive, Section
-from ..core.errors import InputError
+from ..core.errors import SizeError
 from ..core.json_object import JsonObject
 from ..counting.bag import Bag, count_features, fit_softmax
 from ..data.vocabulary import Vocabulary
@@ -86,12 +86,12 @@ class BagFitting(Fitter[Documents]):
         """Refuse so many labels, or texts and labels, that the weights or the training would be too large."""
         labels = len(train.vocabulary.labels)
         if max_features(labels) < MIN_FEATURES:
-            raise InputError(
+            raise SizeError(
                 f"model.layer: bag has a weight for every n-gram and label, which are too many for {labels:,} labels; "
                 "take another layer, or fewer labels"
             )
         if labels * len(train.labels) > MAX_LOGITS:
-            raise InputError(
+            raise SizeError(
                 f"model.layer: bag computes {labels:,} logits for {len(train.labels):,} texts at once, which is too "
                 "many; take another layer, or fewer texts"
             )

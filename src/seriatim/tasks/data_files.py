@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from ..config import Config
-from ..core.errors import InputError, shown
+from ..core.errors import ConflictError, RequiredError, shown
 from ..data.normal_forms import note_other_form
 from ..data.repairs import DataWarning, Markers, Repairs, common_markers, markers_of
 from ..data.sources import TEXT_SUFFIXES, find_sources
@@ -60,9 +60,9 @@ class DataFiles:
         """Return ``data.train``; raise InputError if it is missing or cannot be read as often as it must be."""
         data = self.config.data
         if data.train is None:
-            raise InputError("data.train: no text to learn from; give --data FILE, or --data builtin:python-docs")
+            raise RequiredError("data.train: no text to learn from; give --data FILE, or --data builtin:python-docs")
         if data.train == data.valid == "-":
-            raise InputError("data.valid: standard input is the training text already; give a file")
+            raise ConflictError("data.valid: standard input is the training text already; give a file")
         return data.train
 
     def validation_source(self) -> str | None:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..config import Config
 from ..config import Tokenizer as TokenizerConfig
-from ..core.errors import InputError
+from ..core.errors import EmptyError, MismatchError
 from ..counting.bag import Bag, BlendedClassifier
 from ..data.batches import Buckets
 from ..data.pairs import Side, encode_side
@@ -218,7 +218,7 @@ class LabelledTextReader(LabelledReader[Documents]):
             check_label(label, f"{row.name}:{row.line}", "remove it from the label")
         labels = sorted(first)
         if len(labels) < 2:
-            raise InputError(f"{rows[0].name}: every text has the label {labels[0]!r}; there is nothing to tell apart")
+            raise EmptyError(f"{rows[0].name}: every text has the label {labels[0]!r}; there is nothing to tell apart")
         tokenizers = {"tokenizer": fit_tokenizer(self.config.tokenizer, (row.text for row in rows))}
         if self.config.tokenizer.kind == "word":
             words = {word for row in rows for word in tokenizers["tokenizer"].prepare(row.text).split()}
@@ -310,7 +310,7 @@ class LabelledTextReader(LabelledReader[Documents]):
         if first:
             count = data.counts()["unseen_labels"]
             if count == len(labels):
-                raise InputError(
+                raise MismatchError(
                     f"{name_unseen('label', first)}, nor does any other here; give data with the same labels"
                 )
             warn_of_unseen("label", first, count, f"{count:,} of {len(labels):,} texts")

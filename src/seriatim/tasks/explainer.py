@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from typing_extensions import TypeVar
 
 from ..config import Config
-from ..core.errors import InputError
+from ..core.errors import EmptyError, InputError, NotSupportedError
 from ..core.json_object import JsonObject
 from ..core.state import State
 from ..data.tokenizers import Tokenizer
@@ -264,7 +264,7 @@ class Examples(ABC, Generic[ModelT]):
         """
         examples = [example for example in self.read(item) if example.inputs]
         if not examples:
-            raise InputError("text: nothing in it to read; give a few words")
+            raise EmptyError("text: nothing in it to read; give a few words")
         positions = learned_positions(self.model)
         if positions is None:
             return examples
@@ -314,7 +314,7 @@ class LabelledData(ABC):
 
 def no_words() -> InputError:
     """Return the error for a text without words."""
-    return InputError("the text has no words; give some with --text or --text-file")
+    return EmptyError("the text has no words; give some with --text or --text-file")
 
 
 Capability = TypeVar("Capability")
@@ -322,6 +322,8 @@ Capability = TypeVar("Capability")
 
 class NotOfferedError(InputError):
     """Raised for a capability that an explainer does not have."""
+
+    kind = "unsupported"
 
 
 @dataclass(frozen=True)
@@ -433,5 +435,5 @@ class Explainer:
         """Return the functions that other programs run."""
         if self.export is None:
             layer = self.explained.config.model.layer
-            raise InputError(f"layer {layer}: not a network of layers, which other programs could run")
+            raise NotSupportedError(f"layer {layer}: not a network of layers, which other programs could run")
         return self.export()

@@ -8,7 +8,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from ..config import Config, Section
-from ..core.errors import InputError
+from ..core.errors import ConflictError, SizeError
 from ..core.json_object import JsonObject
 from ..counting.feature_tagger import OFFSETS, FeatureTagger, fit_tagger
 from ..data.tagged_corpus import TaggedCorpus
@@ -66,7 +66,7 @@ class FeatureFitting(Fitter[TaggedCorpus]):
         check_tags(train, valid, DataFiles(self.config).validation_name())
         tags = len(train.vocabulary.labels)
         if max_attributes_for(tags) < MIN_ATTRIBUTES or tags * len(train.words) > MAX_SCORES:
-            raise InputError(
+            raise SizeError(
                 f"model.layer: features computes {tags:,} scores for each of {len(train.words):,} words, and has as "
                 "many weights for each attribute, which is too many; take another layer, or fewer tags"
             )
@@ -93,7 +93,7 @@ def max_attributes_for(tags: int) -> int:
 def check_config(config: Config) -> None:
     """Raise InputError if the tokens are not words."""
     if config.tokenizer.kind != "word":
-        raise InputError(f"tokenizer.kind: {config.tokenizer.kind!r}, but it is words that have tags; leave it out")
+        raise ConflictError(f"tokenizer.kind: {config.tokenizer.kind!r}, but it is words that have tags; leave it out")
 
 
 def open_task(config: Config) -> Task:

@@ -8,7 +8,7 @@ from typing import TypeVar
 from torch import Tensor, nn
 
 from ..config import Config, Section
-from ..core.errors import InputError, nearest
+from ..core.errors import DamagedError, InputError, NotSupportedError, UnknownNameError, nearest
 from ..data.vocabulary import Vocabulary
 from ..layers.factory import DISTANCES, TOKENS, WIDTH, resolve_options
 from ..layers.option_types import task_options
@@ -45,18 +45,18 @@ class FittedBuilder(ModelBuilder[nn.Module]):
         except InputError:
             raise
         except ValueError as error:
-            raise InputError(f"{weights}: {error}; restore the run's own file") from None
+            raise DamagedError(f"{weights}: {error}; restore the run's own file") from None
 
     def combine(self, models: Sequence[nn.Module]) -> nn.Module:
         """Refuse to combine models, whose features or rules differ."""
-        raise InputError(f"ensembles are not supported for the layer {self.config.model.layer}; give one run")
+        raise NotSupportedError(f"ensembles are not supported for the layer {self.config.model.layer}; give one run")
 
 
 def read_options(section: type[Options], config: Config) -> Options:
     """Read ``model.options`` of a standalone model, and refuse one that does not exist or does not fit."""
     options, rest = resolve_options(section, (), config.model.options)
     for key in rest:
-        raise InputError(f"model.options.{key}: no such option; {nearest(key, list(section.model_fields))}")
+        raise UnknownNameError(f"model.options.{key}: no such option; {nearest(key, list(section.model_fields))}")
     return options
 
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ..config import BATCH_SIZE, Config, Fields, Rate, Section, Training, read_settings
 from ..core.device_copies import to_device
-from ..core.errors import InputError
+from ..core.errors import ConflictError, MismatchError, RangeError
 from ..core.json_object import JsonObject
 from ..core.state import State
 from ..data.batches import Batch, Batches
@@ -69,7 +69,7 @@ def with_window(config: Config) -> Config:
     check_options(name, split_options(Options, config)[1])
     known = [options_of(one, options).get("window") for one in split_names(name)]
     if config.data.unit == "stream" and options.get("position") == "learned":
-        raise InputError(
+        raise ConflictError(
             "model.options.position: a running text goes beyond any learned positions; take rotary, alibi or none, or "
             "data.unit line"
         )
@@ -166,16 +166,18 @@ class TextObjective(Objective[Corpus, Batch, LanguageModel]):
     def check(self, train: Corpus, valid: Corpus | None) -> None:
         """Check that a stream is long enough for its batches."""
         if train.tokenizer is not None and train.tokenizer.frames:
-            raise InputError("training.init: a masked language model has no token that ends a line; train mlm from it")
+            raise MismatchError(
+                "training.init: a masked language model has no token that ends a line; train mlm from it"
+            )
         tokens, length = len(train.ids), self.config.training.sequence_length
         if self.config.data.unit == "line":
             return
         if length > tokens:
-            raise InputError(
+            raise RangeError(
                 f"training.sequence_length: {length} is longer than the corpus ({tokens} tokens); at most {tokens}"
             )
         if self.batch_size > tokens:
-            raise InputError(f"training.batch_size: {self.batch_size} rows for {tokens} tokens; at most {tokens}")
+            raise RangeError(f"training.batch_size: {self.batch_size} rows for {tokens} tokens; at most {tokens}")
 
 
 class TextEvaluator(Evaluator[Corpus]):

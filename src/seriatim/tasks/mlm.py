@@ -20,7 +20,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from ..config import BATCH_SIZE, Config, Section, read_settings
 from ..core.device_copies import to_device
-from ..core.errors import InputError
+from ..core.errors import SizeError
 from ..core.json_object import JsonObject
 from ..core.state import State
 from ..data.batches import Buckets, Windows, cut
@@ -129,7 +129,7 @@ class MaskingObjective(Objective[Windows, WindowBatch, MaskedLanguageModel]):
         around = len(Frame._fields) if tokenizer is not None and tokenizer.frames else 0
         if limit is not None and limit < length + around:
             beside = ", two of them for the tokens around a text" if around else ""
-            raise InputError(
+            raise SizeError(
                 f"training.sequence_length: {length} tokens and {limit} learned positions{beside}; at most "
                 f"{limit - around}, or set model.options.max_length to {length + around}"
             )

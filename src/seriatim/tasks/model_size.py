@@ -12,7 +12,7 @@ from torch import nn
 
 from ..config import BATCH_SIZE, Config
 from ..core.contract import MemoryLayer, SequenceLayer
-from ..core.errors import InputError, is_out_of_memory
+from ..core.errors import InputError, SizeError, is_out_of_memory
 from ..core.state import state_bytes
 from ..data.vocabulary import Vocabulary
 from ..layers import options_of, split_names
@@ -170,7 +170,7 @@ def _too_large(config: Config, what: str, needed: int, memory: int) -> InputErro
         return float(value / (default if isinstance(default, int) and default > 0 else ASSUMED_DEFAULT))
 
     worst = max(sizes, key=excess)
-    return InputError(
+    return SizeError(
         f"{worst}: with {sizes[worst][0]:,}, the {what} take at least {needed / 1e9:,.1f} GB in training, and "
         f"this machine has {memory / 1e9:,.1f} GB; give a smaller number"
     )

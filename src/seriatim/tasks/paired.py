@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from ..config import Config, Fields
-from ..core.errors import InputError, shown
+from ..core.errors import EmptyError, SizeError, shown
 from ..data.normal_forms import note_different_sides
 from ..data.pairs import Pair, Pairs, encode_pairs, items_of, read_pairs, read_unpaired
 from ..data.repairs import DataWarning, Repairs
@@ -66,7 +66,7 @@ class PairReader(LabelledReader[Pairs]):
         pairs = list(self.pairs(self.files.training_source(), "train"))
         if not any(pair.target for pair in pairs):
             where = f"{pairs[0].name}:{pairs[0].line}"
-            raise InputError(f"{where}: the targets of all {len(pairs):,} pairs are empty; write SOURCE<TAB>TARGET")
+            raise EmptyError(f"{where}: the targets of all {len(pairs):,} pairs are empty; write SOURCE<TAB>TARGET")
         return [pair.source for pair in pairs], [pair.target for pair in pairs]
 
     def learn_vocabulary(self) -> Vocabulary:
@@ -141,7 +141,7 @@ class PairReader(LabelledReader[Pairs]):
         # An answer has at most so many tokens, so that a longer target could never be written.
         limit = limits.max_target_length
         for row in np.flatnonzero(target_sizes > limit)[:1]:
-            raise InputError(
+            raise SizeError(
                 f"{place(row)}: the target has {target_sizes[row]} tokens, model.options.max_target_length is {limit}; "
                 "raise it, or split the pair"
             )
@@ -150,7 +150,7 @@ class PairReader(LabelledReader[Pairs]):
         if at_once:
             needed, positions = data.places_needed(), sizes * (limits.upsample or 1)
             for row in np.flatnonzero(needed > positions)[:1]:
-                raise InputError(
+                raise SizeError(
                     f"{place(row)}: the target needs {needed[row]} places, its source gives {positions[row]}; raise "
                     "model.options.upsample, or leave the pair out"
                 )

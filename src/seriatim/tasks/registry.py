@@ -8,7 +8,17 @@ import torch
 
 from ..config import Config, Model
 from ..core.contract import MemoryLayer
-from ..core.errors import InputError, closest, first_line, nearest, shown
+from ..core.errors import (
+    ContractError,
+    ExistsError,
+    InputError,
+    MismatchError,
+    UnknownNameError,
+    closest,
+    first_line,
+    nearest,
+    shown,
+)
 from ..data.sources import builtin_task
 from ..layers import current, names, split_names
 from ..layers import find as find_layer
@@ -34,12 +44,12 @@ def register(name: str, task: TaskKind) -> None:
         InputError: another task has the name, or ``task`` is no `TaskKind`.
     """
     if not isinstance(task, TaskKind):
-        raise InputError(
+        raise ContractError(
             f"{name}: a task is a value of seriatim.tasks.task.TaskKind, which composes a reader, a model builder, an "
             f"objective, an evaluator and a predictor; got {shown(task)}"
         )
     if TASKS.get(name, task) is not task:
-        raise InputError(f"{name}: a task of this name is registered already; choose another name")
+        raise ExistsError(f"{name}: a task of this name is registered already; choose another name")
     TASKS[name] = task
     TASK_SUMMARIES[name] = task.summary
 
@@ -51,12 +61,12 @@ def find_kind(task: str, layer: str | None = None) -> TaskKind:
         InputError: there is no such task, or the model is not one for this task.
     """
     if task not in TASKS:
-        raise InputError(f"task: {shown(task)} does not fit; {nearest(task, list(TASKS))}")
+        raise UnknownNameError(f"task: {shown(task)} does not fit; {nearest(task, list(TASKS))}")
     if layer not in FITTED:
         return TASKS[task]
     kind = FITTED[layer]
     if kind.name != task:
-        raise InputError(f"model.layer: {layer} is a model for task {kind.name}; take that task, or another layer")
+        raise MismatchError(f"model.layer: {layer} is a model for task {kind.name}; take that task, or another layer")
     return kind
 
 
@@ -81,7 +91,7 @@ def kind_of(config: Config) -> TaskKind:
     """
     known, layer = layer_names(), ",".join(split_names(config.model.layer))
     if layer not in known and "," not in layer and closest(layer, known) in (*FITTED, None):
-        raise InputError(f"unknown layer {layer!r}; {nearest(layer, known)}")
+        raise UnknownNameError(f"unknown layer {layer!r}; {nearest(layer, known)}")
     return find_kind(config.task, config.model.layer)
 
 
@@ -163,7 +173,7 @@ def check_own_layers(stacks: Iterable[str], model: Model) -> None:
             raise
         except (Exception, SystemExit) as error:
             place = location_of(architecture, "__init__") or name
-            raise InputError(
+            raise ContractError(
                 f"{place}: {architecture.__qualname__}({size}, {size}) cannot be built "
                 f"({type(error).__name__}: {first_line(error)}); correct its constructor, which takes input_size and "
                 "hidden_size first"
@@ -177,5 +187,5 @@ def check_own_layers(stacks: Iterable[str], model: Model) -> None:
             file = defined.rpartition(":")[0]
             if error.__cause__ is not None:
                 place = line_of(error.__cause__, file, default=defined)
-                raise InputError(f"{place}: {error}; correct this line") from None
-            raise InputError(f"{defined}: {error}") from None
+                raise ContractError(f"{place}: {error}; correct this line") from None
+            raise ContractError(f"{defined}: {error}") from None

@@ -15,7 +15,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from ..config import Config, Section, read_settings
-from ..core.errors import InputError
+from ..core.errors import NotSupportedError
 from ..core.json_object import JsonObject
 from ..counting.rule_translator import KINDS, Kind, RuleTranslator, Tokens
 from ..data.pairs import Pairs
@@ -133,7 +133,7 @@ def answer_all(model: RuleTranslator, sources: Sequence[str], settings: Mapping[
     """Return the answer to each source; a beam is accepted, because rules give the same answer with any."""
     chosen = read_settings(TranslationSettings, settings)
     for name in sorted(chosen.model_fields_set - {"beam", "alignments"}):
-        raise InputError(f"{name}: has no meaning for rules, which give one answer to each source; leave it out")
+        raise NotSupportedError(f"{name}: has no meaning for rules, which give one answer to each source; leave it out")
     return [model.answer(source) for source in sources]
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from ..config import BATCH_SIZE, Config, Fields, read_settings
 from ..config.arguments import check_integer
 from ..core.device_copies import to_device
-from ..core.errors import InputError, shown
+from ..core.errors import InputError, NotSupportedError, RangeError, shown
 from ..core.json_object import JsonObject
 from ..core.state import State
 from ..data.batches import Buckets
@@ -114,7 +114,7 @@ class TranslatorBuilder(ModelBuilder[Translator]):
     def combine(self, models: Sequence[Translator]) -> EncoderDecoders:
         """Return a model with the mean of the probabilities at every step; there are no steps with ctc."""
         if options_for(self.config).factorisation == "ctc":
-            raise InputError("model.options.factorisation: ensembles are not supported for ctc; give one run")
+            raise NotSupportedError("model.options.factorisation: ensembles are not supported for ctc; give one run")
         return EncoderDecoders(models)
 
 
@@ -203,13 +203,13 @@ class TranslationPredictor(PairPredictor[Translator]):
         longest = self.options.max_target_length if places is None else min(self.options.max_target_length, places - 1)
         if check_integer("min_length", chosen.min_length, minimum=0) > longest:
             given = shown(chosen.min_length)
-            raise InputError(f"min_length: an answer of this model has at most {longest} tokens, got {given}; lower it")
+            raise RangeError(f"min_length: an answer of this model has at most {longest} tokens, got {given}; lower it")
         if places is not None and (self.options.factorisation == "ctc"):
             places //= self.options.upsample
         side = side._replace(lengths=read_lengths(items, side.lengths, places))
         warn_of_long(side.lengths, self.config, name="predict", items="sources")
         if chosen.sampled and (self.options.factorisation == "ctc"):
-            raise InputError("temperature, seed: not supported for a model that writes whole answers at once")
+            raise NotSupportedError("temperature, seed: not supported for a model that writes whole answers at once")
         with_alignments = chosen.alignments and self.options.attention not in ("none", "multi-head")
         return answer_all(model, vocabulary, side, chosen, longest=longest, with_alignments=with_alignments)
 

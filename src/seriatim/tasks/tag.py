@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..config import BATCH_SIZE, Config, Fields, Section, read_settings
 from ..config.arguments import check_text
-from ..core.errors import InputError
+from ..core.errors import MalformedError, MismatchError
 from ..core.json_object import JsonObject
 from ..core.state import State
 from ..data.batches import Buckets
@@ -192,7 +192,7 @@ class TaggerBuilder(ModelBuilder[Tagger]):
         words, vectors = read_vectors(options.vectors, wanted, repairs)
         repairs.warn()
         if vectors.shape[1] != self.config.model.embedding_size:
-            raise InputError(
+            raise MismatchError(
                 f"{options.vectors}: vectors of {vectors.shape[1]} numbers, model.embedding_size is "
                 f"{self.config.model.embedding_size}; set it to {vectors.shape[1]}"
             )
@@ -236,12 +236,12 @@ def check_tags(train: TaggedCorpus, valid: TaggedCorpus | None, validation_name:
     if valid is None or valid.tags is None:
         return
     if valid.unseen_tags() == len(valid.words):
-        raise InputError(
+        raise MismatchError(
             f"{validation_name}: none of its tags occurs in the training data; give held-out data with the same tags"
         )
     tags = (valid.tag_names[tag] for tag in valid.tags.tolist())
     if TagSet.known(train.vocabulary.labels).style and not marks_chunks(tags):
-        raise InputError(
+        raise MismatchError(
             f"{validation_name}: no chunks marked there (or more words with other tags), as there are in "
             "training; give held-out data tagged alike"
         )
@@ -354,7 +354,7 @@ class TagPredictor(Predictor[TagModel]):
         for word in item:
             check_text(word, f"{name}: every word")
             if not word:
-                raise InputError(f"{name}: a word is empty; remove it")
+                raise MalformedError(f"{name}: a word is empty; remove it")
 
     def answer(
         self, model: TagModel, vocabulary: Vocabulary, items: Sequence[Item], **settings: object

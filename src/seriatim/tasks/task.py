@@ -22,7 +22,7 @@ from typing_extensions import TypeVar
 
 from ..config import Config, Fields, Section
 from ..config.arguments import check_text
-from ..core.errors import InputError
+from ..core.errors import NotSupportedError
 from ..core.json_object import JsonObject
 from ..core.state import State
 from ..data.repairs import Repairs, with_warnings
@@ -185,7 +185,7 @@ class Reader(ABC, Generic[Data]):
     def refuse_format(self, file_format: str | None) -> None:
         """Raise InputError for a format other than plain lines, whose lines would be answered as something else."""
         if file_format not in (None, "auto", "text", "jsonl"):
-            raise InputError(f"--format {file_format}: {self.config.task} answers lines; give text or jsonl")
+            raise NotSupportedError(f"--format {file_format}: {self.config.task} answers lines; give text or jsonl")
 
     def inputs(self, vocabulary: Vocabulary, sources: Sequence[Source], file_format: str | None) -> Iterator[object]:
         """Read the items that a model with this vocabulary answers, and warn of repairs at the end."""
@@ -261,7 +261,7 @@ class ModelBuilder(ABC, Generic[Model]):
 
     def combine(self, models: Sequence[Model]) -> nn.Module:
         """Combine several models into one that averages their probabilities, if the task supports ensembles."""
-        raise InputError(f"ensembles are not supported for {self.config.task}; give one run")
+        raise NotSupportedError(f"ensembles are not supported for {self.config.task}; give one run")
 
     def card_rows(self, model: nn.Module, summary: JsonObject) -> list[tuple[str, str]]:
         """Return the rows of the model card that describe the model and its training: names and values."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from ..config import Config
-from ..core.errors import InputError
+from ..core.errors import MismatchError
 from ..core.json_object import JsonObject
 from ..data.batches import Windows, cut
 from ..data.corpus import SAMPLED, Corpus, count_text, describe_tokenizer_sample, encode_corpus, fit_corpus_tokenizer
@@ -102,7 +102,7 @@ class TextReader(Reader[Data]):
 
         blocks = (corpus.ids[start : start + BLOCK] for start in range(0, len(corpus.ids), BLOCK))
         if not any(np.any((block != END) & (block != tokenizer.unknown_id)) for block in blocks):
-            raise InputError(
+            raise MismatchError(
                 f"{sources[0].name}: only unknown {tokenizer.kind}s; is it the right file, "
                 "and tokenizer.min_count and vocabulary_size fit for it?"
             )

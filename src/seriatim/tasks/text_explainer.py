@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..core.errors import InputError
+from ..core.errors import EmptyError
 from ..core.json_object import JsonObject
 from ..core.state import State
 from ..counting.ngram import NGram
@@ -105,7 +105,7 @@ class InspectedText:
             ends = sizes.cumsum()
         if not np.any((ids != END) & (ids != tokenizer.unknown_id)):
             tokenizer.check_known(text)
-            raise InputError("the text is empty; give some with --text or --text-file")
+            raise EmptyError("the text is empty; give some with --text or --text-file")
         return Corpus(ids, ends, Statistics(), tokenizer=tokenizer)
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..core.contract import MemoryLayer, RecurrentCell, SequenceLayer
-from ..core.errors import InputError, first_line
+from ..core.errors import RangeError, first_line
 from ..core.state import (
     State,
     detach_state,
@@ -275,11 +275,11 @@ def _require(part: object, kind: type, call: str) -> None:
         return
     name = part.__name__ if isinstance(part, type) else type(part).__name__
     if isinstance(part, type):
-        raise InputError(f"{call} takes a {kind.__name__}, not a class; give for instance {call}({name}(5, 6))")
+        raise RangeError(f"{call} takes a {kind.__name__}, not a class; give for instance {call}({name}(5, 6))")
     problem = f"not a {kind.__name__}; derive its class from seriatim.{kind.__name__}"
     if isinstance(part, SequenceLayer | RecurrentCell):
         problem = "a layer; use check_layer" if isinstance(part, SequenceLayer) else "a cell; use check_cell"
-    raise InputError(f"{call} takes a {kind.__name__}, but {name} is {problem}")
+    raise RangeError(f"{call} takes a {kind.__name__}, but {name} is {problem}")
 
 
 def check_law(

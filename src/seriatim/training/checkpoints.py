@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from ..config import Training
 from ..core.contract import KIND, saved_kind
-from ..core.errors import InputError, TrainingError, shown
+from ..core.errors import DamagedError, ForbiddenError, MismatchError, MissingError, TrainingError, shown
 from ..core.key_value_cache import without_unused
 from ..core.state import State, join_states, require_kind, select_state, state_from_dict, state_leaves, state_to_dict
 from ..processes.ranks import Ranks
@@ -232,14 +232,16 @@ def checkpoint_weights(folder: Path) -> list[Path]:
     _refuse_link(folder)
     paths = [path / "model.safetensors" for path in checkpoints(folder)]
     if not paths:
-        raise InputError(f"{folder}: no checkpoint to resume from; train from the start with --overwrite")
+        raise MissingError(f"{folder}: no checkpoint to resume from; train from the start with --overwrite")
     return paths
 
 
 def _refuse_link(folder: Path) -> None:
     """Raise InputError if checkpoints lie outside the run, where no file may be removed."""
     if folder.is_symlink():
-        raise InputError(f"{folder}: a link, and old checkpoints are removed there; replace it by the folder itself")
+        raise ForbiddenError(
+            f"{folder}: a link, and old checkpoints are removed there; replace it by the folder itself"
+        )
 
 
 def damage(checkpoint: Path) -> str | None:
@@ -272,7 +274,7 @@ def load_checkpoint(
     """
     progress = _read_progress(last / "progress.json")
     if read_metadata(last / "model.safetensors") != metadata:
-        raise InputError(f"{last}: a checkpoint of another run; restore the run's own")
+        raise MismatchError(f"{last}: a checkpoint of another run; restore the run's own")
     load_weights(model, last / "model.safetensors")
     if like is None or not (last / "state.safetensors").exists():
         return None, progress
@@ -283,7 +285,7 @@ def load_checkpoint(
         require_kind(read_metadata(file).get(KIND, expected), expected, "this model")
         return state_from_dict(tensors, like), progress
     except ValueError as error:
-        raise InputError(f"{file}: {error}; {REMEDY}") from None
+        raise MismatchError(f"{file}: {error}; {REMEDY}") from None
 
 
 def _read_progress(path: Path) -> Progress:
@@ -292,13 +294,13 @@ def _read_progress(path: Path) -> Progress:
     try:
         progress = TypeAdapter(Progress).validate_json(text, strict=True)
     except ValueError:
-        raise InputError(f"{path}: not the progress of a training, or damaged; {REMEDY}") from None
+        raise DamagedError(f"{path}: not the progress of a training, or damaged; {REMEDY}") from None
     for name, value in asdict(progress).items():
         least = -1 if name in ("evaluated_at", "averaged_from") else 0
         if isinstance(value, int) and not least <= value < 2**53:
-            raise InputError(f"{path}: {name} must be at least {least}, got {shown(value)}; {REMEDY}")
+            raise DamagedError(f"{path}: {name} must be at least {least}, got {shown(value)}; {REMEDY}")
         if name in ("seconds", "training_seconds") and not 0 <= value < math.inf:
-            raise InputError(f"{path}: {name} must be a number of seconds, got {value}; {REMEDY}")
+            raise DamagedError(f"{path}: {name} must be a number of seconds, got {value}; {REMEDY}")
     return progress
 
 
@@ -323,7 +325,7 @@ def last_complete(folder: Path) -> Path:
             return path
         problems[path] = problem
     reason = next(iter(problems.values()))
-    raise InputError(f"{reason}, and no earlier checkpoint is complete; train from the start with --overwrite")
+    raise DamagedError(f"{reason}, and no earlier checkpoint is complete; train from the start with --overwrite")
 
 
 def _sum(path: Path) -> str:

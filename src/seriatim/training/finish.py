@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from ..config import Config, Model, Training
-from ..core.errors import InputError
+from ..core.errors import InputError, SizeError
 from ..counting.minimization import TIME_SPENT
 from ..data.split import share_of
 from ..storage.files import to_json, write_whole
@@ -185,7 +185,7 @@ def refuse_long(config: Config, train: Any) -> None:
     """Raise InputError if a running text is so long that a baseline would take more than about a minute."""
     if len(getattr(train, "ids", ())) > MAX_TOKENS:
         layer = shlex.quote(config.model.layer)
-        raise InputError(f"the training text has more than {MAX_TOKENS:,} tokens; train it with --layer {layer}")
+        raise SizeError(f"the training text has more than {MAX_TOKENS:,} tokens; train it with --layer {layer}")
 
 
 def _choose_weight(settled: Settled, network: nn.Module, baseline: nn.Module) -> float:

@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 
 from ..compiler.cpp.toolchain import compiler
-from ..core.errors import InputError, shown
+from ..core.errors import UnavailableError, shown
 from ..version import __version__
 
 Precision = Literal["float32", "bfloat16"]
@@ -30,7 +30,9 @@ def choose_device(name: str, *, local_index: int | None = None) -> torch.device:
             raise RuntimeError(name)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, TypeError):
-        raise InputError(f"training.device: {shown(name)} is not available on this machine; use auto or cpu") from None
+        raise UnavailableError(
+            f"training.device: {shown(name)} is not available on this machine; use auto or cpu"
+        ) from None
     return device
 
 

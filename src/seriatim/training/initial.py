@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ..config import Config, Model, Tokenizer, resolve
-from ..core.errors import InputError
+from ..core.errors import ConflictError, MismatchError, MissingError
 from ..data.vocabulary import Vocabulary, load_vocabulary
 from ..layers import options_of, split_names
 from ..storage.plain_yaml import dump_plain
@@ -60,7 +60,7 @@ class Initial:
         targets = {name: value for name, value in model.named_parameters() if name.startswith(prefixes)}
         if not targets or not self.parameters:
             where = "this task's model" if not targets else self.folder
-            raise InputError(f"training.init: {where} has no parameters named embedding.* or layer.*; leave it out")
+            raise MismatchError(f"training.init: {where} has no parameters named embedding.* or layer.*; leave it out")
         parameters = self.parameters
         appended = 0 if with_characters else getattr(getattr(model, "characters", None), "output_size", 0)
         for name in sorted(targets.keys() | parameters.keys(), key=lambda name: (name != TABLE, name)):
@@ -69,7 +69,7 @@ class Initial:
                 problem = f"has shape {_shape(source)} in {self.folder} and shape {_shape(target)} here"
                 if source is None or target is None:
                     problem = f"is a parameter of {'this model' if source is None else self.folder} only"
-                raise InputError(f"training.init: {name} {problem}; {self._advice(config.model)}")
+                raise MismatchError(f"training.init: {name} {problem}; {self._advice(config.model)}")
 
         # A table of embeddings can have more rows, or columns for characters, which keep their initial values.
         for name, target in targets.items():
@@ -140,17 +140,17 @@ def open_initial(config: Config) -> Initial | None:
     if config.training.init is None:
         return None
     if config.model.initial == "zeros":
-        raise InputError("model.initial: zeros has no meaning with training.init; leave one of them out")
+        raise ConflictError("model.initial: zeros has no meaning with training.init; leave one of them out")
     return steadily(Path(config.training.init), lambda: _read_initial(config, Path(str(config.training.init))))
 
 
 def _read_initial(config: Config, folder: Path) -> Initial:
     if not (folder / "config.yaml").is_file():
-        raise InputError(f"training.init: {folder} is not a run; give the folder that seriatim train --out wrote")
+        raise MissingError(f"training.init: {folder} is not a run; give the folder that seriatim train --out wrote")
     theirs, vocabulary = resolve(folder / "config.yaml"), load_vocabulary(folder)
     weights = folder / "model.safetensors"
     if read_metadata(weights).get("tokenizer") != vocabulary.fingerprint():
-        raise InputError(f"{folder}/tokenizer.json: does not belong to the weights beside it; restore the run's own")
+        raise MismatchError(f"{folder}/tokenizer.json: does not belong to the weights beside it; restore the run's own")
 
     # The embedding and the layer are taken over by name; the output layer only if task and vocabulary agree.
     prefixes = (*PREFIXES, CHARACTERS)
@@ -163,7 +163,7 @@ def _read_initial(config: Config, folder: Path) -> Initial:
     for name, field in Tokenizer.model_fields.items():
         value, expected = getattr(config.tokenizer, name), getattr(theirs.tokenizer, name)
         if value not in (field.default, expected):
-            raise InputError(
+            raise ConflictError(
                 f"tokenizer.{name}: {value} contradicts training.init, as the tokenizer of {folder} has {expected}; "
                 "leave it out"
             )

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from ..core.errors import InputError, TrainingError
+from ..core.errors import MismatchError, TrainingError
 from ..core.json_object import JsonObject
 from ..core.state import State
 from ..data.batches import IdleBatch
@@ -124,7 +124,9 @@ class Trainer:
         keys = zip(names, ("text", "held-out text"), (progress.data, progress.held_out), self.data_keys(), strict=True)
         for name, text, before, now in keys:
             if before is not None and before != now:
-                raise InputError(f"{name}: not the {text} that the run began with; restore it, or start a new training")
+                raise MismatchError(
+                    f"{name}: not the {text} that the run began with; restore it, or start a new training"
+                )
         if progress.best_valid is not None and (reason := unusable(self.writer.folder / "model.safetensors")):
             warnings.warn(f"{reason}; the search for the best weights begins again", stacklevel=2)
             progress.best_valid, progress.evaluated_at = None, -1

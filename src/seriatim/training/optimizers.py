@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from ..config import Training
 from ..core.contract import Stateful
-from ..core.errors import InputError, TrainingError
+from ..core.errors import MismatchError, TrainingError
 from ..core.state import State, state_leaves
 from ..processes.sharded_tensors import is_sharded, local_part, whole_tensor
 from ..storage.weights import is_finite
@@ -151,12 +151,12 @@ def restore_optimizer(
         saved.setdefault(name, {})[key] = value
     for name, values in saved.items():
         if name not in parameters or values.keys() != keys:
-            raise InputError(f"the checkpoint's optimizer keeps {name!r}, which this model's does not")
+            raise MismatchError(f"the checkpoint's optimizer keeps {name!r}, which this model's does not")
         parameter = parameters[name]
         for key, value in values.items():
             expected = ((), torch.float32) if key == "step" else (parameter.shape, parameter.dtype)
             if (value.shape, value.dtype) != expected:
-                raise InputError(
+                raise MismatchError(
                     f"the checkpoint's optimizer keeps {name!r} in another shape or type than this model's"
                 )
             optimizer.state[parameter][key] = place(name, value.to(parameter.device, copy=True))
@@ -206,5 +206,5 @@ class WeightAverage:
         """
         shapes = {name: value.shape for name, value in tensors.items()}
         if shapes != {name: value.shape for name, value in self.tensors.items()}:
-            raise InputError("the checkpoint's average of the weights is that of another model")
+            raise MismatchError("the checkpoint's average of the weights is that of another model")
         self.tensors = {name: place(name, tensors[name].to(value.device)) for name, value in self.tensors.items()}

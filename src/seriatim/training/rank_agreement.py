@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from ..config import Config
-from ..core.errors import InputError, shown
+from ..core.errors import InputError, MismatchError, NotSupportedError, RangeError, shown
 from ..processes.ranks import Ranks
 from ..storage.files import read_text, write_whole
 from ..storage.written_folders import RUN, is_run, place_of, record, remove_written
@@ -43,7 +43,7 @@ def require_equal(settled: Settled, ranks: Ranks) -> None:
             difference = f"{name} differs from that of rank 0"
         else:
             difference = f"{name} is {shown(theirs.get(name))}, and {shown(leader[name])} on rank 0"
-        raise InputError(f"rank {rank}: {difference}; start every rank with the same command, data and version")
+        raise MismatchError(f"rank {rank}: {difference}; start every rank with the same command, data and version")
 
 
 def require_divisible(settled: Settled, model: nn.Module, ranks: Ranks) -> None:
@@ -53,7 +53,7 @@ def require_divisible(settled: Settled, model: nn.Module, ranks: Ranks) -> None:
         return
     scalar = next((name for name, value in model.named_parameters() if value.dim() == 0), None)
     if scalar is not None and training.parallel == "fsdp":
-        raise InputError(
+        raise NotSupportedError(
             f"training.parallel: fsdp cannot divide the parameter {scalar}, which is a scalar; give it the shape (1,), "
             "or train with data"
         )
@@ -63,7 +63,7 @@ def require_divisible(settled: Settled, model: nn.Module, ranks: Ranks) -> None:
     if not any(len(group) >= ranks.count for group in groups):
         largest = max(map(len, groups), default=0)
         sequences = f"{largest:,} sequence{'s' * (largest != 1)}"
-        raise InputError(
+        raise RangeError(
             f"training.batch_size: the largest batch has {sequences} for {ranks.count:,} ranks; start at most "
             f"{largest:,}, or make the batches larger"
         )

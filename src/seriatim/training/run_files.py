@@ -14,7 +14,17 @@ from typing import NamedTuple
 from torch import nn
 
 from ..config import Config, resolve
-from ..core.errors import InputError, TrainingError, shown
+from ..core.errors import (
+    ExistsError,
+    MalformedError,
+    MismatchError,
+    MissingError,
+    RangeError,
+    RequiredError,
+    TrainingError,
+    UnwritableError,
+    shown,
+)
 from ..data.vocabulary import Vocabulary
 from ..layers.outside_code import stacks_of, write_origins
 from ..storage.files import LOCK, PARTIAL, is_text, remove, write_whole
@@ -60,16 +70,18 @@ def check_name(out: str) -> None:
     """
     _check_text(out)
     if not out.isprintable():
-        raise InputError(f"{out}: the name holds a line end or another control character; choose another --out")
+        raise UnwritableError(f"{out}: the name holds a line end or another control character; choose another --out")
     if "," in out:
-        raise InputError(f"{out}: a comma separates runs on the command line; choose an --out without one")
+        raise UnwritableError(f"{out}: a comma separates runs on the command line; choose an --out without one")
     if out.startswith("-"):
-        raise InputError(f"{out}: a name that begins with - is read as an option; choose another --out, or ./{out}")
+        raise UnwritableError(
+            f"{out}: a name that begins with - is read as an option; choose another --out, or ./{out}"
+        )
 
 
 def _check_text(out: str) -> None:
     if not is_text(out):
-        raise InputError(f"{out}: the name is not UTF-8; choose another --out")
+        raise UnwritableError(f"{out}: the name is not UTF-8; choose another --out")
 
 
 def check_file(out: str | Path, kind: Kind, reads: Iterable[str | None] = (), *, of_run: Path | None = None) -> Path:
@@ -86,7 +98,7 @@ def check_file(out: str | Path, kind: Kind, reads: Iterable[str | None] = (), *,
             or there can be no file of this name.
     """
     if not isinstance(out, str | Path) or "\0" in str(out):
-        raise InputError(f"--out: must be the path of a file; got {shown(out)}")
+        raise RangeError(f"--out: must be the path of a file; got {shown(out)}")
     _check_text(str(out))
     path = _real(out)
     if not (kind is PAGE and path.name in PAGES):
@@ -95,13 +107,13 @@ def check_file(out: str | Path, kind: Kind, reads: Iterable[str | None] = (), *,
 
     # The file can be written, and what it replaces is of its kind.
     if path.is_dir():
-        raise InputError(f"--out: {out} is a folder; name a file in it")
+        raise UnwritableError(f"--out: {out} is a folder; name a file in it")
     if not path.parent.is_dir():
-        raise InputError(f"--out: the folder {path.parent} does not exist; create it, or name another file")
+        raise MissingError(f"--out: the folder {path.parent} does not exist; create it, or name another file")
     if not os.access(path.parent, os.W_OK):
-        raise InputError(f"--out: {path.parent} is not writable; change its permissions, or name another file")
+        raise UnwritableError(f"--out: {path.parent} is not writable; change its permissions, or name another file")
     if os.path.lexists(path) and not has_mark(path, kind.mark):
-        raise InputError(f"--out: {out} exists and is not {kind.name}; remove it, or choose another file")
+        raise ExistsError(f"--out: {out} exists and is not {kind.name}; remove it, or choose another file")
     return path
 
 
@@ -119,7 +131,7 @@ def refuse_inside(out: str | Path, *, of_run: Path | None = None) -> None:
         if form is None or (is_own and form is COMPARISON):
             continue
         if path.relative_to(folder).parts[0] in _parts(form):
-            raise InputError(f"--out: {out} is part of the {form.kind} {folder}; choose another file or folder")
+            raise ExistsError(f"--out: {out} is part of the {form.kind} {folder}; choose another file or folder")
 
 
 def refuse_overwriting(out: str | Path, reads: Iterable[str | None]) -> None:
@@ -137,7 +149,7 @@ def refuse_overwriting(out: str | Path, reads: Iterable[str | None]) -> None:
         is_part = _is_part(path, out, written) or (form is not None and _is_part(out, path, form))
         if is_part or _is_same(path, out):
             what = "one of the folders" if path.is_dir() else "one of the files"
-            raise InputError(f"--out: {out} would be written over {path}, {what} that are read; choose another --out")
+            raise ExistsError(f"--out: {out} would be written over {path}, {what} that are read; choose another --out")
 
 
 def files_read(config: Config, *, resuming: bool = False) -> list[str]:
@@ -183,31 +195,33 @@ def _parts(form: Form) -> set[str]:
 def check_place(out: str | None) -> Path:
     """Return a folder that can be written, or created; raise InputError if it cannot."""
     if not out:
-        raise InputError("out: no folder for the run; give one, for instance --out runs/first")
+        raise RequiredError("out: no folder for the run; give one, for instance --out runs/first")
     check_name(out)
     folder = Path(out)
     try:
         existing = nearest_existing(folder)
     except OSError as error:
-        raise InputError(f"{out[:80]}: cannot be a folder ({error.strerror}); choose another --out") from None
+        raise UnwritableError(f"{out[:80]}: cannot be a folder ({error.strerror}); choose another --out") from None
 
     # What a link or .. leads to may be created only later, and was then not checked.
     broken = next((path for path in (folder, *folder.parents) if path.is_symlink() and not path.exists()), None)
     if broken is not None:
-        raise InputError(f"{folder}: {broken} is a link to what does not exist; remove it, or choose another --out")
+        raise UnwritableError(
+            f"{folder}: {broken} is a link to what does not exist; remove it, or choose another --out"
+        )
     parts = folder.parts
     before = (Path(*parts[:i]) for i, part in enumerate(parts) if part == "..")
     missing = next((path for path in before if not path.exists()), None)
     if missing is not None:
-        raise InputError(f"--out: {missing} of {folder} does not exist; leave it and the .. after it out")
+        raise MissingError(f"--out: {missing} of {folder} does not exist; leave it and the .. after it out")
 
     # The nearest folder that exists decides whether the rest can be created.
     if existing == folder and not folder.is_dir():
-        raise InputError(f"{folder}: is a file, not a folder; choose another --out")
+        raise UnwritableError(f"{folder}: is a file, not a folder; choose another --out")
     if not existing.is_dir():
-        raise InputError(f"{folder}: {existing} is a file, not a folder; choose another --out")
+        raise UnwritableError(f"{folder}: {existing} is a file, not a folder; choose another --out")
     if not os.access(existing, os.W_OK | os.X_OK):
-        raise InputError(f"{folder}: cannot be written (no permission in {existing}); choose another --out")
+        raise UnwritableError(f"{folder}: cannot be written (no permission in {existing}); choose another --out")
     return folder
 
 
@@ -222,7 +236,7 @@ def check_out(out: str | None, *, overwrite: bool, form: Form = RUN) -> Path:
         if not overwrite:
             continued = f"continue with --resume {shlex.quote(str(folder))}, " if form is COMPARISON else ""
             remedies = f"choose another --out, {continued}or replace the {form.kind} there"
-            raise InputError(f"{folder}: not empty; {remedies} with --overwrite")
+            raise ExistsError(f"{folder}: not empty; {remedies} with --overwrite")
         refuse_strangers(folder, form)
     return folder
 
@@ -264,7 +278,7 @@ def begin_run(folder: Path, config: Config, vocabulary: Vocabulary, decisions: s
         write_origins(place, stacks_of(config))
         vocabulary.save(place)
     except PermissionError as error:
-        raise InputError(f"{folder}: cannot be written ({error.strerror}); choose another --out") from None
+        raise UnwritableError(f"{folder}: cannot be written ({error.strerror}); choose another --out") from None
     return place
 
 
@@ -295,14 +309,14 @@ def read_config(path: str | Path) -> Config:
             one, or not UTF-8, which weights need.
     """
     if not is_text(str(path)):
-        raise InputError(f"{path}: the name of the run is not UTF-8; rename the folder")
+        raise MalformedError(f"{path}: the name of the run is not UTF-8; rename the folder")
     if not str(path):
-        raise InputError("the name of the run is empty; give the folder that seriatim train --out wrote")
+        raise RequiredError("the name of the run is empty; give the folder that seriatim train --out wrote")
     file = Path(path) / "config.yaml"
     if not file.parent.is_dir():
-        raise InputError(f"{path}: no such run; give the folder that seriatim train --out wrote")
+        raise MissingError(f"{path}: no such run; give the folder that seriatim train --out wrote")
     if not file.is_file():
-        raise InputError(f"{file}: missing; is {path} the folder of a run?")
+        raise MissingError(f"{file}: missing; is {path} the folder of a run?")
     return resolve(file).settled()
 
 
@@ -333,9 +347,9 @@ def check_belongs(weights: Path, config: Config, vocabulary: Vocabulary) -> None
     if len(wrong) == len(files) or metadata.get("format") != expected["format"]:
         wrong = [weights.name]  # the two other files agree
     if len(wrong) == 1 and wrong[0] != weights.name:
-        raise InputError(
+        raise MismatchError(
             f"{weights.parent}: {wrong[0]} does not belong to {weights.name}; restore the one that was changed, or "
             "train again"
         )
     if wrong:
-        raise InputError(f"{weights}: does not belong to the files beside it; restore it, or train again")
+        raise MismatchError(f"{weights}: does not belong to the files beside it; restore it, or train again")

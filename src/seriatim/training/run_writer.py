@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor, nn
 
 from ..config import Training
-from ..core.errors import InputError
+from ..core.errors import DamagedError, InputError, UnreadableError
 from ..core.state import State
 from ..storage.files import open_regular, to_json, whole
 from ..storage.weights import save_weights
@@ -87,7 +87,7 @@ class MetricsLog:
         try:
             descriptor = open_regular(self.path)
         except ValueError as error:
-            raise InputError(f"{self.path}: {error}; remove it to go on without it") from None
+            raise UnreadableError(f"{self.path}: {error}; remove it to go on without it") from None
         source = open(descriptor, encoding="utf-8", errors="replace")  # noqa: SIM115
         with source, whole(self.path) as temporary, temporary.open("w", encoding="utf-8") as target:
             lines = iter(lambda: source.readline(MAX_CHARACTERS), "")
@@ -122,14 +122,16 @@ def read_metrics(folder: Path) -> list[Record]:
         with open(open_regular(path), encoding="utf-8") as file:
             for number, line in enumerate(iter(lambda: file.readline(MAX_CHARACTERS), ""), start=1):
                 if (record := _record(line)) is None:
-                    raise InputError(f"{path}:{number}: damaged; {remedy}")
+                    raise DamagedError(f"{path}:{number}: damaged; {remedy}")
                 records.append(record)
     except FileNotFoundError:
         return []
     except InputError:
         raise
     except (OSError, ValueError) as error:
-        raise InputError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error}); {remedy}") from None
+        raise UnreadableError(
+            f"{path}: cannot be read ({getattr(error, 'strerror', None) or error}); {remedy}"
+        ) from None
     return records
 
 

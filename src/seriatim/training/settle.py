@@ -21,7 +21,7 @@ from pydantic import BaseModel, ValidationError
 from torch import nn
 
 from ..config import BATCH_SIZE, Config, Fields, Training, changed
-from ..core.errors import InputError
+from ..core.errors import DamagedError, NotSupportedError, RangeError, RequiredError
 from ..data.repairs import DataWarning, Repairs
 from ..data.split import NOTHING, share_of
 from ..data.vocabulary import Vocabulary
@@ -147,7 +147,7 @@ def settle_texts(given: Config, decided: "Decisions | None" = None) -> tuple[Con
     if initial is not None:
         config = decided.record(with_tokenizer_of(initial, config), "that of the initial run")
     elif config.tokenizer.kind == "pretrained":
-        raise InputError("tokenizer.kind: pretrained is that of an imported run; give --init RUN, or another kind")
+        raise RequiredError("tokenizer.kind: pretrained is that of an imported run; give --init RUN, or another kind")
 
     # The split comes before anything is learned, so that nothing is learned from validation data.
     config = decided.record(leave_out_markers(config), "on every line of the training data")
@@ -207,7 +207,7 @@ def _read_decisions(path: Path) -> tuple[dict[str, Decision], dict[str, int]]:
     try:
         stored = _Stored.model_validate(content)
     except ValidationError:
-        raise InputError(f"{path}: damaged; {REMEDY}") from None
+        raise DamagedError(f"{path}: damaged; {REMEDY}") from None
     return {name: Decision(name, one.value, one.reason) for name, one in stored.decisions.items()}, stored.counts
 
 
@@ -290,7 +290,7 @@ def split_data(config: Config) -> Config:
     """
     given, task = config.data.valid, open_task(config)
     if given not in (None, NOTHING) and NO_FILE.fullmatch(given) and not share_of(given) and not Path(given).exists():
-        raise InputError(f"data.valid: {given} is neither a file nor a share; give a file, a share (10%) or none")
+        raise RangeError(f"data.valid: {given} is neither a file nor a share; give a file, a share (10%) or none")
     if task.files.validation_source() is None and given is None:
         task.files.training_source()
         config = config.replaced({"data.valid": task.reader.default_split()})
@@ -306,7 +306,7 @@ def split_data(config: Config) -> Config:
     reason = open_task(undivided).reader.explain_empty_split(fraction, none_held_out=none_held_out)
     if given is not None:
         remedy = "give another share, a file, or none"
-        raise InputError(f"data.valid: {fraction} of {train} cannot be held out, because {reason}; {remedy}")
+        raise RangeError(f"data.valid: {fraction} of {train} cannot be held out, because {reason}; {remedy}")
     remedy = "give other data with --valid FILE"
     warnings.warn(f"nothing is held out of {train}, because {reason}; {remedy}", DataWarning, stacklevel=2)
     return undivided
@@ -320,7 +320,7 @@ def require_validation(config: Config) -> None:
         return
     if settings.schedule == "plateau" or stopping:
         key = "tolerance and patience need" if stopping else "schedule: plateau needs"
-        raise InputError(f"training.{key} held-out text; give --valid FILE")
+        raise RequiredError(f"training.{key} held-out text; give --valid FILE")
 
 
 @runtime_checkable
@@ -398,6 +398,6 @@ def check_weight(config: Config, *, has_validation: bool | None = None) -> None:
         reason = "there is no simple baseline to answer with"
     elif weight == "auto" and has_validation is False:
         held_out = "auto chooses the weight on held-out data, and there are none; give --valid, or a weight"
-        raise InputError(f"training.baseline_weight: {held_out}")
+        raise RequiredError(f"training.baseline_weight: {held_out}")
     if reason:
-        raise InputError(f"training.baseline_weight: {reason}; leave it out")
+        raise NotSupportedError(f"training.baseline_weight: {reason}; leave it out")

@@ -13,7 +13,7 @@ from torch import nn
 
 from ..config import Config, Training
 from ..core.allocator import freed_memory_kept
-from ..core.errors import InputError
+from ..core.errors import MissingError
 from ..data.source_content import listening
 from ..data.vocabulary import load_vocabulary
 from ..layers.outside_code import stacks_of, write_origins
@@ -241,7 +241,7 @@ def _require_visible(folder: Path, ranks: Ranks) -> None:
     """Raise InputError on every rank if one does not see the run that the leader has begun."""
     blind = np.flatnonzero(ranks.gather([not (folder / "config.yaml").exists()])[:, 0])
     if len(blind):
-        raise InputError(
+        raise MissingError(
             f"{folder}: rank {blind[0]} does not see the run that rank 0 has begun; give a folder (--out) on a file "
             "system that all ranks share"
         )

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from ...core.errors import InputError
+from ...core.errors import InputError, MissingError
 from ...processes.cluster import open_cluster
 from ...processes.executors import LocalExecutor, WorkExecutor
 from ...storage.files import PARTIAL, remove
@@ -76,7 +76,7 @@ class IdsFile(NamedTuple):
 
 def not_seen(path: str | Path) -> InputError:
     """Return the error for a file or folder that the machine of a worker does not see."""
-    return InputError(
+    return MissingError(
         f"{path}: not there on {platform.node()}; put the run and the cache (SERIATIM_CACHE) on a file system that all "
         "machines of the cluster share"
     )
@@ -221,7 +221,7 @@ def _named_by_option() -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        raise InputError(f"model.options.{str(error).removeprefix('--')}") from None
+        raise error.with_message(f"model.options.{str(error).removeprefix('--')}") from None
 
 
 def merge_on_workers(executor: WorkExecutor, paths: list[Path], folder: Path, memory: float | None) -> list[Path]:

@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ...core.errors import InputError
+from ...core.errors import ExistsError, MismatchError, RangeError, SizeError
 from .counts import BOUNDARY, SMALL, Block, Level, NgramWindows, Unigrams, integer_type, size_type, window_sizes
 from .resources import AppendedArray, ArrayAllocator, map_in_order, run_for_all
 from .shard_files import BLOCK_WINDOWS, Bound, EncodedBlock, Shard, ShardSequence, encoded, open_shards, write_shard
@@ -66,25 +66,25 @@ def count_shard(
         OSError: the disk is full, or the file cannot be written.
     """
     if not isinstance(ids, np.ndarray) or ids.ndim != 1 or not np.issubdtype(ids.dtype, np.integer):
-        raise InputError("ids: must be a NumPy array of integers with one dimension")
+        raise RangeError("ids: must be a NumPy array of integers with one dimension")
     for name, value, most in (
         ("order", order, LONGEST),
         ("vocabulary_size", vocabulary_size, SMALL - 2),
         ("part_size", part_size, SMALL),
     ):
         if not 0 < value <= most:
-            raise InputError(f"{name}: must be 1 to {most:,}, got {value:,}")
+            raise RangeError(f"{name}: must be 1 to {most:,}, got {value:,}")
     stop = len(ids) if stop is None else stop
     if not 0 <= start <= stop <= len(ids):
-        raise InputError(f"start, stop: {start:,} to {stop:,} is no part of a text of {len(ids):,} tokens")
+        raise RangeError(f"start, stop: {start:,} to {stop:,} is no part of a text of {len(ids):,} tokens")
     if stop - start >= SMALL - order:
-        raise InputError(f"start, stop: {stop - start:,} tokens are too many for one shard; give less than 2³¹")
+        raise SizeError(f"start, stop: {stop - start:,} tokens are too many for one shard; give less than 2³¹")
     if stop > start:
         part = ids[max(0, start - 1) : stop + order]
         if (largest := int(part.max())) >= vocabulary_size:
-            raise InputError(f"ids: {largest:,} is not below vocabulary_size, {vocabulary_size:,}; give a larger one")
+            raise RangeError(f"ids: {largest:,} is not below vocabulary_size, {vocabulary_size:,}; give a larger one")
         if (smallest := int(part.min())) < 0:
-            raise InputError(f"ids: {smallest:,} is negative; ids count from 0")
+            raise RangeError(f"ids: {smallest:,} is negative; ids count from 0")
 
     # The part begins one token early, with the boundary at the start of the text, and goes on a little behind its end.
     windows = stop - start
@@ -219,7 +219,7 @@ def divide_merge(paths: Sequence[str | Path], parts: int) -> list[tuple[Bound, B
         InputError: a shard is damaged, or they do not fit together.
     """
     if parts < 1:
-        raise InputError(f"parts: must be at least 1, got {parts}")
+        raise RangeError(f"parts: must be at least 1, got {parts}")
     ranges = ShardMerge(open_shards(paths)).ranges()
     lows = [ranges[number][0] for number in sorted({len(ranges) * i // parts for i in range(parts)})] if ranges else []
     return list(pairwise([*(lows or [None]), None]))
@@ -248,9 +248,9 @@ def merge_shards(
         OSError: the disk is full, or the file cannot be written.
     """
     if memory is not None and not 0 < memory < 1e9:
-        raise InputError(f"memory: must be a number of GB above 0, got {memory}")
+        raise RangeError(f"memory: must be a number of GB above 0, got {memory}")
     if Path(path).exists() and any(Path(path).samefile(shard) for shard in paths if Path(shard).exists()):
-        raise InputError(f"{path}: is one of the shards; give another path for the result")
+        raise ExistsError(f"{path}: is one of the shards; give another path for the result")
     limit = None if memory is None else int(memory * 1e9)
     with open_merge(paths, limit, Path(path).absolute().parent, bounds, threads) as merge:
         write_merged(merge, Path(path), threads)
@@ -301,7 +301,7 @@ class MergedWindows(NgramWindows):
         self.suffix = self.first_longer = np.empty(0, dtype=np.int32)  # of the order that was given to `store` last
         self.contexts_stored = self.vocabulary_size  # the number of n-grams of the order below it
         if self.window_counts.sum(dtype=np.int64) != self.tokens:
-            raise InputError(
+            raise MismatchError(
                 f"{merge.shards[0].path}: the counts of the shards do not add up; give all shards, or count them again"
             )
 
@@ -334,7 +334,7 @@ class MergedWindows(NgramWindows):
         low, high = self.first_longer[of_context], self.first_longer[of_context + 1]
         found = find_between(self.words[level.n - 2], low, high, words)
         if (found < 0).any():
-            raise InputError("the shards are not those of a whole text; give all of them")
+            raise MismatchError("the shards are not those of a whole text; give all of them")
         return found
 
     def store(self, level: Level) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...core.errors import InputError
+from ...core.errors import DamagedError
 from .windows import INTEGER_BITS
 
 LARGE_TABLE, CHECKED, CHECKED_IN_LARGE = 1 << 20, 4096, 4
@@ -178,7 +178,7 @@ class NgramTable:
                 total[remaining[known_context]] += np.log(self.orders[n - 1].backoff[context[known_context]])
             total[remaining] += np.log(self.orders[0].probability[ngrams[0].ravel()[remaining]])
         if not (total < np.inf).all():
-            raise InputError("the n-gram tables hold NaN or infinity; restore model.safetensors")
+            raise DamagedError("the n-gram tables hold NaN or infinity; restore model.safetensors")
         return total.reshape(ngrams[0].shape)
 
     def impossible(
@@ -234,7 +234,9 @@ class NgramTable:
                 first, last = np.searchsorted(key, [first_key, first_key + self.vocabulary_size])
                 words = key[first:last] - first_key
                 if len(words) and not (words.min() >= 0 and words.max() < self.vocabulary_size):
-                    raise InputError(f"the {n + 1}-grams of the model are not in order; restore its model.safetensors")
+                    raise DamagedError(
+                        f"the {n + 1}-grams of the model are not in order; restore its model.safetensors"
+                    )
                 if len(words):
                     groups.append((words, weight * probability[first:last]))
                 weight *= float(self.orders[n - 1].backoff[index])

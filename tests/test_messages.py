@@ -1,0 +1,36 @@
+"""All messages of errors stand in one file, `tests/messages.txt`, which is reviewed as a whole."""
+
+import importlib.util
+from pathlib import Path
+
+from seriatim.core import errors
+from seriatim.core.errors import InputError
+
+HERE = Path(__file__).parent
+spec = importlib.util.spec_from_file_location("list_messages", HERE.parent / "scripts" / "list_messages.py")
+assert spec is not None
+assert spec.loader is not None
+script = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(script)
+
+
+def test_the_reviewed_messages_are_those_of_the_source() -> None:
+    assert (HERE / "messages.txt").read_text(encoding="utf-8") == script.listed()  # run scripts/list_messages.py
+
+
+def test_every_message_has_a_kind() -> None:
+    assert [(file, text) for file, kind, text in script.messages() if kind == "any"] == []
+
+
+def test_an_error_knows_its_place_and_its_remedy() -> None:
+    error = errors.MalformedError("data.tsv:3: two fields, and not three; add one")
+    assert (error.kind, error.place, error.remedy) == ("malformed", "data.tsv:3", "add one")
+    assert (InputError("nothing: to; do").place, InputError("nothing; do: this").place) == ("nothing", "")
+
+
+def test_another_process_reports_an_error_of_the_same_kind() -> None:
+    for kind in InputError.__subclasses__():
+        if kind.__init__ is InputError.__init__:
+            error = errors.input_error("a.txt: no; do", kind.kind)
+            assert type(error.with_message("b.txt: no; do")) is type(error)
+            assert error.kind == kind.kind
