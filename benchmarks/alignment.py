@@ -24,8 +24,8 @@ from reversal import ATTENTION, LEFT_OPEN
 import seriatim
 from seriatim.data.synthetic import generate
 from seriatim.inspection.alignment import Aligned, align, mass
-from seriatim.report.palette import HEAT
-from seriatim.report.theme import new_figure
+from seriatim.pages.palette import HEAT
+from seriatim.pages.theme import new_figure
 
 TEST = 500
 

@@ -56,8 +56,8 @@ def config(layer: str, data: str, steps: int, out: Path) -> dict[str, Any]:
 
 def draw(found: dict[str, tuple[LayerFlow, float]], distance: int, path: Path) -> None:
     """Plot the norms as shares of the first, before and after training, with one plot for each layer."""
-    from seriatim.report.palette import COLOURS, SOFT
-    from seriatim.report.theme import new_figure
+    from seriatim.pages.palette import COLOURS, SOFT
+    from seriatim.pages.theme import new_figure
 
     figure, grid = new_figure(1, len(found), width=10.5, height=3.4, sharex=True, sharey=True)
     for axes, (name, (flow, right)), colour in zip(grid[0], found.items(), COLOURS, strict=False):

@@ -13,7 +13,7 @@ from seriatim.comparison.results import MAX_DRAWN, ResultRow, Results, TrainingR
 from seriatim.core.errors import InputError
 from seriatim.version import __version__
 
-from ..report.test_page import check_page
+from ..pages.test_page import check_page
 from .comparisons import made_up
 from .test_comparison_page import without_plots
 

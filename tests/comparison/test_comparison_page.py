@@ -22,11 +22,11 @@ from seriatim.comparison.sentences import (
     using_context,
 )
 from seriatim.comparison.verdict import finding
-from seriatim.report.charts import spread
-from seriatim.report.drawing import to_svg
-from seriatim.report.wording import in_bytes, in_short, in_time, in_time_range, listed, percent, rounded, times
+from seriatim.pages.charts import spread
+from seriatim.pages.drawing import to_svg
+from seriatim.pages.wording import in_bytes, in_short, in_time, in_time_range, listed, percent, rounded, times
 
-from ..report.test_page import HOSTILE, check_page
+from ..pages.test_page import HOSTILE, check_page
 from .comparisons import failed_row, made_up, made_up_row
 
 FEW = ("ngram", "lstm", "transformer")

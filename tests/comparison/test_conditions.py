@@ -18,7 +18,7 @@ from seriatim.comparison.results import Results
 from seriatim.comparison.sentences import generating, training
 from seriatim.comparison.verdict import finding
 
-from ..report.test_page import check_page
+from ..pages.test_page import check_page
 from .comparisons import made_up
 
 LAYERS = ("ngram", "rnn", "lstm", "gru")

@@ -28,7 +28,7 @@ from seriatim.evaluation.token_scores import UNKNOWN, TokenLosses, cut_evenly, p
 from seriatim.storage.weights import load_tensors
 
 from ..exhaustive import parameters
-from ..report.test_page import HOSTILE, check_page
+from ..pages.test_page import HOSTILE, check_page
 from .comparisons import LINES, SMALL, made_up, small
 from .test_comparison_page import without_plots
 

@@ -5,7 +5,7 @@ import pytest
 from seriatim.comparison.results import Results
 from seriatim.comparison.verdict import difference_text, is_clear
 from seriatim.evaluation.intervals import is_significant
-from seriatim.report.wording import percent_and_interval
+from seriatim.pages.wording import percent_and_interval
 
 METRIC = {"key": "accuracy", "name": "accuracy", "digits": 4, "headline": True, "more_is_better": True}
 

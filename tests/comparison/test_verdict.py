@@ -22,10 +22,10 @@ from seriatim.comparison.row import _by_length, gain
 from seriatim.comparison.sentences import controlled_variables, generating, training, training_remarks, using_context
 from seriatim.comparison.verdict import beside_simplest, finding
 from seriatim.evaluation.context_use import summed
-from seriatim.report.page import Cell
+from seriatim.pages.page import Cell
 from seriatim.tasks import FITTED
 
-from ..report.test_page import check_page
+from ..pages.test_page import check_page
 from .comparisons import made_up
 
 FEW = ("ngram", "lstm", "transformer")

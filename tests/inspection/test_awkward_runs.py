@@ -11,7 +11,7 @@ import seriatim
 from seriatim.inspection.inspection import inspect
 from seriatim.recurrence import uncompiled
 
-from ..report.test_page import check_page
+from ..pages.test_page import check_page
 
 LABELS = ['<script>alert(1)</script> & "x"', "עברית (כן!)", "عربي", "e\u0301\u0302", "y" * 10_000]
 MARKUP = "</td><script>alert(1)</script>"

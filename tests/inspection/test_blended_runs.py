@@ -8,8 +8,8 @@ import pytest
 import seriatim
 from seriatim.inspection.inspected_run import explainer_of, prepare
 from seriatim.inspection.surprisal import label_effect_section, surprisal_section
+from seriatim.pages.page import Table
 from seriatim.recurrence import uncompiled
-from seriatim.report.page import Table
 
 from .inspected import SENTENCE, TAGS, write_data
 

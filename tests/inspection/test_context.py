@@ -13,8 +13,8 @@ from seriatim.evaluation.context_use import ContextExcess, Excess, excess_losses
 from seriatim.inspection.context_section import memory_section, needed_sentence
 from seriatim.inspection.inspected_run import InspectedRun, explainer_of, prepare
 from seriatim.models.base_models import TextModel
+from seriatim.pages.page import Part, Plot, Plots, Prose, Table
 from seriatim.recurrence import uncompiled
-from seriatim.report.page import Part, Plot, Plots, Prose, Table
 
 from .inspected import SENTENCE, TEXTS
 

@@ -11,8 +11,8 @@ import seriatim
 from seriatim.inspection.gates import Gate, changing_units, gate_names, gates, gates_section, recorded_gates
 from seriatim.inspection.inspected_run import prepare
 from seriatim.inspection.recording import primitive_layers
+from seriatim.pages.page import Tokens
 from seriatim.recurrence import uncompiled
-from seriatim.report.page import Tokens
 
 from ..conftest import randn, small_config
 from ..laws.eight_laws import INPUT_SIZE, build

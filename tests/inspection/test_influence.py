@@ -11,9 +11,9 @@ import torch
 import seriatim
 from seriatim.inspection.influence import influence, influence_section, influence_shares
 from seriatim.inspection.inspected_run import explainer_of, prepare
+from seriatim.pages.page import STEPS, LinkedToken, LinkView, PageSection, TokenLinks, encoded_row, render
+from seriatim.pages.wording import percent
 from seriatim.recurrence import uncompiled
-from seriatim.report.page import STEPS, LinkedToken, LinkView, PageSection, TokenLinks, encoded_row, render
-from seriatim.report.wording import percent
 
 from .inspected import SENTENCE, TEXTS
 

@@ -22,9 +22,9 @@ from seriatim.inspection.alignment import (
 )
 from seriatim.inspection.inspected_run import prepare
 from seriatim.inspection.mistakes import mistakes_section
+from seriatim.pages.drawing import Drawing
+from seriatim.pages.page import Prose
 from seriatim.recurrence import uncompiled
-from seriatim.report.drawing import Drawing
-from seriatim.report.page import Prose
 from seriatim.tasks import explainer as capabilities
 from seriatim.tasks import text_explainer
 from seriatim.tasks.explainer import NotOfferedError
@@ -42,7 +42,7 @@ SECTIONS = (
 def _quick(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch):
     """Disable compiled code and the conversion of figures to SVG, which takes seconds for a page."""
     if not request.node.name.endswith("[lm]"):
-        monkeypatch.setattr("seriatim.report.page.drawing", lambda *_, title, **__: Drawing(f"<svg>{title}</svg>", {}))
+        monkeypatch.setattr("seriatim.pages.page.drawing", lambda *_, title, **__: Drawing(f"<svg>{title}</svg>", {}))
     with uncompiled():
         yield
 
@@ -138,7 +138,7 @@ def test_a_page_that_may_not_be_written(inspected, tmp_path: Path, monkeypatch: 
     def refuse(*_: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("seriatim.report.page.write_whole", refuse)
+    monkeypatch.setattr("seriatim.pages.page.write_whole", refuse)
     with pytest.raises(InputError, match="cannot be written"):
         seriatim.inspect(inspected["ngram"], SENTENCE, out=tmp_path / "a.html")
     monkeypatch.setattr("seriatim.inspection.inspection._sections", lambda *_: pytest.fail("work was done first"))

@@ -13,8 +13,8 @@ from seriatim.inspection.influence import MIN_ANSWERS, Influence, influence_sect
 from seriatim.inspection.inspected_run import InspectedRun, explainer_of, prepare
 from seriatim.inspection.mistakes import mistakes_section
 from seriatim.inspection.surprisal import MIN_FULL, label_effect_section, reference_parts, surprisal_section
+from seriatim.pages.page import Prose, TokenLinks, Tokens
 from seriatim.recurrence import uncompiled
-from seriatim.report.page import Prose, TokenLinks, Tokens
 from seriatim.tasks.explainer import Example, LabelEffect, SearchResult
 from seriatim.tasks.label_explainer import ClassifierExamples
 from seriatim.tasks.translation_explainer import TranslatedData

@@ -24,8 +24,8 @@ from seriatim.inspection.inspection import inspect
 from seriatim.inspection.word_order import SAME, OrderEffect, _sentence, order_effect
 from seriatim.layers.path_lengths import direct_paths, joined_paths
 from seriatim.models import LanguageModel
+from seriatim.pages.page import Folded, Plot, Prose, Table
 from seriatim.recurrence import uncompiled
-from seriatim.report.page import Folded, Plot, Prose, Table
 from seriatim.tasks.explainer import Example
 
 from ..conftest import randn

@@ -19,7 +19,7 @@ from seriatim.counting.ngrams.smoothing import Smoothing, smoothed
 from seriatim.counting.ngrams.table import orders_of
 from seriatim.counting.ngrams.unseen import EXACT, possible, seen_of, sparsity, tallied
 from seriatim.inspection.word_order import order_effect
-from seriatim.report.wording import percent
+from seriatim.pages.wording import percent
 
 from ..comparison.comparisons import made_up
 

@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from seriatim.report.palette import DARK, LIGHT
+from seriatim.pages.palette import DARK, LIGHT
 from seriatim.serving.playground import SCRIPTS, TEMPLATES, playground_html, playground_policy
 
 HTML = playground_html()

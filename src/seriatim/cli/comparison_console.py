@@ -12,7 +12,7 @@ from ..comparison.results import ResultRow, Results, TrainingRow
 from ..comparison.verdict import beside_baseline, beside_simplest, finding
 from ..core.errors import InputError, printable
 from ..evaluation.displayed_metrics import Metric
-from ..report.wording import listed
+from ..pages.wording import listed
 from ..storage.files import to_json
 from ..tasks import FITTED
 from ..training.reporting import duration

@@ -17,11 +17,11 @@ from ..config import ConfigSource
 from ..core.errors import InputError, TrainingError
 from ..core.json_object import JsonObject
 from ..layers.outside_code import AllowCode, Origin, refuse_while_importing, require_code
+from ..pages.page import framed
 from ..processes.child import Stopped
 from ..processes.executors import WorkersLostError
 from ..processes.ranks import refuse_ranks
 from ..processes.signals import Interrupted, signals_deferred
-from ..report.page import framed
 from ..storage.files import locked, read_json, refuse_locked, to_json, write_whole
 from ..storage.written_folders import (
     COMPARISON,

@@ -6,11 +6,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ..evaluation.displayed_metrics import Metric
-from ..report.charts import ChartLine, Format, Point, end_labels, line_chart, logarithmic, point_labels, tall_figure
-from ..report.drawing import show
-from ..report.palette import INK, PAPER, SOFT
-from ..report.theme import layer_style, new_figure, plain
-from ..report.wording import in_bytes, in_short
+from ..pages.charts import ChartLine, Format, Point, end_labels, line_chart, logarithmic, point_labels, tall_figure
+from ..pages.drawing import show
+from ..pages.palette import INK, PAPER, SOFT
+from ..pages.theme import layer_style, new_figure, plain
+from ..pages.wording import in_bytes, in_short
 from .results import ResultRow, Results
 
 AGAINST = {"seconds": "training time", "tokens": "tokens read", "compute": "floating-point operations"}

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from ..inspection.inspection import PAGE
 from ..inspection.unseen_ngrams import sparsity_parts
-from ..report.page import (
+from ..pages.page import (
     Cell,
     Code,
     Folded,
@@ -24,7 +24,7 @@ from ..report.page import (
     render,
     write_page,
 )
-from ..report.wording import in_bytes, in_short, in_time, listed, sentence_case, short_name
+from ..pages.wording import in_bytes, in_short, in_time, listed, sentence_case, short_name
 from . import comparison_figures as figures
 from . import comparison_tables as tables
 from .comparison_tables import SPEED, TOKEN, Cells

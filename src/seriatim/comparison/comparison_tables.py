@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ..evaluation.displayed_metrics import Metric
-from ..report.page import Cell, Table
-from ..report.wording import in_bytes, in_time, in_time_range, listed, percent, rounded, sentence_case, times
+from ..pages.page import Cell, Table
+from ..pages.wording import in_bytes, in_time, in_time_range, listed, percent, rounded, sentence_case, times
 from . import sentences
 from .results import DEVIATION, ResultRow, Results
 from .verdict import difference_and_interval

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from ..core.json_object import JsonObject
-from ..report.wording import in_time, in_time_range, listed
+from ..pages.wording import in_time, in_time_range, listed
 from ..training.hardware import environment
 from .results import Json, ResultRow, Results
 

@@ -8,11 +8,11 @@ from matplotlib.figure import Figure
 
 from ..evaluation.intervals import SIGNIFICANT, supported_digits
 from ..inspection.mistakes import MAX_LABELS, confusion_figure
-from ..report.charts import end_labels, tall_figure
-from ..report.drawing import show
-from ..report.page import Beside, Cell, Folded, Part, Plot, Plots, Prose, Table, Token, Tokens
-from ..report.theme import layer_style, plain
-from ..report.wording import cut, listed, percent, sentence_case
+from ..pages.charts import end_labels, tall_figure
+from ..pages.drawing import show
+from ..pages.page import Beside, Cell, Folded, Part, Plot, Plots, Prose, Table, Token, Tokens
+from ..pages.theme import layer_style, plain
+from ..pages.wording import cut, listed, percent, sentence_case
 from .differences import LOSS, MAX_DIFFERING, MIN_SUPPORT, UNKNOWN_NAME
 from .results import Json, Results
 

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from ..core.errors import DamagedError, EmptyError, InputError, MissingError
 from ..inspection.inspection import PAGE, Inspection
-from ..report.page import Link, with_links, write_page
+from ..pages.page import Link, with_links, write_page
 from ..storage.files import read_json
 from .comparison_page import first_runs, inspected_pages, write_report
 from .plan import MAX_BYTES, REPORT, read_plan

@@ -13,7 +13,7 @@ from ..core.errors import InputError
 from ..core.json_object import JsonObject
 from ..evaluation.token_scores import TokenLosses
 from ..inspection.inspected_run import explainer_of
-from ..report.wording import cut
+from ..pages.wording import cut
 from ..runs.run import Run
 from ..tasks.explainer import NotOfferedError
 from ..tasks.task import TaskData

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from ..evaluation.intervals import interval_digits, written
-from ..report.wording import in_bytes, in_time, listed, percent, rounded, short_name, times
+from ..pages.wording import in_bytes, in_time, listed, percent, rounded, short_name, times
 from .conditions import conditions, missed_budgets, same_conditions
 from .results import SMALLEST_GAIN, Json, ResultRow, Results, excludes_zero
 from .verdict import MIN_VALIDATIONS, TOO_RARELY, held_out, last_gain

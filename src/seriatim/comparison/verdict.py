@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ..evaluation.displayed_metrics import Metric
 from ..evaluation.intervals import interval_digits, is_significant, written
-from ..report.wording import in_short, in_time, in_time_range, listed, percent, rounded
+from ..pages.wording import in_short, in_time, in_time_range, listed, percent, rounded
 from .conditions import same_conditions
 from .results import Json, ResultRow, Results
 

@@ -13,8 +13,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from ..core.errors import NotSupportedError, RangeError
-from ..report.charts import SPACED, name_tokens
-from ..report.page import Part, Plot, Plots, Prose, Samples
+from ..pages.charts import SPACED, name_tokens
+from ..pages.page import Part, Plot, Plots, Prose, Samples
 from ..runs.run import Run
 from ..tasks.explainer import Refusal
 from .attention_maps import MAX_MAP, attention_maps, token_map

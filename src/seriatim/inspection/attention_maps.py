@@ -23,12 +23,12 @@ from torch.nn import functional as F
 from ..core.contract import MemoryLayer
 from ..core.errors import NotSupportedError, RangeError
 from ..evaluation.token_scores import visible
+from ..pages.charts import SPACED, WIDE, name_tokens, width_for
+from ..pages.drawing import name_cells
+from ..pages.page import Folded, Part, Plot, Plots, Prose
+from ..pages.palette import HEAT
+from ..pages.theme import new_figure, plain
 from ..recurrence import uncompiled
-from ..report.charts import SPACED, WIDE, name_tokens, width_for
-from ..report.drawing import name_cells
-from ..report.page import Folded, Part, Plot, Plots, Prose
-from ..report.palette import HEAT
-from ..report.theme import new_figure, plain
 from ..runs.run import Run
 from ..tasks.explainer import Example
 from .inspected_run import InspectedRun, SectionBody, explainer_of

@@ -15,11 +15,11 @@ from ..core.errors import InputError, NotSupportedError
 from ..core.state import State, map_state, state_to_dict
 from ..evaluation.context_use import ContextExcess, ContextScore, ContextUse, Excess
 from ..layers.positions import learned_positions
-from ..report.drawing import show
-from ..report.page import Part, Plot, Plots, Prose, Table
-from ..report.palette import SOFT
-from ..report.theme import model_style, new_figure, style
-from ..report.wording import percent, percent_and_interval
+from ..pages.drawing import show
+from ..pages.page import Part, Plot, Plots, Prose, Table
+from ..pages.palette import SOFT
+from ..pages.theme import model_style, new_figure, style
+from ..pages.wording import percent, percent_and_interval
 from ..tasks.explainer import StateReader
 from .inspected_run import InspectedRun, SectionBody
 from .recording import DECODER, primitive_layers

@@ -14,11 +14,11 @@ from matplotlib.figure import Figure
 from ..core.errors import UnknownNameError
 from ..data.tokenizers import END
 from ..evaluation.token_scores import token_name
-from ..report.drawing import show
-from ..report.page import Folded, Plot, Prose, Table
-from ..report.palette import COLOURS, INK, PAPER
-from ..report.theme import new_figure, plain
-from ..report.wording import isolated, percent, quoted
+from ..pages.drawing import show
+from ..pages.page import Folded, Plot, Prose, Table
+from ..pages.palette import COLOURS, INK, PAPER
+from ..pages.theme import new_figure, plain
+from ..pages.wording import isolated, percent, quoted
 from ..runs.run import Run
 from .inspected_run import InspectedRun, SectionBody, explainer_of
 

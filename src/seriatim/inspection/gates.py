@@ -19,11 +19,11 @@ from ..core.errors import NotSupportedError
 from ..data.tokenizers import Tokenizer
 from ..evaluation.token_scores import is_symbol, spaced, visible
 from ..layers.experts import Experts, Routing
-from ..report.charts import name_tokens, width_for
-from ..report.drawing import show
-from ..report.page import Folded, Part, Plot, Plots, Prose, Table, Token, Tokens
-from ..report.theme import new_figure, plain, style
-from ..report.wording import percent
+from ..pages.charts import name_tokens, width_for
+from ..pages.drawing import show
+from ..pages.page import Folded, Part, Plot, Plots, Prose, Table, Token, Tokens
+from ..pages.theme import new_figure, plain, style
+from ..pages.wording import percent
 from ..runs.run import Run
 from ..tasks.explainer import Example
 from .attention_maps import MARGINS, token_map

@@ -31,10 +31,10 @@ from ..core.errors import EmptyError, NotSupportedError
 from ..core.state import state_leaves
 from ..evaluation.intervals import supported_digits
 from ..layers.positions import learned_positions
-from ..report.page import Plot, Plots, Prose, Table
-from ..report.palette import COLOURS, INK
-from ..report.theme import layer_style, new_figure, plain
-from ..report.wording import percent
+from ..pages.page import Plot, Plots, Prose, Table
+from ..pages.palette import COLOURS, INK
+from ..pages.theme import layer_style, new_figure, plain
+from ..pages.wording import percent
 from ..runs.run import Run
 from ..tasks.explainer import Example, Examples, Explainer
 from .gradient_trend import MIN_LAGS, MIN_WINDOWS, SHARE, Trend, band, lag_below, reach, trend

@@ -27,8 +27,8 @@ from ..evaluation.intervals import interval
 from ..evaluation.intervals import mean as mean_of
 from ..evaluation.token_scores import is_symbol, spaced
 from ..models.probabilities import checked_losses
-from ..report.page import DIGITS, LinkedToken, LinkView, Part, Prose, TokenLinks
-from ..report.wording import percent_and_interval
+from ..pages.page import DIGITS, LinkedToken, LinkView, Part, Prose, TokenLinks
+from ..pages.wording import percent_and_interval
 from ..runs.run import Run
 from ..tasks.explainer import Example, Examples, Losses
 from .attention_maps import MAX_LAYERS, AttentionMap, attention_maps

@@ -12,8 +12,8 @@ from ..core.errors import EmptyError, InputError, RangeError
 from ..data.sources import check_named_by_run
 from ..data.text import normal_line_ends
 from ..layers.outside_code import AllowCode
-from ..report.page import Part
-from ..report.wording import short_name
+from ..pages.page import Part
+from ..pages.wording import short_name
 from ..runs.run import Run, load
 from ..runs.run_summary import MAX_SUMMARY_BYTES
 from ..storage.files import read_json

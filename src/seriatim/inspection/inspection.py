@@ -14,8 +14,8 @@ from ..data.sources import find_sources
 from ..data.text import read_lines
 from ..layers.outside_code import AllowCode
 from ..models.probabilities import NotFiniteError, naming
-from ..report.page import Code, Link, PageSection, Part, Prose, Table, framed, render, write_page
-from ..report.wording import isolated, without_isolates
+from ..pages.page import Code, Link, PageSection, Part, Prose, Table, framed, render, write_page
+from ..pages.wording import isolated, without_isolates
 from ..runs.run import Run
 from ..tasks.explainer import Explainer, NotOfferedError
 from ..training import run_files

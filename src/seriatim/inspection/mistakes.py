@@ -12,11 +12,11 @@ from ..core.errors import InputError
 from ..core.json_object import JsonObject
 from ..evaluation.error_analysis import Mistakes, WrongExample
 from ..evaluation.label_metrics import BINS
-from ..report.charts import shortened
-from ..report.page import Cell, Part, Plot, Plots, Prose, Table
-from ..report.palette import HEAT, ON_DARK, ON_LIGHT, SOFT
-from ..report.theme import model_style, new_figure
-from ..report.wording import cut, percent, rounded
+from ..pages.charts import shortened
+from ..pages.page import Cell, Part, Plot, Plots, Prose, Table
+from ..pages.palette import HEAT, ON_DARK, ON_LIGHT, SOFT
+from ..pages.theme import model_style, new_figure
+from ..pages.wording import cut, percent, rounded
 from ..tasks.explainer import NotOfferedError
 from .inspected_run import InspectedRun, SectionBody
 

@@ -10,12 +10,12 @@ from ..core.errors import NotSupportedError
 from ..evaluation.intervals import interval, supported_digits, wilson
 from ..evaluation.intervals import mean as mean_of
 from ..evaluation.token_scores import TokenScore, TokenSurprisals, visible
-from ..report.charts import name_tokens, width_for
-from ..report.drawing import show
-from ..report.page import Cell, Part, Plot, Prose, Table, Token, Tokens
-from ..report.palette import SOFT
-from ..report.theme import model_style, new_figure, plain, style
-from ..report.wording import percent, percent_and_interval, quoted
+from ..pages.charts import name_tokens, width_for
+from ..pages.drawing import show
+from ..pages.page import Cell, Part, Plot, Prose, Table, Token, Tokens
+from ..pages.palette import SOFT
+from ..pages.theme import model_style, new_figure, plain, style
+from ..pages.wording import percent, percent_and_interval, quoted
 from ..tasks.explainer import LabelEffect, Refusal
 from .inspected_run import ALONE, InspectedRun, SectionBody
 

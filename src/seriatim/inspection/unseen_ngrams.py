@@ -7,9 +7,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from ..core.json_object import JsonObject
-from ..report.page import Part, Plot, Plots, Prose, Table
-from ..report.theme import new_figure, plain, style
-from ..report.wording import percent
+from ..pages.page import Part, Plot, Plots, Prose, Table
+from ..pages.theme import new_figure, plain, style
+from ..pages.wording import percent
 from ..tasks.explainer import Refusal
 from .inspected_run import InspectedRun, SectionBody
 

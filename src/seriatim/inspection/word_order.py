@@ -19,8 +19,8 @@ from torch import Tensor
 from ..core.errors import EmptyError, RangeError
 from ..evaluation.intervals import interval, mean
 from ..layers.positions import learned_positions
+from ..pages.page import Cell, Part, Prose, Samples, Table
 from ..recurrence import uncompiled
-from ..report.page import Cell, Part, Prose, Samples, Table
 from ..runs.run import Run
 from ..tasks.explainer import Example
 from .attention_maps import recorded_attention

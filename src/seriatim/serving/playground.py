@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ..report.palette import DARK, LIGHT
+from ..pages.palette import DARK, LIGHT
 
 TEMPLATES = Path(__file__).parent / "templates"
 REPORT_TEMPLATES = Path(__file__).parents[1] / "report" / "templates"

@@ -6,9 +6,9 @@ import pytest
 from matplotlib.figure import Figure
 
 from seriatim.layers.registry import BUILT_IN, REGISTRY
-from seriatim.report.charts import ChartLine, line_chart
-from seriatim.report.palette import COLOURS, LIGHT
-from seriatim.report.theme import layer_style
+from seriatim.pages.charts import ChartLine, line_chart
+from seriatim.pages.palette import COLOURS, LIGHT
+from seriatim.pages.theme import layer_style
 from seriatim.tasks import FITTED
 
 NAMES = [*BUILT_IN, *FITTED]

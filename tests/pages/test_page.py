@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from seriatim.core.errors import InputError
-from seriatim.report.drawing import to_svg
-from seriatim.report.page import (
+from seriatim.pages.drawing import to_svg
+from seriatim.pages.page import (
     Cell,
     Code,
     Folded,
@@ -28,8 +28,8 @@ from seriatim.report.page import (
     render,
     write_page,
 )
-from seriatim.report.palette import COLOURS, DARK, HEAT, LIGHT
-from seriatim.report.theme import STYLES, new_figure, plain, style
+from seriatim.pages.palette import COLOURS, DARK, HEAT, LIGHT
+from seriatim.pages.theme import STYLES, new_figure, plain, style
 
 pytestmark = pytest.mark.usefixtures("laid_out")
 
@@ -210,7 +210,7 @@ def test_no_permission_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.M
     def refuse(path: Path, text: str) -> None:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr("seriatim.report.page.write_whole", refuse)
+    monkeypatch.setattr("seriatim.pages.page.write_whole", refuse)
     with pytest.raises(InputError, match=r"page.html: cannot be written"):
         write_page(tmp_path / "page.html", "")
 
@@ -220,7 +220,7 @@ def test_without_what_draws_one_line_says_what_to_install(package: str, monkeypa
     for name in [
         name
         for name in sys.modules
-        if name.startswith(("seriatim.comparison.", "seriatim.inspection.", "seriatim.report."))
+        if name.startswith(("seriatim.comparison.", "seriatim.inspection.", "seriatim.pages."))
     ]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)

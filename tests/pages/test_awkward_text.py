@@ -6,9 +6,9 @@ import xml.etree.ElementTree
 import numpy as np
 import pytest
 
-from seriatim.report.charts import SPACED, name_tokens, shortened, shown
-from seriatim.report.drawing import to_svg
-from seriatim.report.page import (
+from seriatim.pages.charts import SPACED, name_tokens, shortened, shown
+from seriatim.pages.drawing import to_svg
+from seriatim.pages.page import (
     TEMPLATES,
     Cell,
     LinkedToken,
@@ -21,8 +21,8 @@ from seriatim.report.page import (
     Tokens,
     render,
 )
-from seriatim.report.theme import new_figure
-from seriatim.report.wording import MAX_LISTED, listed
+from seriatim.pages.theme import new_figure
+from seriatim.pages.wording import MAX_LISTED, listed
 
 from .test_page import check_page, sections
 

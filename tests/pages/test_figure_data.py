@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from seriatim.report.charts import ChartLine, line_chart
-from seriatim.report.drawing import MAX_CELLS, drawing, name_cells, show
-from seriatim.report.page import SCRIPTS, TEMPLATES, Cell, PageSection, Plot, Table, render
-from seriatim.report.palette import HEAT
-from seriatim.report.theme import new_figure, plain, style
-from seriatim.report.wording import in_bytes
+from seriatim.pages.charts import ChartLine, line_chart
+from seriatim.pages.drawing import MAX_CELLS, drawing, name_cells, show
+from seriatim.pages.page import SCRIPTS, TEMPLATES, Cell, PageSection, Plot, Table, render
+from seriatim.pages.palette import HEAT
+from seriatim.pages.theme import new_figure, plain, style
+from seriatim.pages.wording import in_bytes
 
 from .test_page import HOSTILE, check_page
 

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from seriatim.report.wording import isolated, percent, percent_and_interval, quoted, short_name, without_isolates
+from seriatim.pages.wording import isolated, percent, percent_and_interval, quoted, short_name, without_isolates
 
 
 def test_only_nothing_is_written_as_nothing_and_only_all_as_all() -> None:
