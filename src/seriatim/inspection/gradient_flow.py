@@ -188,6 +188,16 @@ class LayerFlow:
     trained: FlowCurve
     fresh: FlowCurve
 
+    @property
+    def reach(self) -> tuple[int | None, int | None]:
+        """Reach in the trained model and in the fresh model, in steps; see `gradient_trend.reach`."""
+        return reach(self.trained.norms), reach(self.fresh.norms)
+
+    @property
+    def trained_trend(self) -> Trend | None:
+        """The rate at which the norms of the trained model change."""
+        return self.trained.trend
+
 
 @dataclass(frozen=True)
 class GradientFlow:
