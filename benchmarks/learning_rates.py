@@ -21,6 +21,7 @@ from typing import Any
 import seriatim
 from seriatim.core.errors import InputError, TrainingError
 from seriatim.layers.registry import names
+from seriatim.tasks import find_kind
 from seriatim.tasks.defaults import rate_of
 
 RATES = (1e-3, 3e-3, 1e-2)
@@ -114,7 +115,7 @@ class Sweep:
 
     def layer(self, task: str, corpora: list[str], layer: str) -> dict[float, float]:
         """Rates to scores, from the lowest rate up; the best is neither the first nor the last."""
-        own = rate_of(layer, task)
+        own = rate_of(layer, task, find_kind(task).learning_rate)
         for rate in {*RATES, own}:
             self.measure(task, corpora, layer, rate)
         found = scores(task, layer, corpora, self.measured)
@@ -152,7 +153,7 @@ def main() -> None:
             except InputError as error:
                 print(f"{layer:15} {error}")
                 continue
-            own, best = rate_of(layer, task), min(found.values())
+            own, best = rate_of(layer, task, find_kind(task).learning_rate), min(found.values())
             costs.append(found[own])
             shown = "  ".join(f"{rate:g}: {value:.3f}{'*' * (value == best)}" for rate, value in found.items())
             print(f"{layer:15} {shown}   declared {own:g}: {found[own]:+.3f}", flush=True)

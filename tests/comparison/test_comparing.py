@@ -25,6 +25,7 @@ from seriatim.processes.executors import InlineExecutor, WorkersLostError
 from seriatim.processes.signals import Interrupted
 from seriatim.recurrence import uncompiled
 from seriatim.storage.weights import load_tensors
+from seriatim.tasks import find_kind
 from seriatim.tasks.defaults import rate_of
 
 from ..exhaustive import parameters
@@ -161,7 +162,7 @@ def test_half_a_budget_goes_to_trials(texts, tmp_path: Path, in_process: None) -
     found = seriatim.compare(small(texts, tmp_path / "a"), layers=["rnn"], steps=12, tune=3, metric="bits_per_byte")
     (row,) = found.rows
     tried = [one["learning_rate"] for one in row["tried"]]
-    assert np.allclose(np.array(tried) / rate_of("rnn", "lm"), [1 / 3, 1, 3])
+    assert np.allclose(np.array(tried) / rate_of("rnn", "lm", find_kind("lm").learning_rate), [1 / 3, 1, 3])
     assert row["learning_rate"] == min(row["tried"], key=lambda one: one["value"])["learning_rate"]
     assert row["runs"][0]["steps"] == 6
     assert found.results["metric"]["key"] == "bits_per_byte"

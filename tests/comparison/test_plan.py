@@ -20,7 +20,7 @@ from seriatim.evaluation.intervals import paired
 from seriatim.evaluation.label_metrics import Predictions, prediction_measures, tagging_measures
 from seriatim.evaluation.translation import translation_measures
 from seriatim.layers import find, names
-from seriatim.tasks import TASKS
+from seriatim.tasks import TASKS, find_kind
 from seriatim.tasks.defaults import rate_of
 from seriatim.training.settle import settle_texts
 
@@ -128,7 +128,7 @@ def test_rates_are_the_layers_own(texts: dict[str, str], monkeypatch: pytest.Mon
     config = {"data": {"train": texts["train"], "valid": texts["valid"]}}
     plan = make_plan(config, ComparisonSettings(["mamba", "mamba+gru", "gru"]))
     assert plan.sized["mamba"].learning_rate == plan.sized["mamba+gru"].learning_rate == 5e-4
-    assert plan.sized["gru"].learning_rate == rate_of("gru", "lm")
+    assert plan.sized["gru"].learning_rate == rate_of("gru", "lm", find_kind("lm").learning_rate)
     assert plan.config("mamba+gru", 1).model.layer == "mamba,gru"
     plan = make_plan({**config, "training": {"learning_rate": 1e-2}}, ComparisonSettings(["mamba", "gru"]))
     assert {sized.learning_rate for sized in plan.sized.values()} == {1e-2}

@@ -64,8 +64,11 @@ def _to_lines(run: seriatim.Run) -> list[dict[str, Any]]:
 
 
 def differences(found: Any, expected: Any, where: str = "") -> list[str]:
-    """What is not the same: numbers that are not whole beyond `TOLERANCE`, and everything else at all."""
-    if isinstance(expected, dict) and isinstance(found, dict) and found.keys() == expected.keys():
+    """What is not the same: numbers that are not whole beyond `TOLERANCE`, and everything else at all.
+
+    Keys that are new, such as that of a new metric, make no difference.
+    """
+    if isinstance(expected, dict) and isinstance(found, dict) and found.keys() >= expected.keys():
         return [line for key in expected for line in differences(found[key], expected[key], f"{where}.{key}")]
     if isinstance(expected, list) and isinstance(found, list) and len(found) == len(expected):
         pairs = enumerate(zip(found, expected, strict=True))

@@ -10,8 +10,9 @@ import seriatim
 from seriatim.comparison.planning import ComparisonSettings, make_plan
 from seriatim.config import Training, resolve
 from seriatim.recurrence import uncompiled
+from seriatim.tasks import TASKS, find_kind
 from seriatim.tasks.classify import ClassifierObjective
-from seriatim.tasks.defaults import LEARNING_RATES, default_rate, rate_of
+from seriatim.tasks.defaults import default_rate, rate_of
 from seriatim.training.checkpoints import Progress
 from seriatim.training.optimizers import learning_rate
 
@@ -23,7 +24,7 @@ def test_train_and_compare_take_the_rate_that_the_layer_declares(texts, tmp_path
     training = {"steps": 1, "learning_rate": None, "optimizer": optimizer}
     for layer in ("rnn", "transformer", "mgu,transformer"):
         config = small_config(texts, tmp_path / layer.replace(",", "+"), model={"layer": layer}, training=training)
-        declared = min(rate_of(name, "lm") for name in layer.split(","))
+        declared = min(rate_of(name, "lm", find_kind("lm").learning_rate) for name in layer.split(","))
         expected = declared if optimizer == "adamw" else 1.0
         with uncompiled():
             seriatim.train(config)
@@ -35,14 +36,14 @@ def test_train_and_compare_take_the_rate_that_the_layer_declares(texts, tmp_path
 
 def test_every_layer_declares_a_rate_for_every_task() -> None:
     for name in seriatim.layers.names():
-        assert set(seriatim.layers.find(name).learning_rates) <= set(LEARNING_RATES)
-        assert all(1e-4 <= rate_of(name, task) <= 0.1 for task in LEARNING_RATES)
+        assert set(seriatim.layers.find(name).learning_rates) <= set(TASKS)
+        assert all(1e-4 <= rate_of(name, task, find_kind(task).learning_rate) <= 0.1 for task in TASKS)
 
 
 def test_a_translator_takes_the_smaller_rate_of_encoder_and_decoder() -> None:
     config = {"task": "seq2seq", "model": {"layer": "transformer", "options": {"decoder": "gru"}}}
-    rates = [rate_of(name, "seq2seq") for name in ("transformer", "gru")]
-    assert default_rate(resolve(config)) == min(rates)
+    rates = [rate_of(name, "seq2seq", find_kind("seq2seq").learning_rate) for name in ("transformer", "gru")]
+    assert default_rate(resolve(config), 1e-2) == min(rates)
 
 
 def test_schedules() -> None:

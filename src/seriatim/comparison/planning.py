@@ -161,7 +161,7 @@ def _unsolved(rows: Sequence[str], base: Config) -> dict[str, Sized]:
     for row in rows:
         rate = base.training.learning_rate
         if rate is None and not is_non_neural(row):
-            rate = default_rate(base, stack_name(row))
+            rate = default_rate(base, find_kind(base.task).learning_rate, stack_name(row))
         sized[row] = Sized(
             hidden_size=width_of(row) or model.hidden_size,
             embedding_size=model.embedding_size,

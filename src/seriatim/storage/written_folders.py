@@ -101,7 +101,7 @@ VOCABULARY: dict[str, tuple[bytes, ...]] = {
     **dict.fromkeys(("labels.json", "characters.json"), (b"classify", b"tag")),
 }
 """Files of the vocabulary that not every run has, and the tasks of the library whose runs may have them."""
-TASKS = (b"lm", b"mlm", b"classify", b"tag", b"seq2seq")
+KNOWN_TASKS = (b"lm", b"mlm", b"classify", b"tag", b"seq2seq")
 OWN = (LIST, LOCK, SESSION, STAGE, DECIDED)
 """Names that nobody else uses."""
 MARKERS = frozenset((LIST, RUN.first, COMPARISON.first, CHECKSUMS))
@@ -385,7 +385,7 @@ def _has_task_for(path: Path) -> bool:
     """Return whether the task of a run may write one of its files; those of other packages may write all of them."""
     tasks = VOCABULARY.get(path.name)
     found = re.search(rb"^task: *[\"']?(\w+)", read_head(path.parent / RUN.first) or b"", re.MULTILINE)
-    return tasks is None or found is None or found[1] in tasks or found[1] not in TASKS
+    return tasks is None or found is None or found[1] in tasks or found[1] not in KNOWN_TASKS
 
 
 def _is_folder(path: Path) -> bool:

@@ -4,7 +4,7 @@ docs/defaults.md says how they were chosen. All functions return a changed copy,
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,12 +21,6 @@ SHAPELESS = {"causal", "window"}
 """Options that no shape depends on."""
 OUTPUT = ("tie_weights", "output_bias")
 """Fields of the model that determine the parameters of its output layer."""
-LEARNING_RATES: Mapping[str, float] = {"lm": 1e-2, "mlm": 1e-2, "classify": 3e-3, "tag": 3e-3, "seq2seq": 1e-2}
-"""The default learning rate of each task with AdamW, for layers that declare no other.
-
-`benchmarks/learning_rates.py` measures them; `benchmarks/RESULTS.md` has the figures of every layer for every task.
-Those of taggers and classifiers are the best over whole trainings, which are longer than the 150 steps of that script.
-"""
 SGD_RATE = 1.0
 """Default learning rate of SGD, for every layer and task."""
 BASELINE_WEIGHTS = (0.2, 0.35, 0.5, 0.65, 0.8)
@@ -151,22 +145,22 @@ def network_defaults(config: Config, section: type[Section], *, shaping_options:
 # Defaults that depend on the amount of data
 
 
-def default_rate(config: Config, layer: str | None = None) -> float:
+def default_rate(config: Config, usual: float, layer: str | None = None) -> float:
     """Return the default learning rate: the one that the layer declares for the task (`Stateful.learning_rates`).
 
-    Of several layers (in a stack, or an encoder and its decoder) the smallest rate is taken. ``layer`` replaces that of
-    ``config``.
+    Of several layers (in a stack, or an encoder and its decoder) the smallest rate is taken. ``usual`` is that of the
+    task (`TaskKind.learning_rate`), and ``layer`` replaces that of ``config``.
     """
     if config.training.optimizer == "sgd":
         return SGD_RATE
     decoder = config.model.options.get("decoder")
     stacks = [layer or config.model.layer, *([decoder] if isinstance(decoder, str) else [])]
-    return min(rate_of(name, config.task) for stack in stacks for name in split_names(stack))
+    return min(rate_of(name, config.task, usual) for stack in stacks for name in split_names(stack))
 
 
-def rate_of(layer: str, task: str) -> float:
-    """Return the default learning rate with AdamW; for tasks without one, the smallest of `LEARNING_RATES`."""
-    return {**LEARNING_RATES, **find(layer).learning_rates}.get(task, min(LEARNING_RATES.values()))
+def rate_of(layer: str, task: str, usual: float) -> float:
+    """Return the default learning rate with AdamW: the one that a layer declares for a task, or the usual one."""
+    return find(layer).learning_rates.get(task, usual)
 
 
 def has_budget(training: Training) -> bool:

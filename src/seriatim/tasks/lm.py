@@ -256,6 +256,7 @@ def open_task(config: Config) -> Task:
 KIND = TaskKind(
     name="lm",
     summary=TASK_SUMMARIES["lm"],
+    learning_rate=1e-2,
     open=open_task,
     evaluator=TextEvaluator,
     usage="seriatim generate {run} --max-tokens 200",

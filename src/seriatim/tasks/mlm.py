@@ -486,6 +486,7 @@ def open_task(config: Config) -> Task:
 KIND = TaskKind(
     name="mlm",
     summary=TASK_SUMMARIES["mlm"],
+    learning_rate=1e-2,
     open=open_task,
     evaluator=PseudoLikelihoodEvaluator,
     predictor=GapPredictor,

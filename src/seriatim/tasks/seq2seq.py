@@ -43,6 +43,9 @@ from .paired import PairLimits, PairReader, choose_for_pairs, data_dependent_def
 from .task import Evaluator, ModelBuilder, Objective, Predictor, Reader, Selection, Task, TaskKind
 from .translation_explainer import TranslatedData, explain_ctc, explain_encoder_decoder
 
+LEARNING_RATE = 1e-2
+"""The default learning rate, for layers that declare no other."""
+
 
 def options_for(config: Config) -> Options:
     """Return the options of the task."""
@@ -94,7 +97,8 @@ def choose(given: Config, config: Config, reader: Reader[Pairs]) -> Config:
 def data_defaults(config: Config, train: Pairs) -> Fields:
     """Return defaults for this number of pairs; see `paired.data_dependent_defaults`."""
     is_text, given = kind_of(train.targets) == "text", has_budget(config.training)
-    return data_dependent_defaults(len(train.sources), is_text=is_text, rate=default_rate(config), has_budget=given)
+    rate = default_rate(config, LEARNING_RATE)
+    return data_dependent_defaults(len(train.sources), is_text=is_text, rate=rate, has_budget=given)
 
 
 # The parts of the task
@@ -247,6 +251,7 @@ def open_task(config: Config) -> Task:
 KIND = TaskKind(
     name="seq2seq",
     summary=TASK_SUMMARIES["seq2seq"],
+    learning_rate=LEARNING_RATE,
     open=open_task,
     evaluator=TranslationEvaluator,
     predictor=TranslationPredictor,

@@ -522,6 +522,7 @@ class TaskKind:
     supports_unidirectional: bool = False  # whether the task can also be done by reading in one direction only
     generates_text: bool = False  # whether a model continues a text, so that its speed is that of sampling
     items_name: str = "lines"  # plural noun for the rows of a batch
+    learning_rate: float = 3e-3  # with AdamW, for layers that declare no other; see benchmarks/learning_rates.py
     predictor: type[Predictor] | None = None  # its class attributes are known without a configuration
     defaults: Callable[[Config], Config] = lambda config: config
     choose: Callable[[Config, Config, Reader], Config] = lambda given, config, reader: config

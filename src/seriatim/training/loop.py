@@ -1,7 +1,8 @@
 """The training loop: teacher forcing, truncated backpropagation through time, one optimizer step after another.
 
 Everything random depends only on the seed and on the step or epoch, so that a training that resumes from a checkpoint
-continues with the same bits. Of a task, the loop knows the objective alone.
+continues with the same bits; docs/reliability.md names the limits, such as a budget in minutes. Of a task, the loop
+knows the objective alone.
 """
 
 import math

@@ -174,7 +174,7 @@ def settle_amounts(config: Config, train: TaskData, decided: "Decisions", *, has
         return config
     config = decided.record(with_data_defaults(config, train), task.reader.describe(train))
     if config.training.learning_rate is None:
-        rate = {"training.learning_rate": default_rate(config)}
+        rate = {"training.learning_rate": default_rate(config, task.kind.learning_rate)}
         config = decided.record(fill(config, rate), f"the default of {config.model.layer}")
     budget = default_budget(config.training, _steps_per_epoch(config, train), held_out=has_validation)
     reason = "a budget is given" if has_budget(config.training) else "no budget is given"
