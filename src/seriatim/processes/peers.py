@@ -26,7 +26,7 @@ WAITING_SILENT_SECONDS = 30.0
 NAMING_SECONDS = 10.0
 """Seconds to find out which rank made an exchange fail."""
 REPORT_SECONDS = 2.0
-"""Seconds that a rank leaves to the leader to report an error."""
+"""Seconds that a rank leaves to rank 0 to report an error."""
 POLL_SECONDS = 0.05
 
 
@@ -113,7 +113,7 @@ class Peers:
         self.store.set("failed", json.dumps([self.index, text, error.kind if isinstance(error, InputError) else None]))
 
     def reports(self) -> bool:
-        """Return whether this rank reports the error that stops the training: the leader if it can, else the first."""
+        """Return whether this rank reports the error that stops the training: rank 0 if it can, else the first."""
         try:
             deadline = time.monotonic() + (REPORT_SECONDS if self.index else 0)
             while time.monotonic() < deadline and not self.store.check(["reported"]):

@@ -1,7 +1,7 @@
 """The processes of one training, the ranks, as ``torchrun`` starts them; a training without it has one rank.
 
 A training is written once, against `Ranks`: with one rank all methods return at once. Short messages travel over gloo,
-on the CPU, whatever the gradients travel over. While the leader, rank 0, works alone (it reads data, validates, writes
+on the CPU, whatever the gradients travel over. While rank 0 works alone (it reads data, validates, writes
 files), the others wait for as long as it shows that it is alive. In a step of training each rank waits at most
 `Config.training.rank_timeout` seconds for the others.
 """
@@ -53,7 +53,7 @@ class Ranks:
     """Returns what to do if a rank dies, in words."""
 
     @property
-    def leads(self) -> bool:
+    def is_rank_zero(self) -> bool:
         """Whether this is rank 0, which writes files and reports."""
         return self.index == 0
 
@@ -70,21 +70,21 @@ class Ranks:
         """Return some bytes of every rank, in order."""
         return [content]
 
-    def gather_on_leader(self, content: bytes) -> list[bytes]:
-        """Return some bytes of every rank, in order, on the leader; on the others an empty list."""
+    def gather_on_rank_zero(self, content: bytes) -> list[bytes]:
+        """Return some bytes of every rank, in order, on rank 0; on the others an empty list."""
         return [content]
 
-    def on_leader(self, work: Callable[[], Result]) -> Result:
-        """Do some work on the leader only, and return its result, which JSON can represent, on every rank."""
+    def on_rank_zero(self, work: Callable[[], Result]) -> Result:
+        """Do some work on rank 0 only, and return its result, which JSON can represent, on every rank."""
         return work()
 
     @contextmanager
-    def one_first(self, *, of_machine: bool = False) -> Iterator[None]:
-        """Run the ``with`` block on the leader before the others; or on one rank of each machine before its others."""
+    def rank_zero_first(self, *, of_machine: bool = False) -> Iterator[None]:
+        """Run the ``with`` block on rank 0 before the others; or on one rank of each machine before its others."""
         yield
 
     @contextmanager
-    def together(self) -> Iterator[None]:
+    def barrier_on_error(self) -> Iterator[None]:
         """Within the ``with`` block, if one rank stops with an error, all stop with an error that names it."""
         yield
 
@@ -128,12 +128,12 @@ class RanksOfGroup(Ranks):
         padded, sizes = self._padded(content)
         return [part[:size].numpy().tobytes() for part, size in zip(self._all_gather(padded), sizes, strict=True)]
 
-    def gather_on_leader(self, content: bytes) -> list[bytes]:
-        """Return some bytes of every rank, in order, on the leader; see `Ranks.gather_on_leader`."""
+    def gather_on_rank_zero(self, content: bytes) -> list[bytes]:
+        """Return some bytes of every rank, in order, on rank 0; see `Ranks.gather_on_rank_zero`."""
         padded, sizes = self._padded(content)
-        parts = [torch.empty_like(padded) for _ in sizes] if self.leads else None
+        parts = [torch.empty_like(padded) for _ in sizes] if self.is_rank_zero else None
         dist.gather(padded, parts, group=self.group, group_dst=0)
-        return [part[:size].numpy().tobytes() for part, size in zip(parts or [], sizes, strict=self.leads)]
+        return [part[:size].numpy().tobytes() for part, size in zip(parts or [], sizes, strict=self.is_rank_zero)]
 
     def _padded(self, content: bytes) -> tuple[torch.Tensor, list[int]]:
         """Return some bytes, with zeros after them so that all ranks have equally many, and the sizes without them."""
@@ -145,11 +145,11 @@ class RanksOfGroup(Ranks):
         dist.all_gather(parts, values, group=self.group)
         return parts
 
-    def on_leader(self, work: Callable[[], Result]) -> Result:
-        """Do some work on the leader only; see `Ranks.on_leader`."""
+    def on_rank_zero(self, work: Callable[[], Result]) -> Result:
+        """Do some work on rank 0 only; see `Ranks.on_rank_zero`."""
         self.calls += 1
         key = f"result/{self.calls}"
-        if self.leads:
+        if self.is_rank_zero:
             result = work()
             self.peers.store.set(key, json.dumps(result))
             return result
@@ -157,8 +157,8 @@ class RanksOfGroup(Ranks):
         return received
 
     @contextmanager
-    def one_first(self, *, of_machine: bool = False) -> Iterator[None]:
-        """Run the ``with`` block on one rank before the others; see `Ranks.one_first`."""
+    def rank_zero_first(self, *, of_machine: bool = False) -> Iterator[None]:
+        """Run the ``with`` block on one rank before the others; see `Ranks.rank_zero_first`."""
         self.calls += 1
         first = self.index - self.local_index if of_machine else 0
         key = f"first/{self.calls}/{first}"
@@ -169,8 +169,8 @@ class RanksOfGroup(Ranks):
             self.peers.store.set(key, "done")
 
     @contextmanager
-    def together(self) -> Iterator[None]:
-        """Stop with the others; see `Ranks.together`. A note of the error says whether this rank reports it."""
+    def barrier_on_error(self) -> Iterator[None]:
+        """Stop with the others; see `Ranks.barrier_on_error`. A note of the error says whether this rank reports it."""
         try:
             yield
         except BaseException as error:
@@ -199,7 +199,7 @@ class RanksOfGroup(Ranks):
                 self.peers.post(reason)
             reports = self.peers.reports()
         except RuntimeError:  # the store is gone
-            reason, reports = RankError(f"torchrun has ended; {self.advice()}"), self.leads
+            reason, reports = RankError(f"torchrun has ended; {self.advice()}"), self.is_rank_zero
 
         # Whoever reads a message must know on which machine to look.
         if reason is error and self.index and isinstance(error, InputError | TrainingError):

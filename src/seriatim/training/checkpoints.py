@@ -340,16 +340,16 @@ def join_carried(state: State | None, like: State | None, ranks: Ranks, *, has_r
     """Return the state of the rows of all ranks, in order, on the CPU.
 
     ``like`` is a state of the same structure; rows that are not the rank's own are left out. Every rank calls this, and
-    only the leader has the result.
+    only rank 0 has the result.
     """
     if ranks.count == 1 or state is None or like is None:
         return state
     rows = select_state(state, torch.arange(0)) if not has_rows else state
-    contents = ranks.gather_on_leader(
+    contents = ranks.gather_on_rank_zero(
         safetensors.torch.save({f"/{k}": v.cpu() for k, v in state_to_dict(rows).items()})
     )
     tensors = ({name[1:]: leaf for name, leaf in safetensors.torch.load(content).items()} for content in contents)
-    return join_states([state_from_dict(leaves, like) for leaves in tensors]) if ranks.leads else None
+    return join_states([state_from_dict(leaves, like) for leaves in tensors]) if ranks.is_rank_zero else None
 
 
 def split_carried(state: State | None, share: Share) -> tuple[State | None, bool]:

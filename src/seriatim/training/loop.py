@@ -57,7 +57,7 @@ RANK_SEED = 7_919
 class Trainer:
     """Trains a model by gradient descent, and writes its weights and checkpoints.
 
-    The ranks share the work; only the leader reports and writes.
+    The ranks share the work; only rank 0 reports and writes.
 
     Attributes:
         model: on the device; has its parameters once `start` or `resume` has returned.
@@ -111,7 +111,7 @@ class Trainer:
         """
         like = self.objective.carried_state(self.model)
         # Parameters, moments and the average of the weights come back as they were; each rank takes its own shard.
-        with self.ranks.one_first():  # the leader renames damaged checkpoints
+        with self.ranks.rank_zero_first():  # rank 0 renames damaged checkpoints
             last = last_complete(self.writer.folder / "checkpoints")
         state, self.progress = load_checkpoint(last, self.model, like, self.writer.metadata)
         self.start()
@@ -143,7 +143,7 @@ class Trainer:
             Interrupted: SIGINT or SIGTERM came; a checkpoint of the last step is written.
         """
         self.model.train()
-        if self.ranks.leads:
+        if self.ranks.is_rank_zero:
             self.writer.open_log(self.progress)
         self.began = time.perf_counter() - self.progress.seconds
         try:
@@ -181,7 +181,7 @@ class Trainer:
                 self.agree()
 
     def agree(self) -> None:
-        """Take the time of the leader, and the signal that any rank has received, on all ranks."""
+        """Take the time of rank 0, and the signal that any rank has received, on all ranks."""
         progress = self.progress
         numbers = [self.signal() or 0, progress.seconds, progress.training_seconds]
         together = self.ranks.gather(numbers)
@@ -371,12 +371,12 @@ class Trainer:
             self.save_weights()
             return
 
-        # The leader measures, and all ranks learn the metric that selects the weights and the loss.
-        metrics: JsonObject = {}  # filled on the leader
+        # Rank 0 measures, and all ranks learn the metric that selects the weights and the loss.
+        metrics: JsonObject = {}  # filled on rank 0
         experts: Record = {}
         with self.averaged():
             model = self.parallel.whole_model()
-            value, loss = self.ranks.on_leader(lambda: self.measure(model, metrics, experts))
+            value, loss = self.ranks.on_rank_zero(lambda: self.measure(model, metrics, experts))
         best = progress.record_validation(value, loss, self.config, more_is_better=self.selection.more_is_better)
         keep = best or self.config.keep == "last"
         self.metrics = metrics if keep else None
@@ -420,7 +420,7 @@ class Trainer:
         """Write the present weights, or their average, as those of the run."""
         with self.averaged():
             model = self.parallel.whole_model()
-            self.ranks.on_leader(lambda: self.writer.write_weights(model, self.progress.step))
+            self.ranks.on_rank_zero(lambda: self.writer.write_weights(model, self.progress.step))
 
     def checkpoint(self) -> None:
         """Write a checkpoint, and without validation data also the weights of the run."""
@@ -430,6 +430,6 @@ class Trainer:
         state = join_carried(self.state, self.objective.carried_state(model), self.ranks, has_rows=self.has_rows)
         train, held_out = self.data_keys()
         progress = replace(self.progress, data=train, held_out=held_out, environment=self.machine())
-        self.ranks.on_leader(lambda: self.writer.write_checkpoint(model, moments, average, state, progress))
+        self.ranks.on_rank_zero(lambda: self.writer.write_checkpoint(model, moments, average, state, progress))
         if self.valid is None:
             self.save_weights()

@@ -66,11 +66,11 @@ class Parallel:
         yield
 
     def whole_model(self) -> nn.Module:
-        """Return the model with all its parameters, as they are now. Every rank calls this; only the leader uses it."""
+        """Return the model with all its parameters, as they are now. Every rank calls this; only rank 0 uses it."""
         return self.loss.model
 
     def whole(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return tensors that belong to parameters in one piece. Every rank calls this; only the leader uses them."""
+        """Return tensors that belong to parameters in one piece. Every rank calls this; only rank 0 uses them."""
         return dict(tensors)
 
     def place(self, name: str, value: Tensor) -> Tensor:
@@ -118,7 +118,7 @@ class FullySharded(Parallel):
         from torch.distributed.fsdp import fully_shard
 
         super().__init__(loss)
-        self.replica = copy.deepcopy(loss.model) if ranks.leads else None
+        self.replica = copy.deepcopy(loss.model) if ranks.is_rank_zero else None
         device = next(loss.parameters()).device.type
         mesh = init_device_mesh(device, (ranks.count,))
         for module in reversed(list(loss.modules())):  # inner layers first

@@ -23,7 +23,7 @@ from .settle import Settled
 
 
 def require_equal(settled: Settled, ranks: Ranks) -> None:
-    """Raise InputError on every rank if one differs from the leader."""
+    """Raise InputError on every rank if one differs from rank 0."""
     facts = {
         "seriatim": __version__,
         "torch": torch.__version__,

@@ -154,7 +154,7 @@ def space_of_fitting(vocabulary_size: int) -> int:
 
 
 class RunWriter:
-    """Writes into the folder of a run. Only the leader of the ranks writes.
+    """Writes into the folder of a run. Only rank 0 writes.
 
     Attributes:
         folder: that of the run; of one that is to replace another, the stage until `take_place` is called.

@@ -74,11 +74,14 @@ def run_training(
         Interrupted: a signal came; a checkpoint is written.
     """
     with _joined(config.training) as ranks:
-        folder, reporter = Path(config.out or ""), (reporter or default_reporter()) if ranks.leads else Reporter()
+        folder, reporter = (
+            Path(config.out or ""),
+            (reporter or default_reporter()) if ranks.is_rank_zero else Reporter(),
+        )
         if not resume:
             # torchrun starts a training again after a failure; then it goes on with the run that it has begun.
             restarts = int(ranks.gather([ranks.restarts]).max())  # each machine counts its own
-            beginning = ranks.on_leader(lambda: how_to_begin(with_defaults(config), folder, restarts=restarts))
+            beginning = ranks.on_rank_zero(lambda: how_to_begin(with_defaults(config), folder, restarts=restarts))
             overwrite = overwrite or beginning == "again"
             if beginning == "resume":
                 config, resume = read_config(place_of(folder, RUN)), True
@@ -118,9 +121,9 @@ def _begin(
 
     # Settle: every open value is decided, by the data and the machine, before anything is written. The first rank of a
     # machine encodes the data into its cache; the others read them from there.
-    ranks.on_leader(check)
+    ranks.on_rank_zero(check)
     torch.manual_seed(config.training.seed)
-    with ranks.one_first(of_machine=True), listening(reporter.reading):
+    with ranks.rank_zero_first(of_machine=True), listening(reporter.reading):
         settled = settle(config, device, begun and begun / DECISIONS)
         model = build_model(settled.task.builder, settled.vocabulary)
         settled.initialise(model)
@@ -128,11 +131,11 @@ def _begin(
     require_equal(settled, ranks)
     require_divisible(settled, model, ranks)
     needed = _space_needed(settled, model)
-    ranks.on_leader(lambda: check_space(folder, needed))
+    ranks.on_rank_zero(lambda: check_space(folder, needed))
 
     with _locked(folder, ranks):
         # Prepare: from here on the run exists, and a training that is killed can resume.
-        ranks.on_leader(begin)
+        ranks.on_rank_zero(begin)
         place = place_of(folder, RUN)
         writer = RunWriter(place, identity(settled.config, settled.vocabulary))
         with _dropped_unless_begun(writer, ranks):
@@ -142,7 +145,7 @@ def _begin(
                 trainer: Trainer | DirectFit = Trainer(settled, model, device, writer, safe, ranks)
             else:
                 trainer = DirectFit(settled, writer, safe, model, Progress(data=settled.train.key))
-            if isinstance(trainer, Trainer) or ranks.leads:
+            if isinstance(trainer, Trainer) or ranks.is_rank_zero:
                 trainer.start()
             return _loop_and_finish(settled, trainer, writer, safe, ranks)
 
@@ -160,23 +163,23 @@ def _resume(config: Config, folder: Path, device: torch.device, ranks: Ranks, re
     safe = SafeReporter(reporter)
     with _locked(folder, ranks):
         # Settle: only the data are read again; their keys, and the configuration, must be those of the checkpoint.
-        ranks.on_leader(lambda: recover(folder))
+        ranks.on_rank_zero(lambda: recover(folder))
         place = place_of(folder, RUN)
-        with ranks.one_first(of_machine=True), listening(reporter.reading):
+        with ranks.rank_zero_first(of_machine=True), listening(reporter.reading):
             settled = settle_again(config, load_vocabulary(place), device, place / DECISIONS)
             with no_larger_than(*checkpoint_weights(place / "checkpoints")):
                 model = settled.task.builder.build(settled.vocabulary)
         require_equal(settled, ranks)
         require_divisible(settled, model, ranks)
         needed = _space_needed(settled, model)
-        ranks.on_leader(lambda: check_space(folder, needed, written=place))
+        ranks.on_rank_zero(lambda: check_space(folder, needed, written=place))
 
         # Prepare: nothing of the run is changed before the checkpoint is known to be complete, and its own.
         writer = RunWriter(place, identity(settled.config, settled.vocabulary))
         trainer = Trainer(settled, model, device, writer, safe, ranks)
         ranks.advice = lambda: how_to_continue(folder)
         trainer.resume()
-        ranks.on_leader(begin)
+        ranks.on_rank_zero(begin)
         return _loop_and_finish(settled, trainer, writer, safe, ranks)
 
 
@@ -186,15 +189,15 @@ def _loop_and_finish(
     """Train until the budget is spent or nothing improves, then measure the run and describe it."""
     facts = {}
 
-    # Loop: all ranks take steps together; a model that is fitted directly is fitted by the leader alone.
-    if isinstance(trainer, Trainer) or ranks.leads:
+    # Loop: all ranks take steps together; a model that is fitted directly is fitted by rank 0 alone.
+    if isinstance(trainer, Trainer) or ranks.is_rank_zero:
         facts = describe_model(settled, trainer, ranks.count)
         reporter.begin(beginning(settled, trainer, facts))
         with freed_memory_kept():
             trainer.fit()
 
-    # Finish: the leader alone fits the simple baseline, measures both, and writes what describes the run.
-    ranks.on_leader(lambda: finish(settled, trainer, writer, reporter, facts))
+    # Finish: rank 0 alone fits the simple baseline, measures both, and writes what describes the run.
+    ranks.on_rank_zero(lambda: finish(settled, trainer, writer, reporter, facts))
     return outer(writer.folder)
 
 
@@ -202,7 +205,7 @@ def _loop_and_finish(
 def _joined(training: Training) -> Iterator[Ranks]:
     """Join the ranks of a training, which is one process if torchrun has not started several."""
     ranks = join_ranks(choose_device(training.device).type, training.rank_timeout)
-    with ranks.together():
+    with ranks.barrier_on_error():
         yield ranks
 
 
@@ -215,8 +218,8 @@ def _device(training: Training, ranks: Ranks) -> torch.device:
 
 
 def _locked(folder: Path, ranks: Ranks) -> AbstractContextManager[None]:
-    """Return a context in which only this training writes into a folder; the leader holds the lock."""
-    return locked(folder) if ranks.leads else nullcontext()
+    """Return a context in which only this training writes into a folder; rank 0 holds the lock."""
+    return locked(folder) if ranks.is_rank_zero else nullcontext()
 
 
 def _space_needed(settled: Settled, model: nn.Module) -> int:
@@ -232,13 +235,13 @@ def _dropped_unless_begun(writer: RunWriter, ranks: Ranks) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        if ranks.leads and writer.folder != outer(writer.folder) and not has_begun(writer.folder):
+        if ranks.is_rank_zero and writer.folder != outer(writer.folder) and not has_begun(writer.folder):
             discard(writer.folder, RUN)
         raise
 
 
 def _require_visible(folder: Path, ranks: Ranks) -> None:
-    """Raise InputError on every rank if one does not see the run that the leader has begun."""
+    """Raise InputError on every rank if one does not see the run that rank 0 has begun."""
     blind = np.flatnonzero(ranks.gather([not (folder / "config.yaml").exists()])[:, 0])
     if len(blind):
         raise MissingError(
