@@ -41,6 +41,7 @@ from .hostile import (
     LINE,
     MANY_LINES,
     arpa,
+    begins_without_quotes,
     columns,
     conllu,
     damaged,
@@ -166,7 +167,9 @@ def test_labelled_texts(tmp_path: Path, kind: str, data: st.DataObject, edits: l
 
 @pytest.mark.parametrize("kind", ["tsv", "jsonl", "parallel"])
 @examples(40)
-@given(pairs=st.lists(st.tuples(LINE, LINE), min_size=1, max_size=5), end=ENDS, edits=EDITS)
+@given(
+    pairs=st.lists(st.tuples(LINE, LINE), min_size=1, max_size=5).filter(begins_without_quotes), end=ENDS, edits=EDITS
+)
 def test_pairs(tmp_path: Path, kind: str, pairs: list[tuple[str, str]], end: str, edits: list) -> None:
     if kind == "parallel":
         left, right = (damaged(encoded([pair[side] for pair in pairs], end), edits[side:]) for side in (0, 1))
