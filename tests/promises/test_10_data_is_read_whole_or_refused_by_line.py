@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from hypothesis.internal.conjecture import providers
 
 from seriatim.cli.main import main
 from seriatim.config import Tokenizer as TokenizerConfig
@@ -69,6 +70,17 @@ def examples(count: int) -> Callable[[Any], Any]:
         print_blob=True,
         suppress_health_check=health,
     )
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _same_examples():
+    """Hypothesis also draws constants of the modules that are loaded, which differ from process to process."""
+    with pytest.MonkeyPatch.context() as patch:
+        if not RANDOM:
+            providers.CONSTANTS_CACHE.cache.clear()
+            patch.setattr(providers, "_get_local_constants", providers.Constants)
+        yield
+    providers.CONSTANTS_CACHE.cache.clear()
 
 
 def written(folder: Path, content: bytes, name: str) -> str:
