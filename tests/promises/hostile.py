@@ -92,14 +92,17 @@ def encoded(lines: Sequence[str], end: str) -> bytes:
     return "".join(line + end for line in lines).encode()
 
 
-def _some_without_quote(rows: list[tuple[str, str]]) -> bool:
-    """Whether each column has a field that does not begin with a quote, so that it is not read as one in quotes."""
-    return all(any(not field.lstrip().startswith('"') for field in column) for column in zip(*rows, strict=True))
+def begins_without_quotes(rows: list[tuple[str, str]]) -> bool:
+    """Whether no field of the first row begins with a quote, so that no column can be read as one in quotes.
+
+    A quote in the first row could end in a later one: all rows up to there could be read as one field.
+    """
+    return not any(field.lstrip().startswith('"') for field in rows[0])
 
 
 def table(draw: st.DrawFn, kind: str) -> bytes:
     """Labelled texts as TSV, CSV or JSONL."""
-    rows = draw(st.lists(st.tuples(LINE, WORD), min_size=2, max_size=5).filter(_some_without_quote))
+    rows = draw(st.lists(st.tuples(LINE, WORD), min_size=2, max_size=5).filter(begins_without_quotes))
     if kind == "jsonl":
         return encoded([json.dumps({"text": t, "label": n}) for t, n in rows], draw(ENDS))
     if kind == "tsv":
