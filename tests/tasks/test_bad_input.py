@@ -196,4 +196,4 @@ def test_batches_that_are_given_and_do_not_fit_the_text_are_refused(
     assert main(["check", "lm", "--data", str(tmp_path / "data.txt"), *more]) == 2
     errors = capsys.readouterr().err.splitlines()
     assert len(errors) == 2
-    assert all(f"training.{given}: 32" in error and "at most 7" in error for error in errors)
+    assert all(f"training.{given}: 32" in error and "give at most 7" in error for error in errors)

@@ -249,9 +249,9 @@ def test_a_list_of_words_is_a_sentence(run: seriatim.Run) -> None:
     assert list(run.predict([["the", "saw"], "the saw"])) == 2 * list(run.predict(["the saw"]))
     assert len(next(run.predict([["a b", "c"]], details=True))["tags"]) == 2
     for items, expected in (
-        ([["a", 3]], "got 3"),
+        ([["a", 3]], "3 is of type int"),
         ([["a", ""]], "empty"),
-        ([None], "got None"),
+        ([None], "None is of type NoneType"),
         ("a b", "single text"),
     ):
         with pytest.raises(InputError, match=expected):

@@ -100,8 +100,8 @@ def with_implied_options(options: Options, config: Model, rest: LayerOptions) ->
     attention = options.attention or ("multi-head" if blocks else "dot")
     if attention == "multi-head" and not blocks:
         raise ConflictError(
-            f"model.options.attention: multi-head needs blocks, which {decoder!r} has not; add --model.options.block "
-            "true, or take dot, scaled-dot, bilinear, additive or none"
+            f"model.options.attention: multi-head needs a decoder of blocks, not {decoder!r}; set model.options.block "
+            "to true, or choose dot, scaled-dot, bilinear, additive or none"
         )
 
     # An option may belong to either layer, so each takes those that it has; one that neither has is refused here.

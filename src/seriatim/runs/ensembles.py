@@ -120,8 +120,8 @@ def compare(
     names = [name for name in measures if name in others and (same or name not in first.task.evaluator.per_token)]
     if not names:
         raise MismatchError(
-            f"{second.path}: reads the data in other tokens than {first.path}, and what both have is per token; train "
-            "both with one tokenizer, or compare bits_per_byte"
+            f"{second.path}: its tokens differ from those of {first.path}, and values per token cannot be compared; "
+            "train both with one tokenizer, or compare bits_per_byte"
         )
     return {name: paired(measures[name].statistics, others[name].statistics, measures[name].compute) for name in names}
 

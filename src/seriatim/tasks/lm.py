@@ -173,11 +173,11 @@ class TextObjective(Objective[Corpus, Batch, LanguageModel]):
         if self.config.data.unit == "line":
             return
         if length > tokens:
-            raise RangeError(
-                f"training.sequence_length: {length} is longer than the corpus ({tokens} tokens); at most {tokens}"
-            )
+            raise RangeError(f"training.sequence_length: {length} is longer than the corpus; give at most {tokens}")
         if self.batch_size > tokens:
-            raise RangeError(f"training.batch_size: {self.batch_size} rows for {tokens} tokens; at most {tokens}")
+            raise RangeError(
+                f"training.batch_size: {self.batch_size} is more than the tokens of the corpus; give at most {tokens}"
+            )
 
 
 class TextEvaluator(Evaluator[Corpus]):
