@@ -99,7 +99,7 @@ def test_what_cannot_be_is_refused() -> None:
         decoder(x)
     with pytest.raises(ValueError, match=r"memory: .*; give \(2, time, 7\)"):
         decoder.initial_state(2, memory=x)
-    with pytest.raises(ValueError, match=r"0\.\.6"):
+    with pytest.raises(ValueError, match=r"give 0 to 6"):
         decoder.initial_state(2, memory=torch.randn(2, 6, 7), memory_lengths=torch.tensor([7, 1]))
     learned = seriatim.layer("transformer", 12, 12, position="learned", max_length=5)
     with pytest.raises(ValueError, match="position 6 lies beyond the 5 learned"):

@@ -222,8 +222,8 @@ def test_conllu_that_is_wrong_is_named(tmp_path: Path, text: str, message: str) 
         ("a\tI-PER\nb\tO\n", "a.conll:1: I-PER begins a chunk"),
         ("a\tB-LOC\nb\tI-PER\n", "a.conll:2: I-PER begins a chunk"),
         ("a\tB-PER\n\nb\tI-PER\n", "a.conll:3: I-PER begins a chunk"),
-        ("-DOCSTART-\nz\tB-N\n\na\tO\nb\tI-\n", "a.conll:5: I- names no type"),
-        ("a\tO\nb\tB-\n", "a.conll:2: B- names no type"),
+        ("-DOCSTART-\nz\tB-N\n\na\tO\nb\tI-\n", "a.conll:5: I- has no type"),
+        ("a\tO\nb\tB-\n", "a.conll:2: B- has no type"),
     ],
 )
 def test_columns_that_are_wrong_are_named(tmp_path: Path, text: str, message: str) -> None:

@@ -85,7 +85,7 @@ def test_bad_input(files: list[Path], tmp_path: Path, capsys) -> None:
         ([one, two, "--mixture-weights", "1"], "1 weights for 2 files; give one for each"),
         ([one, two, "--mixture-weights", "1,-1"], "not all are above 0"),
         ([one, two, "--mixture-weights", "1,x"], "not all are numbers"),
-        ([one, "--mixture-weights", "1"], "has no meaning with one file"),
+        ([one, "--mixture-weights", "1"], "cannot be used with one file"),
         ([one, str(tmp_path)], "only ARPA files can be mixed"),
         ([one, str(tmp_path / "gone")], "gone"),
     ):

@@ -334,7 +334,7 @@ def test_other_files(tmp_path: Path, capsys) -> None:
     refused("only ARPA files can be mixed", weights, folder / "vocab.json")
     arpa = tmp_path / "a.arpa"
     arpa.write_text("\\data\\\nngram 1=1\n")
-    refused("--end: has no meaning for", arpa, "--end", "x")
+    refused("--end: cannot be used for", arpa, "--end", "x")
     run = import_run(str(folder), str(tmp_path / "run"))
     refused("--end: ", folder, "--end", "x", "--vocabulary", run.path / "tokenizer.json")
     refused("no config.json", run.path)

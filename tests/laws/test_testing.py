@@ -317,8 +317,8 @@ def test_batch_statistics_are_found_in_training_mode() -> None:
 @pytest.mark.parametrize(
     ("check", "part", "message"),
     [
-        (check_layer, Cell(), "check_layer takes a SequenceLayer, but Cell is a cell; use check_cell"),
-        (check_cell, Mean(), "check_cell takes a RecurrentCell, but Mean is a layer; use check_layer"),
+        (check_layer, Cell(), "check_layer: Cell is not a SequenceLayer; use check_cell"),
+        (check_cell, Mean(), "check_cell: Mean is not a RecurrentCell; use check_layer"),
         (
             check_cell,
             Cell,

@@ -271,7 +271,10 @@ def test_every_layer_trains_streams_and_is_kept(name: str, texts, tmp_path) -> N
         ({"layer": "transformer", "bidirectional": True}, "model.bidirectional"),
         ({"layer": "transformer,", "hidden_size": 16}, "unknown layer ''"),
         ({"layer": "transformer", "options": {"position": "learned"}}, "goes beyond any learned positions"),
-        ({"layer": "lstm", "options": {"block": True, "projection_size": 4}}, "needs equal widths"),
+        (
+            {"layer": "lstm", "options": {"block": True, "projection_size": 4}},
+            "takes 24 features and gives 4; make them equal",
+        ),
         ({"layer": "attention", "options": {"num_heads": 7}}, "the width, 24, cannot be divided by 7"),
     ],
 )

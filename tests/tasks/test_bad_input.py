@@ -39,8 +39,8 @@ TRAINS = {
     "one line": ("lm", "one line of text\n"),
 }
 REFUSED = {
-    "one class": ("classify", f"{HEADER}a\tone\na\ttwo\n", "every text has the label 'a'"),
-    "one text": ("classify", f"{HEADER}a\tone\n", "every text has the label 'a'"),
+    "one class": ("classify", f"{HEADER}a\tone\na\ttwo\n", "all texts have the label 'a'"),
+    "one text": ("classify", f"{HEADER}a\tone\n", "all texts have the label 'a'"),
     "no text": ("classify", HEADER, ":1: no rows; give a text and its label"),
     "one tag": ("tag", "the\tO\n\nAda\tO\n", "every word has the tag 'O'"),
     "no tags": ("tag", "the\nAda\n\nsaw\n", ":1: 1 column, but the tags are expected in column 2"),

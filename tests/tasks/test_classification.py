@@ -134,7 +134,7 @@ def test_one_label_alone_teaches_nothing(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "one.tsv").write_text("label\ttext\nsea\tthe sea\nsea\ta sea\n")
     settings = config(folder, "none")
     settings["data"] = {"train": str(tmp_path / "one.tsv")}
-    with pytest.raises(InputError, match="every text has the label 'sea'"):
+    with pytest.raises(InputError, match="all texts have the label 'sea'"):
         seriatim.train(settings)
 
 
@@ -194,7 +194,7 @@ def test_the_texts_of_a_table_are_answered_row_by_row(run: seriatim.Run, folder:
         (7, "7 is of type int"),
         ({"text": "What is it ?"}, "of type dict"),
         ([None], "item 0: None is of type NoneType; give a string"),
-        (["she", b"he"], "item 1: expected a string"),
+        (["she", b"he"], "item 1: .* give a string"),
         (["she", "\ud800"], "item 1: .* is not UTF-8"),
     ],
 )

@@ -169,7 +169,7 @@ def test_what_is_drawn_for_a_source_depends_on_it_and_the_seed(run: seriatim.Run
     assert main(command) == 0
     assert capsys.readouterr().out.splitlines() == drawn
     assert main([*command, "--beam", "3"]) == 2
-    assert "beam: has no meaning for sampled answers (temperature)" in capsys.readouterr().err
+    assert "beam: cannot be used for sampled answers (temperature)" in capsys.readouterr().err
     assert main([*command, "--top-p", "1.5"]) == 2
     assert main([*command, "--n-best", "0"]) == 2
 
@@ -234,12 +234,12 @@ def test_the_command_answers_line_by_line(run: seriatim.Run, folder: Path, capsy
         (
             {},
             {"attention": "none", "input_feeding": True},
-            "input_feeding: has no meaning with attention none",
+            "input_feeding: cannot be used with attention none",
         ),
-        ({}, {"form": "bahdanau", "input_feeding": True}, "input_feeding: has no meaning with form bahdanau"),
-        ({}, {"context": "updates"}, "context: has no meaning with attention of one head"),
-        ({}, {"factorisation": "ctc", "label_smoothing": 0.1}, "label_smoothing: has no meaning with factorisation"),
-        ({}, {"upsample": 2}, "upsample: has no meaning"),
+        ({}, {"form": "bahdanau", "input_feeding": True}, "input_feeding: cannot be used with form bahdanau"),
+        ({}, {"context": "updates"}, "context: cannot be used with attention of one head"),
+        ({}, {"factorisation": "ctc", "label_smoothing": 0.1}, "label_smoothing: cannot be used with factorisation"),
+        ({}, {"upsample": 2}, "upsample: cannot be used"),
         ({}, {"zone": 1}, "has no option 'zone'"),
         ({"tie_weights": True}, {}, "tie_weights"),
     ],

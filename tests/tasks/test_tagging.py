@@ -228,7 +228,7 @@ def test_what_cannot_begin_from_a_language_model_is_refused(folder: Path) -> Non
     settings["training"] |= {"init": language_model(folder, "mlm"), "epochs": 2}
     for changes, message in (
         ({"model.options.vectors": "v.txt"}, "training.init gives the embedding already"),
-        ({"training.init": language_model(folder, "lm", "char")}, "tokenizer.kind: 'char', but it is words"),
+        ({"training.init": language_model(folder, "lm", "char")}, "tokenizer.kind: 'char', but tags belong to words"),
         (
             {"training.init": language_model(folder, "lm"), "model.bidirectional": True},
             "set model.bidirectional to false",

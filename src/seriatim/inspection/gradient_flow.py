@@ -355,7 +355,7 @@ def _batches(examples: Sequence[Example], size: int) -> Iterator[list[Example]]:
 def flow_section(inspected: InspectedRun) -> SectionBody:
     """Write the section on how far back the gradient reaches and how fast it changes, before and after training."""
     if not primitive_layers(inspected.run.model):
-        raise NotSupportedError("gradient: a model without layers has none; give a run of a neural layer")
+        raise NotSupportedError("gradient: this model has no layers, and so no gradient; give a run of a neural layer")
 
     # One text supports few statements, so that held-out data are measured, if the run has some.
     items = inspected.held_out_items(WINDOWS if inspected.inputs.running_text else CANDIDATES, LAGS + 1)

@@ -108,7 +108,7 @@ def influence(run: Run, text: object, *, max_tokens: int = MAX_TOKENS) -> Influe
         InputError: there is nothing to read in the text, or the model has no layers and therefore no gradient.
     """
     if not top_layers(run.model):
-        raise NotSupportedError("gradient: a model without layers has none; give a run of a neural layer")
+        raise NotSupportedError("gradient: this model has no layers, and so no gradient; give a run of a neural layer")
     explainer = explainer_of(run)
     inputs = explainer.require(explainer.inputs)
     whole = inputs.fitting(text)[0]

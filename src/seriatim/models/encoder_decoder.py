@@ -264,7 +264,7 @@ class EncoderDecoder(NeuralModel):
         """
         if not isinstance(self.decoder, AttentionDecoder):
             raise NotSupportedError(
-                f"{type(self.decoder).__name__} has no single attention to show; take a Luong or Bahdanau"
+                f"{type(self.decoder).__name__} has no single attention to show; choose a decoder of Luong or Bahdanau"
             )
         state = self.encode(source, source_lengths)
         embedded = self.dropout(self.target_embedding(target_inputs))

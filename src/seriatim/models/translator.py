@@ -138,7 +138,7 @@ def _refuse_unused(options: Options) -> None:
         cause = f"attention {options.attention}"
     for name in sorted(UNUSED[cause]):
         if getattr(options, name) not in (Options.model_fields[name].default, False):
-            raise ConflictError(f"model.options.{name}: has no meaning with {cause}; leave one of them out")
+            raise ConflictError(f"model.options.{name}: cannot be used with {cause}; leave one of them out")
 
 
 def translator(

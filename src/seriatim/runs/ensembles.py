@@ -173,8 +173,8 @@ def _check_units(first: Run, other: Run) -> None:
     units = first.config.data.unit, other.config.data.unit
     if units[0] != units[1]:
         raise MismatchError(
-            f"{other.path}: trained with data.unit {units[1]}, but {first.path} with data.unit {units[0]}; their "
-            "probabilities are of different texts, train both with the same unit"
+            f"{other.path}: trained with data.unit {units[1]}, but {first.path} with data.unit {units[0]}, so that "
+            "their texts differ; train both with the same unit"
         )
 
 

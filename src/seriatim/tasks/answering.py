@@ -159,7 +159,7 @@ class TranslationSettings(Section):
         searching = [name for name in SEARCHING if name in self.model_fields_set]
         if sampling and searching:
             first, second = sorted(searching)[0], sampling[0]
-            raise ConflictError(f"{first}: has no meaning for sampled answers ({second}); leave one out")
+            raise ConflictError(f"{first}: cannot be used for sampled answers ({second}); leave one out")
         return bool(sampling)
 
     @property
