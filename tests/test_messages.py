@@ -34,3 +34,17 @@ def test_another_process_reports_an_error_of_the_same_kind() -> None:
             error = errors.input_error("a.txt: no; do", kind.kind)
             assert type(error.with_message("b.txt: no; do")) is type(error)
             assert error.kind == kind.kind
+
+
+PUT_TOGETHER = (
+    "{message.removeprefix('argument ')}{remedy}",
+    "{section}{'.' * bool(section)}{explain(error)}",
+    "model.options.{explain(error)}",
+    "{self.name}:{self.number}: {reason}",
+)
+"""Messages whose remedy is in a value; another expression than a text begins with <."""
+
+
+def test_every_message_has_a_remedy() -> None:
+    texts = [text for _, _, text in script.messages() if not text.startswith("<")]
+    assert {text for text in texts if "; " not in text} == set(PUT_TOGETHER)

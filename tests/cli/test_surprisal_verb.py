@@ -75,7 +75,7 @@ def test_bad_input(runs, text, capsys, tmp_path) -> None:
         ([run, str(tmp_path / "missing.txt")], "missing.txt"),
         ([run, run, text], "a run is given twice"),
         ([run, words, text, "--by", "token"], "the runs have different tokens; use --by word"),
-        ([words, text, "--by", "character"], "is a part of two characters"),
+        ([words, text, "--by", "character"], "is one token of two characters"),
         ([run, text, "--context", "text"], "was trained on separate lines"),
         ([run, text, "--by", "sentence"], "--by"),
         ([run, text, "--out", str(other)], "exists and is not a table that seriatim surprisal wrote"),

@@ -100,7 +100,7 @@ LOOPS = {
 
 @pytest.mark.parametrize("other", [None, "lstm", torch.nn.Linear(2, 2)])
 def test_other_objects_are_not_explained(other: object) -> None:
-    with pytest.raises(InputError, match="explain: expected a cell, a layer or a language model, got"):
+    with pytest.raises(InputError, match="cannot be explained; give a cell, a layer or a language model"):
         explain(other)
 
 

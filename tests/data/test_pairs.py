@@ -95,7 +95,7 @@ def test_parallel_files_that_are_not_there(tmp_path: Path) -> None:
     spec = written(tmp_path, "a\n", "a")
     for wrong, message in (
         (f"{spec},{spec}2", "a2: no such file"),
-        (f"{spec},", "has no name"),
+        (f"{spec},", "is empty; give SOURCES"),
         (f"{spec},{'b' * 300}", "not the name of a file|no such file"),
         (f"{spec},{spec},{spec}", "no such file"),
     ):

@@ -140,7 +140,7 @@ def test_characters_of_several_tokens_are_summed(runs) -> None:
     assert [unit.tokens for unit in characters] == [len(character.encode()) for character in line]
     tokens = next(run.surprisal([line], by="token"))
     assert sum(unit.bits for unit in characters) == pytest.approx(sum(unit.bits for unit in tokens))
-    with pytest.raises(InputError, match="is a part of two characters"):
+    with pytest.raises(InputError, match="is one token of two characters"):
         list(runs["word-line"].surprisal(["the cat"], by="character"))
 
 
@@ -254,7 +254,7 @@ def test_bad_arguments(runs, inspected) -> None:
     for lines, by, message in (
         (["a\nb"], "word", "contains a line end"),
         ([3], "word", "item 0"),
-        (["a"], "sentence", "must be one of"),
+        (["a"], "sentence", "is unknown"),
         ("the cat", "word", "surprisal"),
     ):
         with pytest.raises(InputError, match=message):

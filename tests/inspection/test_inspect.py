@@ -66,6 +66,7 @@ def test_a_page_for_every_task(inspected, name: str, tmp_path: Path) -> None:
         "ctc run",
         "masked model",
         "has no layers",
+        "has no attention or gradients",
     )
     assert all(any(reason in line for reason in allowed) for line in unseen), "no section fails silently"
     prose = re.sub(r"<(script|style|svg)\b.*?</\1>|<[^>]*>", " ", html, flags=re.DOTALL)
@@ -80,7 +81,7 @@ def test_sections_without_meaning_are_replaced_by_a_sentence(inspected, tmp_path
         name: seriatim.inspect(inspected[name], text, out=tmp_path / f"{name}.html").path.read_text()
         for name, text in {"ngram": SENTENCE, "lm": "a", "classify": SENTENCE}.items()
     }
-    assert "this model has no layers, so that there is no gradient" in pages["ngram"]
+    assert "this model has no layers, and so no gradient" in pages["ngram"]
     assert "no layer of this model has attention" in pages["ngram"]
     assert "counts treat every word as different" in pages["ngram"]
     assert "reads from both sides keeps the whole text" in pages["classify"]
@@ -117,12 +118,12 @@ def test_bad_input_is_one_line(inspected, tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.tsv"
     wrong.write_text("no table\n")
     for message, of, text, more in (
-        ("permute must be from 0 to 1,000", run, SENTENCE, {"permute": 1 << 30}),
-        ("permute must be from 0 to 1,000", run, SENTENCE, {"permute": -1}),
+        ("permute: 1073741824 is out of range; give a number from 0 to 1,000", run, SENTENCE, {"permute": 1 << 30}),
+        ("permute: -1 is out of range", run, SENTENCE, {"permute": -1}),
         ("the text is empty", run, " \n", {}),
-        ("text: expected a string, got None", run, None, {}),
+        ("text: None is of type NoneType; give a string", run, None, {}),
         ("never seen in training", run, "☃", {}),
-        ("--beam must be at least 1", inspected["seq2seq"], "axbx", {"beam": 0}),
+        ("--beam: 0 is too small", inspected["seq2seq"], "axbx", {"beam": 0}),
         ("is a folder", run, SENTENCE, {"out": tmp_path}),
         ("does not exist", run, SENTENCE, {"out": tmp_path / "none" / "a.html"}),
         ("no such run", tmp_path / "none", SENTENCE, {}),

@@ -143,7 +143,7 @@ def test_files_of_another_kind_are_refused(tmp_path: Path) -> None:
     (tmp_path / "damaged.gz").write_bytes(packed)
     (tmp_path / "empty").write_text("")
     for name, message in (
-        ("long", "is it an ARPA file"),
+        ("long", "give an ARPA file"),
         ("bytes", "not UTF-8"),
         ("cut.gz", "cannot be read"),
         ("damaged.gz", "cannot be read"),

@@ -83,9 +83,9 @@ def test_bad_input(files: list[Path], tmp_path: Path, capsys) -> None:
     one, two = map(str, files)
     for arguments, message in (
         ([one, two, "--mixture-weights", "1"], "1 weights for 2 files; give one for each"),
-        ([one, two, "--mixture-weights", "1,-1"], "must be positive numbers"),
-        ([one, two, "--mixture-weights", "1,x"], "must be positive numbers"),
-        ([one, "--mixture-weights", "1"], "has no meaning with one file"),
+        ([one, two, "--mixture-weights", "1,-1"], "not all are above 0"),
+        ([one, two, "--mixture-weights", "1,x"], "not all are numbers"),
+        ([one, "--mixture-weights", "1"], "cannot be used with one file"),
         ([one, str(tmp_path)], "only ARPA files can be mixed"),
         ([one, str(tmp_path / "gone")], "gone"),
     ):

@@ -162,14 +162,14 @@ def changed(folder: Path, tmp_path: Path, name: str = "config.json", **fields: o
         ("config.json", {"add_cross_attention": True}, "add_cross_attention True is not supported"),
         ("config.json", {"position_embedding_type": "relative_key"}, "position_embedding_type 'relative_key' is not"),
         ("config.json", {"tie_word_embeddings": False}, "tie_word_embeddings False is not supported"),
-        ("config.json", {"hidden_act": "mish"}, "hidden_act 'mish' is not supported; known are gelu_new"),
+        ("config.json", {"hidden_act": "mish"}, "hidden_act 'mish' is not supported; use gelu_new"),
         ("config.json", {"layer_norm_eps": 0}, "layer_norm_eps must be a positive number, got 0"),
         ("config.json", {"max_position_embeddings": 2}, "max_position_embeddings must be at least 3, got 2"),
-        ("config.json", {"num_attention_heads": 5}, "num_heads: 5 does not divide"),
+        ("config.json", {"num_attention_heads": 5}, "cannot be divided by 5"),
         ("config.json", {"num_hidden_layers": 3}, "the tensor bert.encoder.layer.2.attention.output"),
         ("config.json", {"num_hidden_layers": 1}, "the tensor bert.encoder.layer.1.attention.output"),
         ("config.json", {"intermediate_size": 40}, "has the shape"),
-        ("config.json", {"model_type": "roberta"}, "model_type 'roberta' is not known; known are bert, gpt2"),
+        ("config.json", {"model_type": "roberta"}, "model_type 'roberta' is not known; choose from bert, gpt2"),
         ("tokenizer_config.json", {"mask_token": "<gap>"}, "no mask_token_id, the token that stands for a gap"),
         ("tokenizer_config.json", {"cls_token": None}, "no cls_token_id, the token that begins a text"),
         ("tokenizer_config.json", {"do_lower_case": False}, "do_lower_case is False in tokenizer_config.json, but"),
@@ -205,7 +205,10 @@ def test_damaged_weights(made, tmp_path, capsys) -> None:
         (without("cls."), "no tensor cls.predictions.*, so nothing predicts masked tokens"),
         (without("bert.embeddings.token"), "the tensor bert.embeddings.token_type_embeddings.weight is missing"),
         (without("cls.predictions.bias"), "the tensor cls.predictions.bias is missing"),
-        (lambda tensors: tensors | {"classifier.weight": torch.ones(2)}, "the tensor classifier.weight has no place"),
+        (
+            lambda tensors: tensors | {"classifier.weight": torch.ones(2)},
+            "no model here has the tensor classifier.weight",
+        ),
         (lambda tensors: tensors | {"cls.predictions.bias": torch.ones(2)}, "cls.predictions.bias has the shape (2,)"),
         (
             lambda tensors: tensors | {"bert.embeddings.token_type_embeddings.weight": torch.ones(2, 1)},
@@ -258,13 +261,15 @@ def test_what_bert_does_not_have_is_not_exported(texts, tmp_path, capsys) -> Non
         with pytest.raises(ValueError, match=message):
             export_run(run, "transformers", str(tmp_path / "out"))
 
-    refused("layer gru is in no checkpoint; known are transformer", layer="gru", options={})
-    refused("position 'rotary' has no place there, only 'learned' has", options={})
-    refused("position_norm False has no place there", options={**form, "position_norm": False})
-    refused("transform_activation 'gelu' has no place there, only 'relu'", options={**form, "feed_forward": "relu"})
+    refused("layer gru is in no checkpoint; choose from transformer", layer="gru", options={})
+    refused("position 'rotary' cannot be written; train with 'learned'", options={})
+    refused("position_norm False cannot be written", options={**form, "position_norm": False})
+    refused(
+        "transform_activation 'gelu' cannot be written; train with 'relu'", options={**form, "feed_forward": "relu"}
+    )
     refused("the output layer has no bias, which every checkpoint has", options=form, output_bias=False)
     refused("the output layer must share the embedding", options=form, tie_weights=False)
-    refused(r"no token that stands for a gap, as \[MASK\] does there", options=form)
+    refused(r"no token for masked words, such as \[MASK\]", options=form)
     assert not (tmp_path / "out").exists()
 
 

@@ -130,9 +130,9 @@ def changed(folder: Path, tmp_path: Path, **fields: object) -> Path:
 @pytest.mark.parametrize(
     ("name", "fields", "message"),
     [
-        ("gpt2", {"model_type": "falcon"}, "model_type 'falcon' is not known; known are bert, gpt2, llama"),
+        ("gpt2", {"model_type": "falcon"}, "model_type 'falcon' is not known; choose from bert, gpt2, llama"),
         ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx True is not supported"),
-        ("gpt2", {"activation_function": "swish"}, "activation_function 'swish' is not supported; known are gelu_new"),
+        ("gpt2", {"activation_function": "swish"}, "activation_function 'swish' is not supported; use gelu_new"),
         ("gpt2", {"n_embd": 48}, "has the shape"),
         ("gpt2", {"n_embd": "wide"}, "n_embd must be a positive whole number, got 'wide'"),
         ("gpt2", {"n_embd": 32.0}, "n_embd must be a positive whole number, got 32.0"),
@@ -141,14 +141,14 @@ def changed(folder: Path, tmp_path: Path, **fields: object) -> Path:
         ("gpt2", {"layer_norm_epsilon": -1}, "layer_norm_epsilon must be a positive number, got -1"),
         ("mixtral", {"num_experts_per_tok": 1}, "num_experts_per_tok 1 is not supported"),
         ("llama", {"rope_scaling": {"type": "dynamic", "factor": 2}}, "rope_type 'dynamic' is not supported"),
-        ("llama", {"layer_types": 5}, "layer_types must list full_attention or sliding_attention, got 5"),
+        ("llama", {"layer_types": 5}, "layer_types lists 5; use full_attention or sliding_attention"),
         (
             "qwen2",
             {"layer_types": None, "use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1},
-            "the window of attention differs",
+            "only some layers have a window",
         ),
         ("gpt2", {"n_layer": 3}, "the tensor transformer.h.2.attn.c_attn.bias is missing"),
-        ("gpt2", {"n_layer": 1}, "the tensor transformer.h.1.attn.c_attn.bias has no place"),
+        ("gpt2", {"n_layer": 1}, "no model here has the tensor transformer.h.1.attn.c_attn.bias"),
         ("gpt2", {"eos_token_id": None}, "no eos_token_id, the token that ends a text"),
         ("gpt2", {"auto_map": {"AutoModel": "x.y"}}, "auto_map names code of the checkpoint"),
         (
@@ -163,7 +163,7 @@ def changed(folder: Path, tmp_path: Path, **fields: object) -> Path:
         (
             "llama",
             {"layer_types": ["full_attention", "sliding_attention"]},
-            "the window of attention differs",
+            "only some layers have a window",
         ),
         ("mamba", {"use_bias": True}, "use_bias True is not supported"),
     ],

@@ -65,7 +65,7 @@ def test_what_has_no_state_is_refused(texts, tmp_path, capsys) -> None:
         (grams.path, tmp_path / "a", "has no parameters of a single network"),
         (run.path, other, "exists and is not a state dictionary that Seriatim exported"),
         (run.path, tmp_path / "no" / "a", "does not exist; create it"),
-        (run.path, run.path / "model.safetensors", "is part of the run"),
+        (run.path, run.path / "model.safetensors", "lies inside the run"),
     ):
         assert main(["export", str(path), "--format", "torch", "--out", str(out)]) == 2
         error = capsys.readouterr().err

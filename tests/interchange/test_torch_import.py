@@ -248,7 +248,12 @@ def state(**changes: torch.Tensor | None) -> dict[str, torch.Tensor]:
 SAME = {"encoder__weight": None, "decoder__weight": None, "decoder__bias": None, "rnn__weight_ih_l0": torch.ones(28, 7)}
 HERE: dict[str, list[str]] = {"vocab.json": WORDS}
 BAD: list[tuple[dict[str, torch.Tensor], object, list[str], str]] = [
-    (state(rnn__weight_ih_l0=None), HERE, [], "no tensor weight_ih_l0; a file needs an embedding, one torch.nn.RNN"),
+    (
+        state(rnn__weight_ih_l0=None),
+        HERE,
+        [],
+        "no tensor weight_ih_l0; give a file with an embedding, one torch.nn.RNN",
+    ),
     (state(other__weight_ih_l0=torch.ones(28, 5)), HERE, [], "2 recurrent modules"),
     (state(rnn__weight_ih_l0_reverse=torch.ones(28, 5)), HERE, [], "rnn.weight_ih_l0_reverse reads backwards"),
     (state(rnn__weight_hh_l0=None), HERE, [], "rnn.weight_hh_l0 is missing or no matrix"),
@@ -286,8 +291,8 @@ BAD: list[tuple[dict[str, torch.Tensor], object, list[str], str]] = [
     (state(), HERE, ["--end", "<unk>"], "--end: '<unk>' is the unknown token of"),
     (state(), HERE, ["--unit", "word"], "the unit of the data is 'word'; set it with --unit to stream or line"),
     (state(), HERE, ["--vocabulary", "none.txt"], "none.txt: cannot be read"),
-    (state(), HERE, ["--nonlinearity", "relu"], "is no RNN but a layer lstm"),
-    (Module(nn.RNN, len(WORDS)).state_dict(), HERE, ["--nonlinearity", "x"], "'x': torch.nn.RNN has tanh and relu"),
+    (state(), HERE, ["--nonlinearity", "relu"], "is a layer lstm and not an RNN"),
+    (Module(nn.RNN, len(WORDS)).state_dict(), HERE, ["--nonlinearity", "x"], "'x' is unknown; use tanh or relu"),
 ]
 
 
@@ -329,7 +334,7 @@ def test_other_files(tmp_path: Path, capsys) -> None:
     refused("only ARPA files can be mixed", weights, folder / "vocab.json")
     arpa = tmp_path / "a.arpa"
     arpa.write_text("\\data\\\nngram 1=1\n")
-    refused("--end: has no meaning for", arpa, "--end", "x")
+    refused("--end: cannot be used for", arpa, "--end", "x")
     run = import_run(str(folder), str(tmp_path / "run"))
     refused("--end: ", folder, "--end", "x", "--vocabulary", run.path / "tokenizer.json")
     refused("no config.json", run.path)

@@ -317,9 +317,13 @@ def test_batch_statistics_are_found_in_training_mode() -> None:
 @pytest.mark.parametrize(
     ("check", "part", "message"),
     [
-        (check_layer, Cell(), "check_layer takes a SequenceLayer, but Cell is a cell; use check_cell"),
-        (check_cell, Mean(), "check_cell takes a RecurrentCell, but Mean is a layer; use check_layer"),
-        (check_cell, Cell, "check_cell takes a RecurrentCell, not a class; give for instance check_cell(Cell(5, 6))"),
+        (check_layer, Cell(), "check_layer: Cell is not a SequenceLayer; use check_cell"),
+        (check_cell, Mean(), "check_cell: Mean is not a RecurrentCell; use check_layer"),
+        (
+            check_cell,
+            Cell,
+            "check_cell: Cell is a class, not a RecurrentCell; give for instance check_cell(Cell(5, 6))",
+        ),
         (
             check_layer,
             torch.nn.LSTM(2, 3),

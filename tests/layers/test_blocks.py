@@ -266,13 +266,16 @@ def test_every_layer_trains_streams_and_is_kept(name: str, texts, tmp_path) -> N
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        ({"layer": "transformer", "options": {"causal": False}}, "must not see what it predicts"),
+        ({"layer": "transformer", "options": {"causal": False}}, "must not read the token that it predicts"),
         ({"layer": "lstm", "options": {"block": True, "memory_size": 8}}, "has no memory to attend to"),
         ({"layer": "transformer", "bidirectional": True}, "model.bidirectional"),
         ({"layer": "transformer,", "hidden_size": 16}, "unknown layer ''"),
         ({"layer": "transformer", "options": {"position": "learned"}}, "goes beyond any learned positions"),
-        ({"layer": "lstm", "options": {"block": True, "projection_size": 4}}, "needs equal widths"),
-        ({"layer": "attention", "options": {"num_heads": 7}}, "does not divide the width, 24"),
+        (
+            {"layer": "lstm", "options": {"block": True, "projection_size": 4}},
+            "takes 24 features and gives 4; make them equal",
+        ),
+        ({"layer": "attention", "options": {"num_heads": 7}}, "the width, 24, cannot be divided by 7"),
     ],
 )
 def test_models_that_cannot_be_are_refused(model: dict, message: str, texts, tmp_path) -> None:
@@ -333,7 +336,7 @@ def test_options_that_cannot_be_say_what_they_need(name: str, options: dict, mes
 
 @pytest.mark.parametrize("sizes", [("8", 8), (8, 8.0), (0, 8), (8, -1)])
 def test_sizes_are_integers(sizes: tuple) -> None:
-    with pytest.raises(ValueError, match="must be an integer of at least 1"):
+    with pytest.raises(ValueError, match="is not an integer of at least 1"):
         seriatim.layer("lstm", *sizes)
 
 

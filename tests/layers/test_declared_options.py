@@ -60,7 +60,7 @@ def test_ranges_and_choices_are_those_that_are_checked() -> None:
         check_options("attention", {"score": choice})
     with pytest.raises(InputError, match=r"model\.options\.score: 'dots' does not fit; did you mean 'dot'\?"):
         check_options("attention", {"score": "dots"})
-    with pytest.raises(InputError, match=r"model\.options\.num_heads must be at least 1; got 0"):
+    with pytest.raises(InputError, match=r"model\.options\.num_heads: 0 is out of range; give 1 or more"):
         check_options("attention", {"num_heads": 0})
     with pytest.raises(InputError, match=r"layer 'attention' has no option 'windw'; did you mean 'window'\?"):
         check_options("attention", {"windw": 3})

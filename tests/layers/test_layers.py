@@ -165,8 +165,8 @@ def test_forget_gates_start_open_and_recurrent_weights_orthogonal() -> None:
     ("arguments", "options", "message"),
     [
         (("lstn", 4, 4), {}, "did you mean 'lstm'"),
-        (("lstm", 0, 4), {}, "input_size: must be an integer of at least 1"),
-        (("lstm", 4, 4), {"num_layers": 0}, "num_layers: must be an integer of at least 1"),
+        (("lstm", 0, 4), {}, "input_size: 0 is not an integer of at least 1"),
+        (("lstm", 4, 4), {"num_layers": 0}, "num_layers: 0 is not an integer of at least 1"),
         (("lstm", 4, 4), {"forget_bais": 1}, "did you mean 'forget_bias'"),
         (("lstm", 4, 4), {"forget_bias": "big"}, "give a number"),
         (("rnn", 4, 4), {"activation": "tahn"}, "did you mean 'tanh'"),
@@ -178,7 +178,7 @@ def test_the_registry_names_what_is_wrong(arguments, options, message: str) -> N
 
 
 def test_a_stack_refuses_widths_that_do_not_meet() -> None:
-    with pytest.raises(ValueError, match="6 output features cannot feed one with 5 inputs"):
+    with pytest.raises(ValueError, match="6 features go to a layer that takes 5"):
         seriatim.Stack([seriatim.layer("gru", 4, 6), seriatim.layer("gru", 5, 4)])
     with pytest.raises(ValueError, match="at least one"):
         seriatim.Stack([])

@@ -88,7 +88,7 @@ def test_changed_code_is_refused_with_both_digests(run: Path, cells: Path) -> No
 
 
 def test_a_permission_that_is_no_permission_imports_nothing(run: Path, cells: Path) -> None:
-    with pytest.raises(InputError, match="allow_code must be False, True or 'changed', got 'no'"):
+    with pytest.raises(InputError, match="allow_code: 'no' is not one of the choices; give False, True or 'changed'"):
         seriatim.load(run, allow_code="no")
     assert not (cells.parent / "mark").exists()
 
@@ -96,7 +96,9 @@ def test_a_permission_that_is_no_permission_imports_nothing(run: Path, cells: Pa
 def test_missing_code_is_named(run: Path, cells: Path) -> None:
     cells.unlink()
     for allow_code in (False, True, "changed"):
-        with pytest.raises(InputError, match=r"cells\.py: missing; the layer 'cells\.py:Own' of .* restore the file"):
+        with pytest.raises(
+            InputError, match=r"cells\.py: missing, and defines the layer 'cells\.py:Own' of .* restore the file"
+        ):
             seriatim.load(run, allow_code=allow_code)
 
 
@@ -270,7 +272,7 @@ def test_a_wrong_option_is_blamed_on_the_configuration(cells: Path, texts, tmp_p
     gain = "class Gain(Own):\n    def __init__(self, n, m, *, gain=1.0):\n        super().__init__(n, m)\n"
     cells.write_text(CELL.format(name="Own") + f"{gain}        gain * 2.5\n")
     model = {"layer": "cells.py:Gain", "options": {"gain": "abc"}}
-    with pytest.raises(InputError, match=r"^model\.options\.gain: 'abc' does not fit; give a number$"):
+    with pytest.raises(InputError, match=r"^model\.options\.gain: 'abc' has the wrong type; give a number$"):
         seriatim.train(small_config(texts, tmp_path / "out", model=model))
 
 

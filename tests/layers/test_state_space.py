@@ -116,7 +116,7 @@ def test_s4d_in_float32_is_close_to_float64() -> None:
 
 @pytest.mark.parametrize(
     ("sizes", "options", "message"),
-    [((3, 4), {}, "set input_size to 4"), ((4, 4), {"state_size": 3}, "even"), ((4, 4), {"dt_min": 1.0}, "dt_max")],
+    [((3, 4), {}, "set it to 4"), ((4, 4), {"state_size": 3}, "even"), ((4, 4), {"dt_min": 1.0}, "dt_max")],
 )
 @pytest.mark.parametrize("layer", [S4, S4D])
 def test_state_spaces_name_what_does_not_fit(layer, sizes, options, message) -> None:

@@ -298,9 +298,9 @@ def test_rows_may_be_joined_and_chosen() -> None:
         (lambda: ContextDecoder(recurrence, 4, 5, bridge="maps"), "did you mean 'map'"),
         (lambda: ContextDecoder(recurrence, 4, 5, summary="lasts"), "did you mean 'last'"),
         (lambda: luong_decoder(recurrence, 4, 5, readout="tan"), "did you mean 'tanh'"),
-        (lambda: luong_decoder(recurrence, 4, 5, score="dot"), "as wide as keys"),
-        (lambda: luong_decoder(partial(recurrence, bidirectional=True), 4, 5), "must be causal"),
-        (lambda: luong_decoder(partial(recurrence, block=True, memory_size=3), 4, 5), "no memory of its own"),
+        (lambda: luong_decoder(recurrence, 4, 5, score="dot"), "make them equal"),
+        (lambda: luong_decoder(partial(recurrence, bidirectional=True), 4, 5), "is not causal"),
+        (lambda: luong_decoder(partial(recurrence, block=True, memory_size=3), 4, 5), "a memory of its own"),
     ],
 )
 def test_what_cannot_be_a_decoder(make, message: str) -> None:
@@ -312,5 +312,5 @@ def test_a_memory_must_fit() -> None:
     decoder = luong_decoder(recurrence, 4, 5)
     with pytest.raises(ValueError, match="needs a memory"):
         decoder.initial_state(2)
-    with pytest.raises(ValueError, match=r"\(2, memory_time, 5\)"):
+    with pytest.raises(ValueError, match=r"\(2, time, 5\)"):
         decoder.initial_state(2, torch.zeros(2, 3, 6))

@@ -158,5 +158,5 @@ def test_options_without_meaning_beside_copying_are_refused(option: dict) -> Non
 
 
 def test_location_needs_attention_of_one_head() -> None:
-    with pytest.raises(InputError, match="location: has no meaning"):
+    with pytest.raises(InputError, match="location: cannot be used"):
         with_implied_options(Options(location=True, attention="none"), Model(layer="gru", bidirectional=True), {})

@@ -249,14 +249,14 @@ def test_smoothed_labels_give_cross_entropy_and_its_gradient(smoothing: float, m
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"decoder": lambda: layer(SIZE)}, "needs a memory"),
+        ({"decoder": lambda: layer(SIZE)}, "has no memory"),
         ({"encoder": lambda: transformer(SIZE)}, "leave memory_size out"),
         ({"decoder": lambda: recurrent(luong_decoder, 5)}, "the encoder gives 6 features, the decoder takes 5"),
-        ({"decoder": lambda: layer(SIZE, "transformer", memory_size=SIZE, causal=False)}, "must be causal"),
+        ({"decoder": lambda: layer(SIZE, "transformer", memory_size=SIZE, causal=False)}, "give a causal layer"),
         ({"decoder": lambda: recurrent(luong_decoder, SIZE, "lstm", bridge="copy")}, "take the bridge map"),
         ({"size": 5}, "embedding_size is 5, the encoder takes 6"),
         ({"shared_embedding": True}, "sources have 9 tokens, targets 8"),
-        ({"tie_weights": True, "decoder": lambda: recurrent(luong_decoder, SIZE, readout="direct")}, "equal widths"),
+        ({"tie_weights": True, "decoder": lambda: recurrent(luong_decoder, SIZE, readout="direct")}, "make them equal"),
         ({"label_smoothing": 1.0}, "label_smoothing"),
     ],
 )

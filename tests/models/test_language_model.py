@@ -95,7 +95,7 @@ def test_bfloat16_is_near_float32() -> None:
 
 
 def test_what_cannot_be_a_language_model() -> None:
-    with pytest.raises(InputError, match="must not see"):
+    with pytest.raises(InputError, match="must not read"):
         LanguageModel(seriatim.layer("gru", 4, 4, bidirectional=True), 9)
     with pytest.raises(InputError, match="equal widths"):
         LanguageModel(seriatim.layer("gru", 4, 5), 9, tie_weights=True)

@@ -288,7 +288,7 @@ def test_from_the_command_line(run: seriatim.Run, texts: dict[str, str], tmp_pat
         ({"model": {"options": {"mask_rate": 1.5}}}, "model.options.mask_rate: 1.5 does not fit"),
         (
             {"model": {"layer": "transformer", "options": {"position": "learned", "max_length": 8}}},
-            "training.sequence_length: 16 tokens and 8 learned positions",
+            "training.sequence_length: 16 tokens are too many for 8 learned positions",
         ),
         (
             {"model": {"layer": "transformer", "options": {"memory_size": 8}}},

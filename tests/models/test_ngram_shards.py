@@ -113,7 +113,7 @@ def test_ranges_of_a_divided_merge(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     for i in range(4):
         with pytest.raises(InputError, match="do not add up; give all shards"):
             list(count_merged(ranges[:i] + ranges[i + 1 :]))
-    with pytest.raises(InputError, match="parts: must be at least 1, got 0"):
+    with pytest.raises(InputError, match="parts: 0 is too small"):
         divide_merge(paths, 0)
 
 
@@ -221,8 +221,8 @@ def test_a_missing_shard_is_noticed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"start": 2, "stop": 1}, "start, stop: 2 to 1 is no part of a text of 3 tokens"),
-        ({"stop": 4}, "start, stop: 0 to 4 is no part"),
+        ({"start": 2, "stop": 1}, "start, stop: 2 to 1 is not within the 3 tokens"),
+        ({"stop": 4}, "start, stop: 0 to 4 is not within"),
         ({"vocabulary_size": 2}, "ids: 2 is not below vocabulary_size, 2; give a larger one"),
     ],
 )
@@ -267,16 +267,19 @@ def test_a_full_disk_of_temporary_files_is_an_error(
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        ({"order": 0}, "order: must be 1 to 100, got 0"),
-        ({"order": 101}, "order: must be 1 to 100, got 101"),
-        ({"vocabulary_size": 1 << 31}, "vocabulary_size: must be 1 to 2,147,483,646, got 2,147,483,648"),
+        ({"order": 0}, "order: 0 is out of range; give a number from 1 to 100"),
+        ({"order": 101}, "order: 101 is out of range"),
+        (
+            {"vocabulary_size": 1 << 31},
+            "vocabulary_size: 2,147,483,648 is out of range; give a number from 1 to 2,147,483,646",
+        ),
         ({"vocabulary_size": 3}, "ids: 4 is not below vocabulary_size, 3; give a larger one"),
-        ({"part_size": -1}, "part_size: must be 1 to"),
-        ({"start": 3, "stop": 9}, "start, stop: 3 to 9 is no part of a text of 5 tokens"),
-        ({"ids": [1, 2, 0]}, "ids: must be a NumPy array of integers with one dimension"),
-        ({"ids": np.array([1.0, 0.0])}, "ids: must be a NumPy array of integers"),
-        ({"ids": np.array([[1, 0]])}, "ids: must be a NumPy array of integers"),
-        ({"ids": np.array([1, -2, 0])}, "ids: -2 is negative; ids count from 0"),
+        ({"part_size": -1}, "part_size: -1 is out of range"),
+        ({"start": 3, "stop": 9}, "start, stop: 3 to 9 is not within the 5 tokens"),
+        ({"ids": [1, 2, 0]}, "ids: they are not in a NumPy array of integers with one dimension"),
+        ({"ids": np.array([1.0, 0.0])}, "ids: they are not in a NumPy array of integers"),
+        ({"ids": np.array([[1, 0]])}, "ids: they are not in a NumPy array of integers"),
+        ({"ids": np.array([1, -2, 0])}, "ids: -2 is negative"),
     ],
 )
 def test_arguments_out_of_range(arguments: dict, problem: str, tmp_path: Path) -> None:
@@ -291,11 +294,11 @@ def test_merges_that_are_refused(tmp_path: Path) -> None:
     count_shard(np.array([1, 2, 0]), path, order=3, vocabulary_size=V)
     before = path.read_bytes()
     for memory in (0.0, -1.0, float("nan"), float("inf")):
-        with pytest.raises(InputError, match="memory: must be a number of GB above 0"):
+        with pytest.raises(InputError, match="is not a number of GB above 0"):
             merge_shards([path], tmp_path / "all.shard", memory=memory)
     with pytest.raises(InputError, match="is one of the shards; give another path"):
         merge_shards([path], str(path))
-    with pytest.raises(InputError, match="given twice; its counts would be doubled"):
+    with pytest.raises(InputError, match="given twice, so that its counts would be doubled"):
         merge_shards([path, str(tmp_path / "." / "a.shard")], tmp_path / "all.shard")
     with pytest.raises(InputError, match="one path, not a list of paths"):
         list(count_merged(str(path)))

@@ -77,7 +77,7 @@ def test_the_rate_follows_the_budget_of_a_training(texts, tmp_path: Path, monkey
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"sampling_schedule": "linear"}, r"sampling_schedule: .*no meaning without scheduled_sampling"),
+        ({"sampling_schedule": "linear"}, r"sampling_schedule: .*used without scheduled_sampling"),
         ({"scheduled_sampling": 1.5}, r"scheduled_sampling: 1\.5 does not fit"),
         ({"scheduled_samplin": 0.5}, r"did you mean 'scheduled_sampling'"),
         ({"scheduled_sampling": 0.5, "sampling_schedule": "exponential"}, "sampling_schedule"),

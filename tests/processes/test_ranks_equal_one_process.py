@@ -163,5 +163,5 @@ def test_one_rank_reports_the_others_stop_and_all_resume(configs, tmp_path: Path
     assert "RankError: rank 0: LookupError: this rank breaks; step-000000000 is complete, resume" in second
     whole, resumed = weights(tmp_path / "whole"), weights(tmp_path / "broken")
     assert all(torch.equal(value, whole[key]) for key, value in resumed.items())
-    assert "the largest batch has 1 sequence for 2 ranks; start at most 1, or make" in errors(tmp_path / "few", 2)[0]
+    assert "the largest batch has 1 sequence for 2 ranks; start at most 1, or raise" in errors(tmp_path / "few", 2)[0]
     assert not (tmp_path / "few").exists()

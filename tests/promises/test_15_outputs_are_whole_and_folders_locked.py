@@ -47,7 +47,7 @@ def test_a_second_process_is_refused_until_the_first_is_dead(texts, tmp_path: Pa
             lambda: seriatim.resume(tmp_path / "run"),
             lambda: import_run(arpa(tmp_path), str(tmp_path / "run"), overwrite=True),
         ):
-            with pytest.raises(InputError, match="run: another process is writing this run; wait until it ends"):
+            with pytest.raises(InputError, match="run: another process is writing this run; wait for it"):
                 again()
         assert main(["train", "--resume", str(tmp_path / "run")]) == 2
         assert outcome(tmp_path / "run") == before

@@ -135,7 +135,7 @@ def test_rates_of_zero_change_nothing(name: str) -> None:
 @pytest.mark.parametrize("option", ["weight_dropout", "zoneout"])
 @pytest.mark.parametrize("name", ["lstm", "mgu"])
 def test_rates_out_of_range_are_named(name: str, option: str, rate: float) -> None:
-    with pytest.raises(ValueError, match=rf"{option} must be between 0 and 0.99; got {rate}"):
+    with pytest.raises(ValueError, match=rf"{option}: {rate} is out of range; give a number from 0 to 0.99"):
         seriatim.layer(name, D, H, **{option: rate})
 
 

@@ -176,5 +176,5 @@ def test_a_chosen_weight_needs_held_out_data(texts, tmp_path: Path) -> None:
     settings = small_config(
         texts, tmp_path / "run", training={"baseline": "simple", "baseline_weight": "auto"}, data={"valid": "none"}
     )
-    with pytest.raises(InputError, match="give --valid, or a weight"):
+    with pytest.raises(InputError, match="give --valid FILE, or a weight"):
         seriatim.train(settings)

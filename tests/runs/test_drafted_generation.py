@@ -64,7 +64,7 @@ def test_the_command_drafts(capsys, runs, ngram_run) -> None:
         code, printed, errors = call("--draft", wrong)
         assert (code, printed, errors.count("\n")) == (2, "", 1)
         assert message in errors
-    with pytest.raises(InputError, match="draft: must be 'lookup'"):
+    with pytest.raises(InputError, match="cannot be one; give 'lookup'"):
         runs["char-line"].generate(draft=3)
     with pytest.raises(InputError, match="no such run"):
         runs["char-line"].generate(draft="look" + os.sep)

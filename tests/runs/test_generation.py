@@ -311,5 +311,5 @@ def test_settings_that_do_not_exist_are_named(runs) -> None:
         with pytest.raises(InputError, match="setting 'temprature'; did you mean 'temperature'"):
             use(temprature=1.0)
     for use in (lambda: seriatim.load(run.path, weights="foo"), lambda: round_weights(run.model, "foo")):
-        with pytest.raises(InputError, match="weights: must be one of float32, bfloat16, int8, got 'foo'"):
+        with pytest.raises(InputError, match="weights: 'foo' is unknown; choose from float32, bfloat16, int8"):
             use()

@@ -120,7 +120,7 @@ def test_bad_input(runs, tmp_path, capsys) -> None:
         (["--prompts", good, "--prompt", "the"], "cannot be combined with --prompt"),
         (["--prompts", good, "--samples", "2"], "cannot be combined with --samples"),
         (["--prompts", good, "--draft", "lookup"], "cannot be combined with --draft"),
-        (["--prompts", good, "--max-tokens", "0"], "--max-tokens: must be between"),
+        (["--prompts", good, "--max-tokens", "0"], "--max-tokens: 0 is out of range"),
         (["--prompts", good, "--stop", ""], "stop string is empty"),
     ):
         code, _, errors = call(capsys, run, *arguments)

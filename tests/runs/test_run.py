@@ -77,14 +77,14 @@ def test_scores_of_a_batch_are_those_of_its_rows(runs, name: str) -> None:
 
 @pytest.mark.parametrize("window", [0, -1])
 def test_a_window_without_tokens_is_refused(runs, texts, window: int) -> None:
-    with pytest.raises(InputError, match="window: must be an integer of at least 1"):
+    with pytest.raises(InputError, match="is not an integer of at least 1"):
         runs["char-line"].evaluate(texts["test"], window=window)
 
 
 def test_data_may_be_named_by_a_path(runs, texts) -> None:
     run = runs["char-line"]
     assert run.evaluate(Path(texts["test"])) == run.evaluate(texts["test"])
-    with pytest.raises(InputError, match="expected the name of a file"):
+    with pytest.raises(InputError, match="is not a name; give that of a file"):
         run.evaluate([texts["test"]])
 
 
@@ -136,12 +136,12 @@ def test_two_language_models_are_compared_block_by_block(runs, texts) -> None:
 def test_what_is_not_text_is_refused(runs, name: str) -> None:
     run = runs[name]
     for call, expected in (
-        (lambda: run.score("the cat"), r"single text 'the cat'; pass \[text\]"),
-        (lambda: run.score(["the cat", None]), "item 1: expected a string, got None"),
+        (lambda: run.score("the cat"), r"'the cat' is a single text; give a list of texts, such as \[text\]"),
+        (lambda: run.score(["the cat", None]), "item 1: None is of type NoneType; give a string"),
         (lambda: run.score(["\ud800"]), "item 0: .* is not UTF-8"),
-        (lambda: run.generate(None), "expected a string, got None"),
-        (lambda: run.samples(2, ["the"]), "expected a string, got"),
-        (lambda: run.stream().feed(5), "expected a string, got 5"),
+        (lambda: run.generate(None), "None is of type NoneType; give a string"),
+        (lambda: run.samples(2, ["the"]), "; give a string"),
+        (lambda: run.stream().feed(5), "5 is of type int; give a string"),
     ):
         with pytest.raises(InputError, match=expected):
             call()

@@ -50,7 +50,7 @@ def test_a_state_is_continued_under_other_weights(runs, tmp_path) -> None:
 
 
 def test_what_cannot_be_rounded_is_refused(runs, texts, tmp_path, capsys) -> None:
-    with pytest.raises(InputError, match="weights: must be one of float32, bfloat16, int8, got 'int4'"):
+    with pytest.raises(InputError, match="weights: 'int4' is unknown; choose from float32, bfloat16, int8"):
         seriatim.load(runs["char-line"].path, weights="int4")  # type: ignore[arg-type]
     data = {"train": texts["train"], "valid": texts["valid"], "unit": "line"}
     seriatim.train(
@@ -85,7 +85,7 @@ def test_evaluate_shows_what_rounding_costs(runs, texts, capsys) -> None:
     assert "tokens/s instead of" in printed
     code, printed, errors = call(capsys, "evaluate", path, path, "--data", texts["valid"], *weights)
     assert (code, printed, errors.count("\n")) == (2, "", 1)
-    assert "--weights: measures what rounding costs one run" in errors
+    assert "--weights: it measures what rounding costs one run" in errors
 
 
 class Timed:

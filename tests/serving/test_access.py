@@ -68,7 +68,7 @@ def test_only_the_key_is_the_key(key: str, other: bytes) -> None:
 
 @pytest.mark.parametrize("key", ["", "a b", "é", "a\n"])
 def test_impossible_keys(key: str) -> None:
-    with pytest.raises(InputError, match="key: must be visible ASCII"):
+    with pytest.raises(InputError, match="key: it cannot be sent"):
         AccessRules(key=key)
 
 
@@ -189,7 +189,7 @@ def test_all_origins() -> None:
 
 @pytest.mark.parametrize("origin", ["", "example.org", "https://a.b/path", "https://*.b", "ftp://a", "https://a:b@c"])
 def test_impossible_origins(origin: str) -> None:
-    with pytest.raises(InputError, match="origin: must be like"):
+    with pytest.raises(InputError, match="is not an origin"):
         check_origin(origin)
 
 

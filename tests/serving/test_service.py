@@ -39,7 +39,7 @@ GENERATE = {"model": "chars", "prompt": "the", "max_tokens": 2}
         ({"prompt": []}, 400, "prompt: the number of prompts times n must be 1 to 128, got 0"),
         ({"best_of": 2}, 400, "best_of: must be equal to n"),
         ({"temperature": 1e-308}, 400, "temperature: must be 0, or a number from"),
-        ({"repetition_penalty": 1e-308}, 400, "repetition_penalty: must be a number from"),
+        ({"repetition_penalty": 1e-308}, 400, "repetition_penalty: 1e-308 is not a number from"),
         ({"presence_penalty": -1e308}, 400, "presence_penalty: must be"),
         ({"logit_bias": {"1": 1e308}}, 400, "logit_bias.1: must be"),
         ({"temperature": "hot"}, 400, "temperature: must be a number"),

@@ -39,8 +39,8 @@ TRAINS = {
     "one line": ("lm", "one line of text\n"),
 }
 REFUSED = {
-    "one class": ("classify", f"{HEADER}a\tone\na\ttwo\n", "every text has the label 'a'"),
-    "one text": ("classify", f"{HEADER}a\tone\n", "every text has the label 'a'"),
+    "one class": ("classify", f"{HEADER}a\tone\na\ttwo\n", "all texts have the label 'a'"),
+    "one text": ("classify", f"{HEADER}a\tone\n", "all texts have the label 'a'"),
     "no text": ("classify", HEADER, ":1: no rows; give a text and its label"),
     "one tag": ("tag", "the\tO\n\nAda\tO\n", "every word has the tag 'O'"),
     "no tags": ("tag", "the\nAda\n\nsaw\n", ":1: 1 column, but the tags are expected in column 2"),
@@ -196,4 +196,4 @@ def test_batches_that_are_given_and_do_not_fit_the_text_are_refused(
     assert main(["check", "lm", "--data", str(tmp_path / "data.txt"), *more]) == 2
     errors = capsys.readouterr().err.splitlines()
     assert len(errors) == 2
-    assert all(f"training.{given}: 32" in error and "at most 7" in error for error in errors)
+    assert all(f"training.{given}: 32" in error and "give at most 7" in error for error in errors)

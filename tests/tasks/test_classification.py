@@ -134,7 +134,7 @@ def test_one_label_alone_teaches_nothing(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "one.tsv").write_text("label\ttext\nsea\tthe sea\nsea\ta sea\n")
     settings = config(folder, "none")
     settings["data"] = {"train": str(tmp_path / "one.tsv")}
-    with pytest.raises(InputError, match="every text has the label 'sea'"):
+    with pytest.raises(InputError, match="all texts have the label 'sea'"):
         seriatim.train(settings)
 
 
@@ -190,11 +190,11 @@ def test_the_texts_of_a_table_are_answered_row_by_row(run: seriatim.Run, folder:
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ("What is it ?", r"single text 'What is it \?'; pass \[text\]"),
-        (7, "got 7 of type int"),
+        ("What is it ?", r"'What is it \?' is a single text; give a list"),
+        (7, "7 is of type int"),
         ({"text": "What is it ?"}, "of type dict"),
-        ([None], "item 0: expected a string, got None"),
-        (["she", b"he"], "item 1: expected a string"),
+        ([None], "item 0: None is of type NoneType; give a string"),
+        (["she", b"he"], "item 1: .* give a string"),
         (["she", "\ud800"], "item 1: .* is not UTF-8"),
     ],
 )
@@ -238,7 +238,7 @@ def test_labels_that_would_not_be_one_line_are_refused(tmp_path: Path, control: 
 
 def test_details_hold_the_same_answers_and_an_item_is_named(run: seriatim.Run) -> None:
     assert [answer["text"] for answer in run.predict(TEXTS, details=True)] == list(run.predict(TEXTS))
-    with pytest.raises(InputError, match="predict: item 1: expected a string, got None"):
+    with pytest.raises(InputError, match="predict: item 1: None is of type NoneType; give a string"):
         list(run.predict_batches([TEXTS[:1], [None]]))
 
 

@@ -132,7 +132,7 @@ def test_a_run_of_rules_is_evaluated_and_predicts(run: seriatim.Run) -> None:
 
 def test_settings_without_meaning_are_refused(run: seriatim.Run, tmp_path: Path) -> None:
     for settings in ({"temperature": 0.5}, {"n_best": 2}):
-        with pytest.raises(InputError, match="has no meaning for rules"):
+        with pytest.raises(InputError, match="cannot be used for rules"):
             list(run.predict(["a"], **settings))
     with pytest.raises(InputError, match="ensembles are not supported"):
         run.task.builder.combine([run.model, run.model])

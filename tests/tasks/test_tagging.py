@@ -228,7 +228,7 @@ def test_what_cannot_begin_from_a_language_model_is_refused(folder: Path) -> Non
     settings["training"] |= {"init": language_model(folder, "mlm"), "epochs": 2}
     for changes, message in (
         ({"model.options.vectors": "v.txt"}, "training.init gives the embedding already"),
-        ({"training.init": language_model(folder, "lm", "char")}, "tokenizer.kind: 'char', but it is words"),
+        ({"training.init": language_model(folder, "lm", "char")}, "tokenizer.kind: 'char', but tags belong to words"),
         (
             {"training.init": language_model(folder, "lm"), "model.bidirectional": True},
             "set model.bidirectional to false",
@@ -249,9 +249,9 @@ def test_a_list_of_words_is_a_sentence(run: seriatim.Run) -> None:
     assert list(run.predict([["the", "saw"], "the saw"])) == 2 * list(run.predict(["the saw"]))
     assert len(next(run.predict([["a b", "c"]], details=True))["tags"]) == 2
     for items, expected in (
-        ([["a", 3]], "got 3"),
+        ([["a", 3]], "3 is of type int"),
         ([["a", ""]], "empty"),
-        ([None], "got None"),
+        ([None], "None is of type NoneType"),
         ("a b", "single text"),
     ):
         with pytest.raises(InputError, match=expected):

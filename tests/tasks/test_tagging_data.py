@@ -101,7 +101,7 @@ def test_held_out_data_must_have_what_weights_are_chosen_by(folder: Path, tmp_pa
     (tmp_path / "flat.conll").write_text("the\tx\tO\n")
     settings = config(folder, "none")
     settings["data"]["valid"] = str(tmp_path / "flat.conll")
-    with pytest.raises(InputError, match=r"flat\.conll: no chunks marked there"):
+    with pytest.raises(InputError, match=r"flat\.conll: most tags are not those of chunks"):
         seriatim.train(settings)
 
 
@@ -121,7 +121,7 @@ def test_iob1_is_made_bio_where_it_is_said(run: seriatim.Run, folder: Path, tmp_
         ("the\tx\tO\nsaw\tO\n", "bad.conll:2: 2 columns between tabs"),
         ("the\tx\tO\nsaw\tx\tO\tO\n", "bad.conll:2: 4 columns between tabs"),
         ("the\tx\tO\nsaw x\tO\n", "bad.conll:2: 2 columns between tabs"),
-        ("the\tx\tO\nsaw\tx\tI-\n", "bad.conll:2: I- names no type"),
+        ("the\tx\tO\nsaw\tx\tI-\n", "bad.conll:2: I- has no type"),
     ],
 )
 def test_bad_data_is_one_line_that_names_it(run: seriatim.Run, tmp_path: Path, text: str, message: str, capsys) -> None:
@@ -139,7 +139,7 @@ def test_bad_data_is_one_line_that_names_it(run: seriatim.Run, tmp_path: Path, t
         ({"model.options.characters": "wide"}, "model.options.characters: 'wide' does not fit"),
         ({"model.options.filter": 3}, "did you mean 'filters'"),
         ({"model.options.vectors": "none.txt"}, "none.txt: no such file"),
-        ({"tokenizer.kind": "bpe"}, "tokenizer.kind: 'bpe', but it is words that have tags"),
+        ({"tokenizer.kind": "bpe"}, "tokenizer.kind: 'bpe', but tags belong to words"),
         ({"model.tie_weights": True}, "model.tie_weights: a tagger reads words and gives tags"),
         ({"data.column": "upos"}, "give the number of a column"),
         ({"data.format": "tsv"}, "unknown format 'tsv'"),

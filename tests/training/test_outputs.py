@@ -53,7 +53,7 @@ def test_a_file_of_a_run_is_not_overwritten(name: str, tmp_path: Path, monkeypat
         if name == "new.gz":
             check_file(out, PAGE)
         else:
-            with pytest.raises(InputError, match="is part of the run"):
+            with pytest.raises(InputError, match="lies inside the run"):
                 check_file(out, PAGE)
     check_file(tmp_path / "config.yaml", PAGE)
 
@@ -61,7 +61,7 @@ def test_a_file_of_a_run_is_not_overwritten(name: str, tmp_path: Path, monkeypat
 def test_a_file_of_a_comparison_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "comparison.yaml").touch()
     for name in ("comparison.yaml", "results.json", "runs", "rows/lstm-0.json"):
-        with pytest.raises(InputError, match="is part of the comparison"):
+        with pytest.raises(InputError, match="lies inside the comparison"):
             check_file(tmp_path / name, PAGE)
     check_file(tmp_path / "report.html", PAGE)
 
@@ -114,7 +114,7 @@ def test_the_commands_refuse_them_and_say_what_they_wrote(texts, tmp_path: Path,
     for name in ("config.yaml", "model.safetensors"):
         for verb in (["export", "--format", "arpa"], ["inspect", "--text", "the cat"]):
             assert main([verb[0], str(run.path), *verb[1:], "--out", str(run.path / name)]) == 2
-            assert "is part of the run" in capsys.readouterr().err
+            assert "lies inside the run" in capsys.readouterr().err
     assert main(["export", str(run.path), "--format", "arpa", "--out", texts["train"]]) == 2
     mine = tmp_path / "mine.tsv"
     mine.write_text("a\tb\n")

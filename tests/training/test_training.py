@@ -222,7 +222,7 @@ def test_bfloat16_learns_too(texts, tmp_path: Path) -> None:
         ({"training.batch_size": 10**6}, "at most"),
         ({"model.layer": "lsmt"}, "did you mean 'lstm'"),
         ({"model.options.activation": "relu"}, "no option 'activation'"),
-        ({"tokenizer.kind": "word", "tokenizer.min_count": 10**6}, "only unknown words"),
+        ({"tokenizer.kind": "word", "tokenizer.min_count": 10**6}, "all its words are unknown"),
         ({"training.device": "abacus"}, "not available"),
         ({"training.device": "meta"}, "not available"),
         ({"training.steps": True}, r"training\.steps: True"),
@@ -244,7 +244,7 @@ def test_a_validation_text_of_unknown_words_is_refused(texts, tmp_path: Path) ->
     path = tmp_path / "strange.txt"
     path.write_text("zwei drei\nvier\n")
     config = small_config({**texts, "valid": str(path)}, tmp_path / "run", tokenizer={"kind": "word"})
-    with pytest.raises(InputError, match="only unknown words"):
+    with pytest.raises(InputError, match="all its words are unknown"):
         seriatim.train(config)
 
 

@@ -95,7 +95,7 @@ def _resume_comparison(options: argparse.Namespace, reporter: "ComparisonReporte
     fixed = ("task", "config", "minutes", "tokens", "steps", "parameters", "tune", "metric", "out", "overwrite")
     changed = next((name for name in fixed if getattr(options, name)), next(iter(options.fields), None))
     if changed is not None:
-        raise FixedError(f"--resume: {changed} cannot change; only --layers, --widths and --seeds may be given")
+        raise FixedError(f"--resume: {changed} cannot change; give only --layers, --widths and --seeds")
     return resume(
         options.resume,
         layers=None if options.layers is None else options.layers.split(","),

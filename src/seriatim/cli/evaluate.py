@@ -76,7 +76,7 @@ def evaluate(options: argparse.Namespace) -> None:
     # What rounding costs and what the baseline adds can be told of a single run only.
     alone = len(paths) == 1 and other is None and options.interpolate is None
     if options.weights != "float32" and not alone:
-        raise ConflictError("--weights: measures what rounding costs one run; leave out --weights, or the other runs")
+        raise ConflictError("--weights: it measures what rounding costs one run; leave out --weights, or give one run")
     beside = evaluate_beside_baseline(run, options.data, **settings) if alone else None
     metrics = run.evaluate(options.data, **settings) if beside is None else beside.metrics
     cost = cost_of_rounding(run, metrics, options.data, **settings) if options.weights != "float32" else None

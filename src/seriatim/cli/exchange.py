@@ -66,7 +66,7 @@ def import_run(options: argparse.Namespace) -> None:
         try:
             weights = [float(weight) for weight in options.mixture_weights.split(",")]
         except ValueError:
-            raise RangeError("--mixture-weights: must be positive numbers, such as 0.7,0.3") from None
+            raise RangeError("--mixture-weights: not all are numbers; give for instance 0.7,0.3") from None
     torch_options = TorchOptions(options.vocabulary, options.end, options.nonlinearity, options.unit)
     run = runs.import_run(
         options.sources,

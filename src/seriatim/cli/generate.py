@@ -63,11 +63,11 @@ def generate(options: argparse.Namespace) -> None:
     from ..runs.run import LOOKUP, load
 
     if options.max_tokens is not None and not 1 <= options.max_tokens <= MAX_TOKENS:
-        raise RangeError(f"--max-tokens: must be between 1 and {MAX_TOKENS:,}, got {options.max_tokens}")
+        raise RangeError(f"--max-tokens: {options.max_tokens} is out of range; give a number from 1 to {MAX_TOKENS:,}")
     if options.samples is not None and options.samples < 1:
-        raise RangeError(f"--samples: must be at least 1, got {options.samples}")
+        raise RangeError(f"--samples: {options.samples} is too small; give 1 or more")
     if options.seed is not None and not 0 <= options.seed < 2**63:
-        raise RangeError(f"--seed: must be between 0 and 2^63 - 1, got {options.seed}")
+        raise RangeError(f"--seed: {options.seed} is out of range; give a number from 0 to 2^63 - 1")
     for name in ("prompt", "samples", "draft") if options.prompts is not None else ():
         if getattr(options, name) is not None:
             raise ConflictError(f"--prompts: cannot be combined with --{name}; leave one of them out")

@@ -230,7 +230,7 @@ def parse_biases(pairs: Iterable[str]) -> dict[str, float]:
         except ValueError:
             value = None
         if not token or value is None:
-            raise MalformedError(f"--logit-bias: expected TOKEN=NUMBER, got {shown(pair)}")
+            raise MalformedError(f"--logit-bias: {shown(pair)} is not TOKEN=NUMBER; write for instance the=-2")
         if token in biases:
             raise DuplicateError(f"--logit-bias: the token {shown(token)} is given twice; give it once")
         biases[token] = value
@@ -310,8 +310,8 @@ def split(verb: str, arguments: Sequence[str], flags: Iterable[str]) -> tuple[li
         if name in seen and name not in REPEATABLE:
             files = option in ("--data", "--valid", "--data.train", "--data.valid", "--data.test")
             several = "to read several files, give their folder, or a glob in quotes such as 'texts/*.txt'"
-            remedy = f", and only one would be read; {several}" if files else "; give it once"
-            raise DuplicateError(f"{option}: given twice{remedy}")
+            reason, remedy = (", and only one would be read", several) if files else ("", "give it once")
+            raise DuplicateError(f"{option}: given twice{reason}; {remedy}")
         seen.add(name)
         if field is None:
             verb_arguments.append(f"{name}{equals}{value}")

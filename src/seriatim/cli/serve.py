@@ -125,9 +125,9 @@ def _limits(options: argparse.Namespace) -> "Limits":
     for name, value in {**given, "shutdown_seconds": options.shutdown_seconds}.items():
         least = 0 if name in ("max_waiting", "shutdown_seconds") else 1
         if not value >= least:
-            raise RangeError(f"--{name.replace('_', '-')}: must be at least {least}, got {value}")
+            raise RangeError(f"--{name.replace('_', '-')}: {value} is too small; give {least} or more")
     if not math.isfinite(options.shutdown_seconds):
-        raise RangeError(f"--shutdown-seconds: must be a finite number of seconds, got {options.shutdown_seconds}")
+        raise RangeError(f"--shutdown-seconds: {options.shutdown_seconds} is not finite; give a finite number")
     return Limits(**given)
 
 

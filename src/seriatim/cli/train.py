@@ -43,7 +43,7 @@ def train(options: argparse.Namespace) -> None:
         if options.resume is not None:
             if options.out or options.config or options.overwrite:
                 raise ConflictError(
-                    "--resume: continues in the folder of the run with its configuration; leave out --out, --config "
+                    "--resume: a run continues in its own folder with its own configuration; leave out --out, --config "
                     "and --overwrite"
                 )
             overrides = {**options.fields, **named(options, "task")}

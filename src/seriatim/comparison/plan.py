@@ -201,7 +201,7 @@ def read_plan(folder: Path) -> Plan:
         )
     tree = read_yaml(path)
     if tree.get("format") != FORMAT:
-        raise MismatchError(f"{path}: its format differs from the one this version writes; {START_NEW}")
+        raise MismatchError(f"{path}: it has the format of another version of Seriatim; {START_NEW}")
     check_version(path, tree.get("version"))
     try:
         return Plan.model_validate(tree)
@@ -212,8 +212,8 @@ def read_plan(folder: Path) -> Plan:
 def check_version(path: Path, version: object) -> None:
     """Refuse a file that another version wrote, because its figures cannot be compared with present ones."""
     if version != __version__:
-        versions = f"was made by Seriatim {version}, and this is {__version__}"
-        raise MismatchError(f"{path}: {versions}; figures of two versions cannot be compared; {START_NEW}")
+        versions = f"it was made by Seriatim {version}, and this is {__version__}"
+        raise MismatchError(f"{path}: {versions}, and their figures cannot be compared; {START_NEW}")
 
 
 def architecture(row: str) -> str:

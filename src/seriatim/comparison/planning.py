@@ -96,7 +96,7 @@ def make_plan(
     if tune is not None:
         _check_count("--tune", tune, 2, MAX_TRIALS)
         if budget.steps is not None and budget.steps < 2 * tune:
-            raise RangeError(f"--steps: {budget.steps} is too little to be shared with trials; give {2 * tune} or more")
+            raise RangeError(f"--steps: {budget.steps} are too few to share with trials; give {2 * tune} or more")
     if "layer" in model:
         raise ConflictError("model.layer: a comparison has several layers; give them with --layers A,B,C")
     if "init" in training:
@@ -223,7 +223,7 @@ def _check_width(row: str) -> None:
     if sign and not (width.isascii() and width.isdigit() and len(width) <= 10 and 0 < int(width) < 2**31):
         raise RangeError(f"--layers: {row}: {width!r} is not a width; give a whole number, for instance lstm@32")
     if sign and is_non_neural(name):
-        raise NotSupportedError(f"--layers: {row}: {name} has no width; give {name} alone")
+        raise NotSupportedError(f"--layers: {row}: {name} has no width to set; give {name} alone")
 
 
 def share_options(rows: Sequence[str], options: Fields, task: str) -> dict[str, Fields]:
@@ -270,7 +270,7 @@ def _seeds_from(first: int, count: int) -> list[int]:
 
 def _check_count(option: str, count: int, least: int, largest: int) -> None:
     if not isinstance(count, int) or not least <= count <= largest:
-        raise RangeError(f"{option}: must be from {least} to {largest}, got {count}")
+        raise RangeError(f"{option}: {count} is out of range; give a number from {least} to {largest}")
 
 
 def _budget(settings: ComparisonSettings, training: Fields) -> Budget:
@@ -289,7 +289,7 @@ def _budget(settings: ComparisonSettings, training: Fields) -> Budget:
     except ValidationError:
         ((name, value),) = given.items()
         kind = "number" if name == "minutes" else "whole number"
-        raise RangeError(f"--{name}: must be a {kind} above 0, got {value}") from None
+        raise RangeError(f"--{name}: {value} is not a {kind} above 0; give one") from None
 
 
 # What all rows of a comparison share: the data, the tokenizer, and the number of parameters.

@@ -85,7 +85,9 @@ class WidthSolver:
         if not widths:
             count_parameters(self.builder_of(self.config), self.vocabulary)  # raises an error in the options
             name = self.config.model.layer
-            raise NotSupportedError(f"model.hidden_size: layer {name!r} accepts no width up to {MAX_REFUSED}")
+            raise NotSupportedError(
+                f"model.hidden_size: layer {name!r} accepts no width up to {MAX_REFUSED}; choose another layer"
+            )
 
         # Where no width comes near, another size of the embedding makes up the difference.
         hidden_size = min(widths, key=lambda width: (distance(width, embedding_size), width))

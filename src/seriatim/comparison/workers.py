@@ -198,7 +198,7 @@ def open_workers(workers: int | None, cluster: str | None) -> Iterator[TrainingW
         return
     count = 1 if workers is None else workers
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise RangeError(f"--workers: must be a whole number above 0, got {workers!r}")
+        raise RangeError(f"--workers: {workers!r} is not a whole number above 0; give one")
     with ThreadExecutor(count) as threads:
         yield LocalWorkers(threads)
 

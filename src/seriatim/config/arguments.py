@@ -16,7 +16,7 @@ LARGEST = 2.0**126
 def check_text(value: object, name: str) -> None:
     """Raise InputError if ``value`` is not a string, or has no UTF-8 encoding; the message begins with ``name``."""
     if not isinstance(value, str):
-        raise RangeError(f"{name}: expected a string, got {shown(value)} of type {type(value).__name__}")
+        raise RangeError(f"{name}: {shown(value)} is of type {type(value).__name__}; give a string")
     if not is_text(value):
         raise MalformedError(f"{name}: {shown(value)} is not UTF-8 text; remove its surrogate characters")
 
@@ -24,9 +24,9 @@ def check_text(value: object, name: str) -> None:
 def iterate_items(items: object, name: str) -> Iterator[Any]:
     """Iterate over several inputs; raise InputError for a single text, a mapping, or what is not iterable."""
     if isinstance(items, str | bytes):
-        raise RangeError(f"{name}: expected a list of texts, got the single text {shown(items)}; pass [text]")
+        raise RangeError(f"{name}: {shown(items)} is a single text; give a list of texts, such as [text]")
     if not isinstance(items, Iterable) or isinstance(items, Mapping):
-        raise RangeError(f"{name}: expected a list of texts, got {shown(items)} of type {type(items).__name__}")
+        raise RangeError(f"{name}: {shown(items)} is of type {type(items).__name__}; give a list of texts")
     return iter(items)
 
 
@@ -35,7 +35,7 @@ def check_integer(name: str, value: object, *, minimum: int | None = None) -> in
     if isinstance(value, Integral) and not isinstance(value, bool) and (minimum is None or int(value) >= minimum):
         return int(value)
     limits = "" if minimum is None else f" of at least {minimum}"
-    raise RangeError(f"{name}: must be an integer{limits}, got {shown(value)}")
+    raise RangeError(f"{name}: {shown(value)} is not an integer{limits}; give one")
 
 
 def check_number(name: str, value: object, kind: str, fits: Callable[[float], bool] = lambda _: True) -> float:
@@ -52,11 +52,11 @@ def check_number(name: str, value: object, kind: str, fits: Callable[[float], bo
             number = math.inf
         if abs(number) <= LARGEST and (number or not value) and fits(number):
             return number
-    raise RangeError(f"{name}: must be {kind}, got {shown(value)}")
+    raise RangeError(f"{name}: {shown(value)} is not {kind}; give one")
 
 
 def data_name(data: object) -> str:
     """Return the name of some data; raise InputError if it is neither a string nor a path."""
     if not isinstance(data, str | os.PathLike):
-        raise RangeError(f"data: expected the name of a file or a corpus, got {shown(data)}")
+        raise RangeError(f"data: {shown(data)} is not a name; give that of a file or a corpus")
     return str(os.fspath(data))

@@ -69,7 +69,7 @@ def _read(source: ConfigSource, overrides: Mapping[str, object]) -> tuple[Fields
     elif isinstance(source, Mapping):
         tree = _copy(source)
     elif not isinstance(source, str | Path):
-        raise RangeError(f"config: must be a Config, a dict or the path of a YAML file; got {shown(source)}")
+        raise RangeError(f"config: {shown(source)} is not one; give a Config, a dict or the path of a YAML file")
     else:
         tree, where = read_yaml(_path_of(source)), f"{source}: "
         task = overrides.get("task")

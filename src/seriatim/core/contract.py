@@ -27,7 +27,7 @@ def check_batch_size(batch_size: object) -> None:
     if isinstance(batch_size, torch.SymInt):  # of an exported program
         return
     if not isinstance(batch_size, Integral) or isinstance(batch_size, bool) or not 0 <= int(batch_size) < 1 << 63:
-        raise RangeError(f"initial_state: batch_size must be an integer from 0 to 2^63 - 1; got {shown(batch_size)}")
+        raise RangeError(f"initial_state: batch_size is {shown(batch_size)}; give an integer from 0 to 2^63 - 1")
 
 
 class Stateful(nn.Module):
@@ -68,19 +68,19 @@ class Stateful(nn.Module):
         owner = self.class_name()
         if not isinstance(values, Tensor):
             kind = type(values).__name__
-            raise RangeError(f"{name} of {owner} must be a torch.Tensor; got {kind}; convert it with torch.as_tensor")
+            raise RangeError(f"{name}: {owner} takes a torch.Tensor, not a {kind}; convert it with torch.as_tensor")
         require_dense(name, values)
         like = next(filter(Tensor.is_floating_point, itertools.chain(self.parameters(), self.buffers())), None)
         if like is None:  # a layer without weights takes every type of floating-point numbers
             like = values if values.is_floating_point() else torch.zeros((), device=values.device)
         if values.device != like.device:
             raise MismatchError(
-                f"{name} of {owner} must be where its weights are, on {like.device}; got {values.device}; move one of "
-                f"them, as with {name}.to({str(like.device)!r})"
+                f"{name}: the device is {values.device}, but the weights of {owner} are on {like.device}; move one "
+                f"of them, as with {name}.to({str(like.device)!r})"
             )
         if not _agree(values, like.dtype):
             raise MismatchError(
-                f"{name} of {owner} must have the type of its weights, {like.dtype}; got {values.dtype}; convert one "
+                f"{name}: the type is {values.dtype}, but the weights of {owner} have {like.dtype}; convert one "
                 f"of them, as with {name}.to({like.dtype})"
             )
 
@@ -165,7 +165,7 @@ class SequenceLayer(Stateful):
         """Check shapes and supply the initial state, for a layer that never reads padding; otherwise see `begin`."""
         self.check_numbers("inputs", inputs)
         if inputs.dim() != 3 or inputs.shape[2] != self.input_size:
-            raise MismatchError(f"inputs must have shape (batch, time, {self.input_size}); got {tuple(inputs.shape)}")
+            raise MismatchError(f"inputs: the shape is {tuple(inputs.shape)}; give (batch, time, {self.input_size})")
         lengths = check_lengths(lengths, inputs.shape[0], inputs.shape[1])
         if state is None:
             state = self.initial_state(inputs.shape[0])
@@ -182,9 +182,7 @@ class SequenceLayer(Stateful):
         """Raise InputError where the inputs of a step do not fit the layer."""
         self.check_numbers("inputs", inputs)
         if inputs.dim() != 2 or inputs.shape[1] != self.input_size:
-            raise MismatchError(
-                f"inputs of a step must have shape (batch, {self.input_size}); got {tuple(inputs.shape)}"
-            )
+            raise MismatchError(f"inputs: the shape is {tuple(inputs.shape)}; give (batch, {self.input_size})")
 
     def check_state(self, state: State, inputs: Tensor) -> None:
         """Raise InputError where a state is of another kind, or does not fit the layer or the inputs beside it."""
@@ -204,15 +202,13 @@ class SequenceLayer(Stateful):
                 right = [(rows, *shape[1:]) for shape in form.shapes]
                 growth = " (dimensions of size 0 grow)" if self.grows else ""
                 raise MismatchError(
-                    f"the state belongs to another layer: the state of {name} has shapes {_shape_list(right)}{growth}; "
-                    f"got {_shape_list(shapes)}"
+                    f"state: the state belongs to another layer, with shapes {_shape_list(shapes)}; give that of "
+                    f"{name}, with shapes {_shape_list(right)}{growth}"
                 )
 
         # what does not depend on the layer, and holds for layers whose form is not known, too
         if any(shape[:1] != (rows,) for shape in shapes):
-            raise MismatchError(
-                f"inputs have {rows} rows and the state has another number of rows; got {_shape_list(shapes)}"
-            )
+            raise MismatchError(f"state: its shapes are {_shape_list(shapes)}; give {rows} rows, as inputs have")
         for leaf, dtype in zip(leaves, [None] * len(leaves) if form is None else form.types, strict=True):
             _check_leaf(leaf, dtype, inputs, name)
 
@@ -249,10 +245,10 @@ def _check_leaf(leaf: Tensor, dtype: torch.dtype | None, inputs: Tensor, name: s
     """Raise InputError where a part of a state of the layer ``name`` has another type or device than it should have."""
     if leaf.device != inputs.device:
         raise MismatchError(
-            f"the state of {name} must be where the inputs are, on {inputs.device}; got {leaf.device}; move one of them"
+            f"state: that of {name} is on {leaf.device}, but the inputs are on {inputs.device}; move one of them"
         )
     if not _agree(leaf, wanted := inputs.dtype if dtype is None else dtype):
-        raise MismatchError(f"a part of the state of {name} must have the type {wanted}; got {leaf.dtype}; convert it")
+        raise MismatchError(f"state: a part of that of {name} has the type {leaf.dtype}; convert it to {wanted}")
 
 
 def _agree(values: Tensor, dtype: torch.dtype) -> bool:
@@ -315,9 +311,7 @@ class MemoryLayer(SequenceLayer):
         check_batch_size(batch_size)
         self.check_numbers("memory", memory)
         if memory.dim() != 3 or (memory.shape[0], memory.shape[2]) != (batch_size, memory_size):
-            raise MismatchError(
-                f"memory must have shape ({batch_size}, memory_time, {memory_size}); got {tuple(memory.shape)}"
-            )
+            raise MismatchError(f"memory: the shape is {tuple(memory.shape)}; give ({batch_size}, time, {memory_size})")
         lengths = check_lengths(memory_lengths, batch_size, memory.shape[1])
         memory = zero_padding(memory, lengths)
         if lengths is None:

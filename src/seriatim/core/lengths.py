@@ -21,7 +21,7 @@ def require_dense(name: str, values: Tensor) -> None:
     """Raise InputError for a tensor whose values do not all lie in memory one after another, such as a sparse one."""
     if values.layout != torch.strided or values.is_nested:
         kind = "nested" if values.is_nested else str(values.layout).removeprefix("torch.")
-        raise RangeError(f"{name} must be a dense tensor; got a {kind} one; convert it, as with {name}.to_dense()")
+        raise RangeError(f"{name}: a {kind} tensor is not supported; convert it, as with {name}.to_dense()")
 
 
 def check_lengths(lengths: Tensor | list[int] | None, batch_size: int, time: int) -> Tensor | None:
@@ -33,22 +33,22 @@ def check_lengths(lengths: Tensor | list[int] | None, batch_size: int, time: int
     try:
         lengths = torch.as_tensor(lengths)
     except (TypeError, ValueError, RuntimeError):  # not numbers
-        raise RangeError(f"lengths must hold {batch_size} integers, one a row; got {shown(lengths)}") from None
+        raise RangeError(f"lengths: got {shown(lengths)}; give {batch_size} integers, one a row") from None
     require_dense("lengths", lengths)
     kind = lengths.dtype
     if lengths.shape != (batch_size,) or kind.is_floating_point or kind.is_complex or kind == torch.bool:
         raise MismatchError(
-            f"lengths must hold {batch_size} integers, one a row; got {kind} of shape {tuple(lengths.shape)}"
+            f"lengths: got {kind} of shape {tuple(lengths.shape)}; give {batch_size} integers, one a row"
         )
     if lengths.is_meta and not exporting():
-        raise RangeError("lengths must have values; got a tensor on the device meta, which has none")
+        raise RangeError("lengths: the tensor is on the device meta, which has no values; give one with values")
     if exporting():
         return lengths.long()  # what the values are is not known
     if batch_size == 0:
         return None
     shortest, longest = int(lengths.min()), int(lengths.max())
     if shortest < 0 or longest > time:
-        raise RangeError(f"lengths must lie in 0..{time}, the length of the sequence; got {shortest}..{longest}")
+        raise RangeError(f"lengths: got {shortest} to {longest}; give 0 to {time}, the length of the sequence")
     return None if shortest == time else lengths.long()
 
 

@@ -51,23 +51,22 @@ def require_kind(found: Kind | str, expected: Kind | str, owner: str) -> None:
     Both are kinds, or both are texts from files.
     """
     if found != expected:
-        remedy = "" if isinstance(found, str) else "; give a state that this layer returned"
+        place = "" if isinstance(found, str) else "state: "  # of a file: the caller names it
         found, expected = (kind if isinstance(kind, str) else kind_in_words(kind) for kind in (found, expected))
-        raise MismatchError(f"the state belongs to another layer: {owner} keeps {expected}, not {found}{remedy}")
+        raise MismatchError(
+            f"{place}the state belongs to another layer ({owner} keeps {expected}, not {found}); give one of {owner}"
+        )
 
 
 def map_state(fn: Callable[..., Tensor], state: S, *rest: State) -> S:
     """Apply ``fn`` to the matching leaves of some states; raise InputError if they differ in structure."""
     if isinstance(state, Tensor):
         if not all(isinstance(other, Tensor) for other in rest):
-            raise MismatchError(
-                "states differ in structure: a tensor in one is a tuple in another; give states of one layer"
-            )
+            raise MismatchError("states: a tensor in one is a tuple in another; give states of one layer")
         return fn(state, *rest)  # type: ignore[return-value]
     for other in rest:
         if not isinstance(other, tuple) or len(other) != len(state):
-            expected = f"expected a tuple of {len(state)} states"
-            raise MismatchError(f"states differ in structure: {expected}; give states of one layer")
+            raise MismatchError(f"states: not all are tuples of {len(state)} states; give states of one layer")
     return with_parts(state, [map_state(fn, *parts) for parts in zip(state, *rest, strict=True)])
 
 
@@ -91,7 +90,7 @@ def state_leaves(state: State) -> list[Tensor]:
     if isinstance(state, Tensor):
         return [state]
     if not isinstance(state, tuple):
-        raise RangeError(f"a state is a tensor or a tuple of states; got a {type(state).__name__}")
+        raise RangeError(f"state: got a {type(state).__name__}; give a tensor or a tuple of states")
     return [leaf for part in state for leaf in state_leaves(part)]
 
 
@@ -132,13 +131,15 @@ def state_from_dict(tensors: Mapping[str, Tensor], like: S) -> S:
     expected = state_to_dict(like)
     if set(expected) != set(tensors):
         different = ", ".join(name or "the state" for name in sorted(set(expected) ^ set(tensors)))
-        raise MismatchError(f"the saved state does not belong to this model: it differs in {different}")
+        raise MismatchError(
+            f"the saved state does not belong to this model (it differs in {different}); give one of this model"
+        )
     for name, leaf in expected.items():
         saved = tensors[name]
         if not fits(saved.shape, leaf.shape) or saved.dtype != leaf.dtype:
             raise MismatchError(
-                f"the saved state does not belong to this model: {name!r} has shape {tuple(saved.shape)} and type "
-                f"{saved.dtype}, this model needs {tuple(leaf.shape)} and {leaf.dtype}"
+                f"the saved state does not belong to this model ({name!r} has shape {tuple(saved.shape)} and type "
+                f"{saved.dtype}, this model needs {tuple(leaf.shape)} and {leaf.dtype}); give one of this model"
             )
     return _fill(like, tensors, "")
 

@@ -376,7 +376,7 @@ class _SentenceReader:
         if missing := self.format.end():
             word_id, needed = missing
             row = next(i for i, line in enumerate(sentence.lines) if line.startswith(f"{word_id}\t"))
-            problem = f"{word_id[:SHOWN_DIGITS]} without the word {needed}"
+            problem = f"the range {word_id[:SHOWN_DIGITS]} has no line for its word {needed}"
             raise MalformedError(f"{self.name}:{sentence.number + row}: {problem}; add it, or delete this line")
         if first_line and not sentence.rows and self.format.has_comments:
             problem, remedy = "comments without a word", "delete them, or the blank line after them"
@@ -452,7 +452,7 @@ def _converted(sentences: Iterable[Sentence], tag_set: TagSet, scheme: str, repa
     for sentence in sentences:
         for i, tag in enumerate(sentence.tags):
             if tag_set.lacks_type(tag):
-                raise MalformedError(f"{sentence.place(i)}: {tag} names no type; write {tag}X, where X is the type")
+                raise MalformedError(f"{sentence.place(i)}: {tag} has no type; write {tag}X, where X is the type")
 
         # Most sentences are unchanged: a repair is recorded for each word whose tag is not.
         tags = tag_set.converted(sentence.tags) if any(tag != "O" for tag in sentence.tags) else sentence.tags

@@ -396,7 +396,7 @@ def library_fields(tokenizer: Tokenizer) -> Fields:
         else:
             inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     else:
-        raise NotSupportedError(f"tokenizer.kind: {tokenizer.kind} has no equivalent in the tokenizers library")
+        raise NotSupportedError(f"tokenizer.kind: {tokenizer.kind} cannot be exported; give a run of another kind")
     if tokenizer.lowercase:
         inner.normalizer = normalizers.Lowercase()
     inner.add_special_tokens([END_TEXT])

@@ -185,7 +185,7 @@ def _from_objects(source: Source, labelled: bool, repairs: Repairs) -> Iterator[
 
 def _single_file(name: str, data: str, split: str) -> Source:
     if not name:
-        raise RequiredError(f"{data}: one of the two files has no name; give SOURCES,TARGETS")
+        raise RequiredError(f"{data}: the name of one of the two files is empty; give SOURCES,TARGETS")
     sources = find_sources(name, split=split)
     if len(sources) != 1:
         raise MismatchError(f"{name}: {len(sources)} files; give one file for each side")

@@ -64,7 +64,7 @@ def spool(source: str) -> Path:
 def _open_pipe(source: str) -> BinaryIO:
     mode = os.stat(source).st_mode
     if stat.S_ISBLK(mode) or stat.S_ISSOCK(mode):
-        raise UnreadableError(f"{source}: a device, not a text; give a file or a pipe")
+        raise UnreadableError(f"{source}: a device has no text to read; give a file or a pipe")
     try:
         return open(source, "rb")
     except OSError as error:

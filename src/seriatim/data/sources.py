@@ -186,7 +186,9 @@ def find_paths(source: str, suffixes: Sequence[str]) -> dict[str, Path]:
         paths = _paths_of_glob(source)
     for path in paths:
         if _is_output(path):
-            raise ExistsError(f"{path}: is read, and the output of this command goes there; send the output elsewhere")
+            raise ExistsError(
+                f"{path}: it is read, and the output of this command goes there; send the output elsewhere"
+            )
     return {str(path): path for path in paths}
 
 

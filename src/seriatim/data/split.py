@@ -39,7 +39,7 @@ def share_of(value: str | None) -> float:
         return 0.0
     fraction = float(value[:-1]) / 100
     if not 0 < fraction < 1:
-        raise RangeError(f"data.valid: {value} leaves nothing to train or to validate with; give 10%, or none")
+        raise RangeError(f"data.valid: {value} leaves no data for training, or for validation; give 10%, or none")
     return fraction
 
 

@@ -131,7 +131,7 @@ def _rows_of_lines(source: Source, repairs: Repairs | None = None) -> Iterator[R
                 end = _end_of(EDGE, line, end + 1)
                 if line[end : end + 1] not in ("", TAB):
                     raise MalformedError(
-                        f"{source.name}:{number}: text after a field in quotes; double quotes within it"
+                        f"{source.name}:{number}: text after a field in quotes; write each quote within it twice"
                     )
             else:
                 end = found if (found := line.find(TAB, at)) >= 0 else len(line)
@@ -220,8 +220,8 @@ def quoted_rows(source: Source, columns: Sequence[str], repairs: Repairs) -> Ite
     except csv.Error as error:
         raise MalformedError(
             f"{source.name}:{first}: the row that begins here is not CSV ({error}, line {reader.line_num}); put "
-            "quotes around a field that contains a quote, a separator or a line end, and double each quote in it; "
-            f"a field has at most {csv.field_size_limit():,} characters"
+            "quotes around a field that contains a quote, a separator or a line end, write each quote in it twice, and "
+            f"give a field at most {csv.field_size_limit():,} characters"
         ) from None
 
 
@@ -534,5 +534,5 @@ def _checked_label(value: str, where: str) -> str:
     if not value.strip(BLANKS).strip():
         raise MalformedError(f"{where}: the label is empty; write one, or delete the row")
     if "\n" in value:
-        raise MalformedError(f"{where}: a line end in the label; labels are written one on each line, remove it")
+        raise MalformedError(f"{where}: a line end in the label, and labels are written one on each line; remove it")
     return value

@@ -281,7 +281,7 @@ def decode(raw: bytes, name: str, line: int, *, following: Iterable[bytes], know
     if reason == "unexpected end of data":
         problem = f"{problem}: the file ends inside a character"
         remedies.insert(0, "if it was cut there, get all of it")
-    raise MalformedError(f"{where}: {problem}; {'; '.join(remedies)}")
+    raise MalformedError(f"{where}: {problem}; {', or '.join(remedies)}")
 
 
 def _remedy(blocks: Iterable[bytes], *, known: bool) -> str:

@@ -59,8 +59,7 @@ def load_tokenizer(path: Path) -> Tokenizer:
     try:
         return tokenizer_from_json(text)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        problem = "damaged, or not a tokenizer of Seriatim; restore it from the run it belongs to"
-        raise DamagedError(f"{path}: {problem}") from None
+        raise DamagedError(f"{path}: damaged, or not a tokenizer of Seriatim; restore it from its run") from None
 
 
 def tokenizer_from_json(text: str) -> Tokenizer:

@@ -87,11 +87,11 @@ class Beam:
         for name, value in checked.items():
             object.__setattr__(self, name, value)
         if not 1 <= self.width <= MAX_WIDTH:
-            raise RangeError(f"beam: must be between 1 and {MAX_WIDTH:,}, got {shown(self.width)}")
+            raise RangeError(f"beam: {shown(self.width)} is out of range; give a number from 1 to {MAX_WIDTH:,}")
         if not 1 <= self.n_best <= self.width:
-            raise RangeError(f"n_best: {shown(self.n_best)} does not lie in 1..{self.width}, the beam")
+            raise RangeError(f"n_best: {shown(self.n_best)} is out of range; give 1 to {self.width}, the beam")
         if self.stop in self.banned:
-            raise RangeError(f"banned: token {self.stop} ends sequences and cannot be banned; remove it")
+            raise RangeError(f"banned: token {self.stop} ends answers, and without it none could end; do not ban it")
 
 
 @torch.inference_mode()
@@ -117,9 +117,9 @@ def beam_search(model: NextToken, state: State, settings: Beam, *, max_length: i
     leaf = state_leaves(state)[0]
     limits = torch.as_tensor(max_length, device=leaf.device).long().expand(leaf.shape[0])
     if len(limits) and int(limits.min()) < 0:
-        raise RangeError(f"max_length: {int(limits.min())} is negative; at least 0")
+        raise RangeError(f"max_length: {int(limits.min())} is negative; give 0 or more")
     if isinstance(max_length, int) and max_length < settings.min_length:
-        raise ConflictError(f"min_length: {settings.min_length} is more than max_length, {max_length}")
+        raise ConflictError(f"min_length: {settings.min_length} is more than max_length, {max_length}; lower it")
     search = _Search(settings, _States(state), limits)
     tokens = torch.zeros_like(limits)  # the boundary symbol
     # A compiled step packs its weights for one number of rows, and here rows leave at almost every step.

@@ -192,4 +192,4 @@ def draft_with(model: TextModel) -> Draft:
 
 def _check_threshold(threshold: float) -> None:
     if not 0 <= threshold <= 1:
-        raise RangeError(f"threshold: must be a probability between 0 and 1, got {threshold}")
+        raise RangeError(f"threshold: {threshold} is not a probability; give a number from 0 to 1")

@@ -128,7 +128,7 @@ def predict_with_contexts(
         InputError: the text is empty, or a context has no token.
     """
     if not len(ids) or min(sizes, default=1) < 1:
-        raise EmptyError("the text and every context need at least one token")
+        raise EmptyError("text: it is empty, or a context has no token; give at least one token to each")
     ids = np.asarray(ids, dtype=np.int64)
     if positions is None:
         first = max(sizes, default=0) if ends is None else 0

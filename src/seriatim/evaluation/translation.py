@@ -180,7 +180,8 @@ def _sacrebleu(tokenize: str) -> tuple[Any, Any]:
         # force: do not warn on standard error about texts that look tokenized
         return BLEU(tokenize=tokenize, force=True), CHRF()
     except (ImportError, RuntimeError) as error:
-        raise UnavailableError(f"tokenize: {' '.join(str(error).split())}") from error
+        reason = " ".join(str(error).split())
+        raise UnavailableError(f"tokenize: {tokenize!r} cannot be used ({reason}); choose another name") from error
 
 
 def _checked(hypotheses: Sequence[str], references: References) -> list[list[str]]:

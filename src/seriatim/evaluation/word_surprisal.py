@@ -238,11 +238,13 @@ def spans_of(text: str, ids: np.ndarray, by: By, tokenizer: Tokenizer) -> Iterat
         first, last = last, int(np.searchsorted(ends, end)) + 1
         lead = int(np.searchsorted(ends, start, side="right"))
         if max(first, lead) >= len(ids):
-            raise NotSupportedError(f"--by {by}: the tokenizer leaves out {shown(name)} at the end of {shown(text)}")
+            raise NotSupportedError(
+                f"--by {by}: {shown(name)} has no token at the end of {shown(text)}; use --by token"
+            )
         if number + 1 < len(spans) and ends[last - 1] > spans[number + 1][0]:
             token = tokenizer.describe(int(ids[last - 1]))
             raise NotSupportedError(
-                f"--by {by}: the token {shown(token)} is a part of two {by}s of {shown(text)}; use --by token"
+                f"--by {by}: {shown(token)} is one token of two {by}s in {shown(text)}; use --by token"
             )
         yield TextSpan(name, first, lead, last)
 

@@ -50,7 +50,7 @@ def align(run: Run, text: str, *, beam: int = BEAM) -> list[Aligned]:
         InputError: the beam is below 1, or the run does not translate.
     """
     if beam < 1:
-        raise RangeError(f"--beam must be at least 1, got {beam}")
+        raise RangeError(f"--beam: {beam} is too small; give 1 or more")
     return [_aligned(run, text, width) for width in sorted({1, beam})]
 
 

@@ -92,7 +92,7 @@ def attention_maps(run: Run, text: object, *, max_tokens: int = MAX_TOKENS) -> A
         InputError: there is nothing to read in the text, or ``max_tokens`` is above `MAX_MAP`.
     """
     if not 1 <= max_tokens <= MAX_MAP:
-        raise RangeError(f"max_tokens must be from 1 to {MAX_MAP} for a map of attention, got {max_tokens}")
+        raise RangeError(f"max_tokens: {max_tokens} is out of range for a map; give a number from 1 to {MAX_MAP}")
     explainer = explainer_of(run)
     whole = explainer.examples(text)[0]
     example = whole.beginning(max_tokens)
@@ -261,7 +261,9 @@ def attention_section(inspected: InspectedRun) -> SectionBody:
     """Write the section on attention, layer by layer and head by head."""
     result = attention_maps(inspected.run, inspected.item)
     if not result.maps:
-        raise NotSupportedError("no layer of this model has attention")
+        raise NotSupportedError(
+            "attention: no layer of this model has attention; give a run of transformer, for instance"
+        )
     count = len(result.maps)
     cut = f" Only the first {MAX_LAYERS} of {count} layers are drawn." if count > MAX_LAYERS else ""
     intro = "Rows are the tokens that attend, columns the tokens they attend to; a row sums to one. "

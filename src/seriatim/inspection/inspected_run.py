@@ -137,7 +137,7 @@ def prepare(
 ) -> InspectedRun:
     """Check a run, a text and the beam, and cut the text to the size that is inspected."""
     if beam < 1:
-        raise RangeError(f"--beam must be at least 1, got {beam}")
+        raise RangeError(f"--beam: {beam} is too small; give 1 or more")
     check_text(text, "text")
     text = run.task.files.given_text(run.vocabulary, normal_line_ends(text), "--text")
     if not text.strip():

@@ -106,7 +106,7 @@ def inspect(
     """
     permute, beam = permute is True or check_integer("permute", permute), check_integer("beam", beam)
     if not 0 <= permute <= MAX_PERMUTATIONS:
-        raise RangeError(f"--permute must be from 0 to {MAX_PERMUTATIONS:,}, got {permute}")
+        raise RangeError(f"--permute: {permute} is out of range; give a number from 0 to {MAX_PERMUTATIONS:,}")
 
     # The file is checked before any work, which may take minutes.
     opened, notes = (run, ()) if isinstance(run, Run) else open_run(run, allow_code=allow_code)

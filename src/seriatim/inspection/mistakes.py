@@ -51,7 +51,7 @@ def mistakes_section(inspected: InspectedRun) -> SectionBody:
     except InputError as error:
         if inspected.data or isinstance(error, NotOfferedError):
             raise
-        raise NotOfferedError(f"the run's own data cannot be read; give some with --data: {error}") from error
+        raise NotOfferedError(f"data: those of the run cannot be read ({error}); give some with --data") from error
 
     # Data that selected the weights give a result that is too good; the reader must know.
     name = inspected.held_out_name

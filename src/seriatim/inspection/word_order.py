@@ -117,7 +117,7 @@ def order_effect(
             distribution of its predictions.
     """
     if permutations < 1:
-        raise RangeError(f"--permute must be at least 1, got {permutations}")
+        raise RangeError(f"--permute: {permutations} is too small; give 1 or more")
     explainer = explainer_of(run)
     most = min(max_tokens, learned_positions(run.model) or max_tokens)
     example, total = explainer.require(explainer.inputs).shortened(text, most)

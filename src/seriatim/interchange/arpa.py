@@ -180,9 +180,9 @@ class _Reader:
         for n, count in enumerate(counts[1:], 2):
             orders.append(self.section(n, count, orders, longest=n == len(counts)))
         if self.line().strip() != "\\end\\":
-            raise self.wrong("\\end\\ is missing here", "are the counts at the top right?")
+            raise self.wrong("\\end\\ is missing here", "check the counts at the top")
         if next(self.lines, None) is not None:
-            raise self.wrong("something stands behind \\end\\", "are these two files in one? delete the rest")
+            raise self.wrong("something stands behind \\end\\", "delete what follows it")
         for name in self.missing:
             text = f"{self.path}: no {name} among the 1-grams, so that {MISSING[name]}; add it there"
             warnings.warn(text, DataWarning, stacklevel=3)
@@ -195,13 +195,13 @@ class _Reader:
             self.number += 1
             text.record(str(self.path), self.repairs)
             if len(raw) >= MAX_LINE:
-                raise self.wrong(f"a line of {MAX_LINE:,} bytes or more", "is it an ARPA file?")
+                raise self.wrong(f"a line of {MAX_LINE:,} bytes or more", "give an ARPA file")
             try:
                 line = raw.decode()
             except UnicodeDecodeError:
                 raise self.wrong("not UTF-8", "give an ARPA file in UTF-8") from None
             if "\0" in line:
-                raise self.wrong("a NUL byte", "is it an ARPA file?")
+                raise self.wrong("a NUL byte", "give an ARPA file")
             line = line.removesuffix("\n").removesuffix("\r")  # white space inside an entry is up to `entry`
             if self.number == 1:
                 line = line.removeprefix("\ufeff")
@@ -212,7 +212,7 @@ class _Reader:
         """Return the next line that is not empty."""
         line = next(self.lines, None)
         if line is None:
-            raise self.wrong("ends too early", "is the file whole?")
+            raise self.wrong("ends too early", "give the whole file")
         return line
 
     def wrong(self, what: str, hint: str) -> InputError:
@@ -234,7 +234,7 @@ class _Reader:
                     "write an ARPA file with compile-lm --text=yes",
                 )
             if self.number > 100:
-                raise self.wrong("no \\data\\ so far", "is it an ARPA file?")
+                raise self.wrong("no \\data\\ so far", "give an ARPA file")
             line = self.line()
 
         # The counts are not trusted: they may announce more than memory holds, but never more than the file has room
@@ -244,22 +244,22 @@ class _Reader:
             n = len(counts) + 1
             if match[1] != str(n):
                 raise self.wrong(
-                    f"counts of {match[1][:MAX_DIGITS]}-grams where those of {n}-grams should be", "mend it"
+                    f"counts of {match[1][:MAX_DIGITS]}-grams where those of {n}-grams should be", "correct it"
                 )
             counts.append(int(match[2][:MAX_DIGITS]))
             if n > MAX_ORDERS:
-                raise self.wrong(f"more than {MAX_ORDERS} orders", "is it an ARPA file?")
+                raise self.wrong(f"more than {MAX_ORDERS} orders", "give an ARPA file")
             if self.limit is not None and sum(counts) > self.limit:
-                raise self.wrong("more n-grams than the file has room for", "is the file whole?")
+                raise self.wrong("more n-grams than the file has room for", "give the whole file")
         if not counts:
-            raise self.wrong("no counts of n-grams", "is it an ARPA file?")
+            raise self.wrong("no counts of n-grams", "give an ARPA file")
         self.expect(line, 1)
         return counts
 
     def expect(self, line: str, n: int) -> None:
         """Raise InputError if a line does not begin a section."""
         if line.strip() != f"\\{n}-grams:":
-            raise self.wrong(f"\\{n}-grams: should be here, not {line[:40]!r}", "are the counts at the top right?")
+            raise self.wrong(f"\\{n}-grams: should be here, not {line[:40]!r}", "check the counts at the top")
 
     def entry(self, n: int, *, longest: bool) -> tuple[float, list[str], float]:
         """Return probability, words and back-off weight of the next line."""
@@ -269,12 +269,12 @@ class _Reader:
         # An empty column may be a word that was lost, so that what seems to be the word is the weight.
         is_empty = n == 1 and "\t\t" in line and not rest and NUMBER.fullmatch("".join(words))
         if len(words) != n or len(rest) > 1 or is_empty:
-            raise self.wrong(f"not a {n}-gram: {line[:60]!r}", "are the counts at the top right?")
+            raise self.wrong(f"not a {n}-gram: {line[:60]!r}", "check the counts at the top")
         p, backoff = (self.figure(field) for field in (fields[0], rest[0] if rest else "0"))
 
         # Programs that compute in float32 write logarithms a little above 0; anything larger is no rounding.
         if p > ROUNDING:
-            raise self.wrong(f"the logarithm of a probability is above 0: {fields[0][:40]}", "mend it")
+            raise self.wrong(f"the logarithm of a probability is above 0: {fields[0][:40]}", "correct it")
         if p > 0:
             self.repaired(
                 "probabilities rounded to more than 1",
@@ -283,7 +283,7 @@ class _Reader:
                 "write 0",
             )
         if backoff > MAX_LOGARITHM:
-            raise self.wrong(f"a back-off weight too large for a number: {rest[0][:40]}", "mend it")
+            raise self.wrong(f"a back-off weight too large for a number: {rest[0][:40]}", "correct it")
         if longest and backoff:
             self.repaired(
                 "back-off weights without a use",
@@ -298,7 +298,7 @@ class _Reader:
         with contextlib.suppress(ValueError):
             if "_" not in text and (value := float(text)) < math.inf:  # NaN is not less
                 return value
-        raise self.wrong(f"not a number: {text[:40]!r}", "mend it")
+        raise self.wrong(f"not a number: {text[:40]!r}", "correct it")
 
     def unigrams(self, count: int, *, longest: bool) -> Order:
         """Read all words."""
@@ -358,7 +358,7 @@ class _Reader:
         try:
             unescaped = ESCAPES.sub(_unescape, word.encode())
         except ValueError:
-            raise self.wrong(f"no character is written as in {shown(word)}", "mend the escape") from None
+            raise self.wrong(f"no character is written as in {shown(word)}", "correct the escape") from None
         if unescaped in self.unescaped:
             raise self.wrong(f"{shown(word)} is another 1-gram with other escapes", "leave one out")
         self.unescaped.add(unescaped)
@@ -461,7 +461,7 @@ def check_weights(weights: Sequence[float] | None, count: int) -> list[float]:
     if len(weights) != count:
         raise MismatchError(f"--mixture-weights: {len(weights)} weights for {count} files; give one for each")
     if not all(weight > 0 for weight in weights) or not 0 < sum(weights) < float("inf"):
-        raise RangeError("--mixture-weights: must be positive numbers, such as 0.7,0.3")
+        raise RangeError("--mixture-weights: not all are above 0, or finite; give for instance 0.7,0.3")
     return [weight / sum(weights) for weight in weights]
 
 

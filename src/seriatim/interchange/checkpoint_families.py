@@ -306,9 +306,11 @@ class LlamaFamily(Family):
         parts = [name for name, option in needs.items() if options.get(option)]
         kind = parts[0] if parts else "llama"
         if parts not in ([], ["mixtral", "mistral"]) and len(parts) > 1:
-            raise NotSupportedError(f"{facts.where}: no architecture has the parts of {' and '.join(parts)} together")
+            raise NotSupportedError(
+                f"{facts.where}: no checkpoint has {' and '.join(needs[part] for part in parts)}; leave one out"
+            )
         if kind == "qwen2" and options["head_size"] * options["num_heads"] != facts.model.hidden_size:
-            raise NotSupportedError(f"{facts.where}: a checkpoint of qwen2 has no head_size of its own; leave it out")
+            raise NotSupportedError(f"{facts.where}: a checkpoint of qwen2 has no head_size; leave it out")
         return kind
 
     def rows(self, count: int) -> list[int]:
@@ -333,7 +335,9 @@ class LlamaFamily(Family):
             fraction = parameters.get("partial_rotary_factor", self.fields.get("partial_rotary_factor", 1.0))
             if kind != "default" or fraction != 1.0:
                 what = f"rope_type {shown(kind)}" if kind != "default" else f"partial_rotary_factor {shown(fraction)}"
-                raise NotSupportedError(f"{self.where}: {what} is not supported, only plain rotary positions")
+                raise NotSupportedError(
+                    f"{self.where}: {what} is not supported; use a checkpoint of plain rotary positions"
+                )
             base = self.real("rope_theta", base, parameters)
         return base
 
@@ -347,9 +351,9 @@ class LlamaFamily(Family):
             first = self.fields.get("max_window_layers", layers) if self.fields.get("use_sliding_window") else layers
             kinds = [FULL if i < first else SLIDING for i in range(layers)]
         if not isinstance(kinds, list) or not all(kind in (FULL, SLIDING) for kind in kinds):
-            raise RangeError(f"{self.where}: layer_types must list {FULL} or {SLIDING}, got {shown(kinds)}")
+            raise RangeError(f"{self.where}: layer_types lists {shown(kinds)}; use {FULL} or {SLIDING}")
         if FULL in kinds and SLIDING in kinds:
-            raise NotSupportedError(f"{self.where}: the window of attention differs from layer to layer")
+            raise NotSupportedError(f"{self.where}: only some layers have a window; use another checkpoint")
         return None if FULL in kinds or size is None else self.number("sliding_window")
 
     def rules(self) -> list[ConversionRule]:
@@ -459,7 +463,7 @@ def family_of(fields: Fields, where: str) -> Family:
     name = fields.get("model_type")
     if not isinstance(name, str) or name not in FAMILIES:
         raise NotSupportedError(
-            f"{where}: model_type {shown(name)} is not known; known are {', '.join(sorted(FAMILIES))}"
+            f"{where}: model_type {shown(name)} is not known; choose from {', '.join(sorted(FAMILIES))}"
         )
     return FAMILIES[name](fields, where)
 
@@ -468,7 +472,7 @@ def family_for(config: Config, built: nn.Module, where: str) -> Fields:
     """Return the fields of a checkpoint for a language model here; raise InputError if no family can hold it."""
     model, layers = config.model, LAYERS.get(config.task, {})
     if model.layer not in layers:
-        raise NotSupportedError(f"{where}: layer {model.layer} is in no checkpoint; known are {', '.join(layers)}")
+        raise NotSupportedError(f"{where}: layer {model.layer} is in no checkpoint; choose from {', '.join(layers)}")
     if model.output_bias != layers[model.layer].has_output_bias:
         has, expected = ("has a bias", "no") if model.output_bias else ("has no bias", "every")
         raise NotSupportedError(
@@ -477,7 +481,8 @@ def family_for(config: Config, built: nn.Module, where: str) -> Fields:
         )
     if model.embedding_size != model.hidden_size or model.bidirectional:
         raise NotSupportedError(
-            f"{where}: the layers of a checkpoint are as wide as its embedding and not bidirectional"
+            f"{where}: a checkpoint cannot hold layers of another width than the embedding, or that read both ways; "
+            "train with model.embedding_size equal to model.hidden_size, and model.bidirectional false"
         )
 
     # Options that nobody set have their defaults, or were chosen from sizes when the model was built.

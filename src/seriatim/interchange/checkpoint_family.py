@@ -98,8 +98,8 @@ class ModelFacts(NamedTuple):
         for name, value in expected.items():
             if self.options.get(name, value) != value:
                 raise NotSupportedError(
-                    f"{self.where}: model.options.{name} {shown(self.options[name])} has no place there, only "
-                    f"{shown(value)} has"
+                    f"{self.where}: model.options.{name} {shown(self.options[name])} cannot be written; "
+                    f"train with {shown(value)}"
                 )
 
 
@@ -239,7 +239,9 @@ class Family:
             names = {ours: theirs for theirs, ours in reversed((choices or {}).items())}
             if choices is not None and value not in names:
                 known = ", ".join(names)
-                raise NotSupportedError(f"{facts.where}: model.options.{name} {value} has no place there, only {known}")
+                raise NotSupportedError(
+                    f"{facts.where}: model.options.{name} {value} cannot be written; train with {known}"
+                )
             fields[field] = names.get(value, value)
         return fields
 
@@ -290,9 +292,7 @@ class Family:
         """Return what a named choice of the other library is called here."""
         value = self.fields.get(name, default)
         if not isinstance(value, str) or value not in choices:
-            raise NotSupportedError(
-                f"{self.where}: {name} {shown(value)} is not supported; known are {', '.join(choices)}"
-            )
+            raise NotSupportedError(f"{self.where}: {name} {shown(value)} is not supported; use {', '.join(choices)}")
         return choices[value]
 
     def tables(self, embedding: str, head: str) -> list[ConversionRule]:

@@ -302,7 +302,9 @@ def check_tied(family: Family, tensors: CheckpointTensors) -> None:
         first = family.name_in(names, first)
         if not {first, second} <= names or torch.equal(tensors.read(first), tensors.read(second)):
             continue
-        problem = f"{tensors.folder}: {first} and {second} differ, which tie_word_embeddings makes one tensor"
+        problem = (
+            f"{tensors.folder}: {first} and {second} differ, but tie_word_embeddings says that they are one tensor"
+        )
         if not family.can_untie:
             raise MismatchError(f"{problem}; write the checkpoint again with the one that is right")
         warnings.warn(f"{problem}; both are kept, as transformers does from version 5 on", stacklevel=3)
@@ -325,9 +327,7 @@ def check_names(family: Family, rules: list[ConversionRule], tensors: Checkpoint
     copies = set(family.tied.values()) if family.is_tied else set[str]()
     unread = [name for name in others if not name.endswith(family.ignored) and name not in copies]
     if unread:
-        raise NotSupportedError(
-            f"{tensors.folder}: the tensor {unread[0]} has no place in a model here; use another checkpoint"
-        )
+        raise NotSupportedError(f"{tensors.folder}: no model here has the tensor {unread[0]}; use another checkpoint")
     if dropped:
         warnings.warn(f"{tensors.folder}: left out, as no model here has them: {', '.join(dropped)}", stacklevel=3)
 
@@ -375,7 +375,7 @@ def export_checkpoint(run: Run, out: str) -> None:
     """
     folder = check_new(out)
     if not isinstance(run.model, LanguageModel | MaskedLanguageModel) or run.answering is not run.model:
-        raise NotSupportedError(f"{run.path}: only a single neural language model can be a checkpoint of transformers")
+        raise NotSupportedError(f"{run.path}: only one language model can be a checkpoint; give a run of lm or mlm")
     tokenizer = run.tokenizer
     begin, end = tokenizer.begin, 0
     if isinstance(tokenizer, PretrainedTokenizer):
@@ -386,7 +386,7 @@ def export_checkpoint(run: Run, out: str) -> None:
     kind = FAMILIES[fields["model_type"]]
     if "mask" in kind.special_tokens and not tokenizer.frames:
         raise NotSupportedError(
-            f"{run.path}: its tokenizer has no token that stands for a gap, as [MASK] does there; start the training "
+            f"{run.path}: its tokenizer has no token for masked words, such as [MASK]; start the training "
             "from an imported model, with --init"
         )
     fields |= {"vocab_size": tokenizer.vocabulary_size, **kind.token_ids(begin, end)}

@@ -72,7 +72,7 @@ def import_run(
     # What a source is decides which options mean anything; one that means nothing is refused, not ignored.
     folders = [name for name in sources if name.startswith(HUB) or Path(name).is_dir()]
     if len(sources) == 1 and weights is not None:
-        raise ConflictError("--mixture-weights: has no meaning with one file; leave it out")
+        raise ConflictError("--mixture-weights: cannot be used with one file; leave it out")
     states = {name: file for name in sources if (file := state_file(Path(name))) is not None}
     if (folders or states) and len(sources) > 1:
         raise NotSupportedError(f"{[*folders, *states][0]}: only ARPA files can be mixed; import it on its own")
@@ -80,7 +80,7 @@ def import_run(
         return import_torch(states[sources[0]], out, torch_options or TorchOptions(), overwrite=overwrite)
     for name, value in (torch_options or TorchOptions())._asdict().items():
         if value is not None:
-            raise ConflictError(f"--{name}: has no meaning for {sources[0]}, only for a safetensors file; leave it out")
+            raise ConflictError(f"--{name}: cannot be used for {sources[0]}, only for a safetensors file; leave it out")
     if folders:
         return import_checkpoint(sources[0], out, overwrite=overwrite)
     check_out(out, overwrite=overwrite)

@@ -302,9 +302,7 @@ def export_onnx(run: Run, out: str) -> None:
     if missing := [name for name in MODULES if importlib.util.find_spec(name) is None]:
         raise UnavailableError(f"--format onnx: needs {' and '.join(missing)}; run pip install 'seriatim[onnx]'")
     if tuple(map(int, torch.__version__.split(".")[:2])) < TORCH:
-        raise UnavailableError(
-            f"--format onnx: needs PyTorch {TORCH[0]}.{TORCH[1]} or later, this is {torch.__version__}"
-        )
+        raise UnavailableError(f"--format onnx: PyTorch is {torch.__version__}; install {TORCH[0]}.{TORCH[1]} or later")
 
     # Everything is traced before the folder is made: most models that cannot be exported fail there.
     folder = check_new(out)
@@ -379,8 +377,8 @@ def refusing_what_cannot(where: str) -> Iterator[None]:
     except Exception as error:
         cause = error.__cause__ or error
         raise NotSupportedError(
-            f"{where}: cannot be exported ({type(cause).__name__}: {first_line(cause)}); its layers must not depend on "
-            "the values of inputs in Python code, and only those with a state of fixed size may loop over time in it"
+            f"{where}: cannot be exported ({type(cause).__name__}: {first_line(cause)}); let no Python code of its "
+            "layers depend on the values of inputs, or loop over time where the size of the state is not fixed"
         ) from None
 
 

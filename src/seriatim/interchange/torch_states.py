@@ -100,14 +100,14 @@ def find_recurrence(tensors: StateTensors) -> Recurrence:
     prefixes = sorted(name.removesuffix(FIRST) for name in tensors.names() if name.endswith(FIRST))
     if len(prefixes) != 1:
         problem = f"{len(prefixes)} recurrent modules" if prefixes else f"no tensor {FIRST}"
-        raise MalformedError(f"{where}: {problem}; a file needs {NEEDED}, and has {tensors.listed()}")
+        raise MalformedError(f"{where}: {problem}; give a file with {NEEDED} (this one has {tensors.listed()})")
     (prefix,) = prefixes
     parts = [name for name in tensors.names() if name.startswith(prefix) and PARAMETER.fullmatch(name[len(prefix) :])]
     shapes = {name.removeprefix(prefix): tensors.shape(name) for name in parts}
     if reverse := sorted(name for name in shapes if name.endswith("_reverse")):
         raise NotSupportedError(
-            f"{where}: {prefix}{reverse[0]} reads backwards, and a language model must not see what it predicts; use a "
-            "module with bidirectional=False"
+            f"{where}: {prefix}{reverse[0]} reads backwards, but a language model must not read what it predicts; use "
+            "a module with bidirectional=False"
         )
 
     # With a projection, the recurrent matrix has fewer columns than units, and only the projection says how many
@@ -115,15 +115,15 @@ def find_recurrence(tensors: StateTensors) -> Recurrence:
     inner = shapes.get("weight_hr_l0", shapes.get("weight_hh_l0"))
     first, recurrent = shapes[FIRST], shapes.get("weight_hh_l0", ())
     if inner is None or {2} != {*map(len, (inner, first, recurrent))} or not all((*inner, *first, *recurrent)):
-        raise MalformedError(f"{where}: {prefix}weight_hh_l0 is missing or no matrix; a file needs {NEEDED}")
+        raise MalformedError(f"{where}: {prefix}weight_hh_l0 is missing or not a matrix; give a file with {NEEDED}")
     hidden, output = inner[1], recurrent[1]
 
     # The three kinds of layers differ in nothing but the number of gates.
     gates, rest = divmod(first[0], hidden)
     if rest or gates not in LAYERS:
         raise MismatchError(
-            f"{where}: {prefix}{FIRST} has the shape {first} and {prefix}weight_hh_l0 {recurrent}; an RNN has as many "
-            "rows as units, a GRU 3 times and an LSTM 4 times as many; check the file"
+            f"{where}: {prefix}{FIRST} has the shape {first} and {prefix}weight_hh_l0 {recurrent}, but an RNN has as "
+            "many rows as units, a GRU 3 times and an LSTM 4 times as many; check the file"
         )
     depth = 1 + max(int(match[3]) for match in map(PARAMETER.fullmatch, shapes) if match is not None)
     found = Recurrence(
@@ -166,7 +166,9 @@ def find_tables(tensors: StateTensors, found: Recurrence) -> Tables:
     }
 
     def refuse(problem: str) -> NoReturn:
-        raise MalformedError(f"{tensors.folder}: {problem}; a file needs {NEEDED}, and has {tensors.listed()}")
+        raise MalformedError(
+            f"{tensors.folder}: {problem}; give a file with {NEEDED} (this one has {tensors.listed()})"
+        )
 
     # Names say little, since everybody names modules differently: the largest table of a fitting width has the
     # tokens.
@@ -309,7 +311,7 @@ def _special(path: Path, ids: Mapping[str, int], names: Collection[str], what: s
     found = [token for token in ids if token.lower() in names]
     if len(found) > 1:
         hint = "rename one of them" if names in (BEGINS, UNKNOWNS) else "name it with --end"
-        raise AmbiguousError(f"{path}: {shown(found[0])} and {shown(found[1])} may both {what}; {hint}")
+        raise AmbiguousError(f"{path}: {shown(found[0])} and {shown(found[1])} could both {what}; {hint}")
     return ids[found[0]] if found else None
 
 
@@ -459,10 +461,10 @@ def _model(found: Recurrence, tables: Tables, source: SourceVocabulary, nonlinea
         options["projection_size"] = found.output_size
     if nonlinearity is not None:
         if "activation" not in options_of(found.layer, {}):
-            raise ConflictError(f"--nonlinearity: {path} is no RNN but a layer {found.layer}, without it; leave it out")
+            raise ConflictError(f"--nonlinearity: {path} is a layer {found.layer} and not an RNN; leave it out")
         if nonlinearity not in NONLINEARITIES:
             raise UnknownNameError(
-                f"--nonlinearity {shown(nonlinearity)}: torch.nn.RNN has {' and '.join(NONLINEARITIES)}"
+                f"--nonlinearity: {shown(nonlinearity)} is unknown; use {' or '.join(NONLINEARITIES)}"
             )
         options["activation"] = nonlinearity
     return {

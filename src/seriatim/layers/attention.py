@@ -137,7 +137,7 @@ def heads(hidden_size: int, num_heads: int | None) -> int:
 def _check_divides(option: str, value: int, whole: str, number: int) -> None:
     if value < 1 or number % value:
         raise RangeError(
-            f"model.options.{option}: {value} does not divide {whole}, {number}; take one of {_divisors(number)}"
+            f"model.options.{option}: {whole}, {number}, cannot be divided by {value}; choose {_divisors(number)}"
         )
 
 

@@ -64,11 +64,11 @@ class Stack(SequenceLayer):
         super().__init__()
         check_parts(self, layers)
         if not layers:
-            raise RequiredError("a stack needs at least one layer")
+            raise RequiredError("layers: a stack has none; give at least one")
         for below, above in itertools.pairwise(layers):
             if below.output_size != above.input_size:
                 raise MismatchError(
-                    f"a layer with {below.output_size} output features cannot feed one with {above.input_size} inputs"
+                    f"layers: {below.output_size} features go to a layer that takes {above.input_size}; make them equal"
                 )
         self.layers = cast("Sequence[SequenceLayer]", nn.ModuleList(layers))
         self.dropout = make_dropout(dropout, variational=variational)
@@ -149,8 +149,7 @@ class Residual(SequenceLayer):
         check_parts(self, [layer])
         if layer.input_size != layer.output_size:
             raise MismatchError(
-                f"a residual connection needs equal widths; this layer takes {layer.input_size} features "
-                f"and gives {layer.output_size}"
+                f"residual: the layer takes {layer.input_size} features and gives {layer.output_size}; make them equal"
             )
         self.norm = norm_named(norm, layer.input_size, epsilon=norm_epsilon)
         self.norm_first = norm_first
@@ -213,7 +212,7 @@ class Bidirectional(SequenceLayer):
         super().__init__()
         check_parts(self, [forwards, backwards])
         if not (forwards.causal and backwards.causal):
-            raise NotSupportedError("both directions need a causal layer; this one sees the whole sequence already")
+            raise NotSupportedError("layer: it reads in both directions already; give a causal layer")
         if forwards.input_size != backwards.input_size:
             raise ValueError(
                 f"both directions read the same inputs; got widths {forwards.input_size} and {backwards.input_size}"
@@ -277,7 +276,9 @@ def check_parts(container: SequenceLayer, layers: object) -> None:
     parts = list(layers) if isinstance(layers, Iterable) else [layers]
     for part in parts:
         if not isinstance(part, SequenceLayer):
-            raise RangeError(f"{type(container).__name__} is made of layers, such as seriatim.layer; got {shown(part)}")
+            raise RangeError(
+                f"layers: {shown(part)} is not a layer; give {type(container).__name__} layers, as of seriatim.layer"
+            )
     names = [type(layer).__name__ for layer in parts if isinstance(layer, MemoryLayer)]
     if names and not isinstance(container, MemoryLayer):
-        raise NotSupportedError(f"{names[0]} attends to a memory; use Memory{type(container).__name__} for it")
+        raise NotSupportedError(f"layers: {names[0]} attends to a memory; use Memory{type(container).__name__} for it")

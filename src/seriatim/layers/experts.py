@@ -64,9 +64,7 @@ class Experts(nn.Module):
     def __init__(self, size: int, experts: Sequence[nn.Module], *, per_token: int = 2, balance: float = 0.01) -> None:
         super().__init__()
         if not 1 <= per_token <= len(experts):
-            raise RangeError(
-                f"model.options.experts_per_token must lie in 1..{len(experts)}, the number of experts; got {per_token}"
-            )
+            raise RangeError(f"model.options.experts_per_token: {per_token} is out of range; give 1 to {len(experts)}")
         self.router = Router(size, len(experts), per_token=per_token)
         self.experts = nn.ModuleList(experts)
         self.balance = balance

@@ -66,9 +66,7 @@ class TorchCell(RecurrentCell):
         super().__init__()
         width = self.projection_size
         if not 0 <= width < hidden_size:
-            raise RangeError(
-                f"model.options.projection_size must lie in 0..{hidden_size - 1}, below hidden_size; got {width}"
-            )
+            raise RangeError(f"model.options.projection_size: {width} is out of range; give 0 to {hidden_size - 1}")
         self.input_size, self.hidden_size, self.output_size = input_size, hidden_size, width or hidden_size
         self.weight_ih_l0 = nn.Parameter(torch.empty(self.gates * hidden_size, input_size))
         self.weight_hh_l0 = nn.Parameter(torch.empty(self.gates * hidden_size, self.output_size))

@@ -65,7 +65,9 @@ def check_sizes(**sizes: int) -> None:
 def check_step_sizes(dt_min: float, dt_max: float) -> None:
     """Raise InputError unless 0 < dt_min ≤ dt_max."""
     if not 0 < dt_min <= dt_max:
-        raise RangeError(f"model.options.dt_min must be above 0 and at most dt_max; got {dt_min} and {dt_max}")
+        raise RangeError(
+            f"model.options.dt_min: {dt_min} is out of range; give a number above 0 and at most dt_max, {dt_max}"
+        )
 
 
 def check_value(name: str, value: object, annotation: object) -> None:
@@ -83,16 +85,16 @@ def check_value(name: str, value: object, annotation: object) -> None:
     accepted = (*types, int) if float in types else types
     if not isinstance(value, accepted) or (isinstance(value, bool) and bool not in types):
         text = {None: "null", True: "true", False: "false"}.get(value) if isinstance(value, bool | None) else None
-        raise RangeError(f"{name}: {text or shown(value)} does not fit; give {_in_words(types)}")
+        raise RangeError(f"{name}: {text or shown(value)} has the wrong type; give {_in_words(types)}")
     if isinstance(value, float) and not math.isfinite(value):
-        raise RangeError(f"{name}: {value} does not fit; give a finite number")
+        raise RangeError(f"{name}: {value} is not finite; give a finite number")
     if isinstance(value, int) and abs(value) >= LARGEST:
-        raise RangeError(f"{name}: {shown(value)} does not fit; give a number below {LARGEST}")
+        raise RangeError(f"{name}: {shown(value)} is too large; give a number below {LARGEST}")
     bounds = _bounds(limits)
     low, high = bounds.get(Ge, -math.inf), bounds.get(Le, math.inf)
     if isinstance(value, int | float) and not low <= value <= high:
-        allowed = f"at least {low:g}" if high == math.inf else f"between {low:g} and {high:g}"
-        raise RangeError(f"{name} must be {allowed}; got {shown(value)}")
+        allowed = f"{low:g} or more" if high == math.inf else f"a number from {low:g} to {high:g}"
+        raise RangeError(f"{name}: {shown(value)} is out of range; give {allowed}")
     for limit in limits:
         if isinstance(limit, OneOf) and isinstance(value, str) and value not in limit.names:
             raise UnknownNameError(f"{name}: {shown(value)} does not fit; {nearest(value, limit.names)}")

@@ -148,8 +148,7 @@ def import_module(name: str, path: Path | None = None) -> ModuleType:
     places = [place for place in (spec.origin, *(spec.submodule_search_locations or ())) if place]
     if path is not None and not any(path.is_relative_to(Path(place).resolve()) for place in places):
         raise ConflictError(
-            f"{path}: the name {name} leads to {next(iter(places), 'another module')} in this process; "
-            "rename one of the files"
+            f"{path}: in this process, {name} is {next(iter(places), 'another module')}; rename one of the files"
         )
     with _importing_from(name if path is None else str(path)):
         return importlib.import_module(name)
@@ -433,7 +432,7 @@ def require_code(
         InputError: code that is not allowed, missing, changed, or that cannot be imported.
     """
     if allow_code not in (False, True, "changed"):
-        raise RangeError(f"allow_code must be False, True or 'changed', got {allow_code!r}")
+        raise RangeError(f"allow_code: {allow_code!r} is not one of the choices; give False, True or 'changed'")
     outside = outside_names(names)
     if outside and origins is None:
         origins = read_origins(folder)
@@ -469,12 +468,12 @@ def _check_allowed(folder: Path, origin: Origin, allow_code: AllowCode) -> None:
     """Raise InputError where code may not be imported: not allowed, missing or changed."""
     if not origin.path:
         raise MissingError(
-            f"{folder}: its layer {origin.name!r} is the class {origin.qualname} of a notebook; define it there, call "
-            "seriatim.register and load the run again"
+            f"{folder}: its layer {origin.name!r} is the class {origin.qualname} of a notebook; define the class "
+            "again, call seriatim.register and load the run again"
         )
     path = Path(origin.path)
     if not path.is_file():
-        raise MissingError(f"{path}: missing; the layer {origin.name!r} of {folder} is defined in it; restore the file")
+        raise MissingError(f"{path}: missing, and defines the layer {origin.name!r} of {folder}; restore the file")
     digest = digest_of(path)
     if digest != origin.sha256:
         change = (

@@ -175,7 +175,7 @@ def current(name: str) -> str:
 
 def _check_name(name: object) -> None:
     if not isinstance(name, str):
-        raise RangeError(f"layer: the name of a layer is text, such as 'lstm'; got {shown(name)}")
+        raise RangeError(f"layer: {shown(name)} is not text; give the name of a layer, such as 'lstm'")
 
 
 def names() -> list[str]:
@@ -221,6 +221,8 @@ def _import_entry_point(name: str, point: EntryPoint) -> None:
             f"{first_line(error)}); repair or remove the package"
         ) from None
     if not is_architecture(architecture):
-        raise ContractError(f"layer {name!r}: {point.value} of an installed package is neither a layer nor a cell")
+        raise ContractError(
+            f"layer {name!r}: {point.value} of an installed package is neither a layer nor a cell; remove the package"
+        )
     check_constructor(architecture)
     REGISTRY[name] = architecture

@@ -73,7 +73,7 @@ def scoring(name: str, query_size: int, key_size: int, *, num_heads: int = 1) ->
     if name == "additive":
         return Additive(query_size, key_size, num_heads)
     if query_size != key_size:
-        raise MismatchError(f"score {name!r} needs queries as wide as keys; got {query_size} and {key_size}")
+        raise MismatchError(f"score {name!r}: queries have {query_size} features and keys {key_size}; make them equal")
     return Dot(key_size**-0.5 if name == "scaled-dot" else 1.0)
 
 

@@ -52,7 +52,7 @@ class SelfAttention(AttentionBase):
         super().__init__(causal=causal, window=window, position=position, num_heads=1, head_size=input_size)
         if input_size != hidden_size:
             raise MismatchError(
-                f"bare self-attention gives what it takes: hidden_size must be {input_size}; got {hidden_size}"
+                f"hidden_size: {hidden_size} is not input_size, which bare self-attention keeps; give {input_size}"
             )
         self.input_size = self.output_size = self.cache_size = input_size
         self.cache_heads = 1 if self.rotary is None else 2  # rotated keys differ from the values

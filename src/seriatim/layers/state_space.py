@@ -57,9 +57,9 @@ class StateSpace(UnpaddedLayer):
         super().__init__()
         if input_size != hidden_size:
             name = type(self).__name__
-            raise MismatchError(f"{name} gives as many features as it takes: set input_size to {hidden_size}")
+            raise MismatchError(f"input_size: {name} gives as many features as it takes; set it to {hidden_size}")
         if state_size < 2 or state_size % 2:
-            raise RangeError(f"model.options.state_size must be even and at least 2; got {state_size}")
+            raise RangeError(f"model.options.state_size: {state_size} is odd or below 2; give an even number from 2")
         check_step_sizes(dt_min, dt_max)
         self.input_size = self.output_size = hidden_size
         self.pairs, self.dt_min, self.dt_max = state_size // 2, dt_min, dt_max

@@ -60,8 +60,8 @@ def no_larger_than(*files: Path) -> Iterator[None]:
             yield
     except (TooLargeError, RuntimeError, OverflowError, MemoryError, ZeroDivisionError):
         raise MismatchError(
-            f"{files[0]}: not the weights of the model that config.yaml describes, which is larger or none at all; "
-            "restore the run's own files"
+            f"{files[0]}: config.yaml describes a larger model than these weights, or one that cannot be built; "
+            "restore both files of the run"
         ) from None
 
 

@@ -75,18 +75,18 @@ class EncoderDecoder(NeuralModel):
         # shapes.
         if shared_embedding and source_vocabulary != target_vocabulary:
             raise MismatchError(
-                f"model.shared_embedding: needs one vocabulary; sources have {source_vocabulary} tokens, targets "
-                f"{target_vocabulary}"
+                f"model.shared_embedding: sources have {source_vocabulary} tokens, targets {target_vocabulary}; "
+                "set model.options.shared_vocabulary to true, or leave it out"
             )
         if tie_weights and decoder.output_size != embedding_size:
             raise MismatchError(
-                f"model.tie_weights: needs equal widths; embedding_size is {embedding_size}, the decoder gives "
-                f"{decoder.output_size}"
+                f"model.tie_weights: embedding_size is {embedding_size}, the decoder gives "
+                f"{decoder.output_size}; make them equal, or leave it out"
             )
         if bounded_logits and copied is not None:
             raise ConflictError("copying: not supported with bounded logits; leave one of them out")
         if not 0 <= label_smoothing < 1:
-            raise RangeError(f"label_smoothing must lie in [0, 1); got {label_smoothing}")
+            raise RangeError(f"label_smoothing: {label_smoothing} is out of range; give a number from 0 and below 1")
         self.target_vocabulary, self.label_smoothing = target_vocabulary, label_smoothing
         self.bounded_logits = bounded_logits
 
@@ -264,7 +264,7 @@ class EncoderDecoder(NeuralModel):
         """
         if not isinstance(self.decoder, AttentionDecoder):
             raise NotSupportedError(
-                f"{type(self.decoder).__name__} has no single attention to show; take a Luong or Bahdanau"
+                f"{type(self.decoder).__name__} has no single attention to show; choose a decoder of Luong or Bahdanau"
             )
         state = self.encode(source, source_lengths)
         embedded = self.dropout(self.target_embedding(target_inputs))
@@ -287,10 +287,10 @@ def _check_layers(encoder: SequenceLayer, decoder: SequenceLayer, embedding_size
         raise NotSupportedError("an encoder has no memory to attend to; leave memory_size out of its options")
     if not isinstance(decoder, MemoryLayer):
         raise RequiredError(
-            "a decoder needs a memory: give its layer the option memory_size, or take a recurrent decoder"
+            "decoder: it has no memory; give its layer the option memory_size, or take a recurrent decoder"
         )
     if not decoder.causal:
-        raise NotSupportedError("a decoder must not see what it predicts; its layer must be causal")
+        raise NotSupportedError("decoder: its layer reads what it must predict; give a causal layer")
     for name, layer in (("encoder", encoder), ("decoder", decoder)):
         if layer.input_size != embedding_size:
             raise MismatchError(

@@ -83,8 +83,8 @@ class LanguageModel(TextModel, TokenPredictor):
         layer = self.layer
         if not layer.causal:
             raise NotSupportedError(
-                "model.bidirectional: a language model must not see what it predicts; set it to false, "
-                "and model.options.causal, if given, to true"
+                "model.bidirectional: a language model must not read the token that it predicts; set it to "
+                "false, and model.options.causal, if given, to true"
             )
         if tie_weights and layer.input_size != layer.output_size:
             raise MismatchError(

@@ -39,9 +39,9 @@ class Mixture(TextModel):
         super().__init__()
         weights = [1 / len(models)] * len(models) if weights is None else list(weights)
         if len(weights) != len(models) or min(weights) < 0 or abs(sum(weights) - 1) > 1e-6:
-            raise RangeError(f"the weights of a mixture must not be negative and must sum to 1; got {weights}")
+            raise RangeError(f"weights: {weights} is no mixture; give shares of 0 or more that sum to 1")
         if len({model.vocabulary_size for model in models}) > 1:
-            raise MismatchError("the models of a mixture must have the same vocabulary")
+            raise MismatchError("models: they have different vocabularies; give models of one vocabulary")
         self.models = cast(Sequence[TextModel], nn.ModuleList(models))
         self.weights, self.vocabulary_size = weights, models[0].vocabulary_size
         self.begin = models[0].begin

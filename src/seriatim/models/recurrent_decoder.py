@@ -97,7 +97,7 @@ class RecurrentDecoder(MemoryLayer):
     def __init__(self, layer: SequenceLayer, memory_size: int, *, bridge: str = "map", summary: str = "last") -> None:
         super().__init__()
         if not layer.causal or isinstance(layer, MemoryLayer):
-            raise NotSupportedError("a decoder's recurrence must be causal and attend to no memory of its own")
+            raise NotSupportedError("decoder: its layer is not causal, or has a memory of its own; give another layer")
         if summary not in SUMMARIES:
             raise UnknownNameError(f"unknown summary {summary!r}; {nearest(summary, list(SUMMARIES))}")
         self.layer, self.memory_size = layer, memory_size

@@ -42,7 +42,7 @@ class ScheduledSampling(Section):
     @classmethod
     def _needs_a_rate(cls, value: str, others: ValidationInfo) -> str:
         if value != "constant" and not others.data.get("scheduled_sampling"):
-            raise ValueError("it has no meaning without scheduled_sampling; give a rate above 0")
+            raise ValueError("it cannot be used without scheduled_sampling; give a rate above 0")
         return value
 
     def own_predictions(self, progress: float) -> float:

@@ -61,8 +61,8 @@ def refuse_contradictions(config: Config, options: Options) -> None:
     """Raise InputError if settings contradict each other."""
     if config.tokenizer.kind != "word":
         raise ConflictError(
-            f"tokenizer.kind: {config.tokenizer.kind!r}, but it is words that have tags; leave it out, or take word "
-            "(model.options.characters says what reads their letters)"
+            f"tokenizer.kind: {config.tokenizer.kind!r}, but tags belong to words; leave it out, or set it to word "
+            "(model.options.characters says what reads the letters)"
         )
     if config.model.tie_weights:
         raise NotSupportedError("model.tie_weights: a tagger reads words and gives tags; leave it out")
@@ -154,7 +154,7 @@ class Tagger(TagModel, NeuralModel):
         if size < 1:
             raise RangeError(f"the layer reads {layer.input_size} features, all of them of characters; make it wider")
         if not 0 <= word_dropout < 1:
-            raise RangeError(f"word_dropout must lie in [0, 1); got {word_dropout}")
+            raise RangeError(f"word_dropout: {word_dropout} is out of range; give a number from 0 and below 1")
         self.embedding = nn.Embedding(word_vocabulary, size)
         self.characters, self.layer = characters, layer
         self.output = nn.Linear(layer.output_size, num_tags, bias=output_bias)

@@ -100,8 +100,8 @@ def with_implied_options(options: Options, config: Model, rest: LayerOptions) ->
     attention = options.attention or ("multi-head" if blocks else "dot")
     if attention == "multi-head" and not blocks:
         raise ConflictError(
-            f"model.options.attention: multi-head needs blocks, which {decoder!r} has not; add --model.options.block "
-            "true, or take dot, scaled-dot, bilinear, additive or none"
+            f"model.options.attention: multi-head needs a decoder of blocks, not {decoder!r}; set model.options.block "
+            "to true, or choose dot, scaled-dot, bilinear, additive or none"
         )
 
     # An option may belong to either layer, so each takes those that it has; one that neither has is refused here.
@@ -138,7 +138,7 @@ def _refuse_unused(options: Options) -> None:
         cause = f"attention {options.attention}"
     for name in sorted(UNUSED[cause]):
         if getattr(options, name) not in (Options.model_fields[name].default, False):
-            raise ConflictError(f"model.options.{name}: has no meaning with {cause}; leave one of them out")
+            raise ConflictError(f"model.options.{name}: cannot be used with {cause}; leave one of them out")
 
 
 def translator(

@@ -36,7 +36,7 @@ def explain(module: nn.Module) -> str:
         return _explain_cell(module)
     layer = module if isinstance(module, SequenceLayer) else getattr(module, "layer", None)
     if not isinstance(layer, SequenceLayer) or not callable(getattr(module, "step", None)):
-        raise RangeError(f"explain: expected a cell, a layer or a language model, got {shown(module)}")
+        raise RangeError(f"explain: {shown(module)} cannot be explained; give a cell, a layer or a language model")
     lines = _explain_part(layer)
     if layer.causal and not isinstance(layer, MemoryLayer):
         lines.append(f"one step: {explain_step(module)}")

@@ -83,7 +83,7 @@ class Recurrent(SequenceLayer):
     def __init__(self, cell: RecurrentCell, *, weight_dropout: Rate = 0.0, zoneout: Rate = 0.0) -> None:
         super().__init__()
         if not isinstance(cell, RecurrentCell):
-            raise RangeError(f"Recurrent takes a RecurrentCell, such as Recurrent(MyCell(8, 16)); got {shown(cell)}")
+            raise RangeError(f"Recurrent: {shown(cell)} is not a RecurrentCell; give one, such as MyCell(8, 16)")
         for name in ("input_size", "output_size"):
             if not isinstance(getattr(cell, name, None), int):
                 raise ValueError(f"{type(cell).__name__} must set {name}, the width of one step, as an integer")

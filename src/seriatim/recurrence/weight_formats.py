@@ -34,7 +34,7 @@ class Packable(NamedTuple):
 def check_format(weights: str) -> None:
     """Raise InputError if a format of weights is unknown."""
     if weights not in FORMATS:
-        raise UnknownNameError(f"weights: must be one of {', '.join(FORMATS)}, got {shown(weights)}")
+        raise UnknownNameError(f"weights: {shown(weights)} is unknown; choose from {', '.join(FORMATS)}")
 
 
 def rounded(matrix: Tensor, weight_format: WeightFormat) -> Tensor:

@@ -60,5 +60,5 @@ class Zoneout(RecurrentCell):
 def check_rate(name: str, rate: float) -> float:
     """Return ``rate``, or raise InputError outside the range of `Rate`."""
     if not isinstance(rate, Real) or not 0 <= rate <= 0.99:
-        raise RangeError(f"{name} must be between 0 and 0.99; got {shown(rate)}")
+        raise RangeError(f"{name}: {shown(rate)} is out of range; give a number from 0 to 0.99")
     return rate

@@ -120,8 +120,8 @@ def compare(
     names = [name for name in measures if name in others and (same or name not in first.task.evaluator.per_token)]
     if not names:
         raise MismatchError(
-            f"{second.path}: reads the data in other tokens than {first.path}, and what both have is per token; train "
-            "both with one tokenizer, or compare bits_per_byte"
+            f"{second.path}: its tokens differ from those of {first.path}, and values per token cannot be compared; "
+            "train both with one tokenizer, or compare bits_per_byte"
         )
     return {name: paired(measures[name].statistics, others[name].statistics, measures[name].compute) for name in names}
 
@@ -173,8 +173,8 @@ def _check_units(first: Run, other: Run) -> None:
     units = first.config.data.unit, other.config.data.unit
     if units[0] != units[1]:
         raise MismatchError(
-            f"{other.path}: trained with data.unit {units[1]}, but {first.path} with data.unit {units[0]}; their "
-            "probabilities are of different texts, train both with the same unit"
+            f"{other.path}: trained with data.unit {units[1]}, but {first.path} with data.unit {units[0]}, so that "
+            "their texts differ; train both with the same unit"
         )
 
 

@@ -101,7 +101,7 @@ def _parse_biases(tokenizer: Tokenizer, biases: object) -> dict[int, float]:
     if biases is None:
         return {}
     if not isinstance(biases, Mapping):
-        raise RangeError(f"logit_bias: expected tokens with their numbers, as a dict, got {shown(biases)}")
+        raise RangeError(f"logit_bias: {shown(biases)} is not a dict; give numbers by token, as in {{'the': -2}}")
     numbers: dict[str, float] = {}
     for token, value in biases.items():
         check_text(token, "logit_bias")

@@ -93,7 +93,7 @@ def resume(
         InputError: there is no run or no checkpoint, or a field changed that the checkpoint depends on.
     """
     if not isinstance(path, str | Path):
-        raise RangeError(f"resume: the run must be the path of a folder; got {shown(path)}")
+        raise RangeError(f"resume: {shown(path)} is not the path of a folder; give that of a run")
     folder = outer(Path(path))
     finish_replacing(folder)
     begun = place_of(folder, RUN)

@@ -185,7 +185,7 @@ class Run:
         if draft == LOOKUP:
             return PromptLookup()
         if not isinstance(draft, str | os.PathLike | Run):
-            raise RangeError(f"draft: must be {LOOKUP!r}, a run or the folder of a run, got {shown(draft)}")
+            raise RangeError(f"draft: {shown(draft)} cannot be one; give {LOOKUP!r}, a run or the folder of a run")
         other = draft if isinstance(draft, Run) else load(os.fspath(draft), device=str(self.device))
         other.needs("lm")
         read, ours = learned_positions(other.answering), learned_positions(self.answering)
@@ -445,7 +445,7 @@ def load(
     """
     check_format(weights)
     if not isinstance(path, str | Path):
-        raise RangeError(f"load: the run must be the path of a folder; got {shown(path)}")
+        raise RangeError(f"load: {shown(path)} is not the path of a folder; give that of a run")
     return steadily(Path(path), lambda: _load(path, device, allow_code, weights))
 
 
@@ -457,7 +457,7 @@ def _load(path: str | Path, device: str, allow_code: AllowCode, weights: WeightF
     vocabulary = load_vocabulary(folder)
     file = folder / "model.safetensors"
     if not file.exists() and (folder / "checkpoints").is_dir():
-        raise MissingError(f"{file}: not there yet; a training keeps weights after its first validation, wait for it")
+        raise MissingError(f"{file}: not there yet, as training saves it after the first validation; wait for it")
     check_belongs(file, config, vocabulary)
     task = open_task(config)
 

@@ -86,7 +86,7 @@ def line_surprisals(
 ) -> Iterator[list[UnitSurprisal]]:
     """Yield the surprisals of each line; see `Run.surprisal`. ``unit`` is ``data.unit``."""
     if by not in UNITS:
-        raise UnknownNameError(f"by: must be one of {', '.join(UNITS)}; got {by!r}")
+        raise UnknownNameError(f"by: {by!r} is unknown; choose from {', '.join(UNITS)}")
     if isinstance(model, MaskedLanguageModel):
         read = masked_reader(model, tokenizer, by, unit)
     else:

@@ -248,7 +248,8 @@ class Stream:
             self._logits, self.state, self.last = self._parse(tensors)
             self.seen_tokens, self.num_tokens = seen, num_tokens
         except ValueError as error:
-            raise MismatchError(f"{path}: {error}; save it again from a stream of this run") from None
+            reason = str(error).partition("; ")[0]
+            raise MismatchError(f"{path}: {reason}; save it again from a stream of this run") from None
         return self
 
     def _parse_seen(self, tokens: Tensor) -> Tensor:
@@ -298,7 +299,7 @@ def _path_of(path: object) -> Path:
     """Return the path of a saved state; raise InputError for what cannot be the name of a file."""
     name = os.fspath(path) if isinstance(path, str | os.PathLike) else None
     if not isinstance(name, str) or "\0" in name or not Path(name).name:
-        raise RangeError(f"the saved state must be the path of a file; got {shown(path)}")
+        raise RangeError(f"state: {shown(path)} is not the path of a file; give that of a saved state")
     return Path(name)
 
 

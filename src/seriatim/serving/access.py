@@ -43,7 +43,7 @@ class AccessRules:
         """Check the key, and bring the origins to the form that browsers send."""
         key = self.key
         if key is not None and not (key and key.isascii() and key.isprintable() and " " not in key):
-            raise MalformedError("key: must be visible ASCII characters without spaces, and not be empty")
+            raise MalformedError("key: it cannot be sent; give visible ASCII characters without spaces")
         object.__setattr__(self, "origins", frozenset(map(check_origin, self.origins)))
 
     def is_open(self, path: str) -> bool:
@@ -80,7 +80,7 @@ def check_origin(origin: str) -> str:
     match = ORIGIN.fullmatch(origin.lower().rstrip("/"))
     if match is None:
         raise MalformedError(
-            f"origin: must be like https://example.org or http://localhost:3000 or *, got {shown(origin)}"
+            f"origin: {shown(origin)} is not an origin; write https://example.org, http://localhost:3000 or *"
         )
     return _origin(match[1], match[2], match[3])
 

@@ -1,6 +1,6 @@
 """The playground of the server: one page that calls the HTTP API, and the policy that a browser applies to it.
 
-The page is built from the files in ``templates`` and from the report kit's style and first script, whose look it has.
+The page is built from the files in ``templates`` and from the kit for pages's style and first script, whose look it has.
 It contains everything it needs, and connects to the server that it came from and to nothing else.
 """
 
@@ -13,12 +13,12 @@ from pathlib import Path
 from ..pages.palette import DARK, LIGHT
 
 TEMPLATES = Path(__file__).parent / "templates"
-REPORT_TEMPLATES = Path(__file__).parents[1] / "report" / "templates"
+PAGE_TEMPLATES = Path(__file__).parents[1] / "pages" / "templates"
 SCRIPTS = (
     *("values.js", "requests.js", "tokens.js", "token_texts.js", "links.js", "answers.js", "settings.js"),
     *("panels.js", "write.js", "text_panels.js", "compare.js", "tabs.js", "start.js"),
 )
-"""The parts of the script, in their order; they come after the first script of the report kit."""
+"""The parts of the script, in their order; they come after the first script of the kit for pages."""
 
 
 @functools.cache
@@ -56,13 +56,13 @@ def _style() -> str:
         f'@media (prefers-color-scheme: dark) {{ :root:not([data-theme="light"]) {{ {dark} }} }}',
         f':root[data-theme="dark"] {{ {dark} }}',
     )
-    files = (REPORT_TEMPLATES / "page.css", TEMPLATES / "playground.css")
+    files = (PAGE_TEMPLATES / "page.css", TEMPLATES / "playground.css")
     return "\n".join((*_texts(files), *themes))
 
 
 @functools.cache
 def _script() -> str:
-    files = (REPORT_TEMPLATES / "page.js", *(TEMPLATES / name for name in SCRIPTS))
+    files = (PAGE_TEMPLATES / "page.js", *(TEMPLATES / name for name in SCRIPTS))
     return "\n".join(_texts(files))
 
 

@@ -76,7 +76,7 @@ def open_socket(host: str, port: int) -> socket.socket:
         InputError: If the host is unknown, the port is in use, or the process may not use it.
     """
     if not 0 <= port <= 65535:
-        raise RangeError(f"port: must be between 0 and 65535, got {shown(port)}")
+        raise RangeError(f"port: {shown(port)} is out of range; give a number from 0 to 65535")
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -104,7 +104,7 @@ def _why_not(error: OSError, host: str, port: int) -> str:
         return f"port: {port} needs the rights of an administrator; choose one from 1024 to 65535"
     if error.errno == errno.EADDRNOTAVAIL:
         return f"host: {shown(host)} is not an address of this machine; use 127.0.0.1 or 0.0.0.0"
-    return f"host: cannot listen at {shown(host)}, port {port}: {error.strerror}"
+    return f"host: cannot listen at {shown(host)}, port {port} ({error.strerror}); choose another one"
 
 
 def connection_limit(wanted: int) -> int:

@@ -21,7 +21,7 @@ from typing import Any, BinaryIO
 
 from filelock import FileLock, Timeout
 
-from ..core.errors import BusyError, DamagedError, SizeError, UnreadableError, shown
+from ..core.errors import BusyError, DamagedError, SizeError, UnreadableError, UnwritableError, shown
 
 LINE_ENDS = re.compile("[\x85\u2028\u2029]")  # those that JSON may hold as they are
 PARTIAL = ".partial"  # the suffix of files that are not complete
@@ -184,16 +184,14 @@ def locked(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         lock.acquire()
     except Timeout:
-        problem = "another process is writing this run; wait until it ends, or use another folder"
-        raise BusyError(f"{folder}: {problem}") from None
+        raise BusyError(f"{folder}: another process is writing this run; wait for it, or use another folder") from None
     except NotImplementedError:  # raised by some versions of filelock
         warnings.warn(
             f"{folder}: this file system does not support file locks; make sure that no other process writes there",
             stacklevel=3,
         )
     except OSError as error:
-        problem = f"cannot be written ({error.strerror}); check the folder, or use another one"
-        raise BusyError(f"{folder}: {problem}") from None
+        raise UnwritableError(f"{folder}: cannot be written ({error.strerror}); check it, or use another one") from None
     try:
         yield
     finally:

@@ -194,8 +194,8 @@ def refuse_strangers(folder: Path, form: Form) -> None:
         name = path.relative_to(folder).as_posix()
         if not listed or _is_used(form, name.partition("/")[0]):
             if written_kind(folder) == form.kind:
-                remedy = "was not written by Seriatim and would be lost; move it elsewhere, or choose another --out"
-                raise ExistsError(f"{folder}: its {name} {remedy}")
+                reason = f"its {name} was not written by Seriatim and would be lost"
+                raise ExistsError(f"{folder}: {reason}; move it elsewhere, or choose another --out")
             raise ExistsError(f"{folder}: not a {form.kind}, and its {name} would be lost; choose another --out")
 
 
@@ -285,8 +285,8 @@ def finish_replacing(folder: Path) -> None:
                 recover(folder)
         except (InputError, OSError) as error:
             if time.monotonic() > deadline:
-                reason = "a process was ended while it replaced what is there, and this one cannot finish that"
-                raise UnwritableError(f"{folder}: {reason}; see that it can be written ({error})") from None
+                reason = "a process ended while it replaced this folder, and this one cannot finish that"
+                raise UnwritableError(f"{folder}: {reason} ({error}); make the folder writable") from None
             time.sleep(POLL_SECONDS)
 
 

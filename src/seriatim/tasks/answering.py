@@ -159,7 +159,7 @@ class TranslationSettings(Section):
         searching = [name for name in SEARCHING if name in self.model_fields_set]
         if sampling and searching:
             first, second = sorted(searching)[0], sampling[0]
-            raise ConflictError(f"{first}: has no meaning for sampled answers ({second}); leave one out")
+            raise ConflictError(f"{first}: cannot be used for sampled answers ({second}); leave one out")
         return bool(sampling)
 
     @property
@@ -247,7 +247,7 @@ def sample_stepwise(model: EncoderDecoder, sources: Sources, settings: Translati
     # it.
     count, source = check_integer("n_best", settings.n_best), sources.ids
     if not 1 <= count <= MAX_WIDTH:
-        raise RangeError(f"n_best: must be between 1 and {MAX_WIDTH:,}, got {shown(count)}")
+        raise RangeError(f"n_best: {shown(count)} is out of range; give a number from 1 to {MAX_WIDTH:,}")
     base = random.SystemRandom().getrandbits(63) if settings.seed is None else check_integer("seed", settings.seed)
     texts = [row[:size] for row, size in zip(source.tolist(), sources.lengths.tolist(), strict=True)]
     seeds = [random.Random(f"{base} {text} {i}").getrandbits(63) for text in texts for i in range(count)]
@@ -281,9 +281,7 @@ def sample_stepwise(model: EncoderDecoder, sources: Sources, settings: Translati
 def search_at_once(model: CTCTranslator, sources: Sources, settings: TranslationSettings) -> list[list[Hypothesis]]:
     """Find the answer of the best alignment of each source, or the best answers if the beam is wider than 1."""
     if settings.length_penalty or settings.min_length:
-        raise NotSupportedError(
-            "length_penalty, min_length: not supported for a model that writes whole answers at once"
-        )
+        raise NotSupportedError("length_penalty, min_length: this model writes whole answers at once; leave them out")
     assert settings.beam is not None
     Beam(settings.beam, n_best=settings.n_best)  # checks both values
     log_p, places = model(sources.ids, sources.lengths)

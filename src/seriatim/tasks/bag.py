@@ -87,8 +87,8 @@ class BagFitting(Fitter[Documents]):
         labels = len(train.vocabulary.labels)
         if max_features(labels) < MIN_FEATURES:
             raise SizeError(
-                f"model.layer: bag has a weight for every n-gram and label, which are too many for {labels:,} labels; "
-                "take another layer, or fewer labels"
+                f"model.layer: bag keeps a weight for every n-gram and label, too many for {labels:,} labels; "
+                "choose another layer, or fewer labels"
             )
         if labels * len(train.labels) > MAX_LOGITS:
             raise SizeError(

@@ -218,7 +218,7 @@ class LabelledTextReader(LabelledReader[Documents]):
             check_label(label, f"{row.name}:{row.line}", "remove it from the label")
         labels = sorted(first)
         if len(labels) < 2:
-            raise EmptyError(f"{rows[0].name}: every text has the label {labels[0]!r}; there is nothing to tell apart")
+            raise EmptyError(f"{rows[0].name}: all texts have the label {labels[0]!r}; give data of several labels")
         tokenizers = {"tokenizer": fit_tokenizer(self.config.tokenizer, (row.text for row in rows))}
         if self.config.tokenizer.kind == "word":
             words = {word for row in rows for word in tokenizers["tokenizer"].prepare(row.text).split()}

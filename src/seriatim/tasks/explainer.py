@@ -435,5 +435,5 @@ class Explainer:
         """Return the functions that other programs run."""
         if self.export is None:
             layer = self.explained.config.model.layer
-            raise NotSupportedError(f"layer {layer}: not a network of layers, which other programs could run")
+            raise NotSupportedError(f"model.layer: {layer} is no network to export; give a run of a neural layer")
         return self.export()

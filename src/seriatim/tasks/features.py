@@ -93,7 +93,7 @@ def max_attributes_for(tags: int) -> int:
 def check_config(config: Config) -> None:
     """Raise InputError if the tokens are not words."""
     if config.tokenizer.kind != "word":
-        raise ConflictError(f"tokenizer.kind: {config.tokenizer.kind!r}, but it is words that have tags; leave it out")
+        raise ConflictError(f"tokenizer.kind: {config.tokenizer.kind!r}, but tags belong to words; leave it out")
 
 
 def open_task(config: Config) -> Task:

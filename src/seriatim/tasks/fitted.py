@@ -45,7 +45,7 @@ class FittedBuilder(ModelBuilder[nn.Module]):
         except InputError:
             raise
         except ValueError as error:
-            raise DamagedError(f"{weights}: {error}; restore the run's own file") from None
+            raise DamagedError(f"{weights}: {error}; restore the file of the run") from None
 
     def combine(self, models: Sequence[nn.Module]) -> nn.Module:
         """Refuse to combine models, whose features or rules differ."""

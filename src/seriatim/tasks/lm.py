@@ -70,8 +70,8 @@ def with_window(config: Config) -> Config:
     known = [options_of(one, options).get("window") for one in split_names(name)]
     if config.data.unit == "stream" and options.get("position") == "learned":
         raise ConflictError(
-            "model.options.position: a running text goes beyond any learned positions; take rotary, alibi or none, or "
-            "data.unit line"
+            "model.options.position: a running text goes beyond any learned positions; choose rotary, alibi or none, "
+            "or set data.unit to line"
         )
     if config.data.unit != "stream" or "window" in options or not any(known):
         return config
@@ -173,11 +173,11 @@ class TextObjective(Objective[Corpus, Batch, LanguageModel]):
         if self.config.data.unit == "line":
             return
         if length > tokens:
-            raise RangeError(
-                f"training.sequence_length: {length} is longer than the corpus ({tokens} tokens); at most {tokens}"
-            )
+            raise RangeError(f"training.sequence_length: {length} is longer than the corpus; give at most {tokens}")
         if self.batch_size > tokens:
-            raise RangeError(f"training.batch_size: {self.batch_size} rows for {tokens} tokens; at most {tokens}")
+            raise RangeError(
+                f"training.batch_size: {self.batch_size} is more than the tokens of the corpus; give at most {tokens}"
+            )
 
 
 class TextEvaluator(Evaluator[Corpus]):

@@ -130,8 +130,8 @@ class MaskingObjective(Objective[Windows, WindowBatch, MaskedLanguageModel]):
         if limit is not None and limit < length + around:
             beside = ", two of them for the tokens around a text" if around else ""
             raise SizeError(
-                f"training.sequence_length: {length} tokens and {limit} learned positions{beside}; at most "
-                f"{limit - around}, or set model.options.max_length to {length + around}"
+                f"training.sequence_length: {length} tokens are too many for {limit} learned positions{beside}; "
+                f"give at most {limit - around}, or set model.options.max_length to {length + around}"
             )
 
 

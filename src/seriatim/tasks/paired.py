@@ -151,7 +151,7 @@ class PairReader(LabelledReader[Pairs]):
             needed, positions = data.places_needed(), sizes * (limits.upsample or 1)
             for row in np.flatnonzero(needed > positions)[:1]:
                 raise SizeError(
-                    f"{place(row)}: the target needs {needed[row]} places, its source gives {positions[row]}; raise "
+                    f"{place(row)}: the target needs {needed[row]} positions, its source gives {positions[row]}; raise "
                     "model.options.upsample, or leave the pair out"
                 )
 

@@ -45,8 +45,8 @@ def register(name: str, task: TaskKind) -> None:
     """
     if not isinstance(task, TaskKind):
         raise ContractError(
-            f"{name}: a task is a value of seriatim.tasks.task.TaskKind, which composes a reader, a model builder, an "
-            f"objective, an evaluator and a predictor; got {shown(task)}"
+            f"{name}: {shown(task)} is not a task; give a seriatim.tasks.task.TaskKind, which composes "
+            "a reader, a model builder, an objective, an evaluator and a predictor"
         )
     if TASKS.get(name, task) is not task:
         raise ExistsError(f"{name}: a task of this name is registered already; choose another name")
@@ -188,4 +188,4 @@ def check_own_layers(stacks: Iterable[str], model: Model) -> None:
             if error.__cause__ is not None:
                 place = line_of(error.__cause__, file, default=defined)
                 raise ContractError(f"{place}: {error}; correct this line") from None
-            raise ContractError(f"{defined}: {error}") from None
+            raise ContractError(f"{defined}: {error}; correct this method") from None

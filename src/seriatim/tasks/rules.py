@@ -133,7 +133,7 @@ def answer_all(model: RuleTranslator, sources: Sequence[str], settings: Mapping[
     """Return the answer to each source; a beam is accepted, because rules give the same answer with any."""
     chosen = read_settings(TranslationSettings, settings)
     for name in sorted(chosen.model_fields_set - {"beam", "alignments"}):
-        raise NotSupportedError(f"{name}: has no meaning for rules, which give one answer to each source; leave it out")
+        raise NotSupportedError(f"{name}: cannot be used for rules, which give one answer to each source; leave it out")
     return [model.answer(source) for source in sources]
 
 

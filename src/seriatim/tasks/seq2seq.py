@@ -213,7 +213,7 @@ class TranslationPredictor(PairPredictor[Translator]):
         side = side._replace(lengths=read_lengths(items, side.lengths, places))
         warn_of_long(side.lengths, self.config, name="predict", items="sources")
         if chosen.sampled and (self.options.factorisation == "ctc"):
-            raise NotSupportedError("temperature, seed: not supported for a model that writes whole answers at once")
+            raise NotSupportedError("temperature, seed: this model writes whole answers at once; leave them out")
         with_alignments = chosen.alignments and self.options.attention not in ("none", "multi-head")
         return answer_all(model, vocabulary, side, chosen, longest=longest, with_alignments=with_alignments)
 

@@ -242,8 +242,8 @@ def check_tags(train: TaggedCorpus, valid: TaggedCorpus | None, validation_name:
     tags = (valid.tag_names[tag] for tag in valid.tags.tolist())
     if TagSet.known(train.vocabulary.labels).style and not marks_chunks(tags):
         raise MismatchError(
-            f"{validation_name}: no chunks marked there (or more words with other tags), as there are in "
-            "training; give held-out data tagged alike"
+            f"{validation_name}: most tags are not those of chunks (such as B-PER), as they are in training; "
+            "give held-out data that are tagged in the same way"
         )
 
 

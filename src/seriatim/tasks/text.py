@@ -103,8 +103,8 @@ class TextReader(Reader[Data]):
         blocks = (corpus.ids[start : start + BLOCK] for start in range(0, len(corpus.ids), BLOCK))
         if not any(np.any((block != END) & (block != tokenizer.unknown_id)) for block in blocks):
             raise MismatchError(
-                f"{sources[0].name}: only unknown {tokenizer.kind}s; is it the right file, "
-                "and tokenizer.min_count and vocabulary_size fit for it?"
+                f"{sources[0].name}: all its {tokenizer.kind}s are unknown; check the file, lower "
+                "tokenizer.min_count, or raise tokenizer.vocabulary_size"
             )
         return corpus
 

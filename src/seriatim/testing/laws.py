@@ -275,11 +275,11 @@ def _require(part: object, kind: type, call: str) -> None:
         return
     name = part.__name__ if isinstance(part, type) else type(part).__name__
     if isinstance(part, type):
-        raise RangeError(f"{call} takes a {kind.__name__}, not a class; give for instance {call}({name}(5, 6))")
-    problem = f"not a {kind.__name__}; derive its class from seriatim.{kind.__name__}"
+        raise RangeError(f"{call}: {name} is a class, not a {kind.__name__}; give for instance {call}({name}(5, 6))")
+    remedy = f"derive its class from seriatim.{kind.__name__}"
     if isinstance(part, SequenceLayer | RecurrentCell):
-        problem = "a layer; use check_layer" if isinstance(part, SequenceLayer) else "a cell; use check_cell"
-    raise RangeError(f"{call} takes a {kind.__name__}, but {name} is {problem}")
+        remedy = "use check_layer" if isinstance(part, SequenceLayer) else "use check_cell"
+    raise RangeError(f"{call}: {name} is not a {kind.__name__}; {remedy}")
 
 
 def check_law(

@@ -140,7 +140,7 @@ OPTIMIZER, AVERAGE = "optimizer.safetensors", "average.safetensors"
 REQUIRED_FILES = {"model.safetensors", OPTIMIZER, "progress.json"}
 MAX_BYTES = 1 << 16
 """Largest size of a manifest or of the progress."""
-REMEDY = "restore the run's own, or train from the start with --overwrite"
+REMEDY = "restore the checkpoint, or train from the start with --overwrite"
 
 
 def save_checkpoint(
@@ -274,7 +274,7 @@ def load_checkpoint(
     """
     progress = _read_progress(last / "progress.json")
     if read_metadata(last / "model.safetensors") != metadata:
-        raise MismatchError(f"{last}: a checkpoint of another run; restore the run's own")
+        raise MismatchError(f"{last}: it belongs to another run; {REMEDY}")
     load_weights(model, last / "model.safetensors")
     if like is None or not (last / "state.safetensors").exists():
         return None, progress
@@ -285,7 +285,7 @@ def load_checkpoint(
         require_kind(read_metadata(file).get(KIND, expected), expected, "this model")
         return state_from_dict(tensors, like), progress
     except ValueError as error:
-        raise MismatchError(f"{file}: {error}; {REMEDY}") from None
+        raise MismatchError(f"{file}: {str(error).partition('; ')[0]}; {REMEDY}") from None
 
 
 def _read_progress(path: Path) -> Progress:

@@ -140,7 +140,7 @@ def open_initial(config: Config) -> Initial | None:
     if config.training.init is None:
         return None
     if config.model.initial == "zeros":
-        raise ConflictError("model.initial: zeros has no meaning with training.init; leave one of them out")
+        raise ConflictError("model.initial: zeros cannot be used with training.init; leave one of them out")
     return steadily(Path(config.training.init), lambda: _read_initial(config, Path(str(config.training.init))))
 
 
@@ -150,7 +150,9 @@ def _read_initial(config: Config, folder: Path) -> Initial:
     theirs, vocabulary = resolve(folder / "config.yaml"), load_vocabulary(folder)
     weights = folder / "model.safetensors"
     if read_metadata(weights).get("tokenizer") != vocabulary.fingerprint():
-        raise MismatchError(f"{folder}/tokenizer.json: does not belong to the weights beside it; restore the run's own")
+        raise MismatchError(
+            f"{folder}/tokenizer.json: does not belong to the weights beside it; restore the file of the run"
+        )
 
     # The embedding and the layer are taken over by name; the output layer only if task and vocabulary agree.
     prefixes = (*PREFIXES, CHARACTERS)

@@ -26,6 +26,7 @@ from ..core.errors import MismatchError, TrainingError
 from ..core.state import State, state_leaves
 from ..processes.sharded_tensors import is_sharded, local_part, whole_tensor
 from ..storage.weights import is_finite
+from .checkpoints import REMEDY
 
 MIN_SHARE = 0.01
 """Share of the learning rate at the end of a cosine schedule and at the beginning of a warm-up."""
@@ -151,14 +152,12 @@ def restore_optimizer(
         saved.setdefault(name, {})[key] = value
     for name, values in saved.items():
         if name not in parameters or values.keys() != keys:
-            raise MismatchError(f"the checkpoint's optimizer keeps {name!r}, which this model's does not")
+            raise MismatchError(f"checkpoint: its optimizer has {name!r}, which this model does not; {REMEDY}")
         parameter = parameters[name]
         for key, value in values.items():
             expected = ((), torch.float32) if key == "step" else (parameter.shape, parameter.dtype)
             if (value.shape, value.dtype) != expected:
-                raise MismatchError(
-                    f"the checkpoint's optimizer keeps {name!r} in another shape or type than this model's"
-                )
+                raise MismatchError(f"checkpoint: its optimizer has {name!r} of another shape or type; {REMEDY}")
             optimizer.state[parameter][key] = place(name, value.to(parameter.device, copy=True))
 
 
@@ -206,5 +205,5 @@ class WeightAverage:
         """
         shapes = {name: value.shape for name, value in tensors.items()}
         if shapes != {name: value.shape for name, value in self.tensors.items()}:
-            raise MismatchError("the checkpoint's average of the weights is that of another model")
+            raise MismatchError(f"checkpoint: its average of the weights is that of another model; {REMEDY}")
         self.tensors = {name: place(name, tensors[name].to(value.device)) for name, value in self.tensors.items()}

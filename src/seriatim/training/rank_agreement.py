@@ -54,8 +54,8 @@ def require_divisible(settled: Settled, model: nn.Module, ranks: Ranks) -> None:
     scalar = next((name for name, value in model.named_parameters() if value.dim() == 0), None)
     if scalar is not None and training.parallel == "fsdp":
         raise NotSupportedError(
-            f"training.parallel: fsdp cannot divide the parameter {scalar}, which is a scalar; give it the shape (1,), "
-            "or train with data"
+            f"training.parallel: fsdp cannot divide the parameter {scalar}, a single number; give it the shape (1,), "
+            "or set training.parallel to data"
         )
 
     # A rank without a sequence in every batch would only wait for the others.
@@ -65,7 +65,7 @@ def require_divisible(settled: Settled, model: nn.Module, ranks: Ranks) -> None:
         sequences = f"{largest:,} sequence{'s' * (largest != 1)}"
         raise RangeError(
             f"training.batch_size: the largest batch has {sequences} for {ranks.count:,} ranks; start at most "
-            f"{largest:,}, or make the batches larger"
+            f"{largest:,}, or raise training.batch_size"
         )
 
 

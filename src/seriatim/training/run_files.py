@@ -98,7 +98,7 @@ def check_file(out: str | Path, kind: Kind, reads: Iterable[str | None] = (), *,
             or there can be no file of this name.
     """
     if not isinstance(out, str | Path) or "\0" in str(out):
-        raise RangeError(f"--out: must be the path of a file; got {shown(out)}")
+        raise RangeError(f"--out: {shown(out)} is not the path of a file; give one")
     _check_text(str(out))
     path = _real(out)
     if not (kind is PAGE and path.name in PAGES):
@@ -131,7 +131,7 @@ def refuse_inside(out: str | Path, *, of_run: Path | None = None) -> None:
         if form is None or (is_own and form is COMPARISON):
             continue
         if path.relative_to(folder).parts[0] in _parts(form):
-            raise ExistsError(f"--out: {out} is part of the {form.kind} {folder}; choose another file or folder")
+            raise ExistsError(f"--out: {out} lies inside the {form.kind} {folder}; choose another file or folder")
 
 
 def refuse_overwriting(out: str | Path, reads: Iterable[str | None]) -> None:
@@ -206,14 +206,12 @@ def check_place(out: str | None) -> Path:
     # What a link or .. leads to may be created only later, and was then not checked.
     broken = next((path for path in (folder, *folder.parents) if path.is_symlink() and not path.exists()), None)
     if broken is not None:
-        raise UnwritableError(
-            f"{folder}: {broken} is a link to what does not exist; remove it, or choose another --out"
-        )
+        raise UnwritableError(f"{folder}: {broken} is a link to nothing; remove it, or choose another --out")
     parts = folder.parts
     before = (Path(*parts[:i]) for i, part in enumerate(parts) if part == "..")
     missing = next((path for path in before if not path.exists()), None)
     if missing is not None:
-        raise MissingError(f"--out: {missing} of {folder} does not exist; leave it and the .. after it out")
+        raise MissingError(f"--out: {missing} in {folder} does not exist; remove it and the .. after it from the path")
 
     # The nearest folder that exists decides whether the rest can be created.
     if existing == folder and not folder.is_dir():
@@ -316,7 +314,7 @@ def read_config(path: str | Path) -> Config:
     if not file.parent.is_dir():
         raise MissingError(f"{path}: no such run; give the folder that seriatim train --out wrote")
     if not file.is_file():
-        raise MissingError(f"{file}: missing; is {path} the folder of a run?")
+        raise MissingError(f"{file}: missing; check that {path} is the folder of a run")
     return resolve(file).settled()
 
 

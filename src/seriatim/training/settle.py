@@ -319,8 +319,8 @@ def require_validation(config: Config) -> None:
     if task.objective is None or task.files.validation_source() is not None:
         return
     if settings.schedule == "plateau" or stopping:
-        key = "tolerance and patience need" if stopping else "schedule: plateau needs"
-        raise RequiredError(f"training.{key} held-out text; give --valid FILE")
+        key = "patience: early stopping" if stopping else "schedule: plateau"
+        raise RequiredError(f"training.{key} needs held-out text; give --valid FILE")
 
 
 @runtime_checkable
@@ -397,7 +397,6 @@ def check_weight(config: Config, *, has_validation: bool | None = None) -> None:
     elif task.kind.reference_model is None or config.training.baseline == "none":
         reason = "there is no simple baseline to answer with"
     elif weight == "auto" and has_validation is False:
-        held_out = "auto chooses the weight on held-out data, and there are none; give --valid, or a weight"
-        raise RequiredError(f"training.baseline_weight: {held_out}")
+        raise RequiredError("training.baseline_weight: auto needs held-out data; give --valid FILE, or a weight")
     if reason:
         raise NotSupportedError(f"training.baseline_weight: {reason}; leave it out")

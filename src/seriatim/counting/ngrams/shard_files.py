@@ -249,7 +249,7 @@ def open_shards(paths: Sequence[str | Path]) -> list[ShardSequence]:
     files = [Path(path).resolve() for path in paths]
     if len(set(files)) < len(files):
         double = next(path for i, path in enumerate(paths) if files[i] in files[:i])
-        raise DuplicateError(f"{double}: given twice; its counts would be doubled")
+        raise DuplicateError(f"{double}: given twice, so that its counts would be doubled; give it once")
     shards = [Shard(Path(path)) for path in paths]
     first = shards[0]
     for shard in shards[1:]:

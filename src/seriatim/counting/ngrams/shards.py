@@ -66,17 +66,19 @@ def count_shard(
         OSError: the disk is full, or the file cannot be written.
     """
     if not isinstance(ids, np.ndarray) or ids.ndim != 1 or not np.issubdtype(ids.dtype, np.integer):
-        raise RangeError("ids: must be a NumPy array of integers with one dimension")
+        raise RangeError("ids: they are not in a NumPy array of integers with one dimension; give one")
     for name, value, most in (
         ("order", order, LONGEST),
         ("vocabulary_size", vocabulary_size, SMALL - 2),
         ("part_size", part_size, SMALL),
     ):
         if not 0 < value <= most:
-            raise RangeError(f"{name}: must be 1 to {most:,}, got {value:,}")
+            raise RangeError(f"{name}: {value:,} is out of range; give a number from 1 to {most:,}")
     stop = len(ids) if stop is None else stop
     if not 0 <= start <= stop <= len(ids):
-        raise RangeError(f"start, stop: {start:,} to {stop:,} is no part of a text of {len(ids):,} tokens")
+        raise RangeError(
+            f"start, stop: {start:,} to {stop:,} is not within the {len(ids):,} tokens; give a part of them"
+        )
     if stop - start >= SMALL - order:
         raise SizeError(f"start, stop: {stop - start:,} tokens are too many for one shard; give less than 2³¹")
     if stop > start:
@@ -84,7 +86,7 @@ def count_shard(
         if (largest := int(part.max())) >= vocabulary_size:
             raise RangeError(f"ids: {largest:,} is not below vocabulary_size, {vocabulary_size:,}; give a larger one")
         if (smallest := int(part.min())) < 0:
-            raise RangeError(f"ids: {smallest:,} is negative; ids count from 0")
+            raise RangeError(f"ids: {smallest:,} is negative; give ids of 0 or more")
 
     # The part begins one token early, with the boundary at the start of the text, and goes on a little behind its end.
     windows = stop - start
@@ -219,7 +221,7 @@ def divide_merge(paths: Sequence[str | Path], parts: int) -> list[tuple[Bound, B
         InputError: a shard is damaged, or they do not fit together.
     """
     if parts < 1:
-        raise RangeError(f"parts: must be at least 1, got {parts}")
+        raise RangeError(f"parts: {parts} is too small; give 1 or more")
     ranges = ShardMerge(open_shards(paths)).ranges()
     lows = [ranges[number][0] for number in sorted({len(ranges) * i // parts for i in range(parts)})] if ranges else []
     return list(pairwise([*(lows or [None]), None]))
@@ -248,7 +250,7 @@ def merge_shards(
         OSError: the disk is full, or the file cannot be written.
     """
     if memory is not None and not 0 < memory < 1e9:
-        raise RangeError(f"memory: must be a number of GB above 0, got {memory}")
+        raise RangeError(f"memory: {memory} is not a number of GB above 0; give one")
     if Path(path).exists() and any(Path(path).samefile(shard) for shard in paths if Path(shard).exists()):
         raise ExistsError(f"{path}: is one of the shards; give another path for the result")
     limit = None if memory is None else int(memory * 1e9)
