@@ -38,7 +38,7 @@ def test_closed_streams_are_named_in_one_line() -> None:
     assert done.stderr == b"seriatim: error: standard output is closed; open it, or send it to a file\n"
     code = "from seriatim.cli.generate import read_prompt; main([]); read_prompt(None)"
     done = shell(code, "<&-")
-    assert b"InputError: standard input is closed; open it, or give a file" in done.stderr
+    assert b"UnavailableError: standard input is closed; open it, or give a file" in done.stderr
     done = shell("sys.exit(main(['trian']))", "2>&-")
     assert (done.returncode, done.stdout) == (2, b""), "messages do not go elsewhere"
 

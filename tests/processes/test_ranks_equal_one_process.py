@@ -155,7 +155,7 @@ def test_one_rank_reports_the_others_stop_and_all_resume(configs, tmp_path: Path
     result = launch(2, cases, tmp_path)
     assert result.returncode == 0, result.stderr[-6000:]
     first, second = errors(tmp_path / "different", 2)
-    assert "InputError: rank 1: training.learning_rate is 0.5, and 0.3 on rank 0; start every rank" in first
+    assert "MismatchError: rank 1: training.learning_rate is 0.5, and 0.3 on rank 0; start every rank" in first
     assert ("[this process" in first) + ("[this process" in second) == 1
     assert "another process" in first + second
     first, second = errors(tmp_path / "reason", 2)

@@ -174,7 +174,7 @@ class TextObjective(Objective[Corpus, Batch, LanguageModel]):
             return
         if length > tokens:
             raise RangeError(f"training.sequence_length: {length} is longer than the corpus; give at most {tokens}")
-        if self.batch_size > tokens:
+        if (self.config.training.batch_size or 0) > tokens:  # the default fits
             raise RangeError(
                 f"training.batch_size: {self.batch_size} is more than the tokens of the corpus; give at most {tokens}"
             )

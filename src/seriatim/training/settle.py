@@ -123,14 +123,14 @@ def settle(given: Config, device: torch.device, written: Path | None = None) -> 
     train, valid, config = read_data(task, vocabulary)
     config = decided.record(config, "words of the training data")
 
-    config = settle_amounts(config, train, decided, has_validation=valid is not None)
-    precision = choose_precision(config.training.precision, device)
-    config = decided.record(config.replaced({"training.precision": precision}), f"the device {device}").settled()
-
+    # What the data and the configuration cannot do together is refused before a model is built to count parameters.
     task = open_task(config)
     task.check(train, valid)
     warn_of_overlap(task, train, valid)
-    return Settled(config, task, vocabulary, initial, train, valid, decided.all())
+    config = settle_amounts(config, train, decided, has_validation=valid is not None)
+    precision = choose_precision(config.training.precision, device)
+    config = decided.record(config.replaced({"training.precision": precision}), f"the device {device}").settled()
+    return Settled(config, open_task(config), vocabulary, initial, train, valid, decided.all())
 
 
 def settle_texts(given: Config, decided: "Decisions | None" = None) -> tuple[Config, Initial | None, Vocabulary]:
@@ -143,6 +143,7 @@ def settle_texts(given: Config, decided: "Decisions | None" = None) -> tuple[Con
 
     # What needs no data: the options of the task, and the tokenizer of the run that the training starts from.
     config = decided.record(with_defaults(given), DEFAULT)
+    open_task(config).files.training_source()  # refuses sources that contradict each other, before one is read
     initial = open_initial(config)
     if initial is not None:
         config = decided.record(with_tokenizer_of(initial, config), "that of the initial run")

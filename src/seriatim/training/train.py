@@ -21,7 +21,7 @@ from ..models.bounds import no_larger_than
 from ..processes.ranks import Ranks, join_ranks
 from ..storage.files import locked, refuse_locked, write_whole
 from ..storage.written_folders import CARD, RUN, discard, outer, place_of, recover, remove_written
-from ..tasks import new_task, with_defaults
+from ..tasks import new_task, open_task, with_defaults
 from ..tasks.model_size import build_model
 from .checkpoints import Progress, checkpoint_weights, how_to_continue, saving
 from .direct_fit import DirectFit
@@ -166,9 +166,10 @@ def _resume(config: Config, folder: Path, device: torch.device, ranks: Ranks, re
         ranks.on_rank_zero(lambda: recover(folder))
         place = place_of(folder, RUN)
         with ranks.rank_zero_first(of_machine=True), listening(reporter.reading):
-            settled = settle_again(config, load_vocabulary(place), device, place / DECISIONS)
+            vocabulary = load_vocabulary(place)
             with no_larger_than(*checkpoint_weights(place / "checkpoints")):
-                model = settled.task.builder.build(settled.vocabulary)
+                model = open_task(config).builder.build(vocabulary)
+            settled = settle_again(config, vocabulary, device, place / DECISIONS)
         require_equal(settled, ranks)
         require_divisible(settled, model, ranks)
         needed = _space_needed(settled, model)
