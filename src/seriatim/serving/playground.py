@@ -1,6 +1,6 @@
 """The playground of the server: one page that calls the HTTP API, and the policy that a browser applies to it.
 
-The page is built from the files in ``templates`` and from the kit for pages's style and first script, whose look it has.
+The page is built from the files in ``templates`` and the style and the first script of `pages`, whose look it has.
 It contains everything it needs, and connects to the server that it came from and to nothing else.
 """
 

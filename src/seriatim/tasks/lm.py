@@ -79,7 +79,13 @@ def with_window(config: Config) -> Config:
 
 
 def data_defaults(config: Config, train: Corpus) -> Fields:
-    """Return batches that a short stream can fill, and dropout for a model that is large beside its text."""
+    """Return batches that a short stream can fill, and dropout for a model that is large beside its text.
+
+    Raises:
+        InputError: the tokenizer is that of a masked language model. No model could be built to count its parameters.
+    """
+    if train.tokenizer is not None and train.tokenizer.frames:
+        raise MismatchError("training.init: a masked language model has no token that ends a line; train mlm from it")
     fields = _batches_of_stream(config.training, len(train.ids)) if config.data.unit != "line" else {}
     if config.model.dropout is not None or train.tokenizer is None:
         return fields
@@ -165,16 +171,12 @@ class TextObjective(Objective[Corpus, Batch, LanguageModel]):
 
     def check(self, train: Corpus, valid: Corpus | None) -> None:
         """Check that a stream is long enough for its batches."""
-        if train.tokenizer is not None and train.tokenizer.frames:
-            raise MismatchError(
-                "training.init: a masked language model has no token that ends a line; train mlm from it"
-            )
         tokens, length = len(train.ids), self.config.training.sequence_length
         if self.config.data.unit == "line":
             return
         if length > tokens:
             raise RangeError(f"training.sequence_length: {length} is longer than the corpus; give at most {tokens}")
-        if (self.config.training.batch_size or 0) > tokens:  # the default fits
+        if self.batch_size > tokens:
             raise RangeError(
                 f"training.batch_size: {self.batch_size} is more than the tokens of the corpus; give at most {tokens}"
             )

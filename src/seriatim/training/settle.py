@@ -123,14 +123,14 @@ def settle(given: Config, device: torch.device, written: Path | None = None) -> 
     train, valid, config = read_data(task, vocabulary)
     config = decided.record(config, "words of the training data")
 
-    # What the data and the configuration cannot do together is refused before a model is built to count parameters.
-    task = open_task(config)
-    task.check(train, valid)
-    warn_of_overlap(task, train, valid)
     config = settle_amounts(config, train, decided, has_validation=valid is not None)
     precision = choose_precision(config.training.precision, device)
     config = decided.record(config.replaced({"training.precision": precision}), f"the device {device}").settled()
-    return Settled(config, open_task(config), vocabulary, initial, train, valid, decided.all())
+
+    task = open_task(config)
+    task.check(train, valid)
+    warn_of_overlap(task, train, valid)
+    return Settled(config, task, vocabulary, initial, train, valid, decided.all())
 
 
 def settle_texts(given: Config, decided: "Decisions | None" = None) -> tuple[Config, Initial | None, Vocabulary]:
