@@ -10,10 +10,10 @@ from seriatim.comparison.assemble import _statistics
 from seriatim.comparison.comparison_page import report
 from seriatim.comparison.plan import read_row
 from seriatim.comparison.results import MAX_DRAWN, ResultRow, Results, TrainingRow
-from seriatim.core.errors import InputError
 from seriatim.version import __version__
 
 from ..pages.test_page import check_page
+from ..refusals import refused
 from .comparisons import made_up
 from .test_comparison_page import without_plots
 
@@ -71,16 +71,16 @@ def test_a_damaged_row_is_refused_in_one_line(row: object, tmp_path: Path) -> No
     for field in TrainingRow.required() if row == ROW else [None]:
         given = {key: value for key, value in row.items() if key != field} if field else row
         write(tmp_path, given)
-        with pytest.raises(InputError, match=r"lstm-1.json: is damaged.*; remove it to measure this row again"):
+        with refused("damaged", "lstm-1.json"):
             read_row(tmp_path, "lstm-1", PLAN)
 
 
 def test_a_row_of_another_version_is_refused_whatever_it_lacks(tmp_path: Path) -> None:
     write(tmp_path, {"version": "0.0.1"})
-    with pytest.raises(InputError, match=r"was made by Seriatim 0.0.1, and this is .*start a new comparison"):
+    with refused("mismatch", "lstm-1.json"):
         read_row(tmp_path, "lstm-1", PLAN)
 
 
 def test_a_row_that_was_removed_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"lstm-1.safetensors: was removed during the comparison; .*--resume"):
+    with refused("missing", "lstm-1.safetensors"):
         _statistics(tmp_path, ResultRow(layer="lstm", runs=[{"seed": 1}]))

@@ -25,6 +25,8 @@ from seriatim.storage.files import locked
 from seriatim.storage.written_folders import COMPARISON, SESSION
 from seriatim.training.run_files import check_out
 
+from ..refusals import refused
+
 SECONDS = 20.0  # until a test that hangs fails
 
 
@@ -284,7 +286,7 @@ def test_a_run_that_another_process_still_writes_is_waited_for(tmp_path: Path, m
     (tmp_path / "out").mkdir()
     session.path.write_text("key")
     cluster_jobs._wait_for(tmp_path, session)
-    with locked(tmp_path), pytest.raises(InputError, match="another process is writing this run"):
+    with locked(tmp_path), refused("busy", "test_a_run_that_another_proces0"):
         cluster_jobs._wait_for(tmp_path, session)
     assert clock[0] >= 15 * 60
     session.path.unlink()
@@ -294,5 +296,5 @@ def test_a_run_that_another_process_still_writes_is_waited_for(tmp_path: Path, m
 
 def test_dask_that_is_not_installed_is_said(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(InputError, match=r"pip install 'seriatim\[cluster\]'"), open_cluster("tcp://a:1"):
+    with refused("unavailable", "--cluster"), open_cluster("tcp://a:1"):
         pass

@@ -9,9 +9,9 @@ import pytest
 
 import seriatim
 from seriatim.comparison.comparison_progress import ComparisonProgress, ComparisonReporter, PresentTraining
-from seriatim.core.errors import InputError
 from seriatim.processes.cluster import open_cluster
 
+from ..refusals import refused
 from .comparisons import SMALL, small
 
 distributed = pytest.importorskip("distributed")
@@ -82,7 +82,7 @@ def test_jobs_on_a_cluster(cluster) -> None:
 def test_a_cluster_without_workers_is_refused() -> None:
     with (
         distributed.LocalCluster(n_workers=0, processes=True, dashboard_address=":0") as empty,
-        pytest.raises(InputError, match=r"has no workers; start some: dask worker tcp://"),
+        refused("unavailable", "--cluster"),
         open_cluster(empty.scheduler_address),
     ):
         pass

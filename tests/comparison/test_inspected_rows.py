@@ -9,9 +9,9 @@ import seriatim
 from seriatim.cli.main import main
 from seriatim.comparison.comparison_page import write_report
 from seriatim.comparison.inspected_rows import inspect_rows
-from seriatim.core.errors import InputError
 from seriatim.inspection.inspection import Inspection
 
+from ..refusals import refused
 from .comparisons import small
 
 
@@ -41,9 +41,7 @@ def test_pages_lead_to_each_other(capsys, texts, tmp_path: Path, in_process: Non
     results = (folder / "results.json").read_text()
     for damaged in ('{"rows": []}', "[]", '{"metric": {}, "rows": []}'):
         (folder / "results.json").write_text(damaged)
-        with pytest.raises(
-            InputError, match=r"results.json: is damaged.*write it again with seriatim compare --resume"
-        ):
+        with refused("damaged", "results.json"):
             inspect_rows(folder, the_cat)
     (folder / "results.json").write_text(results)
     report.unlink()
@@ -56,7 +54,7 @@ def test_pages_lead_to_each_other(capsys, texts, tmp_path: Path, in_process: Non
     assert "../rnn-1" not in left.path.read_text(), "a page has no link to a run that is not there"
     assert "rnn-1/inspect.html" not in report.read_text()
     shutil.rmtree(folder / "runs")
-    with pytest.warns(UserWarning, match="is left out"), pytest.raises(InputError, match=r"(rnn|window)-1"):
+    with pytest.warns(UserWarning, match="is left out"), refused("missing", "window-1"):
         inspect_rows(folder, the_cat)
     assert main(["inspect", str(folder), "--text", "the cat", "--out", "page.html"]) == 2
     assert "--out: the pages of a comparison lie in the folders of its runs" in capsys.readouterr().err

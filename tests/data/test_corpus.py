@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seriatim.config import Tokenizer as TokenizerConfig
-from seriatim.core.errors import InputError
 from seriatim.data.batches import Batches
 from seriatim.data.corpus import Corpus, encode_corpus, fit_corpus_tokenizer
 from seriatim.data.encoding import Statistics, write_encoded, write_words
@@ -19,6 +18,8 @@ from seriatim.data.text import read_pieces
 from seriatim.data.tokenizers import END, Spelling
 from seriatim.data.vocabulary import fit_tokenizer
 from seriatim.storage.disk_cache import SCRATCH
+
+from ..refusals import refused
 
 
 def encode(path: Path, kind: str, unit: str, **options) -> tuple[Corpus, object]:
@@ -107,7 +108,7 @@ def test_the_cache_follows_the_content(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", ["", "\n\n \n"])
 def test_a_text_without_text_is_refused(tmp_path: Path, unit: str, content: str) -> None:
     (tmp_path / "a.txt").write_text(content)
-    with pytest.raises(InputError, match="no text"):
+    with refused("empty", "a.txt:1"):
         encode(tmp_path / "a.txt", "word", unit)
 
 

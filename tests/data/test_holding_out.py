@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 import seriatim
 from seriatim.cli.main import main
 from seriatim.config import resolve
-from seriatim.core.errors import InputError
 from seriatim.data.sources import find_sources
 from seriatim.data.split import (
     MAX_BYTES,
@@ -31,6 +30,8 @@ from seriatim.data.text import read_lines, read_pieces
 from seriatim.runs.checking import check_training
 from seriatim.storage.weights import load_tensors
 from seriatim.tasks import new_task
+
+from ..refusals import refused
 
 SIZES = {"layer": "rnn", "embedding_size": 4, "hidden_size": 4}
 
@@ -60,7 +61,7 @@ def test_shares_are_told_from_files(spec: str | None, share: float) -> None:
 
 @pytest.mark.parametrize("spec", ["0%", "100%", "250%"])
 def test_a_share_leaves_something_on_both_sides(spec: str) -> None:
-    with pytest.raises(InputError, match="10%, or none"):
+    with refused("range", "data.valid"):
         share_of(spec)
 
 

@@ -13,6 +13,8 @@ from seriatim.data.sources import find_sources
 from seriatim.data.tables import read_labelled
 from seriatim.data.text import read_objects
 
+from ..refusals import refused
+
 
 class Value:
     """The type of a column."""
@@ -100,5 +102,5 @@ def test_what_is_not_there_is_named(spec: str, split: str, message: str) -> None
 
 def test_without_the_package_its_name_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(InputError, match=r"seriatim\[hub\]"):
+    with refused("unavailable", "hf:kinds"):
         list(read_labelled(find_sources("hf:kinds")))

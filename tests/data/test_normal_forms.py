@@ -12,12 +12,13 @@ import pytest
 import seriatim
 from seriatim.cli.main import main
 from seriatim.config import Tokenizer as TokenizerConfig
-from seriatim.core.errors import InputError
 from seriatim.data.normal_forms import form_of, is_known_otherwise
 from seriatim.data.repairs import DataWarning, Repairs
 from seriatim.data.spellings import LabelSpellings, canonical
 from seriatim.data.vectors import read_vectors
 from seriatim.data.vocabulary import fit_tokenizer
+
+from ..refusals import refused
 
 FRENCH = ["très bon café", "mauvais thé glacé", "il a été à l'hôtel", "rien du tout", "une forêt bébé"] * 4
 LABELS = ["été", "hiver"] * 10
@@ -102,7 +103,7 @@ def test_a_label_in_the_other_form_is_a_repair_where_it_is_read(tmp_path: Path) 
     assert "mixed.tsv:4: the label" in warning
     assert "normal form" in warning
     assert run[0].vocabulary.labels == ("hiver", "été")
-    with pytest.raises(InputError, match=r"mixed\.tsv:4: the label"):
+    with refused("malformed", "mixed.tsv:4"):
         seriatim.train(settings("classify", spec, tmp_path / "strict", data={"strict": True}))
 
 

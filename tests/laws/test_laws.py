@@ -22,6 +22,7 @@ from seriatim.testing import check_law, check_quickly
 
 from ..exhaustive import parameters
 from ..recurrence.own_cells import quickly_everyday
+from ..refusals import refused
 from .eight_laws import (
     BATCH,
     CAUSAL,
@@ -155,9 +156,9 @@ def test_wrong_shapes_are_named(name: str) -> None:
     inputs, _state = example(layer, 7)
     with pytest.raises(ValueError, match=r"\(batch, time, 5\)"):
         layer(inputs[:, :, :-1], initial(layer))
-    with pytest.raises(ValueError, match=r"0\.\.7"):
+    with pytest.raises(ValueError, match="give 0 to 7"):
         layer(inputs, initial(layer), lengths=torch.tensor([8, 1, 1, 1]))
-    with pytest.raises(ValueError, match=r"0\.\.7"):
+    with pytest.raises(ValueError, match="give 0 to 7"):
         layer(inputs, initial(layer), lengths=torch.tensor([-1, 1, 1, 1]))
     for lengths in (torch.tensor([1, 1]), torch.tensor([True, True, False, True]), torch.ones(4)):
         with pytest.raises(ValueError, match="4 integers"):
@@ -181,12 +182,12 @@ def test_a_state_that_does_not_fit_is_refused(name: str) -> None:
     layer = build(name)
     inputs, state = example(layer, 7)
     for rows in ([0], [0, 1, 2, 3, 0, 1]):
-        with pytest.raises(InputError, match=r"state: its shapes are .*; give 4 rows, as inputs have"):
+        with refused("mismatch"):
             layer(inputs, select_state(state, torch.tensor(rows)))
     if layer.causal:
-        with pytest.raises(InputError, match=r"inputs: the shape is .*; give \(batch, 5\)"):
+        with refused("mismatch"):
             layer.step(inputs[:, 0, :-1], state)
-        with pytest.raises(InputError, match="state: its shapes are"):
+        with refused("mismatch"):
             layer.step(inputs[:, 0], select_state(state, torch.tensor([0])))
 
 

@@ -15,6 +15,8 @@ from seriatim.core.errors import InputError
 from seriatim.layers import REGISTRY
 from seriatim.layers.outside_code import Origin, import_origins, origin_of
 
+from ..refusals import refused
+
 CELL = """
 import torch
 
@@ -99,7 +101,7 @@ def test_a_name_is_not_taken_over_by_another_class() -> None:
     class Another(Cell):
         pass
 
-    with pytest.raises(InputError, match="the name 'mine' is taken by Cell"):
+    with refused("exists", "register"):
         seriatim.register("mine", Another)
 
 
@@ -115,7 +117,7 @@ def test_another_process_imports_the_class_from_its_module(tmp_path: Path, monke
     del REGISTRY["own"]
     import_origins([origin], [])
     assert REGISTRY["own"] is cells_of_a_user.Own
-    with pytest.raises(InputError, match=r"elsewhere\.py: the name .* rename one of the files"):
+    with refused("conflict", "elsewhere.py"):
         import_origins([origin._replace(path=str(tmp_path / "elsewhere.py"), sha256="")], [])
 
 

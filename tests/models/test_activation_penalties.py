@@ -5,11 +5,11 @@ import torch
 
 import seriatim
 from seriatim.core.auxiliary_losses import collect
-from seriatim.core.errors import InputError
 from seriatim.models import LanguageModel
 from seriatim.models.language_model import Regularization
 
 from ..conftest import small_config
+from ..refusals import refused
 
 ALPHA, BETA = 2.0, 3.0
 PENALTIES = Regularization(activation_regularization=ALPHA, temporal_activation_regularization=BETA)
@@ -64,5 +64,5 @@ def test_the_loss_that_is_reported_has_no_penalties(texts, tmp_path) -> None:
 
 def test_penalties_need_whole_windows(texts, tmp_path) -> None:
     options = {"activation_regularization": ALPHA, "scheduled_sampling": 0.5}
-    with pytest.raises(InputError, match=r"activation_regularization: .*one step at a time.*leave one of them out"):
+    with refused("range", "model.options.activation_regularization"):
         seriatim.train(small_config(texts, tmp_path / "run", model={"options": options}))

@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from seriatim.core.errors import InputError
 from seriatim.models.base_models import POOLINGS, Pooling
+
+from ..refusals import refused
 
 LENGTHS = torch.tensor([5, 1, 0, 3])
 
@@ -50,5 +51,5 @@ def test_what_each_kind_takes() -> None:
 
 
 def test_an_unknown_kind_names_the_nearest() -> None:
-    with pytest.raises(InputError, match="did you mean 'mean'"):
+    with refused("unknown"):
         Pooling("meen", 6, backward_from=6)

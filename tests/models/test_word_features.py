@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 
 import seriatim
-from seriatim.core.errors import InputError
 from seriatim.models.characters import FEATURES, LONGEST, WordFeatures
 from seriatim.models.tagger import Options
+
+from ..refusals import refused
 
 LETTERS = "abcABC12-"
 ALPHABET = ["</s>", "<unk>", *LETTERS]
@@ -77,7 +78,7 @@ def test_only_features_of_the_batch_have_gradients() -> None:
 
 
 def test_an_unknown_kind_is_refused() -> None:
-    with pytest.raises(InputError, match="unknown feature 'sufix'; did you mean 'suffix'"):
+    with refused("unknown"):
         WordFeatures(ALPHABET, ["sufix"], size=4)
 
 

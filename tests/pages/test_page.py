@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from seriatim.core.errors import InputError
 from seriatim.pages.drawing import to_svg
 from seriatim.pages.page import (
     Cell,
@@ -30,6 +29,8 @@ from seriatim.pages.page import (
 )
 from seriatim.pages.palette import COLOURS, DARK, HEAT, LIGHT
 from seriatim.pages.theme import STYLES, new_figure, plain, style
+
+from ..refusals import refused
 
 pytestmark = pytest.mark.usefixtures("laid_out")
 
@@ -197,12 +198,12 @@ def test_no_two_lines_look_alike_without_colour() -> None:
 def test_where_a_page_cannot_be_written_one_line_says_so(tmp_path: Path) -> None:
     write_page(tmp_path / "page.html", "é")
     assert (tmp_path / "page.html").read_text(encoding="utf-8") == "é"
-    with pytest.raises(InputError, match="does not exist; create it"):
+    with refused("missing", "page.html"):
         write_page(tmp_path / "nowhere" / "page.html", "")
-    with pytest.raises(InputError, match="does not exist"):
+    with refused("missing", "page.html"):
         write_page(tmp_path / "page.html" / "page.html", "")
     (tmp_path / "folder").mkdir()
-    with pytest.raises(InputError, match="is a folder"):
+    with refused("unwritable", "folder"):
         write_page(tmp_path / "folder", "")
 
 
@@ -211,7 +212,7 @@ def test_no_permission_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.M
         raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr("seriatim.pages.page.write_whole", refuse)
-    with pytest.raises(InputError, match=r"page.html: cannot be written"):
+    with refused("unwritable", "page.html"):
         write_page(tmp_path / "page.html", "")
 
 
@@ -224,5 +225,5 @@ def test_without_what_draws_one_line_says_what_to_install(package: str, monkeypa
     ]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(InputError, match=r"pip install 'seriatim\[report\]'"):
+    with refused("unavailable"):
         importlib.import_module("seriatim.comparison.comparison_page")

@@ -26,6 +26,7 @@ from ..conftest import small_config
 from ..exhaustive import parameters
 from ..golden.answers import GOLDEN
 from ..golden.recipes import DATA
+from ..refusals import refused
 from .judge import refuse
 
 LARGE = 200 << 20
@@ -135,13 +136,13 @@ def test_values_that_were_swapped_or_changed_are_refused(run, tmp_path: Path) ->
     alike = [name for name, entry in entries.items() if entry.get("shape") == [72]]
     assert len(alike) == 2
     header({**entries, alike[0]: entries[alike[1]], alike[1]: entries[alike[0]]}, data=data)(path)
-    with pytest.raises(InputError, match=r"model\.safetensors: damaged"):
+    with refused("damaged", "model.safetensors"):
         seriatim.load(path.parent)
     for place in (len(before) - len(data), len(before) - len(data) // 2, len(before) - 1):
         path.write_bytes(before[:place] + bytes([before[place] ^ 1]) + before[place + 1 :])
-        with pytest.raises(InputError, match=r"model\.safetensors: damaged"):
+        with refused("damaged", "model.safetensors"):
             seriatim.load(path.parent)
-        with pytest.raises(InputError, match=r"model\.safetensors: damaged"):
+        with refused("damaged", "model.safetensors"):
             seriatim.train({"training": {"init": str(path.parent)}, "data": {"train": "x"}, "out": str(tmp_path / "o")})
 
 
@@ -163,13 +164,13 @@ def test_weights_that_are_not_finite_are_refused(run, tmp_path: Path, value: flo
     changed(run, lambda found: {**found, name: found[name].index_fill(0, torch.tensor([3]), value)})(
         tmp_path / "run" / WEIGHTS
     )
-    with pytest.raises(InputError, match=r"model\.safetensors: output\.bias holds NaN or infinity"):
+    with refused("damaged", "model.safetensors"):
         seriatim.load(tmp_path / "run")
     config = small_config({"train": "x", "valid": "y"}, tmp_path / "o", training={"init": str(tmp_path / "run")})
     changed(run, lambda found: {name: torch.full_like(tensor, value) for name, tensor in found.items()})(
         tmp_path / "run" / WEIGHTS
     )
-    with pytest.raises(InputError, match=r"model\.safetensors: .* holds NaN or infinity"):
+    with refused("damaged", "model.safetensors"):
         seriatim.train(config)
 
 

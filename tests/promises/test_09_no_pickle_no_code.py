@@ -14,6 +14,7 @@ import seriatim
 from seriatim.core.errors import InputError
 
 from ..conftest import small_config
+from ..refusals import refused
 from .code_runners import found_in
 
 SOURCE = Path(seriatim.__file__).parent
@@ -132,7 +133,7 @@ def test_a_pickle_in_place_of_any_file_is_refused(run, tmp_path: Path, form: str
     shutil.copytree(run.path, folder)
     state = tmp_path / "state.safetensors"
     shutil.copy(trap, state)
-    with pytest.raises(InputError, match=r"state\.safetensors: damaged"):
+    with refused("damaged", "state.safetensors"):
         run.stream().load(state)
     names = ("model.safetensors", "tokenizer.json", "config.yaml", "labels.json", "summary.json", "metrics.jsonl")
     last = sorted((folder / "checkpoints").iterdir())[-1]

@@ -12,10 +12,10 @@ import pytest
 
 import seriatim
 from seriatim.cli.main import main
-from seriatim.core.errors import InputError
 
 from ..conftest import sentences
 from ..exhaustive import parameters
+from ..refusals import refused
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* learned positions", "ignore:.* boundary marker")
 PLAIN = ["the cat sees the sea .", "", " ", "\t", "the\tcat ", "  it  ", "zebra quagga", "x" * 300, "- -"]
@@ -226,7 +226,7 @@ def test_a_word_of_any_characters_has_an_answer(name: str, trained) -> None:
     words = ["\0", "\0\0", "\x01", "\x1b[31m", "\x7f", "\x9b", "\u202e", "\uffff", "\U0010ffff", "\u0301" * 20]
     lines = [text for word in words for text in (word, f"the {word} sea")]
     assert len(list(trained(name).predict(lines))) == len(lines)
-    with pytest.raises(InputError, match=r"item 1: .* is not UTF-8 text"):
+    with refused("malformed", "predict"):
         list(trained(name).predict(["the sea", "half \ud800"]))
 
 

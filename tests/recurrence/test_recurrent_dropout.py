@@ -6,7 +6,6 @@ from torch import Tensor, nn
 
 import seriatim
 from seriatim.core.contract import RecurrentCell, SequenceLayer
-from seriatim.core.errors import InputError
 from seriatim.core.random_masks import dropout_mask
 from seriatim.core.state import State, map_state, state_to_dict
 from seriatim.layers import options_of
@@ -15,6 +14,7 @@ from seriatim.recurrence.zoneout import Zoneout
 
 from ..exhaustive import parameters
 from ..layers.recurrences import CELLS, FUSED, D, H, N, build, sequence
+from ..refusals import refused
 from .own_cells import quickly
 
 _quickly = pytest.fixture(autouse=True, scope="module")(quickly)
@@ -162,7 +162,7 @@ def test_weight_dropout_is_an_option_of_cells_that_name_weights() -> None:
         assert "weight_dropout" in options_of("gru")
         assert "weight_dropout" not in options_of(name)
         assert "zoneout" in options_of(name)
-        with pytest.raises(InputError, match="has no option 'weight_dropout'; it needs a recurrent cell that names"):
+        with refused("unknown"):
             seriatim.layer(name, 3, 4, weight_dropout=0.1)
         mixed = seriatim.layer(f"{name},gru", 4, 4, weight_dropout=0.1)
         assert [layer.weight_dropout for layer in mixed.layers] == [0.0, 0.1]

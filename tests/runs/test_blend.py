@@ -14,6 +14,7 @@ from seriatim.tasks import classify
 from seriatim.tasks.documents import Documents
 
 from ..conftest import sentences, small_config
+from ..refusals import refused
 
 WORDS = {"good": "ADJ", "bad": "ADJ", "film": "NOUN", "actor": "NOUN", "was": "VERB", "is": "VERB"}
 
@@ -102,7 +103,7 @@ def test_an_ensemble_of_a_blended_run_with_itself_is_the_run(tmp_path: Path, tas
 def test_a_blended_run_without_its_baseline_is_refused(tmp_path: Path) -> None:
     run = seriatim.train(config("classify", classified(tmp_path), tmp_path / "run", baseline_weight=0.5))
     shutil.rmtree(run.path / "baseline")
-    with pytest.raises(InputError, match="baseline"):
+    with refused("missing", "baseline"):
         seriatim.load(run.path)
 
 
@@ -176,5 +177,5 @@ def test_a_chosen_weight_needs_held_out_data(texts, tmp_path: Path) -> None:
     settings = small_config(
         texts, tmp_path / "run", training={"baseline": "simple", "baseline_weight": "auto"}, data={"valid": "none"}
     )
-    with pytest.raises(InputError, match="give --valid FILE, or a weight"):
+    with refused("required", "training.baseline_weight"):
         seriatim.train(settings)

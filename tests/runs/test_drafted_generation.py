@@ -11,6 +11,8 @@ from seriatim.core.errors import InputError
 from seriatim.core.state import map_state
 from seriatim.decoding.drafts import PromptLookup
 
+from ..refusals import refused
+
 
 @pytest.fixture(scope="module")
 def ngram_run(texts, tmp_path_factory: pytest.TempPathFactory) -> seriatim.Run:
@@ -66,5 +68,5 @@ def test_the_command_drafts(capsys, runs, ngram_run) -> None:
         assert message in errors
     with pytest.raises(InputError, match="cannot be one; give 'lookup'"):
         runs["char-line"].generate(draft=3)
-    with pytest.raises(InputError, match="no such run"):
+    with refused("missing"):
         runs["char-line"].generate(draft="look" + os.sep)

@@ -6,10 +6,10 @@ import pytest
 
 import seriatim
 from seriatim.config import resolve
-from seriatim.core.errors import InputError
 from seriatim.training.rank_agreement import JOB, how_to_begin
 
 from ..conftest import small_config
+from ..refusals import refused
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def test_the_same_job_continues_although_no_restart_was_counted(config: dict, tm
     assert (tmp_path / "run" / JOB).read_text() == "job-7"
     assert seriatim.train(config).summary["steps"] == run.summary["steps"]
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "job-8")
-    with pytest.raises(InputError, match="not empty"):
+    with refused("exists", "run"):
         seriatim.train(config)
 
 

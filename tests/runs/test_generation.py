@@ -16,6 +16,7 @@ from seriatim.decoding.sampling import Sampling
 from seriatim.recurrence.round_weights import round_weights
 
 from ..conftest import small_config
+from ..refusals import refused
 
 RUNS = ("char-stream", "char-line", "word-stream", "word-line", "bpe-line", "byte-stream")
 
@@ -109,7 +110,7 @@ def test_a_stream_in_pieces_is_the_text_whole(runs, tmp_path: Path, name: str) -
     assert sum(part.tokens for part in parts) == whole.tokens
     straight = "".join(run.generate("".join(pieces), max_tokens=20, seed=4))
     assert "".join(stream.generate(max_tokens=20, seed=4)) == straight
-    with pytest.raises(InputError, match="does not belong"):
+    with refused("mismatch", "0.safetensors"):
         runs["char-line" if name != "char-line" else "word-line"].stream().load(tmp_path / "0.safetensors")
 
 
@@ -198,11 +199,11 @@ def test_what_cannot_go_on_ends_and_is_said(tmp_path: Path, temperature: float) 
 
 
 def test_a_prompt_never_seen_is_refused(runs) -> None:
-    with pytest.raises(InputError, match="characters never seen in training: 'Ü'"):
+    with refused("unknown"):
         runs["char-line"].generate("Ü")
-    with pytest.raises(InputError, match="not UTF-8"):
+    with refused("malformed"):
         runs["byte-stream"].generate("\udcff")
-    with pytest.raises(InputError, match="words never seen in training: 'zebra'"):
+    with refused("unknown"):
         runs["word-line"].samples(2, "zebra")
 
 
@@ -272,7 +273,7 @@ def test_biases_change_what_is_written(runs) -> None:
     assert runs["char-line"].samples(2, "the", seed=0, logit_bias={"</s>": 100.0}) == ["", ""]
     text = "".join(runs["char-stream"].generate("the", max_tokens=50, seed=0, logit_bias={"e": -100.0, "t": -100.0}))
     assert not set("et") & set(text)
-    with pytest.raises(InputError, match=r"logit_bias: 'catt' is no token of the model; did you mean 'cat'\?"):
+    with refused("unknown", "logit_bias"):
         runs["word-stream"].generate(logit_bias={"catt": 1.0})
 
 
@@ -296,11 +297,11 @@ def test_a_state_without_the_tokens_that_occurred_is_refused(runs, tmp_path: Pat
     tensors, metadata = load_tensors(path), read_metadata(path)
     for wrong in (torch.tensor([[10**6]]), torch.tensor([[-1]]), torch.tensor([1]), torch.tensor([[1.0]])):
         save_tensors({**tensors, "occurred": wrong}, path, metadata)
-        with pytest.raises(InputError, match="tokens that occurred"):
+        with refused("mismatch", "state.safetensors"):
             runs["char-stream"].stream().load(path)
     del tensors["occurred"]
     save_tensors(tensors, path, metadata)
-    with pytest.raises(InputError, match="tokens that occurred"):
+    with refused("mismatch", "state.safetensors"):
         runs["char-stream"].stream().load(path)
 
 
@@ -308,7 +309,7 @@ def test_settings_that_do_not_exist_are_named(runs) -> None:
     run = runs["char-line"]
     uses = (run.generate, run.stream().generate, lambda **more: run.samples(1, **more))
     for use in uses:
-        with pytest.raises(InputError, match="setting 'temprature'; did you mean 'temperature'"):
+        with refused("unknown"):
             use(temprature=1.0)
     for use in (lambda: seriatim.load(run.path, weights="foo"), lambda: round_weights(run.model, "foo")):
         with pytest.raises(InputError, match="weights: 'foo' is unknown; choose from float32, bfloat16, int8"):

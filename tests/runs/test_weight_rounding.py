@@ -9,6 +9,8 @@ import seriatim
 from seriatim.core.errors import InputError
 from seriatim.runs import weight_rounding
 
+from ..refusals import refused
+
 
 def call(capsys, *arguments: str) -> tuple[int, str, str]:
     from seriatim.cli.main import main
@@ -45,7 +47,7 @@ def test_a_state_is_continued_under_other_weights(runs, tmp_path) -> None:
     moved.save(tmp_path / "back.safetensors")
     for run in (seriatim.load(path), seriatim.load(path, weights="bfloat16")):
         run.stream().load(tmp_path / "back.safetensors").feed(" dog")
-    with pytest.raises(InputError, match="does not belong to this model"):
+    with refused("mismatch", "back.safetensors"):
         runs["char-stream"].stream().load(tmp_path / "back.safetensors")
 
 
@@ -60,7 +62,7 @@ def test_what_cannot_be_rounded_is_refused(runs, texts, tmp_path, capsys) -> Non
             "out": str(tmp_path / "ngram"),
         }
     )
-    with pytest.raises(InputError, match="has no matrices; leave out --weights"):
+    with refused("unsupported", "ngram"):
         seriatim.load(tmp_path / "ngram", weights="int8")
     code, printed, errors = call(capsys, "generate", str(tmp_path / "ngram"), "--weights", "int8")
     assert (code, printed, errors.count("\n")) == (2, "", 1)
@@ -131,5 +133,5 @@ def test_weights_that_change_after_rounding_are_other_weights(runs, tmp_path) ->
         for weight in run.model.parameters():
             weight.mul_(1.5)
     stream.save(tmp_path / "state.safetensors")
-    with pytest.raises(InputError, match="does not belong to this model"):
+    with refused("mismatch", "state.safetensors"):
         runs["char-line"].stream().load(tmp_path / "state.safetensors")

@@ -12,6 +12,7 @@ import pytest
 from seriatim.core.errors import InputError
 from seriatim.serving.server import connection_limit, open_socket
 
+from ..refusals import refused
 from .live_server import Server, closed_after, read_until, rest, running
 
 
@@ -155,9 +156,9 @@ def test_sockets() -> None:
             open_socket("127.0.0.1", port)
     with open_socket("127.0.0.1", port):
         pass
-    with pytest.raises(InputError, match="host: 'no such host' is no known name"):
+    with refused("unavailable", "host"):
         open_socket("no such host", 0)
-    with pytest.raises(InputError, match=r"host: '192\.0\.2\.1' is not an address of this machine"):
+    with refused("unavailable", "host"):
         open_socket("192.0.2.1", 0)
     with pytest.raises(InputError, match="is out of range; give a number from 0 to 65535"):
         open_socket("127.0.0.1", 65536)

@@ -12,7 +12,6 @@ import pytest
 import torch
 
 import seriatim
-from seriatim.core.errors import InputError
 from seriatim.serving import text_engine
 from seriatim.serving.access import AccessRules
 from seriatim.serving.application import OPEN_PATHS
@@ -21,6 +20,7 @@ from seriatim.serving.model_thread import ModelThread
 from seriatim.serving.service import Service, model_names
 
 from ..golden.answers import GOLDEN
+from ..refusals import refused
 from .conftest import Served, serving
 
 GENERATE = {"model": "chars", "prompt": "the", "max_tokens": 2}
@@ -265,9 +265,9 @@ def test_names_of_models() -> None:
         "b": "runs/x",
         "c+d": "runs/c,runs/d",
     }
-    with pytest.raises(InputError, match="name this one: NAME=other/a"):
+    with refused("duplicate", "a"):
         model_names(["runs/a", "other/a"])
-    with pytest.raises(InputError, match="must have 1 to 256"):
+    with refused("malformed", "a"):
         model_names(["=runs/a"])
 
 

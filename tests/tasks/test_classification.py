@@ -16,6 +16,7 @@ from seriatim.core.errors import InputError
 
 from ..conftest import sentences
 from ..exhaustive import parameters
+from ..refusals import refused
 
 TEXTS = ["the cat sees it .", "", "nobody paints the moon .", "she", "zebra " * 40]
 
@@ -134,7 +135,7 @@ def test_one_label_alone_teaches_nothing(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "one.tsv").write_text("label\ttext\nsea\tthe sea\nsea\ta sea\n")
     settings = config(folder, "none")
     settings["data"] = {"train": str(tmp_path / "one.tsv")}
-    with pytest.raises(InputError, match="all texts have the label 'sea'"):
+    with refused("empty", "one.tsv"):
         seriatim.train(settings)
 
 
@@ -231,7 +232,7 @@ def test_labels_that_would_not_be_one_line_are_refused(tmp_path: Path, control: 
     rows = [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}, {"text": "c", "label": f"z{control}z"}]
     (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     job = {"task": "classify", "data": {"train": str(tmp_path / "train.jsonl")}, "out": str(tmp_path / "out")}
-    with pytest.raises(InputError, match=r"train\.jsonl:3: .*line end"):
+    with refused("malformed", "train.jsonl:3"):
         seriatim.train(job)
     assert not (tmp_path / "out").exists()
 

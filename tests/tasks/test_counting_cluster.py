@@ -9,10 +9,10 @@ import pytest
 
 import seriatim
 from seriatim.cli.main import main
-from seriatim.core.errors import InputError
 from seriatim.counting.ngrams import counting_jobs
 from seriatim.processes import cluster as clusters
 
+from ..refusals import refused
 from .test_counting_jobs import config, weights
 
 pytestmark = [
@@ -94,5 +94,5 @@ def test_dask_is_asked_for_if_it_is_missing(
 
 
 def test_an_empty_address_is_refused(texts: dict[str, str], tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"model\.options\.cluster"):
+    with refused("range", "model.options.cluster"):
         seriatim.train(config(texts, tmp_path / "run", cluster=""))

@@ -11,11 +11,12 @@ import pytest
 
 import seriatim
 from seriatim.cli.main import main
-from seriatim.core.errors import InputError
 from seriatim.counting.ngrams import counting_jobs, shard_files, shards
 from seriatim.counting.ngrams.counting_jobs import ShardJob, Workers, ids_file, merge_job, shard_cuts
 from seriatim.processes.executors import InlineExecutor
 from seriatim.tasks import ngram
+
+from ..refusals import refused
 
 pytestmark = pytest.mark.filterwarnings("ignore:too few")
 
@@ -137,7 +138,7 @@ def test_files_that_no_machine_sees_are_named(tmp_path: Path) -> None:
     file = ids_file(np.array([1, 2, 0], dtype=np.uint16), tmp_path)
     assert file.open().tolist() == [1, 2, 0]
     Path(file.path).unlink()
-    with pytest.raises(InputError, match=r"ids.bin: not there on .*; put the run and the cache"):
+    with refused("missing", "ids.bin"):
         file.open()
 
 

@@ -7,9 +7,9 @@ import pytest
 
 import seriatim
 from seriatim.cli.main import main
-from seriatim.core.errors import InputError
 from seriatim.storage.weights import load_tensors, read_metadata, save_tensors
 
+from ..refusals import refused
 from .tagged import config
 
 
@@ -63,5 +63,5 @@ def test_weights_of_another_model_are_refused(run: seriatim.Run, tmp_path: Path)
         copy = tmp_path / str(number)
         shutil.copytree(run.path, copy)
         save_tensors(tensors | damage, copy / "model.safetensors", metadata)
-        with pytest.raises(InputError, match="restore"):
+        with refused("damaged", "model.safetensors"):
             seriatim.load(copy)

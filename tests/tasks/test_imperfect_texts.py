@@ -16,6 +16,8 @@ from seriatim.data.sources import find_sources
 from seriatim.data.tables import read_labelled, with_spellings
 from seriatim.tasks import new_task
 
+from ..refusals import refused
+
 REGULAR = "label\ttext\nGood\tfine film\nbad\tdull film\nGood\ta joy\nbad\ta bore\nGood\tgreat\n"
 MORE = "Good\tsuperb\nbad\tpoor\n" * 9
 """So that another spelling of a label in `REGULAR` is a slip."""
@@ -78,7 +80,7 @@ def test_line_ends_and_marks_need_no_repair(tmp_path: Path, case: str) -> None:
 
 @pytest.mark.parametrize("row", ["\ta text", " \ta text", "\u200b\ta text", "Good", "Good\ta\tb", "Good\ta\t\tb"])
 def test_a_row_that_lacks_something_or_has_more_is_refused(tmp_path: Path, row: str) -> None:
-    with pytest.raises(InputError, match=r"a\.tsv:7: "):
+    with refused("malformed", "a.tsv:7"):
         rows(tmp_path / "a.tsv", f"{REGULAR}{row}\n")
 
 
@@ -150,11 +152,9 @@ def test_data_with_unseen_labels_alone_are_refused(tmp_path: Path) -> None:
     run = trained(tmp_path, REGULAR)
     path = tmp_path / "other.tsv"
     path.write_text("label\ttext\nnew\tfine\nnewer\tdull\n")
-    with pytest.raises(
-        InputError, match=r"other\.tsv:2: the label 'new' and 1 more do not occur in the.*, nor does any other"
-    ):
+    with refused("mismatch", "other.tsv:2"):
         run.evaluate(str(path))
-    with pytest.raises(InputError, match=r"other\.tsv:2: .*give data with the same labels"):
+    with refused("mismatch", "other.tsv:2"):
         trained(tmp_path / "run", REGULAR, valid=str(path))
 
 

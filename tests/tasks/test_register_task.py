@@ -8,9 +8,9 @@ import pytest
 
 import seriatim
 from seriatim.cli.main import main
-from seriatim.core.errors import InputError
 from seriatim.tasks import TASKS, register
 
+from ..refusals import refused
 from . import outside_task
 
 pytestmark = pytest.mark.usefixtures("outside_registered")
@@ -75,19 +75,19 @@ def test_it_is_inspected(run: seriatim.Run, tmp_path: Path) -> None:
 
 
 def test_another_task_of_the_same_name_is_refused() -> None:
-    with pytest.raises(InputError, match="lm: a task of this name is registered already"):
+    with refused("exists", "lm"):
         register("lm", outside_task.RATE)
     register("rate", outside_task.RATE)
     assert TASKS["rate"] is outside_task.RATE
 
 
 def test_a_task_that_is_a_class_is_told_what_a_task_is_now() -> None:
-    with pytest.raises(InputError, match=r"rating: .* give a seriatim\.tasks\.task\.TaskKind"):
+    with refused("contract", "rating"):
         register("rating", outside_task.RatedReader)  # type: ignore[arg-type]
 
 
 def test_an_unknown_task_names_the_nearest(rated, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="task: 'rates' does not fit; did you mean 'rate'"):
+    with refused("unknown", "task"):
         seriatim.train({**config(rated, tmp_path / "run"), "task": "rates"})
 
 

@@ -12,7 +12,6 @@ import seriatim
 from seriatim.cli.main import main
 from seriatim.comparison.item_answers import answer_items
 from seriatim.config import resolve
-from seriatim.core.errors import InputError
 from seriatim.counting.rule_translator import (
     KINDS,
     Features,
@@ -30,6 +29,8 @@ from seriatim.tasks import open_task
 from seriatim.tasks.answering import pair_losses, pair_measures, pair_metrics
 from seriatim.tasks.rules import best_kind
 from seriatim.training.settle import settle_texts
+
+from ..refusals import refused
 
 VERBS = ["walk", "talk", "open", "start", "jump", "climb", "paint", "wait", "help", "laugh", "kick", "look"]
 FORMS = {"PAST": lambda verb: verb + "ed", "NOUN": lambda verb: verb + "er", "UN": lambda verb: "un" + verb}
@@ -132,11 +133,11 @@ def test_a_run_of_rules_is_evaluated_and_predicts(run: seriatim.Run) -> None:
 
 def test_settings_without_meaning_are_refused(run: seriatim.Run, tmp_path: Path) -> None:
     for settings in ({"temperature": 0.5}, {"n_best": 2}):
-        with pytest.raises(InputError, match="cannot be used for rules"):
+        with refused("unsupported"):
             list(run.predict(["a"], **settings))
-    with pytest.raises(InputError, match="ensembles are not supported"):
+    with refused("unsupported"):
         run.task.builder.combine([run.model, run.model])
-    with pytest.raises(InputError, match="no such option"):
+    with refused("unknown", "model.options.order"):
         seriatim.train({**run.config.model_dump(), "model": {"layer": "rules", "options": {"order": 3}}})
 
 

@@ -17,6 +17,7 @@ from seriatim.core.errors import InputError
 from seriatim.runs.ensembles import ensemble
 
 from ..exhaustive import parameters
+from ..refusals import refused
 
 SOURCES = ["abc", "", "a", "ccab", "bacabcab"]
 
@@ -134,7 +135,7 @@ def test_a_wider_beam_finds_no_worse_answers(run: seriatim.Run) -> None:
     narrow, wide = (list(run.predict(SOURCES, beam=width, details=True)) for width in (1, 6))
     assert sum(a["log_probability"] for a in wide) >= sum(a["log_probability"] for a in narrow) - 1e-6
     assert [len(text) >= 4 for text in run.predict(SOURCES, beam=2, min_length=4)] == [True] * len(SOURCES)
-    with pytest.raises(InputError, match=r"min_length: an answer of this model has at most \d+ tokens, got 100000"):
+    with refused("range", "min_length"):
         list(run.predict(SOURCES, min_length=100_000))
 
 
@@ -251,15 +252,13 @@ def test_settings_that_do_not_fit_are_named(folder: Path, model: dict, options: 
 
 def test_bad_pairs_are_named_by_line(run: seriatim.Run, folder: Path, tmp_path: Path) -> None:
     (tmp_path / "long.tsv").write_text("a\tAA\nb\t" + "B" * 300 + "\n")
-    with pytest.raises(
-        InputError, match=r"long\.tsv:2: the target has 300 tokens, model\.options\.max_target_length is 256"
-    ):
+    with refused("size", "long.tsv:2"):
         run.evaluate(str(tmp_path / "long.tsv"))
     (tmp_path / "one.tgt").write_text("A\n")
-    with pytest.raises(InputError, match=r"one\.tgt"):
+    with refused("mismatch", "valid.src:2"):
         run.evaluate(f"{folder}/valid.src,{tmp_path}/one.tgt")
     (tmp_path / "tabs.tsv").write_text("a\tAA\nb\tB\tC\n")
-    with pytest.raises(InputError, match=r"tabs\.tsv:2"):
+    with refused("malformed", "tabs.tsv:2"):
         run.evaluate(str(tmp_path / "tabs.tsv"))
     with pytest.raises(InputError, match=r"n_best: 4 is out of range; give 1 to 2"):
         list(run.predict(["a"], beam=2, n_best=4))
@@ -312,7 +311,7 @@ def test_a_target_that_does_not_fit_its_places_is_named(folder: Path, tmp_path: 
     (tmp_path / "tight.tsv").write_text("ab\tABAB\nab\tAABB\n")
     settings = config(folder, "tight", factorisation="ctc", upsample=2)
     settings["data"] = {"train": str(tmp_path / "tight.tsv")}
-    with pytest.raises(InputError, match=r"tight\.tsv:2: the target needs 6 positions, its source gives 4"):
+    with refused("size", "tight.tsv:2"):
         seriatim.train(settings)
 
 

@@ -19,6 +19,7 @@ from seriatim.training.settle import MINUTES, default_budget
 
 from ..conftest import small_config
 from ..preparing import prepare
+from ..refusals import refused
 
 
 def test_the_average_is_that_of_its_definition() -> None:
@@ -56,7 +57,7 @@ def test_averaging_begins_when_the_loss_has_no_new_lowest_value() -> None:
         assert progress.begins_averaging(config) == begins
     assert progress.averaged_from == 3
     assert progress.failures == 1, "early stopping starts again when averaging begins"
-    with pytest.raises(InputError, match="averages the weights already"):
+    with refused("range", "training.average_after"):
         resolve({"training": {"average": 0.9, "average_after": 2}})
 
 
@@ -214,7 +215,7 @@ def test_the_recipe_for_words_trains_and_averages_at_the_end(tmp_path: Path, tex
     ((decay, first),) = began
     assert decay is None
     assert 0 < first < run.summary["steps"]
-    with pytest.raises(InputError, match="builtin:awd-lstm: a recipe for lm, not for classify"):
+    with refused("mismatch", "builtin:awd-lstm"):
         resolve("builtin:awd-lstm", {"task": "classify"})
 
 

@@ -13,6 +13,7 @@ from seriatim.storage.written_folders import COMPARISON, RUN
 from seriatim.training.run_files import ARPA, PAGE, check_file, check_out
 
 from ..golden.answers import GOLDEN
+from ..refusals import refused
 
 NAMES = {
     "a,b": "a comma separates runs",
@@ -36,7 +37,7 @@ def test_a_name_that_commands_could_not_be_given_is_refused(name: str, texts, tm
 
 
 def test_a_run_whose_name_is_not_utf8_is_refused_at_once() -> None:
-    with pytest.raises(InputError, match="not UTF-8"):
+    with refused("malformed"):
         seriatim.load(os.fsdecode(b"a\xff"))
 
 
@@ -53,7 +54,7 @@ def test_a_file_of_a_run_is_not_overwritten(name: str, tmp_path: Path, monkeypat
         if name == "new.gz":
             check_file(out, PAGE)
         else:
-            with pytest.raises(InputError, match="lies inside the run"):
+            with refused("exists", "--out"):
                 check_file(out, PAGE)
     check_file(tmp_path / "config.yaml", PAGE)
 
@@ -61,7 +62,7 @@ def test_a_file_of_a_run_is_not_overwritten(name: str, tmp_path: Path, monkeypat
 def test_a_file_of_a_comparison_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "comparison.yaml").touch()
     for name in ("comparison.yaml", "results.json", "runs", "rows/lstm-0.json"):
-        with pytest.raises(InputError, match="lies inside the comparison"):
+        with refused("exists", "--out"):
             check_file(tmp_path / name, PAGE)
     check_file(tmp_path / "report.html", PAGE)
 
@@ -71,7 +72,7 @@ def test_a_file_that_is_read_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "a.txt")
     for spec in (str(tmp_path / "a.txt"), f"x,{tmp_path / 'a.txt'}"):
         for out in ("a.txt", "link"):
-            with pytest.raises(InputError, match="one of the files that are read"):
+            with refused("exists", "--out"):
                 check_file(tmp_path / out, PAGE, (None, spec))
     check_file(tmp_path / "b.txt", PAGE, (str(tmp_path / "a.txt"),))
 
@@ -100,7 +101,7 @@ def test_a_pipe_or_a_device_is_not_replaced(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.arpa")
     for out in (tmp_path / "pipe.arpa", Path(os.devnull)):
         for kind in (PAGE, ARPA):
-            with pytest.raises(InputError, match="choose another file"):
+            with refused("exists", "--out"):
                 check_file(out, kind)
 
 
