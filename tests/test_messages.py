@@ -46,5 +46,8 @@ PUT_TOGETHER = (
 
 
 def test_every_message_has_a_remedy() -> None:
-    texts = [text for _, _, text in script.messages() if not text.startswith("<")]
+    # A section of a page shows why it is left out, as its own sentence.
+    texts = [
+        text for file, _, text in script.messages() if not (text.startswith("<") or file.startswith("inspection/"))
+    ]
     assert {text for text in texts if "; " not in text} == set(PUT_TOGETHER)

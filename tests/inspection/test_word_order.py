@@ -233,7 +233,7 @@ def test_random_vectors_are_similar_only_by_chance() -> None:
 def test_ngrams_and_unknown_words_have_no_embeddings(inspected) -> None:
     with pytest.raises(InputError, match="n-gram model has no embeddings"):
         embeddings(inspected["ngram"], SENTENCE)
-    with pytest.raises(InputError, match="no token of it"):
+    with pytest.raises(InputError, match="no token of the text"):
         embeddings(inspected["lm-words"], "entirely unseen")
 
 

@@ -261,9 +261,7 @@ def attention_section(inspected: InspectedRun) -> SectionBody:
     """Write the section on attention, layer by layer and head by head."""
     result = attention_maps(inspected.run, inspected.item)
     if not result.maps:
-        raise NotSupportedError(
-            "attention: no layer of this model has attention; give a run of transformer, for instance"
-        )
+        raise NotSupportedError("no layer of this model has attention")
     count = len(result.maps)
     cut = f" Only the first {MAX_LAYERS} of {count} layers are drawn." if count > MAX_LAYERS else ""
     intro = "Rows are the tokens that attend, columns the tokens they attend to; a row sums to one. "

@@ -87,7 +87,7 @@ def embeddings(run: Run, text: str, *, neighbours: int = NEIGHBOURS, tokens: int
     special = {END, tokenizer.unknown_id}
     chosen = [token for token in dict.fromkeys(tokenizer.encode(text).tolist()) if token not in special][:tokens]
     if not chosen:
-        raise UnknownNameError("text: no token of it is in the vocabulary; give a text with words of the training data")
+        raise UnknownNameError("no token of the text is in the vocabulary")
 
     # Only frequent tokens are neighbours, since the embeddings of rare ones are hardly trained.
     candidates = np.array([token for token in range(min(len(table), CANDIDATES)) if token not in special])

@@ -236,9 +236,7 @@ def gates_section(inspected: InspectedRun) -> SectionBody:
     """Write the section on gates, step sizes and experts."""
     result = gates(inspected.run, inspected.item)
     if not result.gates and not result.choices:
-        raise NotSupportedError(
-            "gates: this model has no gates, step sizes or experts; give a run of a gated layer, such as lstm"
-        )
+        raise NotSupportedError("this model has no gates, step sizes or experts")
     parts: list[Part] = []
     if result.shown < result.total:
         parts.append(Prose(f"Only the first {result.shown:,} of {result.total:,} tokens are shown."))

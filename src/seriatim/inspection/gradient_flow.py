@@ -355,14 +355,14 @@ def _batches(examples: Sequence[Example], size: int) -> Iterator[list[Example]]:
 def flow_section(inspected: InspectedRun) -> SectionBody:
     """Write the section on how far back the gradient reaches and how fast it changes, before and after training."""
     if not primitive_layers(inspected.run.model):
-        raise NotSupportedError("gradient: this model has no layers, and so no gradient; give a run of a neural layer")
+        raise NotSupportedError("this model has no layers, so that there is no gradient")
 
     # One text supports few statements, so that held-out data are measured, if the run has some.
     items = inspected.held_out_items(WINDOWS if inspected.inputs.running_text else CANDIDATES, LAGS + 1)
     result = gradient_flow(inspected.run, items or [inspected.item])
     if not result.layers:
         if items:
-            raise EmptyError(f"{inspected.held_out_name}: all its texts are too short; give longer ones with --data")
+            raise EmptyError(f"all texts of the held-out data ({inspected.held_out_name}) are too short")
         tokens = inspected.explainer.chosen_excerpts().token_count(inspected.text)
         raise EmptyError(
             f"the text has {tokens:,} tokens, too few to measure how far back gradients reach, and the run has no "

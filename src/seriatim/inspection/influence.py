@@ -108,7 +108,7 @@ def influence(run: Run, text: object, *, max_tokens: int = MAX_TOKENS) -> Influe
         InputError: there is nothing to read in the text, or the model has no layers and therefore no gradient.
     """
     if not top_layers(run.model):
-        raise NotSupportedError("gradient: this model has no layers, and so no gradient; give a run of a neural layer")
+        raise NotSupportedError("this model has no layers, so that there is no gradient")
     explainer = explainer_of(run)
     inputs = explainer.require(explainer.inputs)
     whole = inputs.fitting(text)[0]
@@ -158,7 +158,7 @@ def _by_token(gradient: Tensor, tokens: int) -> Tensor:
     """Return gradients ``(batch, tokens, size)``, summed over the copies of a token if a model repeats its inputs."""
     batch, time, size = gradient.shape
     if time % max(1, tokens):
-        raise NotSupportedError("influence: the model reads other inputs than the tokens of the text; give another run")
+        raise NotSupportedError("the model reads other inputs than the tokens of the text")
     return gradient.reshape(batch, tokens, -1, size).sum(2)
 
 
@@ -221,7 +221,7 @@ class Layout(NamedTuple):
 def influence_section(inspected: InspectedRun) -> SectionBody:
     """Write the section on attention and influence, drawn on the words themselves."""
     if not top_layers(inspected.run.model):
-        raise NotSupportedError("influence: the model has no attention or gradients; give a run of a neural layer")
+        raise NotSupportedError("this model has no layers, so that it has neither attention nor gradients")
 
     # The number of heads, which one token shows, decides how many tokens the page can hold.
     item, inputs = inspected.item, inspected.inputs

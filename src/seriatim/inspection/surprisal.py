@@ -237,7 +237,7 @@ def surprisal_figure(scores: Sequence[TokenScore], layer: str = "") -> Figure:
 def label_figure(effect: LabelEffect) -> Figure:
     """Draw P(label) after each token of a text, for the predicted label and the labels with the highest peaks."""
     if effect.prefixes is None:
-        raise NotSupportedError("labels: the model reads the whole text at once; give a run of a causal layer")
+        raise NotSupportedError("the model reads the whole text at once, so that there is no label after each token")
     peaks = effect.prefixes.max(0)
     order = sorted(range(len(effect.labels)), key=lambda label: -float(peaks[label]))
     labels = [effect.predicted, *(label for label in order if label != effect.predicted)][:MAX_LABELS]
