@@ -11,9 +11,8 @@ from pydantic import ValidationError
 from torch import nn
 
 from ..config import Section, explain
-from ..config.arguments import check_integer
 from ..core.contract import RecurrentCell, SequenceLayer, Wrap
-from ..core.errors import ConflictError, RangeError, UnknownNameError, enough_memory, nearest
+from ..core.errors import ConflictError, RangeError, UnknownNameError, check_integer, enough_memory, nearest
 from ..core.state import state_bytes
 from ..recurrence import Recurrent, uncompiled
 from .containers import Residual, with_residual

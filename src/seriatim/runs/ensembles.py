@@ -8,9 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from ..config.arguments import data_name
 from ..core.allocator import freed_memory_kept
-from ..core.errors import DuplicateError, InputError, MismatchError, RangeError, RequiredError, shown
+from ..core.errors import DuplicateError, InputError, MismatchError, RangeError, RequiredError, data_name, shown
 from ..core.json_object import JsonObject
 from ..data.sources import check_named_by_run
 from ..evaluation.intervals import Paired, paired

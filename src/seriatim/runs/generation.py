@@ -8,8 +8,18 @@ from typing import NamedTuple, TypedDict
 
 from torch import nn
 
-from ..config.arguments import check_integer, check_number, check_text
-from ..core.errors import LOOKED_AT, InputError, RangeError, UnknownNameError, nearest, require_known, shown
+from ..core.errors import (
+    LOOKED_AT,
+    InputError,
+    RangeError,
+    UnknownNameError,
+    check_integer,
+    check_number,
+    check_text,
+    nearest,
+    require_known,
+    shown,
+)
 from ..data.repairs import Repairs
 from ..data.sources import find_sources
 from ..data.text import numbered_lines, read_objects, string_field

@@ -12,9 +12,18 @@ from typing import Literal, Unpack, overload
 from torch import nn
 
 from ..config import changed
-from ..config.arguments import check_integer, data_name, iterate_items
 from ..core.allocator import freed_memory_kept
-from ..core.errors import MismatchError, MissingError, NotSupportedError, RangeError, require_known, shown
+from ..core.errors import (
+    MismatchError,
+    MissingError,
+    NotSupportedError,
+    RangeError,
+    check_integer,
+    data_name,
+    iterate_items,
+    require_known,
+    shown,
+)
 from ..core.json_object import JsonObject
 from ..data.pipes import chunks
 from ..data.tokenizers import END

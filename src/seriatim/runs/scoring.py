@@ -6,8 +6,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from ..config import Config
-from ..config.arguments import check_text, iterate_items
-from ..core.errors import MalformedError, UnknownNameError
+from ..core.errors import MalformedError, UnknownNameError, check_text, iterate_items
 from ..data.batches import Batches
 from ..data.corpus import Corpus
 from ..data.encoding import Statistics

@@ -12,9 +12,8 @@ from typing import NamedTuple, Unpack
 import torch
 from torch import Tensor
 
-from ..config.arguments import check_integer
 from ..core.contract import KIND, saved_kind
-from ..core.errors import ConflictError, MismatchError, RangeError, UnwritableError, shown
+from ..core.errors import ConflictError, MismatchError, RangeError, UnwritableError, check_integer, shown
 from ..core.state import State, require_kind, state_bytes, state_from_dict, state_leaves, state_to_dict
 from ..data.tokenizers import Tokenizer
 from ..decoding.drafts import Draft

@@ -163,15 +163,6 @@ def unique_fields(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return fields
 
 
-def is_text(text: str) -> bool:
-    """Return whether a string can be written in UTF-8; JSON can also spell half of a surrogate pair."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 LOCK = ".seriatim.lock"
 """An empty file that is never removed. The system releases the lock of a process that ends."""
 

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ..config import BATCH_SIZE, Config, Fields, Section, read_settings
-from ..config.arguments import check_text
-from ..core.errors import MalformedError, MismatchError
+from ..core.errors import MalformedError, MismatchError, check_text
 from ..core.json_object import JsonObject
 from ..core.state import State
 from ..data.batches import Buckets

@@ -21,8 +21,7 @@ from torch import Tensor, nn
 from typing_extensions import TypeVar
 
 from ..config import Config, Fields, Section
-from ..config.arguments import check_text
-from ..core.errors import NotSupportedError
+from ..core.errors import NotSupportedError, check_text
 from ..core.json_object import JsonObject
 from ..core.state import State
 from ..data.repairs import Repairs, with_warnings
