@@ -23,8 +23,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 
 from .core.errors import MalformedError, MismatchError, RangeError, UnknownNameError, nearest, shown
-from .storage.files import read_text
-from .storage.plain_yaml import dump_plain, load_plain
+from .storage.files import dump_plain, load_plain, read_text
 
 Count = Annotated[int, Field(ge=1, lt=2**31, strict=True)]
 

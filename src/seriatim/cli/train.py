@@ -3,14 +3,10 @@
 import argparse
 import os
 import warnings
-from typing import TYPE_CHECKING
 
 from ..core.errors import ConflictError
 from ..storage.files import to_json
 from .options import Parser, add_code, add_task, allowed, named, require_task
-
-if TYPE_CHECKING:
-    pass
 
 
 def add_train(parser: Parser) -> None:

@@ -16,7 +16,7 @@ from ..config import Config, Model, Tokenizer, resolve
 from ..core.errors import ConflictError, MismatchError, MissingError
 from ..data.vocabulary import Vocabulary, load_vocabulary
 from ..layers import options_of, split_names
-from ..storage.plain_yaml import dump_plain
+from ..storage.files import dump_plain
 from ..storage.weights import load_tensors, read_metadata, refuse_nonfinite
 from ..storage.written_folders import steadily
 from ..tasks.defaults import SHAPELESS, SIZES
