@@ -15,13 +15,13 @@ from ..tasks.model_size import build_model, check_memory
 from ..tasks.task import Task
 from ..training.hardware import choose_device
 from ..training.initial import open_initial
-from ..training.overlap import warn_of_overlap
 from ..training.run_files import check_out, files_read, refuse_overwriting
 from ..training.settle import (
     check_weight,
     leave_out_markers,
     require_validation,
     split_data,
+    warn_of_overlap,
     with_data_defaults,
     with_tokenizer_of,
 )

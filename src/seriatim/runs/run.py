@@ -12,7 +12,6 @@ from typing import Literal, Unpack, overload
 from torch import nn
 
 from ..config import changed
-from ..core.allocator import freed_memory_kept
 from ..core.errors import (
     MismatchError,
     MissingError,
@@ -40,7 +39,7 @@ from ..storage.written_folders import file_state, steadily
 from ..tasks import open_task
 from ..tasks.beside_baseline import Measured, beside_baseline
 from ..tasks.task import Predictor, Task
-from ..training.hardware import choose_device
+from ..training.hardware import choose_device, freed_memory_kept
 from ..training.run_files import BASELINE, check_belongs, identity, read_config, weights_digest
 from .generation import Generation, Prompt, SamplingSettings, TextSettings, choose_seed, generate_texts
 from .run_summary import as_html, main_facts, read_summary

@@ -10,9 +10,9 @@ import numpy as np
 
 from ..config import Config
 from ..core.errors import ConflictError, RequiredError, shown
-from ..data.normal_forms import note_other_form
 from ..data.repairs import DataWarning, Markers, Repairs, common_markers, markers_of
 from ..data.sources import TEXT_SUFFIXES, find_sources
+from ..data.spellings import note_other_form
 from ..data.split import NOTHING, is_held_out, share_of
 from ..data.text import Source
 from ..data.vocabulary import Vocabulary

@@ -63,7 +63,7 @@ class Documents(NamedTuple):
     forms: WordForms | None = None
 
     def row_digests(self) -> np.ndarray | None:
-        """Return `digests`; see `seriatim.training.overlap`."""
+        """Return `digests`; see `seriatim.training.settle`."""
         return self.digests
 
     @property

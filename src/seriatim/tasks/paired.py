@@ -11,10 +11,10 @@ import numpy as np
 
 from ..config import Config, Fields
 from ..core.errors import EmptyError, SizeError, shown
-from ..data.normal_forms import note_different_sides
 from ..data.pairs import Pair, Pairs, encode_pairs, items_of, read_pairs, read_unpaired
 from ..data.repairs import DataWarning, Repairs
 from ..data.sources import PAIRED_SUFFIXES
+from ..data.spellings import note_different_sides
 from ..data.text import Source
 from ..data.text_kinds import Kind, kind_of, shared_share
 from ..data.vocabulary import Vocabulary, fit_tokenizer

@@ -32,9 +32,8 @@ from ..data.tokenizers import Tokenizer
 from ..data.vocabulary import Vocabulary
 from ..evaluation.displayed_metrics import Metric, MetricsTable
 from ..evaluation.intervals import Measure
-from ..models.bounds import no_larger_than
-from ..processes.shares import Share
-from ..storage.weights import load_weights
+from ..processes.ranks import Share
+from ..storage.weights import load_weights, no_larger_than
 from .data_files import DataFiles, explain_equal_rows
 from .explainer import ExplainedModel, Explainer
 

@@ -24,13 +24,12 @@ from ..tasks import open_task, shared_options, with_defaults
 from ..tasks.beside_baseline import Measured, beside_baseline
 from ..tasks.task import Objective, Task
 from ..version import __version__
-from .checkpoints import Progress, saving
+from .checkpoints import Progress, RunWriter, saving
 from .direct_fit import DirectFit
 from .hardware import choose_device
 from .loop import Trainer
 from .reporting import SELECTED, Record, Reporter, SafeReporter
 from .run_files import BASELINE, begin_run, identity
-from .run_writer import RunWriter
 from .settle import Settled
 
 MINUTES = 3.0

@@ -12,23 +12,30 @@ import torch
 from torch import nn
 
 from ..config import Config, Training
-from ..core.allocator import freed_memory_kept
 from ..core.errors import MissingError
 from ..data.source_content import listening
 from ..data.vocabulary import load_vocabulary
 from ..layers.outside_code import stacks_of, write_origins
-from ..models.bounds import no_larger_than
 from ..processes.ranks import Ranks, join_ranks
 from ..storage.files import locked, refuse_locked, write_whole
+from ..storage.weights import no_larger_than
 from ..storage.written_folders import CARD, RUN, discard, outer, place_of, recover, remove_written
 from ..tasks import new_task, open_task, with_defaults
 from ..tasks.model_size import build_model
-from .checkpoints import Progress, checkpoint_weights, how_to_continue, saving
+from .checkpoints import (
+    Progress,
+    RunWriter,
+    checkpoint_weights,
+    how_to_continue,
+    saving,
+    space_of_fitting,
+    space_of_training,
+)
 from .direct_fit import DirectFit
 from .finish import beginning, describe_model, finish
-from .hardware import choose_device
+from .hardware import choose_device, freed_memory_kept
 from .loop import Trainer
-from .rank_agreement import how_to_begin, record_job, require_divisible, require_equal
+from .parallel import how_to_begin, record_job, require_divisible, require_equal
 from .reporting import Reporter, SafeReporter, default_reporter
 from .run_files import (
     DECISIONS,
@@ -42,7 +49,6 @@ from .run_files import (
     refuse_overwriting,
     remove_partial_files,
 )
-from .run_writer import RunWriter, space_of_fitting, space_of_training
 from .settle import Settled, check_weight, settle, settle_again
 
 
