@@ -78,7 +78,7 @@ class _Check:
 
     def data(self, config: Config, *, model_fits: bool) -> Report | None:
         """Check the data, and the model if its configuration fits; return the statistics of the data."""
-        initial = self.attempt(open_initial, config)
+        initial = None if config.training.init is None else self.attempt(open_initial, config)
         if initial is not None:
             config = with_tokenizer_of(initial, config)
         config = self.attempt(leave_out_markers, config) or config

@@ -28,8 +28,9 @@ from ..decoding.continuous_batch import ContinuousBatch, PromptRead, TokenDrawn
 from ..decoding.sampling import TextRequest
 from ..decoding.sampling_settings import FINITE, Sampling
 from ..decoding.stop_strings import StopStrings, check_stop_strings
-from ..layers.positions import check_lengths, learned_positions
+from ..layers.positions import learned_positions
 from ..models.base_models import TextModel
+from ..tasks.data_files import check_lengths
 
 USUAL_TOKENS = 200
 """The largest number of tokens of a text, unless another is given."""

@@ -30,7 +30,7 @@ from ..data.vocabulary import Vocabulary, load_vocabulary
 from ..decoding.drafts import Draft, PromptLookup, draft_with
 from ..evaluation.word_surprisal import By, UnitSurprisal
 from ..layers.outside_code import AllowCode, require_code, stacks_of
-from ..layers.positions import check_lengths, learned_positions
+from ..layers.positions import learned_positions
 from ..models import MaskedLanguageModel
 from ..models.base_models import TextModel
 from ..models.probabilities import named, naming
@@ -38,6 +38,7 @@ from ..recurrence.weight_formats import WeightFormat, check_format
 from ..storage.written_folders import file_state, steadily
 from ..tasks import open_task
 from ..tasks.beside_baseline import Measured, beside_baseline
+from ..tasks.data_files import check_lengths
 from ..tasks.task import Predictor, Task
 from ..training.hardware import choose_device, freed_memory_kept
 from ..training.run_files import BASELINE, check_belongs, identity, read_config, weights_digest

@@ -24,10 +24,10 @@ from ..evaluation.word_surprisal import (
     spans_of,
     word_starts,
 )
-from ..layers.positions import check_lengths, learned_positions
+from ..layers.positions import learned_positions
 from ..models import MaskedLanguageModel
 from ..models.base_models import TextModel
-from ..tasks.data_files import warn_of_long
+from ..tasks.data_files import check_lengths, warn_of_long
 from ..tasks.mlm import line_end
 
 READ_TOGETHER = 64

@@ -20,10 +20,11 @@ from ..decoding.drafts import Draft
 from ..decoding.sampling import DrawsNext, TextState, read, sample
 from ..decoding.speculative import Generated, speculate
 from ..decoding.stop_strings import StopStrings
-from ..layers.positions import check_lengths, learned_positions
+from ..layers.positions import learned_positions
 from ..models.base_models import TextModel
 from ..models.probabilities import named, naming, token_log_probabilities
 from ..storage.weights import is_finite, load_tensors, read_metadata, save_tensors
+from ..tasks.data_files import check_lengths
 from ..training.run_files import weights_digest
 from .generation import Generation, SamplingSettings, banned_tokens, tokens_to_generate
 from .scoring import LineScore

@@ -18,9 +18,8 @@ from ..data.spellings import note_different_sides
 from ..data.text import Source
 from ..data.text_kinds import Kind, kind_of, shared_share
 from ..data.vocabulary import Vocabulary, fit_tokenizer
-from ..layers.positions import check_lengths, declared_positions
 from ..models.copying import copied_tokens
-from .data_files import warn_of_long
+from .data_files import check_lengths, declared_positions, warn_of_long
 from .defaults import with_options
 from .task import LabelledReader
 

@@ -27,7 +27,7 @@ from ..data.vocabulary import Vocabulary
 from ..evaluation.displayed_metrics import Metric
 from ..evaluation.intervals import Measure, mean, with_interval
 from ..evaluation.label_metrics import tagging_measures, tagging_metrics
-from ..layers.positions import check_lengths, declared_positions, learned_positions
+from ..layers.positions import learned_positions
 from ..models.probabilities import checked_losses
 from ..models.tagger import (
     Options,
@@ -39,7 +39,7 @@ from ..models.tagger import (
     tag_corpus,
     tagger,
 )
-from .data_files import DataFiles, listed, warn_of_long, warn_of_unseen
+from .data_files import DataFiles, check_lengths, declared_positions, listed, warn_of_long, warn_of_unseen
 from .defaults import BASELINE_WEIGHTS, USUAL_WEIGHT, network_defaults, small_batches, split_options, with_model
 from .names import TASK_SUMMARIES
 from .tag_explainer import explain_tagger

@@ -19,8 +19,7 @@ from ..data.split import end_part, line_part, text_size, usual_share, usual_shar
 from ..data.text import Source, read_items, read_lines, read_pieces, read_whole_lines
 from ..data.tokenizers import END
 from ..data.vocabulary import Vocabulary
-from ..layers.positions import check_lengths, declared_positions
-from .data_files import explain_equal_rows, warn_of_long
+from .data_files import check_lengths, declared_positions, explain_equal_rows, warn_of_long
 from .task import Data, Reader
 
 

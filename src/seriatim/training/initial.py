@@ -130,18 +130,17 @@ def set_to_zero(model: nn.Module) -> None:
     )
 
 
-def open_initial(config: Config) -> Initial | None:
-    """Read the run that ``training.init`` names, if any.
+def open_initial(config: Config) -> Initial:
+    """Read the run that ``training.init`` names.
 
     Raises:
         InputError: there is no such run; one of its files is missing, damaged, or belongs to another run; or ``config``
             asks for zeros or for another tokenizer.
     """
-    if config.training.init is None:
-        return None
     if config.model.initial == "zeros":
         raise ConflictError("model.initial: zeros cannot be used with training.init; leave one of them out")
-    return steadily(Path(config.training.init), lambda: _read_initial(config, Path(str(config.training.init))))
+    folder = Path(str(config.training.init))
+    return steadily(folder, lambda: _read_initial(config, folder))
 
 
 def _read_initial(config: Config, folder: Path) -> Initial:

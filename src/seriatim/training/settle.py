@@ -34,10 +34,11 @@ from ..tasks.defaults import default_rate, has_budget
 from ..tasks.task import Task, TaskData
 from .hardware import choose_precision
 from .initial import Initial, open_initial, set_to_zero
-from .reporting import DEFAULT
 
 NO_FILE = re.compile(r"-?[\d.]+%?|[Nn][Oo][Nn][Ee]")
 """What a user may give who means a fraction of the training data, or no held-out data."""
+DEFAULT = "the default of the task"
+"""The reason of values that follow from the task alone, which are not reported."""
 USUAL: Fields = {"training.batch_size": BATCH_SIZE, "model.dropout": 0.0}
 """Defaults where a task has none of its own."""
 MINUTES = 20.0
@@ -146,7 +147,7 @@ def settle_texts(given: Config, decided: "Decisions | None" = None) -> tuple[Con
     # What needs no data: the options of the task, and the tokenizer of the run that the training starts from.
     config = decided.record(with_defaults(given), DEFAULT)
     open_task(config).files.training_source()  # refuses sources that contradict each other, before one is read
-    initial = open_initial(config)
+    initial = None if config.training.init is None else open_initial(config)
     if initial is not None:
         config = decided.record(with_tokenizer_of(initial, config), "that of the initial run")
     elif config.tokenizer.kind == "pretrained":
