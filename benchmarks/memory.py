@@ -1,7 +1,7 @@
 """Measure the resident memory of a training whose batches have many shapes.
 
 Claim: it stays flat, because the kernels that are compiled for the shapes of bfloat16 products are cached up to a bound
-(`seriatim.core.allocator.KERNELS`).
+(`seriatim.training.hardware.KERNELS`).
 
     python benchmarks/memory.py [--minutes 2] [--precision bfloat16] [--layer convolution]
 
@@ -25,7 +25,7 @@ import machine
 import numpy as np
 
 import seriatim
-from seriatim.core.allocator import KERNEL_CACHES
+from seriatim.training.hardware import KERNEL_CACHES
 
 LINES = 12
 """Printed of a training."""

@@ -10,9 +10,9 @@ from seriatim.config import Config
 from seriatim.processes.ranks import ONE_RANK
 from seriatim.tasks.model_size import build_model
 from seriatim.tasks.task import Task
+from seriatim.training.checkpoints import RunWriter
 from seriatim.training.loop import Trainer
 from seriatim.training.reporting import Reporter, SafeReporter
-from seriatim.training.run_writer import RunWriter
 from seriatim.training.settle import Settled, settle
 
 

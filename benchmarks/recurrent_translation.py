@@ -21,8 +21,8 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from seriatim.config import resolve
-from seriatim.core.allocator import freed_memory_kept
 from seriatim.tasks.task import Task
+from seriatim.training.hardware import freed_memory_kept
 
 VOCABULARY, EMBEDDING, HIDDEN, BATCH = 8_000, 256, 512, 64
 STEPS_A_TURN, TURNS = 10, 7

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 import seriatim
 from seriatim.recurrence import explain
-from seriatim.recurrence.reference import loop
+from seriatim.recurrence.recurrent import loop
 
 Gradients = tuple[Tensor, ...]
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")

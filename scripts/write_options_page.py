@@ -9,11 +9,10 @@ from pathlib import Path
 import seriatim
 from seriatim.layers.containers import Residual
 from seriatim.layers.cross_attention import CrossAttention
-from seriatim.layers.factory import BLOCK, FINAL_NORM, POSITION_NORM
 from seriatim.layers.feed_forward import feed_forward
 from seriatim.layers.option_types import Option, declared, task_options
 from seriatim.layers.positions import Positions
-from seriatim.layers.registry import BUILT_IN
+from seriatim.layers.registry import BLOCK, BUILT_IN, FINAL_NORM, POSITION_NORM
 from seriatim.tasks import FITTED, TASKS
 
 PAGE = Path(__file__).parent.parent / "docs" / "options.md"

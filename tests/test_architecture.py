@@ -202,7 +202,7 @@ def test_help_imports_nothing_heavy() -> None:
 
 def test_a_command_starts_without_what_only_ranks_need() -> None:
     """The modules of sharded tensors take a third of the time of a start."""
-    code = "import sys; import seriatim.runs.launch; print([name for name in sys.modules if name.startswith(HEAVY)])"
+    code = "import sys; import seriatim.runs.train; print([name for name in sys.modules if name.startswith(HEAVY)])"
     heavy = ("torch.distributed.tensor", "torch.distributed.fsdp", "sympy", "torch._dynamo")
     done = subprocess.run(
         [sys.executable, "-c", f"HEAVY = {heavy}; {code}"], capture_output=True, text=True, check=True

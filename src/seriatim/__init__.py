@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from .recurrence import Recurrent as Recurrent
     from .runs.ensembles import ensemble as ensemble
     from .runs.ensembles import interpolate as interpolate
-    from .runs.launch import resume as resume
-    from .runs.launch import train as train
     from .runs.run import Run as Run
     from .runs.run import load as load
     from .runs.stream import Stream as Stream
+    from .runs.train import resume as resume
+    from .runs.train import train as train
     from .training.reporting import Reporter as Reporter
 
 _MODULES = {
@@ -59,8 +59,8 @@ _MODULES = {
     "layer": "layers",
     "load": "runs.run",
     "register": "layers",
-    "resume": "runs.launch",
-    "train": "runs.launch",
+    "resume": "runs.train",
+    "train": "runs.train",
 }
 """The module that defines each public name."""
 _SUBMODULES = ("layers", "recurrence", "testing")

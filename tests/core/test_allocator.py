@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from seriatim.core import allocator
-from seriatim.core.allocator import KERNEL_CACHES, KERNELS, freed_memory_kept
+from seriatim.training import hardware as allocator
+from seriatim.training.hardware import KERNEL_CACHES, KERNELS, freed_memory_kept
 
 glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has these settings")
 COUNT = """
 import contextlib, json, resource, torch
-from seriatim.core.allocator import freed_memory_kept
+from seriatim.training.hardware import freed_memory_kept
 
 def steps(count):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -138,7 +138,7 @@ def test_memory_does_not_grow_with_the_number_of_batch_shapes() -> None:
 
 
 def test_the_caches_of_kernels_are_bounded_unless_the_user_says_otherwise() -> None:
-    code = f"import os, seriatim.core.allocator; print(*[os.environ[name] for name in {KERNEL_CACHES!r}])"
+    code = f"import os, seriatim.training.hardware; print(*[os.environ[name] for name in {KERNEL_CACHES!r}])"
     given = {name: value for name, value in os.environ.items() if name not in KERNEL_CACHES}
     for more, expected in (({}, f"{KERNELS} {KERNELS}"), ({KERNEL_CACHES[0]: "7"}, f"7 {KERNELS}")):
         command = [sys.executable, "-c", code]

@@ -12,9 +12,8 @@ import pytest
 import seriatim
 from seriatim.cli.main import main
 from seriatim.config import Tokenizer as TokenizerConfig
-from seriatim.data.normal_forms import form_of, is_known_otherwise
 from seriatim.data.repairs import DataWarning, Repairs
-from seriatim.data.spellings import LabelSpellings, canonical
+from seriatim.data.spellings import LabelSpellings, canonical, form_of, is_known_otherwise
 from seriatim.data.vectors import read_vectors
 from seriatim.data.vocabulary import fit_tokenizer
 

@@ -8,9 +8,8 @@ import pytest
 
 import seriatim
 from seriatim.config import Section
-from seriatim.layers.factory import check_options, options_of, resolve_options
 from seriatim.layers.option_types import task_options
-from seriatim.layers.registry import BUILT_IN
+from seriatim.layers.registry import BUILT_IN, check_options, options_of, resolve_options
 from seriatim.tasks import FITTED, TASKS
 
 from ..refusals import refused

@@ -20,8 +20,8 @@ import seriatim
 from seriatim.core.state import map_state
 from seriatim.processes.sharded_tensors import whole_tensor
 from seriatim.processes.signals import Interrupted
+from seriatim.runs import train
 from seriatim.storage.weights import digest
-from seriatim.training import train
 from seriatim.training.checkpoints import Progress
 from seriatim.training.loop import Trainer
 from seriatim.training.reporting import Reporter

@@ -10,8 +10,7 @@ from seriatim.core.state import join_states
 from seriatim.data.batches import Batches, Buckets, IdleBatch
 from seriatim.data.corpus import Corpus
 from seriatim.data.encoding import Statistics
-from seriatim.processes.ranks import join_ranks, refuse_ranks
-from seriatim.processes.shares import Share
+from seriatim.processes.ranks import Share, join_ranks, refuse_ranks
 from seriatim.training.checkpoints import split_carried
 
 from ..refusals import refused

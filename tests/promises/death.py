@@ -11,7 +11,7 @@ import pytest
 from safetensors import SafetensorError
 
 from seriatim.storage import weights
-from seriatim.training.run_writer import MetricsLog
+from seriatim.training.checkpoints import MetricsLog
 
 WRITES = ("write_text", "fsync", "save_file", "write")
 

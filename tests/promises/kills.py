@@ -16,7 +16,7 @@ from seriatim.training.checkpoints import checkpoints
 
 TIMED = ("seconds", "training_seconds", "tokens_per_second")
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["seriatim.runs.launch", "torch._dynamo"])  # which an optimizer imports, for a second
+PROCESSES.set_forkserver_preload(["seriatim.runs.train", "torch._dynamo"])  # which an optimizer imports, for a second
 
 
 def begin(config: dict[str, Any], out: Path) -> ForkServerProcess:

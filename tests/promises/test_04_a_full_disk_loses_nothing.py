@@ -12,8 +12,7 @@ import torch
 import seriatim
 from seriatim.cli.main import main
 from seriatim.core.errors import InputError, TrainingError
-from seriatim.training.checkpoints import checkpoints, damage
-from seriatim.training.run_writer import space_of_training
+from seriatim.training.checkpoints import checkpoints, damage, space_of_training
 
 from ..conftest import small_config
 from ..exhaustive import parameters

@@ -12,9 +12,9 @@ import torch
 
 from seriatim.config import resolve
 from seriatim.processes.ranks import ONE_RANK
+from seriatim.training.checkpoints import RunWriter
 from seriatim.training.loop import Trainer
 from seriatim.training.reporting import Reporter, SafeReporter
-from seriatim.training.run_writer import RunWriter
 
 from ..preparing import prepare
 from .jobs import OPTIONS, configurations

@@ -8,8 +8,7 @@ import pytest
 
 import seriatim
 from seriatim.storage.files import write_whole
-from seriatim.training.checkpoints import MANIFEST, checkpoints, damage
-from seriatim.training.run_writer import MetricsLog
+from seriatim.training.checkpoints import MANIFEST, MetricsLog, checkpoints, damage
 
 from ..conftest import small_config
 from ..refusals import refused

@@ -21,7 +21,7 @@ SOURCE = Path(seriatim.__file__).parent
 LOADS_CODE = {
     "compiler/cpp/toolchain.py": {"ctypes.CDLL", "subprocess.run"},
     "recurrence/triton_runner.py": {"importlib.util.module_from_spec"},
-    "core/allocator.py": {"ctypes.CDLL"},
+    "training/hardware.py": {"ctypes.CDLL"},
     "processes/child.py": {"subprocess.Popen"},
     "processes/executors.py": {"pickle"},  # pipes to processes of its own, never a file
     "layers/outside_code.py": {"importlib.import_module", "importlib.util.module_from_spec"},

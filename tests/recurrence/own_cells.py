@@ -16,7 +16,7 @@ import seriatim
 from seriatim.compiler.cpp import toolchain as compiler
 from seriatim.core.state import State, map_state, state_leaves
 from seriatim.recurrence import explain, unroll
-from seriatim.recurrence.reference import loop
+from seriatim.recurrence.recurrent import loop
 
 D = 5
 Equations = Callable[[Any, Tensor, Any], tuple[Tensor, State]]

@@ -10,7 +10,7 @@ from seriatim.core.random_masks import dropout_mask
 from seriatim.core.state import State, map_state, state_to_dict
 from seriatim.layers import options_of
 from seriatim.layers.registry import REGISTRY
-from seriatim.recurrence.zoneout import Zoneout
+from seriatim.recurrence.recurrent import Zoneout
 
 from ..exhaustive import parameters
 from ..layers.recurrences import CELLS, FUSED, D, H, N, build, sequence

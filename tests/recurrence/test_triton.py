@@ -14,7 +14,7 @@ from seriatim.core.contract import RecurrentCell
 from seriatim.core.state import State, map_state, state_leaves
 from seriatim.recurrence import Zoneout, compiled_modules, conditions, explain, fast_path, triton_runner, unroll
 from seriatim.recurrence.packing import pack
-from seriatim.recurrence.reference import loop
+from seriatim.recurrence.recurrent import loop
 
 from ..layers.recurrences import build
 

@@ -6,7 +6,7 @@ import pytest
 
 import seriatim
 from seriatim.config import resolve
-from seriatim.training.rank_agreement import JOB, how_to_begin
+from seriatim.training.parallel import JOB, how_to_begin
 
 from ..conftest import small_config
 from ..refusals import refused

@@ -32,7 +32,7 @@ from seriatim.storage.written_folders import (
     steadily,
     strangers,
 )
-from seriatim.training.rank_agreement import JOB
+from seriatim.training.parallel import JOB
 from seriatim.training.run_files import check_out
 
 from ..golden.answers import GOLDEN

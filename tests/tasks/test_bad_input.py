@@ -17,7 +17,7 @@ from seriatim.data.text import read_lines
 from seriatim.data.vocabulary import fit_tokenizer
 from seriatim.tasks import new_task
 from seriatim.tasks.data_files import listed
-from seriatim.training.overlap import warn_of_overlap
+from seriatim.training.settle import warn_of_overlap
 
 HEADER = "label\ttext\n"
 SENTENCE = "the\tO\nAda\tB-PER\n\n"

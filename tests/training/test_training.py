@@ -10,8 +10,7 @@ import torch
 
 import seriatim
 from seriatim.cli.main import main
-from seriatim.config import resolve
-from seriatim.config.sections import SettledError
+from seriatim.config import SettledError, resolve
 from seriatim.core.errors import InputError
 from seriatim.storage.weights import load_tensors
 from seriatim.training.checkpoints import checkpoints

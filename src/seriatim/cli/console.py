@@ -16,7 +16,7 @@ from ..core.json_object import JsonObject
 from ..evaluation.intervals import Paired, written
 from ..tasks.task import Task
 from ..training.reporting import LineReporter, Record
-from .streams import Messages
+from .main import Messages
 
 if TYPE_CHECKING:
     from ..runs.weight_rounding import RoundingCost

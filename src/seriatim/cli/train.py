@@ -3,14 +3,10 @@
 import argparse
 import os
 import warnings
-from typing import TYPE_CHECKING
 
 from ..core.errors import ConflictError
 from ..storage.files import to_json
 from .options import Parser, add_code, add_task, allowed, named, require_task
-
-if TYPE_CHECKING:
-    pass
 
 
 def add_train(parser: Parser) -> None:
@@ -33,8 +29,8 @@ def train(options: argparse.Namespace) -> None:
     is_leader = os.environ.get("RANK", "0") == "0"
     if not is_leader:
         warnings.simplefilter("ignore")  # the leader gives the same warnings
-    from ..runs.launch import resume
-    from ..runs.launch import train as start
+    from ..runs.train import resume
+    from ..runs.train import train as start
     from ..training.reporting import Reporter
     from .console import ConsoleReporter
 

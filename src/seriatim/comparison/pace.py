@@ -15,17 +15,16 @@ from pathlib import Path
 import torch
 
 from ..config import Config
-from ..core.allocator import freed_memory_kept
 from ..data.corpus import Corpus
 from ..processes.ranks import ONE_RANK
 from ..storage.disk_cache import cache_folder, cached, read_entry, read_facts, seal
 from ..storage.files import write_whole
 from ..tasks.model_size import build_model
 from ..tasks.task import TaskBatch
-from ..training.hardware import environment
+from ..training.checkpoints import RunWriter
+from ..training.hardware import environment, freed_memory_kept
 from ..training.loop import Trainer
 from ..training.reporting import Reporter, SafeReporter
-from ..training.run_writer import RunWriter
 from ..training.settle import Settled, settle
 
 FORMAT = 1

@@ -23,8 +23,7 @@ from ..evaluation.label_metrics import FIGURES as OF_LABELS
 from ..evaluation.translation import FIGURES as OF_TRANSLATIONS
 from ..layers import REGISTRY, split_names
 from ..layers.outside_code import origin_of, outside_names, stacks_of
-from ..storage.files import read_json
-from ..storage.plain_yaml import dump_plain
+from ..storage.files import dump_plain, read_json
 from ..storage.written_folders import finish_replacing
 from ..tasks import FITTED, new_task
 from ..tasks.beside_baseline import main_metric

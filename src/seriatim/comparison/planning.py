@@ -39,8 +39,7 @@ from ..tasks.defaults import default_rate
 from ..tasks.model_size import count_parameters
 from ..tasks.task import ModelBuilder, Task, TaskData
 from ..training.finish import refuse_long
-from ..training.overlap import warn_of_overlap
-from ..training.settle import settle_texts, with_data_defaults
+from ..training.settle import settle_texts, warn_of_overlap, with_data_defaults
 from .plan import (
     BASELINE,
     START_NEW,

@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from torch import nn
 
-from ..core.allocator import freed_memory_kept
 from ..core.errors import InputError
 from ..core.json_object import JsonObject
 from ..core.state import state_bytes
@@ -29,7 +28,8 @@ from ..models.base_models import TextModel
 from ..models.stepping import Stepper, any_ids, read_at_once, reading_module, stepper_of
 from ..runs.run import Run
 from ..tasks.task import TaskData, evaluating
-from ..training.run_writer import read_metrics
+from ..training.checkpoints import read_metrics
+from ..training.hardware import freed_memory_kept
 from ..version import __version__
 from .differences import by_length
 from .item_answers import MAX_ITEMS, Item, answer_items, evenly, listed, measure_tokens, stored

@@ -18,8 +18,8 @@ from ..core.json_object import JsonObject
 from ..data.repairs import DataWarning
 from ..layers.outside_code import Origin, import_origins
 from ..processes.child import OnEvent, serve
-from ..runs.launch import resume, train
 from ..runs.run import Run, load
+from ..runs.train import resume, train
 from ..storage.files import to_json, write_whole
 from ..storage.weights import save_tensors
 from ..storage.written_folders import RUN, discard

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..processes.shares import WHOLE, Share
+from ..processes.ranks import WHOLE, Share
 from .corpus import Corpus
 
 MAX_BATCH_TOKENS = 1 << 16

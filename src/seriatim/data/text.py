@@ -20,8 +20,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, suppress
 from typing import BinaryIO, NamedTuple, TypeVar
 
-from ..core.errors import DuplicateError, EmptyError, InputError, MalformedError, MissingError, UnreadableError
-from ..storage.files import DuplicateFieldError, is_text, unique_fields
+from ..core.errors import DuplicateError, EmptyError, InputError, MalformedError, MissingError, UnreadableError, is_text
+from ..storage.files import DuplicateFieldError, unique_fields
 from .repairs import Markers, Repairs
 
 MARK = b"\xef\xbb\xbf"

@@ -19,8 +19,7 @@ from typing import ClassVar
 import numpy as np
 
 from ..config import Tokenizer as TokenizerConfig
-from ..config.arguments import check_text
-from ..core.errors import RangeError, SizeError, UnknownNameError
+from ..core.errors import RangeError, SizeError, UnknownNameError, check_text
 
 END = 0
 BOUNDARY = np.array([END], dtype=np.int32)

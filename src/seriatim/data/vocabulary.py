@@ -12,8 +12,8 @@ from typing import Any
 
 from ..config import Fields
 from ..config import Tokenizer as TokenizerConfig
-from ..core.errors import DamagedError, MalformedError, shown
-from ..storage.files import is_text, read_json, read_text, write_whole
+from ..core.errors import DamagedError, MalformedError, is_text, shown
+from ..storage.files import read_json, read_text, write_whole
 from .tokenizers import (
     END,
     MAX_FILE_BYTES,

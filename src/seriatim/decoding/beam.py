@@ -21,8 +21,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..config.arguments import check_integer, check_number
-from ..core.errors import ConflictError, RangeError, shown
+from ..core.errors import ConflictError, RangeError, check_integer, check_number, shown
 from ..core.state import State, map_state, state_leaves
 from ..models.probabilities import NotFiniteError, gives_log_probabilities, log_softmax
 from ..recurrence import uncompiled

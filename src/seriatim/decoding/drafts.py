@@ -13,8 +13,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from ..config.arguments import check_integer
-from ..core.errors import InputError, RangeError
+from ..core.errors import InputError, RangeError, check_integer
 from ..core.state import State
 from ..counting.ngram import NGram
 from ..counting.ngrams.table import Order

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..config.arguments import LARGEST, check_integer, check_number
+from ..core.errors import LARGEST, check_integer, check_number
 
 FINITE, POSITIVE = f"a number from {-LARGEST:.2g} to {LARGEST:.2g}", f"from {1 / LARGEST:.2g} to {LARGEST:.2g}"
 PROBABILITY: tuple[str, Callable[[float], bool]] = ("a probability above 0 and at most 1", lambda x: 0 < x <= 1)

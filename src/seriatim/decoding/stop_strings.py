@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from ..config.arguments import check_text, iterate_items
-from ..core.errors import RangeError
+from ..core.errors import RangeError, check_text, iterate_items
 
 
 class StopStrings:

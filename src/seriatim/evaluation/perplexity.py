@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 import torch
 
-from ..config.arguments import check_integer
+from ..core.errors import check_integer
 from ..core.json_object import JsonObject
 from ..core.state import State
 from ..data.batches import Batches

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from ..config.arguments import check_text
-from ..core.errors import EmptyError, InputError, RangeError
+from ..core.errors import EmptyError, InputError, RangeError, check_text
 from ..data.sources import check_named_by_run
 from ..data.text import normal_line_ends
 from ..layers.outside_code import AllowCode

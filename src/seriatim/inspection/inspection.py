@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from ..config.arguments import check_integer
-from ..core.errors import InputError, RangeError
+from ..core.errors import InputError, RangeError, check_integer
 from ..data.repairs import Repairs, with_warnings
 from ..data.sources import find_sources
 from ..data.text import read_lines

@@ -28,6 +28,7 @@ from ..core.errors import (
     NotSupportedError,
     RequiredError,
     UnknownNameError,
+    is_text,
     nearest,
     shown,
 )
@@ -39,7 +40,7 @@ from ..layers.gated_cell import TorchCell
 from ..layers.registry import REGISTRY
 from ..models.base_models import NeuralModel
 from ..runs.run import Run
-from ..storage.files import is_text, read_json, read_text, whole
+from ..storage.files import read_json, read_text, whole
 from ..storage.weights import write_safetensors
 from ..storage.written_folders import is_run
 from ..tasks import new_task

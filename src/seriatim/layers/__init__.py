@@ -2,8 +2,7 @@
 
 from .containers import Bidirectional, Residual, Stack
 from .experts import count_experts
-from .factory import check_options, describe, layer, options_of
-from .registry import REGISTRY, current, find, names, register, split_names
+from .registry import REGISTRY, check_options, current, describe, find, layer, names, options_of, register, split_names
 from .torch_nn import from_torch, to_torch
 
 __all__ = [

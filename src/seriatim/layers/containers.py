@@ -9,7 +9,7 @@ Residual connections: K. He et al., "Deep residual learning for image recognitio
 R. Xiong et al., "On layer normalization in the transformer architecture", ICML 2020. Two directions: M. Schuster and
 K. Paliwal, "Bidirectional recurrent neural networks", IEEE Transactions on Signal Processing 45(11), 1997.
 
-The block is built of these (`seriatim.layers.factory`): A. Vaswani et al., "Attention is all you need", NeurIPS 2017;
+The block is built of these (`seriatim.layers.registry`): A. Vaswani et al., "Attention is all you need", NeurIPS 2017;
 any sequence layer can take the place of attention, see W. Yu et al., "MetaFormer is actually what you need for vision",
 CVPR 2022.
 

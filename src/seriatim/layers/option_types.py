@@ -23,7 +23,7 @@ from pydantic.fields import FieldInfo
 
 from ..config import Section
 from ..core.errors import RangeError, UnknownNameError, nearest, shown
-from ..recurrence.zoneout import Rate as Rate
+from ..recurrence.recurrent import Rate as Rate
 
 Options = Mapping[str, object]
 LARGEST = 2**31

@@ -15,11 +15,9 @@ heads; the authors interpolate unless this number is a power of two.
 """
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, cast
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -99,38 +97,6 @@ def learned_positions(model: nn.Module) -> int | None:
     """Return the number of inputs that a model with learned positions can read at once; None for no limit."""
     tables = (part.table for part in model.modules() if isinstance(part, Positions))
     return min((len(table) for table in tables if table is not None), default=None)
-
-
-def declared_positions(options: Mapping[str, object]) -> int | None:
-    """Return the number of learned positions that the options of a layer declare; None for no limit."""
-    limit = options.get("max_length", MAX_LENGTH)
-    return limit if options.get("position") == "learned" and isinstance(limit, int) else None
-
-
-def check_lengths(
-    limit: int | None, lengths: Sequence[int] | np.ndarray, place: Callable[[int], str], *, more: int = 0
-) -> None:
-    """Raise InputError for the first of some texts that a model with ``limit`` learned positions cannot read.
-
-    Args:
-        limit: the number of positions; None for any number.
-        lengths: the number of tokens of each text, those around it included ``(texts,)``.
-        place: returns the name of a text in messages, such as its file and line, by its index.
-        more: the number of tokens that follow each text.
-    """
-    sizes = np.asarray(lengths)
-    if limit is None or not (too_long := np.flatnonzero(sizes + more > limit)).size:
-        return
-    first = int(too_long[0])
-    if (size := int(sizes[first])) > limit:
-        raise SizeError(
-            f"{place(first)}: {size:,} tokens, the model reads {limit:,}; shorten the text, or train a model with "
-            f"model.options.max_length {size}, or with position rotary, alibi or sinusoidal"
-        )
-    raise SizeError(
-        f"{place(first)}: the text and max_tokens need {size + more:,} tokens, the model reads {limit:,}; lower one of "
-        "them"
-    )
 
 
 @dataclass(frozen=True)

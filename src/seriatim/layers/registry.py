@@ -1,4 +1,6 @@
-"""Every architecture by name. A new one is a file and a line here; `register` adds a user's own.
+"""Every architecture by name: the registry, how a layer is built from a name and options, and what describes it.
+
+A new one is a file and a line here; `register` adds a user's own.
 
 Installed packages add layers with the entry-point group ``seriatim.layers``::
 
@@ -10,15 +12,23 @@ A package is imported when one of its layers is first used by name.
 
 import functools
 import inspect
+import math
 import re
 import warnings
+from collections.abc import Sequence
+from difflib import get_close_matches
+from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from operator import attrgetter
-from typing import TypeGuard
+from typing import Any, TypeGuard, TypeVar, cast
 
+import torch
+from pydantic import ValidationError
+from torch import nn
 from torch.nn import Module
 
-from ..core.contract import Architecture, RecurrentCell, SequenceLayer
+from ..config import Section, explain
+from ..core.contract import Architecture, RecurrentCell, SequenceLayer, Wrap
 from ..core.errors import (
     ConflictError,
     ContractError,
@@ -27,12 +37,22 @@ from ..core.errors import (
     RangeError,
     UnavailableError,
     UnknownNameError,
+    check_integer,
+    enough_memory,
     first_line,
+    nearest,
     require_known,
     shown,
 )
+from ..core.state import state_bytes
+from ..recurrence import Recurrent, uncompiled
 from .attention import Attention
+from .containers import Residual, with_residual
+from .containers import bidirectional as both_directions
+from .containers import stack as stack_of
 from .convolution import Convolution
+from .cross_attention import CrossAttention
+from .feed_forward import feed_forward
 from .gru import GRU
 from .gru_original import OriginalGRU
 from .lstm import LSTM
@@ -42,6 +62,9 @@ from .lstm_peephole import PeepholeLSTM
 from .mamba import Mamba
 from .mgu import MGU
 from .mingru import MinGRU
+from .option_types import Option, Options, Rate, Size, accepted, check_value, declared
+from .pointwise import EPSILON, Pointwise, norm_named
+from .positions import ABSOLUTE, Positions
 from .prior import Prior
 from .residual_rnn import ResidualRNN
 from .rnn import RNN
@@ -226,3 +249,258 @@ def _import_entry_point(name: str, point: EntryPoint) -> None:
         )
     check_constructor(architecture)
     REGISTRY[name] = architecture
+
+
+# ---- building a layer, or a stack of layers
+
+
+TaskOptions = TypeVar("TaskOptions", bound=Section)
+BLOCK_HELP = "Put the layer into a block with norms and a feed-forward network (true), or not (false)."
+BLOCK = Option("block", bool | None, help=BLOCK_HELP)
+POSITION_NORM_HELP = "Normalize the sums of inputs and absolute positions, below all blocks, as BERT does."
+POSITION_NORM = Option("position_norm", bool, default=False, help=POSITION_NORM_HELP)
+FINAL_NORM_HELP = "Normalize the outputs of the top block, where norms come first."
+FINAL_NORM = Option("final_norm", bool, default=True, help=FINAL_NORM_HELP)
+WEIGHT_DROPOUT = "weight_dropout"
+MIXTURE = ("experts_per_token", "balance")
+"""Options that only work together with ``num_experts``."""
+WIDTH = 256
+TOKENS = (1, 1_000, 100_000)
+DISTANCES = (10, 100, 1_000)
+
+
+def layer(
+    name: str,
+    input_size: int,
+    hidden_size: int,
+    *,
+    num_layers: int = 1,
+    bidirectional: bool = False,
+    dropout: float = 0.0,
+    variational_dropout: bool = False,
+    residual: bool = False,
+    **options: object,
+) -> SequenceLayer:
+    """Build a layer, or a stack of layers, by name.
+
+    Args:
+        name: one of `names`, or several with commas between them for a stack that mixes them, the bottom layer first.
+        input_size: width of the inputs.
+        hidden_size: width of each layer.
+        num_layers: number of layers on top of each other; with several names, how often these are repeated.
+        bidirectional: read in both directions; the outputs are twice as wide.
+        dropout: rate between layers, or on each residual branch where layers have residual connections of their own.
+        variational_dropout: draw one dropout mask per sequence instead of one per step.
+        residual: add the inputs of each layer to its outputs wherever the widths are equal; for layers that have no
+            residual connections of their own.
+        options: options of the architecture (see `options_of`); with several names, each layer takes those that it
+            has. `block` puts the layer into a block with a feed-forward network (true), or not (false).
+
+    Returns:
+        The layer, or a `Stack` if there are several parts.
+
+    Raises:
+        InputError: an unknown name or option, or a size that does not fit.
+    """
+    name = current(name)
+    check_options(name, options)
+    for argument, size in (("input_size", input_size), ("hidden_size", hidden_size), ("num_layers", num_layers)):
+        check_integer(argument, size, minimum=1)  # of NumPy, too
+        check_value(argument, int(size), Size)
+    input_size, hidden_size, num_layers = int(input_size), int(hidden_size), int(num_layers)
+    check_value("dropout", dropout, Rate)
+    flags = {"bidirectional": bidirectional, "variational_dropout": variational_dropout, "residual": residual}
+    for argument, value in flags.items():
+        check_value(argument, value, bool)
+    names = split_names(name)
+    wrapped_names = [part for part in names if wrap_of(part, options) != "none"]
+    if residual and wrapped_names:
+        raise ConflictError(f"model.residual: {wrapped_names[0]} has residual connections of its own; leave it out")
+
+    rates = {"dropout": dropout, "variational": variational_dropout}
+    layers: list[SequenceLayer] = []
+    with enough_memory(f"layer: {name} of input_size {input_size:,} and hidden_size {hidden_size:,}"):
+        for part in names * num_layers:
+            width = layers[-1].output_size if layers else input_size
+            directions = [_build_one(part, width, hidden_size, options, rates) for _ in range(1 + bidirectional)]
+            layers.append(both_directions(*directions) if bidirectional else directions[0])
+
+    # where norms come first, the sum at the top of all blocks has not been normalized by any of them
+    epsilon = float(cast(float, options.get("norm_epsilon", EPSILON)))
+    make_norm = partial(norm_named, str(options.get("norm", "rms")), epsilon=epsilon)
+    has_final_norm = wrapped_names and options.get("norm_first", True) and options.get(FINAL_NORM.name, True)
+    norm = make_norm(layers[-1].output_size) if has_final_norm else None
+    between = 0.0 if len(wrapped_names) == len(names) else dropout  # blocks have dropout on their residual branches
+    if len(layers) > 1 or residual or norm is not None:
+        layers = [stack_of(layers, dropout=between, variational=variational_dropout, residual=residual, norm=norm)]
+
+    # absolute positions are added once, to the inputs of the bottom layer
+    bottom: list[SequenceLayer] = []
+    if options.get("position") in ABSOLUTE:
+        bottom = [Positions(input_size, learned=options["position"] == "learned", **accepted(Positions, options))]
+        if options.get("position_norm"):
+            bottom.append(Pointwise(input_size, input_size, module=make_norm(input_size)))
+    return stack_of([*bottom, *layers]) if bottom else layers[0]
+
+
+def _build_one(name: str, width: int, hidden_size: int, options: Options, rates: dict[str, Any]) -> SequenceLayer:
+    """Build one layer with what is put around it, and a linear map before it if it cannot change the width."""
+    architecture, wrap = find(name), wrap_of(name, options)
+    arguments = accepted(architecture, options)
+    if arguments.get("position") in ABSOLUTE:
+        arguments["position"] = "none"  # absolute positions are added below all layers
+
+    # a residual connection adds inputs to outputs, so that a narrower or wider input is mapped to the width first
+    square = wrap != "none" or (issubclass(architecture, SequenceLayer) and architecture.square)
+    inner = hidden_size if square else width
+    part: SequenceLayer | RecurrentCell = architecture(inner, hidden_size, **arguments)
+    if isinstance(part, RecurrentCell):
+        rates_of_loop: dict[str, Any] = {key: options[key] for key in recurrent_options(type(part)) if key in options}
+        built: SequenceLayer = Recurrent(part, **rates_of_loop)
+    else:
+        built = part
+
+    # each part of a block has a norm and a residual connection of its own: the layer, the memory, the network
+    if wrap != "none":
+        parts = [built]
+        if options.get("memory_size") is not None:
+            parts.append(CrossAttention(hidden_size, hidden_size, **accepted(CrossAttention, options)))
+        network = feed_forward(hidden_size, **accepted(feed_forward, options)) if wrap == "block" else None
+        if network is not None:
+            parts.append(Pointwise(hidden_size, hidden_size, module=network))
+        parts = [with_residual(inside, **rates, **accepted(Residual, options)) for inside in parts]
+        built = parts[0] if len(parts) == 1 else stack_of(parts)
+    if inner == width:
+        return built
+    return stack_of([Pointwise(width, inner, module=nn.Linear(width, inner)), built])
+
+
+# ---- the options of an architecture and of what is put around it
+
+
+def wrap_of(name: str, options: Options) -> Wrap:
+    """Return what is put around a layer: its own choice, unless the option ``block`` says otherwise."""
+    block = options.get("block")
+    if block is not None:
+        return "block" if block else "none"
+    architecture = find(name)
+    return "none" if issubclass(architecture, RecurrentCell) else architecture.wrap
+
+
+def options_of(name: str, options: Options | None = None) -> dict[str, Option]:
+    """Return the options of one architecture, given others: what is put around it has options, too."""
+    options = options or {}
+    architecture, wrap = find(name), wrap_of(name, options)
+    known = declared(architecture)
+    # what only has an effect together with another option is no option without it, so that it cannot be given in vain
+    if issubclass(architecture, RecurrentCell):
+        known |= recurrent_options(architecture)
+    if options.get("position") == "learned":
+        known |= {"max_length": declared(Positions)["max_length"]}
+    if wrap != "none":
+        known |= {POSITION_NORM.name: POSITION_NORM} if options.get("position") in ABSOLUTE else {}
+        known |= {FINAL_NORM.name: FINAL_NORM} if options.get("norm_first", True) else {}
+        known |= {
+            key: value for key, value in declared(Residual).items() if key in ("norm", "norm_first", "norm_epsilon")
+        }
+        memory = declared(CrossAttention)
+        known |= memory if options.get("memory_size") is not None else {"memory_size": memory["memory_size"]}
+    if wrap == "block":
+        mixture = MIXTURE if options.get("num_experts") is None else ()
+        known |= {key: value for key, value in declared(feed_forward).items() if key not in mixture}
+    return known | {BLOCK.name: BLOCK}
+
+
+def recurrent_options(cell: type[RecurrentCell]) -> dict[str, Option]:
+    """Return the options of a recurrent cell's loop; weights are dropped only if the cell names them."""
+    options = declared(Recurrent)
+    return options if cell.recurrent_weights else {key: options[key] for key in options if key != WEIGHT_DROPOUT}
+
+
+def check_options(name: str, options: Options) -> None:
+    """Raise InputError where no layer of a stack has an option, or its value does not fit."""
+    known = {key: option for layer in split_names(name) for key, option in options_of(layer, options).items()}
+    for key, value in options.items():
+        if key not in known:
+            raise UnknownNameError(
+                f"layer {name!r} has no option {key!r}; {_condition(key) or nearest(key, list(known))}"
+            )
+        check_value(f"model.options.{key}", value, known[key].annotation)
+
+
+def resolve_options(
+    section: type[TaskOptions], stacks: Sequence[str], given: Options
+) -> tuple[TaskOptions, dict[str, Any]]:
+    """Share out ``model.options`` between a task and the layers of its model.
+
+    Returns:
+        The options of the task, and what is left for the layers; `check_options` checks their values.
+
+    Raises:
+        InputError: a value that does not fit the task, or a name that is nearly one of the task's.
+    """
+    rest = {name: value for name, value in given.items() if name not in section.model_fields}
+    try:
+        options = section.model_validate({name: given[name] for name in given if name not in rest})
+    except ValidationError as error:
+        raise RangeError(f"model.options.{explain(error)}") from None
+    known = {key for stack in stacks for layer in split_names(stack) for key in options_of(layer, rest)}
+    for key in rest:
+        if key not in known and get_close_matches(key, section.model_fields, cutoff=0.8):
+            raise UnknownNameError(f"model.options.{key}: no such option; {nearest(key, list(section.model_fields))}")
+    return options, rest
+
+
+def _condition(key: str) -> str:
+    """Return what an option needs, if it is one that only works together with another."""
+    conditions = {
+        **dict.fromkeys([*declared(Residual), *declared(feed_forward), "memory_size"], "model.options.block true"),
+        **dict.fromkeys(declared(Positions), "model.options.position learned"),
+        FINAL_NORM.name: "model.options.norm_first true, and a layer in a block",
+        POSITION_NORM.name: "model.options.position learned or sinusoidal, and a layer in a block",
+        **dict.fromkeys(MIXTURE, "model.options.num_experts"),
+        WEIGHT_DROPOUT: "a recurrent cell that names weights in its class attribute recurrent_weights",
+    }
+    return f"it needs {conditions[key]}" if key in conditions else ""
+
+
+# ---- the table of architectures
+
+
+def describe(name: str) -> dict[str, object]:
+    """Describe one architecture, with the defaults of its options, as one layer of width `WIDTH`.
+
+    Returns:
+        ``name``, ``former_names`` (which still work), ``keeps``, ``parallel``, ``paper``, ``hidden_size``, ``options``
+        (name to default), ``option_details`` (name to ``type``, ``default``, ``range``, ``choices`` and ``help``),
+        ``state_bytes`` (number of tokens to bytes) and ``path_lengths`` (steps back to operations along time, None
+        where an input so far back does not reach the output).
+    """
+    architecture, options = find(name), options_of(name)
+    return {
+        "name": name,
+        "former_names": [former for former, (present, _) in RENAMED.items() if present == name],
+        "keeps": architecture.keeps,
+        "parallel": architecture.parallel,
+        "paper": architecture.paper,
+        "hidden_size": WIDTH,
+        "state_bytes": state_sizes(name, TOKENS),
+        "path_lengths": path_lengths(layer(name, WIDTH, WIDTH)),
+        "options": {key: option.default for key, option in options.items()},
+        "option_details": {key: option.describe() for key, option in options.items()},
+    }
+
+
+def path_lengths(built: SequenceLayer, distances: tuple[int, ...] = DISTANCES) -> dict[str, int | None]:
+    """Return how many operations along time lead from inputs some steps back to the output; None for no path."""
+    lengths = built.path_lengths(max(distances)).tolist()
+    return {str(back): int(lengths[back]) if math.isfinite(lengths[back]) else None for back in distances}
+
+
+@torch.inference_mode()
+def state_sizes(name: str, tokens: tuple[int, ...]) -> dict[str, int]:
+    """Return the bytes of one row's state after each number of tokens, extrapolated from states of three lengths."""
+    built = layer(name, WIDTH, WIDTH).eval()
+    with uncompiled():  # compiling takes longer than a thousand steps
+        first, last, next_size = (state_bytes(built(torch.zeros(1, time, WIDTH))[1]) for time in (1, 500, 501))
+    return {str(count): first if count == 1 else last + (count - 500) * (next_size - last) for count in tokens}

@@ -1,6 +1,7 @@
 """The processes of one training, the ranks, as ``torchrun`` starts them; a training without it has one rank.
 
-A training is written once, against `Ranks`: with one rank all methods return at once. Short messages travel over gloo,
+A training is written once, against `Ranks`: with one rank all methods return at once. Each rank computes a `Share` of
+every batch. Short messages travel over gloo,
 on the CPU, whatever the gradients travel over. While rank 0 works alone (it reads data, validates, writes
 files), the others wait for as long as it shows that it is alive. In a step of training each rank waits at most
 `Config.training.rank_timeout` seconds for the others.
@@ -13,6 +14,7 @@ import os
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeVar
 
@@ -34,8 +36,34 @@ from ..core.errors import (
 )
 from .child import RANK_VARIABLES
 from .peers import Peers, RankError, rendezvous
-from .shares import Share
 from .signals import Interrupted, terminations_ignored
+
+
+@dataclass(frozen=True)
+class Share:
+    """Part ``index`` of ``count`` consecutive parts of nearly equal size."""
+
+    index: int
+    count: int
+
+    def slice(self, size: int) -> slice:
+        """Return which of ``size`` rows are in the part: none where there are fewer rows than parts."""
+        each, more = divmod(size, self.count)
+        start = self.index * each + min(self.index, more)
+        return slice(start, start + each + (self.index < more))
+
+    def is_idle(self, rows: np.ndarray) -> bool:
+        """Return whether no row of a batch is in the part."""
+        return len(rows) <= self.index
+
+    def of(self, rows: np.ndarray) -> np.ndarray:
+        """Return the rows of the part; the first row if there are none, because every rank computes something."""
+        return rows[:1] if self.is_idle(rows) else rows[self.slice(len(rows))]
+
+
+WHOLE = Share(0, 1)
+"""All rows."""
+
 
 CONNECTION_WORDS = ("gloo", "nccl", "connection closed", "connection reset", "broken pipe", "timed out", "timeout")
 """Parts of the messages of PyTorch's backends, in lower case; not all of their errors have a class of their own."""

@@ -4,8 +4,7 @@ from typing import TYPE_CHECKING
 
 from ..compiler.cpp.toolchain import UncompiledWarning
 from .conditions import uncompiled
-from .recurrent import Recurrent, unroll
-from .zoneout import Zoneout
+from .recurrent import Recurrent, Zoneout, unroll
 
 if TYPE_CHECKING:
     from .explanation import explain

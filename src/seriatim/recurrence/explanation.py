@@ -18,7 +18,7 @@ from .compiled_modules import compile_step, example
 from .compiled_step import CompiledStep
 from .conditions import circumstances, functional_step
 from .fast_path import compiled_loop
-from .zoneout import Zoneout
+from .recurrent import Zoneout
 
 
 def explain(module: nn.Module) -> str:

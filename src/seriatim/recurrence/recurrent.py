@@ -1,8 +1,21 @@
-"""Runs a recurrent cell over sequences, as a function and as a sequence layer."""
+"""Runs a recurrent cell over sequences: the plain loop over time, zoneout, and the sequence layer around both.
 
-from collections.abc import Mapping
+Compiled code is compared with the loop. With zoneout, random values of the state keep their previous value (D. Krueger
+et al., "Zoneout: regularizing RNNs by randomly preserving hidden activations", ICLR 2017):
+
+    h_t = m_t ⊙ h_{t−1} + (1 − m_t) ⊙ f(x_t, h_{t−1}),  m_t ~ Bernoulli(p)   in training
+    h_t = p h_{t−1} + (1 − p) f(x_t, h_{t−1})                                 in evaluation
+
+p ``rate`` · m a mask, drawn at every step for every value of every part of the state.
+"""
+
+import functools
+from collections.abc import Callable, Mapping
+from numbers import Real
+from typing import Annotated
 
 import torch
+from annotated_types import Interval
 from torch import Tensor
 from torch.func import functional_call
 
@@ -10,11 +23,145 @@ from ..core.contract import RecurrentCell, SequenceLayer, check_batch_size
 from ..core.errors import NotSupportedError, RangeError, shown
 from ..core.lengths import run_by_length
 from ..core.random_masks import dropout_mask
-from ..core.state import OutputsAndState, State
+from ..core.state import OutputsAndState, State, kind_of, map_state, state_leaves
 from .conditions import functional_step, tracing
 from .fast_path import run_sequence, run_step
-from .reference import check_initial, check_outputs, check_returned, loop
-from .zoneout import Rate, Zoneout, check_rate
+
+Advance = Callable[[Tensor, State], tuple[Tensor, State]]
+"""One step: inputs ``(batch, input_size)`` and state to outputs ``(batch, output_size)`` and the next state."""
+
+
+def loop(
+    advance: Advance,
+    inputs: Tensor,
+    state: State,
+    lengths: Tensor | None,
+    *,
+    output_size: int,
+    name: str = "the cell",
+) -> tuple[Tensor, State]:
+    """Run one step after another; inputs, state, lengths and results are those of `SequenceLayer.forward`.
+
+    Raises:
+        ValueError: a step of the cell ``name`` changes its state in place; also the errors of `check_returned`.
+    """
+    if lengths is not None:
+        run = functools.partial(loop, advance, lengths=None, output_size=output_size, name=name)
+        return run_by_length(run, inputs, state, lengths)
+    outputs = []
+    leaves = state_leaves(state)
+    versions = [None if leaf.is_inference() else leaf._version for leaf in leaves]
+    for t in range(inputs.shape[1]):
+        output, state = check_returned(advance(inputs[:, t], state), name, inputs[:, t], state, output_size)
+        outputs.append(output)
+        if not t and [None if leaf.is_inference() else leaf._version for leaf in leaves] != versions:
+            raise ValueError(f"{name}: a step changes its state in place; return new tensors")
+    if not outputs:
+        return inputs.new_zeros(inputs.shape[0], 0, output_size), state
+    return torch.stack(outputs, dim=1), state
+
+
+def check_returned(returned: object, name: str, inputs: Tensor, state: State, output_size: int) -> tuple[Tensor, State]:
+    """Return the outputs and the state that a step of the cell ``name`` returned for inputs and a state.
+
+    Raises:
+        ValueError: the value is not a pair, the outputs are not ``(batch, output_size)``, or the state differs in
+            structure, shape or type from the state before the step.
+    """
+    if not isinstance(returned, tuple | list) or len(returned) != 2:
+        raise ValueError(f"{name}: a step must return a pair (outputs, state); it returns {describe(returned)}")
+    outputs, new = returned
+    outputs = check_outputs(outputs, name, inputs.shape[0], output_size)
+    any_type = torch.is_autocast_enabled(inputs.device.type)  # which changes the types of what a cell computes
+    if kind_of(new) != kind_of(state) or not all(
+        leaf.shape == before.shape and (any_type or leaf.dtype == before.dtype)
+        for leaf, before in zip(state_leaves(new), state_leaves(state), strict=True)
+    ):
+        raise ValueError(
+            f"{name}: a step must return a state of the structure, shape and type it is given: {describe(state)}; "
+            f"it returns {describe(new)}"
+        )
+    return outputs, new
+
+
+def check_outputs(outputs: object, name: str, batch: int, output_size: int) -> Tensor:
+    """Return the outputs of a step; raise ValueError if they are not a tensor ``(batch, output_size)``."""
+    if not isinstance(outputs, Tensor):
+        raise ValueError(f"{name}: the outputs of a step must be a tensor; it returns {describe(outputs)}")
+    shape = tuple(outputs.shape)
+    if shape != (batch, output_size):
+        problem = "the outputs of a step must have the batch first,"
+        if shape[:1] == (batch,):
+            problem = f"output_size is {output_size}, so the outputs of a step must have shape"
+        raise ValueError(f"{name}: {problem} ({batch}, {output_size}); it returns {shape}")
+    return outputs
+
+
+def check_initial(state: object, name: str, batch_size: int) -> None:
+    """Raise ValueError if an initial state does not consist of tensors with one row for each row of the batch."""
+    parts = [state]
+    while parts:
+        part = parts.pop()
+        if isinstance(part, tuple):
+            parts.extend(part)
+        elif not isinstance(part, Tensor) or part.shape[:1] != (batch_size,):
+            raise ValueError(
+                f"{name}: initial_state({batch_size}) must return tensors whose first dimension is {batch_size}, or "
+                f"tuples of them; it returns {describe(state)}"
+            )
+
+
+def describe(value: object) -> str:
+    """Return structure, shapes and types in words."""
+    if isinstance(value, Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"
+    if not isinstance(value, tuple | list):
+        return type(value).__name__
+    return f"{type(value).__name__}({', '.join(map(describe, value))})"
+
+
+Rate = Annotated[float, Interval(ge=0, le=0.99)]
+"""A rate of dropout or zoneout; higher rates would drop everything."""
+
+
+class Zoneout(RecurrentCell):
+    """A cell with zoneout at rate p, which also applies to the cell's output if that is a part of its new state."""
+
+    def __init__(self, cell: RecurrentCell, rate: float) -> None:
+        super().__init__()
+        self.cell, self.rate = cell, check_rate("zoneout", rate)
+        self.input_size, self.output_size = cell.input_size, cell.output_size
+
+    def initial_state(self, batch_size: int) -> State:
+        """Return the initial state of the cell."""
+        return self.cell.initial_state(batch_size)
+
+    def forward(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
+        """Run one step of the cell and apply zoneout."""
+        returned = self.cell(inputs, state)
+        outputs, new = check_returned(returned, type(self.cell).__name__, inputs, state, self.output_size)
+        mixed = map_state(self.mix, new, state)
+        for leaf, mixed_leaf in zip(state_leaves(new), state_leaves(mixed), strict=True):
+            if outputs is leaf:
+                return mixed_leaf, mixed
+        return outputs, mixed
+
+    def mix(self, new: Tensor, old: Tensor) -> Tensor:
+        """Return h_t for a part of the state."""
+        if self.training:
+            return torch.where(torch.rand_like(new) < self.rate, old, new)
+        return self.rate * old + (1 - self.rate) * new
+
+    def extra_repr(self) -> str:
+        """Return the rate, for ``print``."""
+        return f"rate={self.rate}"
+
+
+def check_rate(name: str, rate: float) -> float:
+    """Return ``rate``, or raise InputError outside the range of `Rate`."""
+    if not isinstance(rate, Real) or not 0 <= rate <= 0.99:
+        raise RangeError(f"{name}: {shown(rate)} is out of range; give a number from 0 to 0.99")
+    return rate
 
 
 def unroll(
@@ -73,7 +220,7 @@ class Recurrent(SequenceLayer):
         weight_dropout: rate at which recurrent weights are dropped in training, with one mask per call (S. Merity,
             N. S. Keskar and R. Socher, "Regularizing and optimizing LSTM language models", ICLR 2018). The cell names
             these weights in its class attribute ``recurrent_weights``, such as ``("u.weight",)``.
-        zoneout: rate at which values of the state keep their previous value; see `seriatim.recurrence.zoneout`.
+        zoneout: rate at which values of the state keep their previous value; see `seriatim.recurrence.recurrent`.
 
     Raises:
         ValueError: the cell does not set its sizes, a rate is outside [0, 0.99], or weight dropout is given and the

@@ -15,13 +15,13 @@ from ..tasks.model_size import build_model, check_memory
 from ..tasks.task import Task
 from ..training.hardware import choose_device
 from ..training.initial import open_initial
-from ..training.overlap import warn_of_overlap
 from ..training.run_files import check_out, files_read, refuse_overwriting
 from ..training.settle import (
     check_weight,
     leave_out_markers,
     require_validation,
     split_data,
+    warn_of_overlap,
     with_data_defaults,
     with_tokenizer_of,
 )
@@ -78,7 +78,7 @@ class _Check:
 
     def data(self, config: Config, *, model_fits: bool) -> Report | None:
         """Check the data, and the model if its configuration fits; return the statistics of the data."""
-        initial = self.attempt(open_initial, config)
+        initial = None if config.training.init is None else self.attempt(open_initial, config)
         if initial is not None:
             config = with_tokenizer_of(initial, config)
         config = self.attempt(leave_out_markers, config) or config

@@ -8,9 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from ..config.arguments import data_name
-from ..core.allocator import freed_memory_kept
-from ..core.errors import DuplicateError, InputError, MismatchError, RangeError, RequiredError, shown
+from ..core.errors import DuplicateError, InputError, MismatchError, RangeError, RequiredError, data_name, shown
 from ..core.json_object import JsonObject
 from ..data.sources import check_named_by_run
 from ..evaluation.intervals import Paired, paired
@@ -21,6 +19,7 @@ from ..models.mixture import Mixture, fit_weights
 from ..models.probabilities import naming
 from ..storage.written_folders import file_state
 from ..tasks.beside_baseline import BesideBaseline, beside_baseline
+from ..training.hardware import freed_memory_kept
 from ..training.run_files import BASELINE
 from .run import Run, load
 from .weight_rounding import RoundingCost, measure_speeds

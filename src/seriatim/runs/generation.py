@@ -8,8 +8,18 @@ from typing import NamedTuple, TypedDict
 
 from torch import nn
 
-from ..config.arguments import check_integer, check_number, check_text
-from ..core.errors import LOOKED_AT, InputError, RangeError, UnknownNameError, nearest, require_known, shown
+from ..core.errors import (
+    LOOKED_AT,
+    InputError,
+    RangeError,
+    UnknownNameError,
+    check_integer,
+    check_number,
+    check_text,
+    nearest,
+    require_known,
+    shown,
+)
 from ..data.repairs import Repairs
 from ..data.sources import find_sources
 from ..data.text import numbered_lines, read_objects, string_field
@@ -18,8 +28,9 @@ from ..decoding.continuous_batch import ContinuousBatch, PromptRead, TokenDrawn
 from ..decoding.sampling import TextRequest
 from ..decoding.sampling_settings import FINITE, Sampling
 from ..decoding.stop_strings import StopStrings, check_stop_strings
-from ..layers.positions import check_lengths, learned_positions
+from ..layers.positions import learned_positions
 from ..models.base_models import TextModel
+from ..tasks.data_files import check_lengths
 
 USUAL_TOKENS = 200
 """The largest number of tokens of a text, unless another is given."""

@@ -12,9 +12,17 @@ from typing import Literal, Unpack, overload
 from torch import nn
 
 from ..config import changed
-from ..config.arguments import check_integer, data_name, iterate_items
-from ..core.allocator import freed_memory_kept
-from ..core.errors import MismatchError, MissingError, NotSupportedError, RangeError, require_known, shown
+from ..core.errors import (
+    MismatchError,
+    MissingError,
+    NotSupportedError,
+    RangeError,
+    check_integer,
+    data_name,
+    iterate_items,
+    require_known,
+    shown,
+)
 from ..core.json_object import JsonObject
 from ..data.pipes import chunks
 from ..data.tokenizers import END
@@ -22,7 +30,7 @@ from ..data.vocabulary import Vocabulary, load_vocabulary
 from ..decoding.drafts import Draft, PromptLookup, draft_with
 from ..evaluation.word_surprisal import By, UnitSurprisal
 from ..layers.outside_code import AllowCode, require_code, stacks_of
-from ..layers.positions import check_lengths, learned_positions
+from ..layers.positions import learned_positions
 from ..models import MaskedLanguageModel
 from ..models.base_models import TextModel
 from ..models.probabilities import named, naming
@@ -30,8 +38,9 @@ from ..recurrence.weight_formats import WeightFormat, check_format
 from ..storage.written_folders import file_state, steadily
 from ..tasks import open_task
 from ..tasks.beside_baseline import Measured, beside_baseline
+from ..tasks.data_files import check_lengths
 from ..tasks.task import Predictor, Task
-from ..training.hardware import choose_device
+from ..training.hardware import choose_device, freed_memory_kept
 from ..training.run_files import BASELINE, check_belongs, identity, read_config, weights_digest
 from .generation import Generation, Prompt, SamplingSettings, TextSettings, choose_seed, generate_texts
 from .run_summary import as_html, main_facts, read_summary

@@ -6,8 +6,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from ..config import Config
-from ..config.arguments import check_text, iterate_items
-from ..core.errors import MalformedError, UnknownNameError
+from ..core.errors import MalformedError, UnknownNameError, check_text, iterate_items
 from ..data.batches import Batches
 from ..data.corpus import Corpus
 from ..data.encoding import Statistics
@@ -25,10 +24,10 @@ from ..evaluation.word_surprisal import (
     spans_of,
     word_starts,
 )
-from ..layers.positions import check_lengths, learned_positions
+from ..layers.positions import learned_positions
 from ..models import MaskedLanguageModel
 from ..models.base_models import TextModel
-from ..tasks.data_files import warn_of_long
+from ..tasks.data_files import check_lengths, warn_of_long
 from ..tasks.mlm import line_end
 
 READ_TOGETHER = 64

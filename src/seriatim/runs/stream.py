@@ -12,19 +12,19 @@ from typing import NamedTuple, Unpack
 import torch
 from torch import Tensor
 
-from ..config.arguments import check_integer
 from ..core.contract import KIND, saved_kind
-from ..core.errors import ConflictError, MismatchError, RangeError, UnwritableError, shown
+from ..core.errors import ConflictError, MismatchError, RangeError, UnwritableError, check_integer, shown
 from ..core.state import State, require_kind, state_bytes, state_from_dict, state_leaves, state_to_dict
 from ..data.tokenizers import Tokenizer
 from ..decoding.drafts import Draft
 from ..decoding.sampling import DrawsNext, TextState, read, sample
 from ..decoding.speculative import Generated, speculate
 from ..decoding.stop_strings import StopStrings
-from ..layers.positions import check_lengths, learned_positions
+from ..layers.positions import learned_positions
 from ..models.base_models import TextModel
 from ..models.probabilities import named, naming, token_log_probabilities
 from ..storage.weights import is_finite, load_tensors, read_metadata, save_tensors
+from ..tasks.data_files import check_lengths
 from ..training.run_files import weights_digest
 from .generation import Generation, SamplingSettings, banned_tokens, tokens_to_generate
 from .scoring import LineScore

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ..config.sections import Fields
+from ..config import Fields
 from ..version import __version__
 from . import answers, completions, inspection_pages, session_endpoints
 from .access import Access, AccessRules

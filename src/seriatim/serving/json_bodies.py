@@ -16,8 +16,8 @@ from pydantic_core import ErrorDetails
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from ..core.errors import nearest, shown
-from ..storage.files import is_text, json_line
+from ..core.errors import is_text, nearest, shown
+from ..storage.files import json_line
 from .http_errors import CLIENT_CLOSED, HttpError, described_errors
 from .limits import BodyLimits
 

@@ -12,8 +12,7 @@ from pydantic import Field, SkipValidation
 from torch import Tensor
 
 from ..config import Section
-from ..config.arguments import check_integer
-from ..core.errors import ConflictError, NotSupportedError, RangeError, shown
+from ..core.errors import ConflictError, NotSupportedError, RangeError, check_integer, shown
 from ..core.json_object import JsonObject
 from ..core.lengths import valid_mask
 from ..core.state import select_state

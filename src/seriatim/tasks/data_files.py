@@ -1,4 +1,4 @@
-"""The files that a configuration names, the rows of each split, and warnings about what they hold."""
+"""The files that a configuration names, the rows of each split, and what is refused or warned of in them."""
 
 import functools
 import warnings
@@ -9,14 +9,15 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from ..config import Config
-from ..core.errors import ConflictError, RequiredError, shown
-from ..data.normal_forms import note_other_form
+from ..core.errors import ConflictError, RequiredError, SizeError, shown
 from ..data.repairs import DataWarning, Markers, Repairs, common_markers, markers_of
 from ..data.sources import TEXT_SUFFIXES, find_sources
+from ..data.spellings import note_other_form
 from ..data.split import NOTHING, is_held_out, share_of
 from ..data.text import Source
 from ..data.vocabulary import Vocabulary
 from ..layers import names, options_of, split_names
+from ..layers.positions import MAX_LENGTH
 
 Row = TypeVar("Row")
 
@@ -159,6 +160,38 @@ def warn_of_long(lengths: np.ndarray, config: Config, *, name: str, items: str) 
             "model.options.window, for instance 512",
             stacklevel=2,
         )
+
+
+def declared_positions(options: Mapping[str, object]) -> int | None:
+    """Return the number of learned positions that the options of a layer declare; None for no limit."""
+    limit = options.get("max_length", MAX_LENGTH)
+    return limit if options.get("position") == "learned" and isinstance(limit, int) else None
+
+
+def check_lengths(
+    limit: int | None, lengths: Sequence[int] | np.ndarray, place: Callable[[int], str], *, more: int = 0
+) -> None:
+    """Raise InputError for the first of some texts that a model with ``limit`` learned positions cannot read.
+
+    Args:
+        limit: the number of positions; None for any number.
+        lengths: the number of tokens of each text, those around it included ``(texts,)``.
+        place: returns the name of a text in messages, such as its file and line, by its index.
+        more: the number of tokens that follow each text.
+    """
+    sizes = np.asarray(lengths)
+    if limit is None or not (too_long := np.flatnonzero(sizes + more > limit)).size:
+        return
+    first = int(too_long[0])
+    if (size := int(sizes[first])) > limit:
+        raise SizeError(
+            f"{place(first)}: {size:,} tokens, the model reads {limit:,}; shorten the text, or train a model with "
+            f"model.options.max_length {size}, or with position rotary, alibi or sinusoidal"
+        )
+    raise SizeError(
+        f"{place(first)}: the text and max_tokens need {size + more:,} tokens, the model reads {limit:,}; lower one of "
+        "them"
+    )
 
 
 def read_lengths(texts: Sequence[str], lengths: np.ndarray, limit: int | None) -> np.ndarray:

@@ -12,8 +12,8 @@ from ..config import BATCH_SIZE, Config, Section, Training, resolve
 from ..core.errors import InputError
 from ..data.sources import builtin_task, builtin_tokens
 from ..layers import REGISTRY, find, options_of, split_names
-from ..layers.factory import resolve_options
 from ..layers.outside_code import stacks_of
+from ..layers.registry import resolve_options
 
 SIZES = ("layer", "bidirectional", "embedding_size", "hidden_size", "num_layers", "residual")
 """Fields of the model that determine the shapes of its parameters, besides the layer's options."""

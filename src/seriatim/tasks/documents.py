@@ -27,9 +27,8 @@ from ..data.vocabulary import Vocabulary, check_label, fit_tokenizer
 from ..data.word_forms import Spellings, WordForms
 from ..decoding.ensemble import Classifiers
 from ..evaluation.label_metrics import Predictions
-from ..layers.positions import check_lengths, declared_positions
 from ..models import Classifier
-from .data_files import Subset, listed, name_unseen, warn_of_long, warn_of_unseen
+from .data_files import Subset, check_lengths, declared_positions, listed, name_unseen, warn_of_long, warn_of_unseen
 from .task import LabelledReader, evaluating
 
 TOGETHER = 64
@@ -63,7 +62,7 @@ class Documents(NamedTuple):
     forms: WordForms | None = None
 
     def row_digests(self) -> np.ndarray | None:
-        """Return `digests`; see `seriatim.training.overlap`."""
+        """Return `digests`; see `seriatim.training.settle`."""
         return self.digests
 
     @property

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from ..config import Config, Section
 from ..core.errors import DamagedError, InputError, NotSupportedError, UnknownNameError, nearest
 from ..data.vocabulary import Vocabulary
-from ..layers.factory import DISTANCES, TOKENS, WIDTH, resolve_options
 from ..layers.option_types import task_options
+from ..layers.registry import DISTANCES, TOKENS, WIDTH, resolve_options
 from ..storage.weights import load_tensors, refuse_nonfinite
 from .defaults import with_kind, with_model
 from .task import ModelBuilder

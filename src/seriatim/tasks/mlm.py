@@ -32,11 +32,11 @@ from ..evaluation.intervals import Measure
 from ..evaluation.perplexity import unigram_metrics
 from ..evaluation.pseudo_likelihood import evaluate_masked_language_model, pseudo_measures
 from ..layers.pointwise import EPSILON
-from ..layers.positions import declared_positions
 from ..models import MaskedLanguageModel
 from ..models.exported_forms import ExportedModel, masked_forms
 from ..models.masked_language_model import Frame
 from ..models.probabilities import log_softmax, softmax
+from .data_files import declared_positions
 from .defaults import network_defaults, split_options
 from .explainer import MAX_LINE, Example, Examples, ExplainedModel, Explainer, Refusal, Wording
 from .names import TASK_SUMMARIES

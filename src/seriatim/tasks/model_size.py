@@ -16,7 +16,7 @@ from ..core.errors import InputError, SizeError, is_out_of_memory
 from ..core.state import state_bytes
 from ..data.vocabulary import Vocabulary
 from ..layers import options_of, split_names
-from ..models.bounds import TooLargeError, bounded
+from ..storage.weights import TooLargeError, bounded
 from .task import ModelBuilder
 
 MOMENTS = {"sgd": 0, "adam": 2, "adamw": 2}

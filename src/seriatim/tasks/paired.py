@@ -11,16 +11,15 @@ import numpy as np
 
 from ..config import Config, Fields
 from ..core.errors import EmptyError, SizeError, shown
-from ..data.normal_forms import note_different_sides
 from ..data.pairs import Pair, Pairs, encode_pairs, items_of, read_pairs, read_unpaired
 from ..data.repairs import DataWarning, Repairs
 from ..data.sources import PAIRED_SUFFIXES
+from ..data.spellings import note_different_sides
 from ..data.text import Source
 from ..data.text_kinds import Kind, kind_of, shared_share
 from ..data.vocabulary import Vocabulary, fit_tokenizer
-from ..layers.positions import check_lengths, declared_positions
 from ..models.copying import copied_tokens
-from .data_files import warn_of_long
+from .data_files import check_lengths, declared_positions, warn_of_long
 from .defaults import with_options
 from .task import LabelledReader
 

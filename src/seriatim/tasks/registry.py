@@ -22,10 +22,9 @@ from ..core.errors import (
 from ..data.sources import builtin_task
 from ..layers import current, names, split_names
 from ..layers import find as find_layer
-from ..layers.factory import check_options
 from ..layers.option_types import accepted
 from ..layers.outside_code import import_references, line_of, outside_names, stacks_of
-from ..layers.registry import REGISTRY, location_of
+from ..layers.registry import REGISTRY, check_options, location_of
 from ..testing import LawError, check_quickly
 from .defaults import with_model
 from .names import FITTED_NAMES, TASK_SUMMARIES

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from ..config import BATCH_SIZE, Config, Fields, read_settings
-from ..config.arguments import check_integer
 from ..core.device_copies import to_device
-from ..core.errors import InputError, NotSupportedError, RangeError, shown
+from ..core.errors import InputError, NotSupportedError, RangeError, check_integer, shown
 from ..core.json_object import JsonObject
 from ..core.state import State
 from ..data.batches import Buckets

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ..config import BATCH_SIZE, Config, Fields, Section, read_settings
-from ..config.arguments import check_text
-from ..core.errors import MalformedError, MismatchError
+from ..core.errors import MalformedError, MismatchError, check_text
 from ..core.json_object import JsonObject
 from ..core.state import State
 from ..data.batches import Buckets
@@ -28,7 +27,7 @@ from ..data.vocabulary import Vocabulary
 from ..evaluation.displayed_metrics import Metric
 from ..evaluation.intervals import Measure, mean, with_interval
 from ..evaluation.label_metrics import tagging_measures, tagging_metrics
-from ..layers.positions import check_lengths, declared_positions, learned_positions
+from ..layers.positions import learned_positions
 from ..models.probabilities import checked_losses
 from ..models.tagger import (
     Options,
@@ -40,7 +39,7 @@ from ..models.tagger import (
     tag_corpus,
     tagger,
 )
-from .data_files import DataFiles, listed, warn_of_long, warn_of_unseen
+from .data_files import DataFiles, check_lengths, declared_positions, listed, warn_of_long, warn_of_unseen
 from .defaults import BASELINE_WEIGHTS, USUAL_WEIGHT, network_defaults, small_batches, split_options, with_model
 from .names import TASK_SUMMARIES
 from .tag_explainer import explain_tagger

@@ -21,8 +21,7 @@ from torch import Tensor, nn
 from typing_extensions import TypeVar
 
 from ..config import Config, Fields, Section
-from ..config.arguments import check_text
-from ..core.errors import NotSupportedError
+from ..core.errors import NotSupportedError, check_text
 from ..core.json_object import JsonObject
 from ..core.state import State
 from ..data.repairs import Repairs, with_warnings
@@ -33,9 +32,8 @@ from ..data.tokenizers import Tokenizer
 from ..data.vocabulary import Vocabulary
 from ..evaluation.displayed_metrics import Metric, MetricsTable
 from ..evaluation.intervals import Measure
-from ..models.bounds import no_larger_than
-from ..processes.shares import Share
-from ..storage.weights import load_weights
+from ..processes.ranks import Share
+from ..storage.weights import load_weights, no_larger_than
 from .data_files import DataFiles, explain_equal_rows
 from .explainer import ExplainedModel, Explainer
 

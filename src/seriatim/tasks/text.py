@@ -12,15 +12,14 @@ from ..core.json_object import JsonObject
 from ..data.batches import Windows, cut
 from ..data.corpus import SAMPLED, Corpus, count_text, describe_tokenizer_sample, encode_corpus, fit_corpus_tokenizer
 from ..data.encoding import BLOCK
-from ..data.normal_forms import note_other_form
 from ..data.repairs import Repairs
 from ..data.source_content import find_repairs
+from ..data.spellings import note_other_form
 from ..data.split import end_part, line_part, text_size, usual_share, usual_share_of_text
 from ..data.text import Source, read_items, read_lines, read_pieces, read_whole_lines
 from ..data.tokenizers import END
 from ..data.vocabulary import Vocabulary
-from ..layers.positions import check_lengths, declared_positions
-from .data_files import explain_equal_rows, warn_of_long
+from .data_files import check_lengths, declared_positions, explain_equal_rows, warn_of_long
 from .task import Data, Reader
 
 

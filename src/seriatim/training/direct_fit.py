@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import nn
 
-from ..core.allocator import freed_memory_kept
 from ..core.json_object import JsonObject
-from .checkpoints import Progress
+from .checkpoints import MetricsLog, Progress, RunWriter
+from .hardware import freed_memory_kept
 from .reporting import SafeReporter
-from .run_writer import MetricsLog, RunWriter
 from .settle import Settled
 
 BLOCK_BYTES = 1 << 23

@@ -17,20 +17,18 @@ from torch import nn
 from ..config import Config, Model, Training
 from ..core.errors import InputError, SizeError
 from ..counting.minimization import TIME_SPENT
-from ..data.split import share_of
 from ..storage.files import to_json, write_whole
 from ..storage.written_folders import CARD, CARD_MARK, RUN, discard
 from ..tasks import open_task, shared_options, with_defaults
 from ..tasks.beside_baseline import Measured, beside_baseline
 from ..tasks.task import Objective, Task
 from ..version import __version__
-from .checkpoints import Progress, saving
+from .checkpoints import Progress, RunWriter, saving
 from .direct_fit import DirectFit
 from .hardware import choose_device
 from .loop import Trainer
-from .reporting import SELECTED, Record, Reporter, SafeReporter
+from .reporting import SELECTED, Record, Reporter, SafeReporter, describe_model
 from .run_files import BASELINE, begin_run, identity
-from .run_writer import RunWriter
 from .settle import Settled
 
 MINUTES = 3.0
@@ -166,7 +164,7 @@ def _fit_baseline(settled: Settled, writer: RunWriter) -> Measured | None:
             fit = DirectFit(inner, files, SafeReporter(Reporter()), nn.Module(), Progress())
             fit.start()
             fit.fit()
-            finish(inner, fit, files, SafeReporter(Reporter()), describe_model(inner, fit, 1))
+            finish(inner, fit, files, SafeReporter(Reporter()), describe_model(inner, fit.model, fit.device, 1))
     except InputError as error:
         discard(folder, RUN)
         warnings.warn(f"{writer.folder}: the simple baseline was not trained: {error}", stacklevel=2)
@@ -196,64 +194,6 @@ def _choose_weight(settled: Settled, network: nn.Module, baseline: nn.Module) ->
     if weight is None:
         weight = "auto" if blender.default_weight and settled.valid is not None else blender.default_weight
     return blender.best_weight(network, baseline, settled.valid) if weight == "auto" else weight
-
-
-# What is reported
-
-
-def describe_model(settled: Settled, trainer: Trainer | DirectFit, ranks: int) -> Record:
-    """Return what both the first and the last report say."""
-    return {
-        "parameters": sum(parameter.numel() for parameter in trainer.model.parameters()),
-        "vocabulary_size": settled.vocabulary.tokenizer.vocabulary_size,
-        "precision": settled.config.training.precision,
-        "device": str(trainer.device),
-        "ranks": ranks,
-    }
-
-
-def beginning(settled: Settled, trainer: Trainer | DirectFit, facts: Record) -> Record:
-    """Return the report before the first step: what is trained on what."""
-    task, reader, config = settled.task, settled.task.reader, settled.config
-    given = "".join(f", {count:,} {name.replace('_', ' ')}" for name, count in settled.counts.items())
-    return {
-        **facts,
-        "train": f"{reader.describe(settled.train)}{given}",
-        "tokenizer_sample": reader.tokenizer_sample(settled.train),
-        "valid": None if settled.valid is None else reader.describe(settled.valid),
-        "held_out_share": task.files.validation_name() if share_of(task.files.validation_source()) else "",
-        "decisions": settled.decisions,
-        "ceiling": _ceiling(config.training),
-        "initial": _initial(config),
-        "figures": task.evaluator.metrics,
-        "step": trainer.progress.step,
-        "nothing_left": trainer.nothing_left(),
-        "work_unit": "steps" if task.objective is not None else "tokens",
-    }
-
-
-def _ceiling(training: Training) -> str:
-    """Return in words when a training ends that has a limit of minutes; an empty string if it is the only budget."""
-    if training.minutes is None:
-        return ""
-    longest = f"for {training.minutes:g} minutes at most"
-    if training.patience is not None:
-        why = f"until {training.patience} validations in a row bring no improvement"
-        return f"trains {why}, {longest} (--patience, --minutes)"
-    for unit in ("epochs", "steps", "tokens"):
-        if (number := getattr(training, unit)) is not None:
-            return f"trains for {number:,} {unit}, {longest} (--{unit}, --minutes)"
-    return ""
-
-
-def _initial(config: Config) -> str:
-    """Return in words which run a training starts from; an empty string for new weights."""
-    if config.training.init is None:
-        return ""
-    sees_all = config.model.bidirectional or not config.model.options.get("causal", True)
-    one_way = "" if sees_all else ", which reads in one direction"
-    parts = f"the tokenizer, the embedding and the layer {config.model.layer}{one_way}"
-    return f"starts from {parts}, of {config.training.init}, and from its output layer if its task is the same"
 
 
 # The model card

@@ -16,7 +16,7 @@ from ..config import Config, Model, Tokenizer, resolve
 from ..core.errors import ConflictError, MismatchError, MissingError
 from ..data.vocabulary import Vocabulary, load_vocabulary
 from ..layers import options_of, split_names
-from ..storage.plain_yaml import dump_plain
+from ..storage.files import dump_plain
 from ..storage.weights import load_tensors, read_metadata, refuse_nonfinite
 from ..storage.written_folders import steadily
 from ..tasks.defaults import SHAPELESS, SIZES
@@ -130,18 +130,17 @@ def set_to_zero(model: nn.Module) -> None:
     )
 
 
-def open_initial(config: Config) -> Initial | None:
-    """Read the run that ``training.init`` names, if any.
+def open_initial(config: Config) -> Initial:
+    """Read the run that ``training.init`` names.
 
     Raises:
         InputError: there is no such run; one of its files is missing, damaged, or belongs to another run; or ``config``
             asks for zeros or for another tokenizer.
     """
-    if config.training.init is None:
-        return None
     if config.model.initial == "zeros":
         raise ConflictError("model.initial: zeros cannot be used with training.init; leave one of them out")
-    return steadily(Path(config.training.init), lambda: _read_initial(config, Path(str(config.training.init))))
+    folder = Path(str(config.training.init))
+    return steadily(folder, lambda: _read_initial(config, folder))
 
 
 def _read_initial(config: Config, folder: Path) -> Initial:

@@ -29,7 +29,16 @@ from ..processes.signals import Interrupted, signals_deferred
 from ..storage.weights import load_tensors, unusable
 from ..storage.written_folders import outer
 from ..tasks.task import TaskBatch
-from .checkpoints import AVERAGE, OPTIMIZER, Progress, join_carried, last_complete, load_checkpoint, split_carried
+from .checkpoints import (
+    AVERAGE,
+    OPTIMIZER,
+    Progress,
+    RunWriter,
+    join_carried,
+    last_complete,
+    load_checkpoint,
+    split_carried,
+)
 from .hardware import describe_changes, environment
 from .optimizers import (
     WeightAverage,
@@ -43,7 +52,6 @@ from .optimizers import (
 )
 from .parallel import make_parallel
 from .reporting import Record, SafeReporter
-from .run_writer import RunWriter
 from .settle import Settled
 
 LOG_EVERY = 10

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from ..config import Training
 from ..core.contract import Stateful
-from ..core.errors import MismatchError, TrainingError
+from ..core.errors import MismatchError
 from ..core.state import State, state_leaves
 from ..processes.sharded_tensors import is_sharded, local_part, whole_tensor
 from ..storage.weights import is_finite
@@ -112,16 +112,6 @@ def nonfinite_problem(model: nn.Module, losses: Sequence[float], norm: float) ->
 def finite_state(state: State | None) -> State | None:
     """Return the state, or None if it is not finite."""
     return state if state is None or all(map(is_finite, state_leaves(state))) else None
-
-
-def check_parameters(model: nn.Module, *, step: int) -> None:
-    """Raise TrainingError if a parameter is not finite."""
-    name = next((name for name, value in model.named_parameters() if not is_finite(value.detach())), None)
-    if name is not None:
-        raise TrainingError(
-            f"step {step}: {name} is not finite after this update or one before; go on from the last checkpoint with "
-            "a lower training.learning_rate"
-        )
 
 
 def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

@@ -1,21 +1,86 @@
-"""Reporters receive the progress of a training: none, lines of text, or the output of a notebook's cell."""
+"""What a training reports, and the reporters that receive it: none, lines of text, or a notebook's cell."""
 
 import sys
 import time
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+import torch
+from torch import nn
+
+from ..config import Config, Training
+from ..data.split import share_of
 from ..evaluation.intervals import written
 from ..evaluation.perplexity import safe_exp
+from .settle import DEFAULT, Settled
 
 Record = dict[str, Any]
 """Values by name, as `docs/training.md` lists them."""
 SELECTED = "The weights were selected on the same held-out data, which favours the model."
 """Caution after a comparison with the simple baseline at the end of a training."""
-DEFAULT = "the default of the task"
-"""The reason of values that follow from the task alone, which are not reported."""
 UPDATE_SECONDS = 0.5
 """Shortest time between two updates of a notebook's cell."""
+
+
+# Records
+
+
+def describe_model(settled: Settled, model: nn.Module, device: torch.device, ranks: int) -> Record:
+    """Return what both the first and the last record say; the last one is the summary of the run."""
+    return {
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "vocabulary_size": settled.vocabulary.tokenizer.vocabulary_size,
+        "precision": settled.config.training.precision,
+        "device": str(device),
+        "ranks": ranks,
+    }
+
+
+def beginning(settled: Settled, facts: Record, *, step: int, nothing_left: str) -> Record:
+    """Return the record before the first step: what is trained on what, from which step on, and why not if so."""
+    task, reader, config = settled.task, settled.task.reader, settled.config
+    given = "".join(f", {count:,} {name.replace('_', ' ')}" for name, count in settled.counts.items())
+    return {
+        **facts,
+        "train": f"{reader.describe(settled.train)}{given}",
+        "tokenizer_sample": reader.tokenizer_sample(settled.train),
+        "valid": None if settled.valid is None else reader.describe(settled.valid),
+        "held_out_share": task.files.validation_name() if share_of(task.files.validation_source()) else "",
+        "decisions": settled.decisions,
+        "ceiling": _ceiling(config.training),
+        "initial": _initial(config),
+        "figures": task.evaluator.metrics,
+        "step": step,
+        "nothing_left": nothing_left,
+        "work_unit": "steps" if task.objective is not None else "tokens",
+    }
+
+
+def _ceiling(training: Training) -> str:
+    """Return in words when a training ends that has a limit of minutes; an empty string if it is the only budget."""
+    if training.minutes is None:
+        return ""
+    longest = f"for {training.minutes:g} minutes at most"
+    if training.patience is not None:
+        why = f"until {training.patience} validations in a row bring no improvement"
+        return f"trains {why}, {longest} (--patience, --minutes)"
+    for unit in ("epochs", "steps", "tokens"):
+        if (number := getattr(training, unit)) is not None:
+            return f"trains for {number:,} {unit}, {longest} (--{unit}, --minutes)"
+    return ""
+
+
+def _initial(config: Config) -> str:
+    """Return in words which run a training starts from; an empty string for new weights."""
+    if config.training.init is None:
+        return ""
+    sees_all = config.model.bidirectional or not config.model.options.get("causal", True)
+    one_way = "" if sees_all else ", which reads in one direction"
+    parts = f"the tokenizer, the embedding and the layer {config.model.layer}{one_way}"
+    return f"starts from {parts}, of {config.training.init}, and from its output layer if its task is the same"
+
+
+# Reporters
 
 
 class Reporter:

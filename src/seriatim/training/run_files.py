@@ -23,11 +23,12 @@ from ..core.errors import (
     RequiredError,
     TrainingError,
     UnwritableError,
+    is_text,
     shown,
 )
 from ..data.vocabulary import Vocabulary
 from ..layers.outside_code import stacks_of, write_origins
-from ..storage.files import LOCK, PARTIAL, is_text, remove, write_whole
+from ..storage.files import LOCK, PARTIAL, remove, write_whole
 from ..storage.weights import digest, read_metadata
 from ..storage.written_folders import (
     COMPARISON,

@@ -12,16 +12,19 @@ until that stops improving: the average stands in for a falling learning rate, w
 import json
 import re
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol, runtime_checkable
 
+import numpy as np
 import torch
 from pydantic import BaseModel, ValidationError
 from torch import nn
 
 from ..config import BATCH_SIZE, Config, Fields, Training, changed
 from ..core.errors import DamagedError, NotSupportedError, RangeError, RequiredError
+from ..data.corpus import Corpus
 from ..data.repairs import DataWarning, Repairs
 from ..data.split import NOTHING, share_of
 from ..data.vocabulary import Vocabulary
@@ -31,11 +34,11 @@ from ..tasks.defaults import default_rate, has_budget
 from ..tasks.task import Task, TaskData
 from .hardware import choose_precision
 from .initial import Initial, open_initial, set_to_zero
-from .overlap import warn_of_overlap
-from .reporting import DEFAULT
 
 NO_FILE = re.compile(r"-?[\d.]+%?|[Nn][Oo][Nn][Ee]")
 """What a user may give who means a fraction of the training data, or no held-out data."""
+DEFAULT = "the default of the task"
+"""The reason of values that follow from the task alone, which are not reported."""
 USUAL: Fields = {"training.batch_size": BATCH_SIZE, "model.dropout": 0.0}
 """Defaults where a task has none of its own."""
 MINUTES = 20.0
@@ -144,7 +147,7 @@ def settle_texts(given: Config, decided: "Decisions | None" = None) -> tuple[Con
     # What needs no data: the options of the task, and the tokenizer of the run that the training starts from.
     config = decided.record(with_defaults(given), DEFAULT)
     open_task(config).files.training_source()  # refuses sources that contradict each other, before one is read
-    initial = open_initial(config)
+    initial = None if config.training.init is None else open_initial(config)
     if initial is not None:
         config = decided.record(with_tokenizer_of(initial, config), "that of the initial run")
     elif config.tokenizer.kind == "pretrained":
@@ -345,6 +348,68 @@ def read_data(task: Task, vocabulary: Vocabulary) -> tuple[TaskData, TaskData | 
     held_out = task.files.validation_source()
     valid = None if held_out is None else task.reader.read(held_out, "valid", vocabulary)
     return train, valid, config
+
+
+# Rows of the training data among the held-out ones
+
+
+SHARE = 0.05
+"""Share of the long lines of a running text from which on an overlap is reported."""
+
+
+@runtime_checkable
+class DataOfRows(Protocol):
+    """Data whose rows (a text, a sentence, a pair, a line) can be compared."""
+
+    def row_digests(self) -> np.ndarray | None:
+        """Return a number for each row ``(rows,)``, equal for equal rows of one process; None if there are no rows."""
+
+
+@runtime_checkable
+class DataOfManyRows(Protocol):
+    """Data that need not fit in memory, whose rows are compared block by block."""
+
+    def row_digest_blocks(self) -> Iterator[np.ndarray]:
+        """Iterate over the numbers of `DataOfRows.row_digests`, many at a time."""
+
+
+def _blocks(data: DataOfRows) -> Iterator[np.ndarray]:
+    if isinstance(data, DataOfManyRows):
+        yield from data.row_digest_blocks()
+    elif (digests := data.row_digests()) is not None:
+        yield digests
+
+
+def warn_of_overlap(task: Task, train: object, valid: object) -> None:
+    """Warn if rows of the held-out data, whatever their labels, are rows of the training data.
+
+    Running text, which may repeat a line, needs a share of `SHARE` of its long lines.
+
+    Nothing is said of built-in corpora, which have parts of their own, of a part of the training data, which has no row
+    of the rest, and of data without rows.
+    """
+    spec = task.files.validation_source() or ""
+    if spec.startswith("builtin:") or share_of(spec):
+        return
+    if not isinstance(train, DataOfRows) or not isinstance(valid, DataOfRows):
+        return
+
+    # The training data may not fit in memory: its rows are looked up block by block among the held-out ones.
+    held_out = valid.row_digests()
+    if held_out is None or not len(held_out):
+        return
+    distinct, places = np.unique(held_out, return_inverse=True)
+    seen = np.zeros(len(distinct), dtype=bool)
+    for known in _blocks(train):
+        seen |= np.isin(distinct, known)
+    count = int(seen[places].sum())
+
+    # A running text repeats a line now and then, which says nothing.
+    running_text = isinstance(valid, Corpus) and valid.ends is None
+    if count and (not running_text or count >= SHARE * len(held_out)):
+        share = f"{count:,} of the {len(held_out):,} held-out {task.kind.items_name} ({count / len(held_out):.1%})"
+        advice = "figures on them say little about new data; remove them from one of the files"
+        warnings.warn(f"{spec}: {share} are in the training data, too; {advice}", DataWarning, stacklevel=2)
 
 
 # The budget
