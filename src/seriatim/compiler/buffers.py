@@ -17,7 +17,7 @@ class BufferKind(StrEnum):
     INPUTS = auto()  # of a single step
     STATES = auto()  # a part of the state; in a loop the initial state, then the state after each row
     HOISTED = auto()  # what is computed before the loop
-    OUTPUTS = auto()  # the outputs, unless they are a part of the state of a loop
+    OUTPUTS = auto()  # the outputs, unless they are a leaf of the state of a loop
     VECTOR = auto()  # a constant row; in a single step any constant that is no factor of a product
     MATRIX = auto()  # a constant matrix
     PACKED = auto()  # a part of a matrix in the layout that the products of the C++ code read
@@ -29,7 +29,7 @@ class BufferKind(StrEnum):
     OUTPUT_COTANGENT = auto()
     HOISTED_COTANGENT = auto()
     PRODUCT_COTANGENT = auto()
-    CARRY = auto()  # the cotangent of a part of the state, which passes from step to step
+    CARRY = auto()  # the cotangent of a leaf of the state, which passes from step to step
     VECTOR_SUM = auto()  # the cotangent of a constant row, summed over rows and steps
     MEMORY = auto()  # a part of a memory (batch, time, ...)
     LENGTHS = auto()  # of a memory, integers

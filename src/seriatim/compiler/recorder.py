@@ -104,7 +104,7 @@ def _fill(tree: Tree, values: Mapping[int, Tensor]) -> Tree:
     if isinstance(tree, dict):
         return {key: _fill(value, values) for key, value in tree.items()}
     if isinstance(tree, list | tuple):
-        return type(tree)(_fill(part, values) for part in tree)
+        return type(tree)(_fill(item, values) for item in tree)
     return tree
 
 
@@ -173,9 +173,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.refuse(str(error), name)
             recorded = tree_map_only(Tensor, lambda _: UNKNOWN, result)
         # later operators look these values up by the ids of the tensors, in-place ones those of their argument
-        for part, value in zip(tree_leaves(result), tree_leaves(recorded), strict=True):
-            if isinstance(part, Tensor):
-                self.values.of[id(part)] = value
+        for leaf, value in zip(tree_leaves(result), tree_leaves(recorded), strict=True):
+            if isinstance(leaf, Tensor):
+                self.values.of[id(leaf)] = value
                 new = [value] if isinstance(value, Node) else []
                 while new:
                     inner = new.pop()

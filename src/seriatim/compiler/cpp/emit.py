@@ -92,7 +92,7 @@ class _Emitter:
         if self.width is None:
             body += "\n      barrier.wait(share.count);"
         kinds = {buffer: TYPES.get(buffer.kind, "real") for buffer in self.buffers}
-        packed_size = " + ".join(f"{self.size(part.depth)} * {self.size(part.width)}" for part in self.packed) or "0"
+        packed_size = " + ".join(f"{self.size(item.depth)} * {self.size(item.width)}" for item in self.packed) or "0"
         lines = [
             f'extern "C" void {self.name}(void** p, const count_t* d, const count_t* row_counts, '
             "const count_t* row_starts, count_t steps, count_t batch, int threads) {",
@@ -137,18 +137,18 @@ class _Emitter:
         return f"{pointer}{start}" if rows == "all" else f"{pointer} + {row} * {size}{start}"
 
     def phase(self, depth: int, phase: Phase) -> str:
-        parts = []
+        lines = []
         if phase.products:
-            parts.append("      barrier.wait(share.count);")
-            parts += [self.product(product) for product in merge_products(phase.products)]
+            lines.append("      barrier.wait(share.count);")
+            lines += [self.product(product) for product in merge_products(phase.products)]
             if self.width is None:
-                parts.append("      barrier.wait(share.count);")
+                lines.append("      barrier.wait(share.count);")
         if phase.attentions:
             head = "      for (count_t b = share.first_row(rows), end = share.last_row(rows); b < end; ++b) {"
-            parts += [head, *map(self.attention, phase.attentions), "      }"]
+            lines += [head, *map(self.attention, phase.attentions), "      }"]
         if phase.writes:
-            parts.append(_Body(self, depth, phase).text())
-        return "\n".join(parts)
+            lines.append(_Body(self, depth, phase).text())
+        return "\n".join(lines)
 
     def product(self, product: Product) -> str:
         """Emit a thread's columns of one product."""
