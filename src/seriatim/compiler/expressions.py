@@ -8,7 +8,7 @@ Leaves; ``attribute`` tells leaves of one kind apart:
     ``vector``    one row of parameters or constants, the same for all rows of the batch
     ``inputs``    the inputs of the step
     ``noise``     random numbers, uniform in [0, 1), or 0 and 1
-    ``state``     one part of the state before the step
+    ``state``     one leaf of the state before the step
     ``hoisted``   computed from the inputs of all steps at once, before the loop
     ``cotangent`` the gradient by a result of the step, the input of the backward pass
     ``memory``    entries to attend to; neither they nor their weights are features of a row, as their number differs
@@ -18,8 +18,8 @@ Inner values are the operations of `seriatim.compiler.operators`, and
     ``sum``, ``amax``  over the features of a row; in a single step perhaps over some dimensions, with a `StridedView`
 
 only in a traced step, before `seriatim.compiler.lower`, and in single steps:
-    ``view``      elements of another value, at the places that the `StridedView` in ``attribute`` gives
-    ``join``      several values, one after another, each stored at the places of its `StridedView` in ``attribute``
+    ``view``      elements of another value, at the positions that the `StridedView` in ``attribute`` gives
+    ``join``      several values, one after another, each stored at the positions of its `StridedView` in ``attribute``
     ``gather``    a row of the table ``attribute``, at the index in its argument
     ``count``     a count plus the number in ``attribute``
     an operator of `seriatim.core.step_operators`, with its settings and the shapes of its arguments in ``attribute``
@@ -273,7 +273,7 @@ def rebuild(value: Node, args: Sequence[Node]) -> Node:
 
 
 class StridedView(NamedTuple):
-    """Elements of a row: their number and distance along each dimension, and the place of the first one."""
+    """Elements of a row: their number and distance along each dimension, and the position of the first one."""
 
     sizes: tuple[int, ...]
     strides: tuple[int, ...]
@@ -292,7 +292,7 @@ def contiguous(sizes: Sequence[int]) -> tuple[int, ...]:
 
 
 def merged(sizes: Sequence[int], strides: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Join neighbouring dimensions along which places are equally far apart."""
+    """Join neighbouring dimensions along which elements are equally far apart."""
     merged: list[tuple[int, int]] = []
     for size, stride in zip(sizes, strides, strict=True):
         if size == 1:

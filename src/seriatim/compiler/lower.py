@@ -48,7 +48,7 @@ INSIDE = ("state", "memory")
 def as_rows(traced: Traced, memories: Mapping[int, int]) -> Traced:
     """Rewrite a step so that every value is a row of features.
 
-    ``memories`` are the parts of the state that the step attends to and does not change, with the size of an entry.
+    ``memories`` are the leaves of the state that the step attends to and does not change, with the size of an entry.
 
     Raises:
         UnsupportedError: the step does something that is compiled in single steps only; the error holds every reason.
@@ -77,7 +77,7 @@ def as_rows(traced: Traced, memories: Mapping[int, int]) -> Traced:
 
 class _Rewriting:
     def __init__(self, traced: Traced, memories: Mapping[int, int]) -> None:
-        numbers = itertools.count()  # of the parts of the state other than memories
+        numbers = itertools.count()  # of the leaves of the state other than memories
         self.leaf_rows = {
             leaf: node("memory", width=memories[i], attribute=i)
             if i in memories

@@ -222,7 +222,7 @@ class Group(NamedTuple):
 
 
 MatrixGradient = tuple[Slot, Matrix, Slot]
-"""The factors of a part of a matrix's gradient: the rows of a product, its matrix, and the cotangent of the product."""
+"""The factors of a term of a matrix's gradient: the rows of a product, its matrix, and the cotangent of the product."""
 
 
 class AttentionGradient(NamedTuple):
@@ -248,7 +248,7 @@ class Program:
     """Both directions of a loop."""
 
     groups: list[Group]  # what is computed before the loop
-    state_widths: tuple[int, ...]  # features of each part of the state
+    state_widths: tuple[int, ...]  # features of each leaf of the state
     output: Slot  # where the outputs are stored: with the states, or in a buffer of their own
     forward: Kernel  # the step
     backward: Kernel  # its vector-Jacobian product

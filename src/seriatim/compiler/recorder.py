@@ -84,9 +84,9 @@ class Traced(NamedTuple):
     """One step as expressions."""
 
     outputs: Node  # the outputs
-    states: tuple[Node, ...]  # the state after the step, part by part; for a loop without memories
+    states: tuple[Node, ...]  # the state after the step, leaf by leaf; for a loop without memories
     constants: Constants  # what depends on weights alone
-    leaves: tuple[Node, ...]  # the inputs and the state before the step, part by part, with memories
+    leaves: tuple[Node, ...]  # the inputs and the state before the step, leaf by leaf, with memories
     noise: tuple[Node, ...]  # all random numbers that a step draws, in order
     untraced: tuple[Reason, ...]  # calls that change gradients without an operator
     call_sites: Mapping[Node, CallSite]  # the call that each value is the result of
@@ -267,7 +267,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if (result.shape, result.dtype) != (leaf.shape, leaf.dtype):
                 before, after = (f"{tuple(value.shape[1:])} {value.dtype}" for value in (leaf, result))
                 raise NotCompiledError(f"the step changes the state of a row from {before} to {after}")
-        # a count that stands for two parts of the state, or moves to another one, needs a value of its own to be stored
+        # a count that stands for two leaves of the state, or moves to another one, is stored as a value of its own
         seen: set[Node] = set()
         for i, (leaf, value) in enumerate(zip(leaves, states, strict=True)):
             while is_integer(leaf) and value is not self.leaves[1 + i] and (value in seen or value.op != "count"):

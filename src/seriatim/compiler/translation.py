@@ -199,7 +199,7 @@ def _reduced(values: TracedValues, call: OperatorCall) -> Tree:
     if not dims or any(dim % tensor.dim() == 0 for dim in dims):
         raise NotCompiledError("works along the batch")
 
-    # what is summed to one element has the place of this element, along all of the dimensions that are reduced
+    # what is summed to one element has the position of this element, along all of the dimensions that are reduced
     reduced = {dim % tensor.dim() - 1 for dim in dims}
     sizes = tuple(tensor.shape[1:])
     kept = [1 if i in reduced else size for i, size in enumerate(sizes)]

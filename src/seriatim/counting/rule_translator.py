@@ -18,7 +18,7 @@ features in common are used.
 R. Mercer, "The mathematics of statistical machine translation", Computational Linguistics 19 (1993), model 1, without
 the empty word:
 
-    P(link of f_j to e_i) = t(f_j | e_i) / Σ_k t(f_j | e_k),   t(f | e) = expected share of f in the links of e
+    P(link of f_j to e_i) = t(f_j | e_i) / Σ_k t(f_j | e_k),   t(f | e) = expected fraction of f in the links of e
 
 e source tokens · f target tokens. After a few steps of expectation maximization from uniform t, every target token is
 linked to the source token with the largest t, the nearest in relative position of equal ones. The translation of a

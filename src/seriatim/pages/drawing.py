@@ -269,14 +269,14 @@ def _points(artist: Artist) -> np.ndarray:
 
 
 def _interval(line: Line2D, what: Shown) -> tuple[tuple[str, str, float], tuple[float, float]]:
-    """Return the series of an interval, the axis along which it lies and its place on the other one; and its ends."""
+    """Return the series of an interval, the axis along which it lies, its position on the other one, and its ends."""
     (x, y), (other_x, other_y) = np.asarray(line.get_xydata(), dtype=float).tolist()
     along_y = x == other_x
     return (what.series, *(("y", x) if along_y else ("x", y))), ((y, other_y) if along_y else (x, other_x))
 
 
 def _at(axes: Axes, points: np.ndarray) -> list[Numbers]:
-    """Return the coordinates in the drawing; None where a level line has all values, or where a value has no place."""
+    """Return the coordinates in the drawing; None where a level line has all values, or a value has no position."""
     with np.errstate(all="ignore"):
         inside = np.where(np.isnan(points), np.array([axes.get_xlim()[0], axes.get_ylim()[0]]), points)
         placed = in_points(axes, axes.transData.transform(inside))

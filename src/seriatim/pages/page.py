@@ -1,6 +1,6 @@
 """Pages: one HTML file without other files, in light and dark, for wide and narrow screens and for paper.
 
-A page is a title and sections; a section is a sequence of the parts below. All text is escaped.
+A page is a title and sections; a section is a sequence of the blocks below. All text is escaped.
 """
 
 import base64

@@ -70,7 +70,7 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 def style(index: int) -> Look:
-    """Return colour, dashes and marker of a line by its place in a figure: ``axes.plot(x, y, **style(0))``.
+    """Return colour, dashes and marker of a line by its position in a figure: ``axes.plot(x, y, **style(0))``.
 
     Architectures have the same style in all figures; see `layer_style`.
     """

@@ -9,7 +9,7 @@ from ..evaluation.token_scores import visible
 
 MAX_LISTED = 20  # names in a sentence
 MAX_DECIMALS = 3  # of a percentage
-NARROW = 0.02  # width of the interval of a share below which its bounds have a decimal place
+NARROW = 0.02  # width of the interval of a fraction below which its bounds have a decimal place
 PREFIXES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
 UNITS = {"h": 3.6e6, "min": 6e4, "s": 1e3, "ms": 1.0, "μs": 1e-3}
 """Units of time in milliseconds."""

@@ -158,7 +158,7 @@ def counted(
 def shard_folder(weights: Path) -> Iterator[Path]:
     """Yield an empty folder beside the weights of a run, which is removed at the end.
 
-    After a process was killed, the next run in the same place removes it.
+    After a process was killed, the next run in the same folder removes it.
     """
     folder = weights.with_name(f"{weights.name}.shards{PARTIAL}").absolute()
     remove(folder)

@@ -99,7 +99,7 @@ class AppendedArray:
 
 
 def reserve(file: IO[bytes], begin: int, size: int) -> None:
-    """Reserve the space for a part of a temporary file: writing to a mapped file on a full disk ends the process.
+    """Reserve the space for a range of a temporary file: writing to a mapped file on a full disk ends the process.
 
     Raises:
         OSError: the disk is full.
