@@ -26,7 +26,7 @@ from seriatim.counting.ngrams.resources import ArrayAllocator
 from seriatim.counting.ngrams.shard_files import Shard
 from seriatim.counting.ngrams.shards import count_merged, divide_merge
 from seriatim.counting.ngrams.smoothing import Smoothing, smoothed
-from seriatim.counting.ngrams.windows import PART_SIZE
+from seriatim.counting.ngrams.windows import CHUNK_SIZE
 from seriatim.data.encoding import write_encoded
 from seriatim.data.source_content import content_of
 from seriatim.data.sources import find_sources
@@ -92,7 +92,7 @@ def _measure(folder: Path, words: int, pool: WorkExecutor) -> dict[str, float]:
     shards, ranges = ([folder / f"{i}.{name}" for i in range(PARTS)] for name in ("shard", "merged"))
     cuts = [tokens * i // PARTS for i in range(PARTS + 1)]
     counts = [
-        ShardJob(ids, start, stop, str(shard), ORDER, size, PART_SIZE, threads=1)
+        ShardJob(ids, start, stop, str(shard), ORDER, size, CHUNK_SIZE, threads=1)
         for (start, stop), shard in zip(pairwise(cuts), shards, strict=True)
     ]
 

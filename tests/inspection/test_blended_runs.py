@@ -59,10 +59,10 @@ def test_the_label_is_that_of_the_run(blended: dict[str, seriatim.Run], tmp_path
     content = label_effect_section(prepare(run, text, **GIVEN))
     assert content.summary[0].startswith(f"answer: {label} (")
     assert f"the network alone answers {alone(text)} (" in content.summary[0]
-    assert content.parts[0].text.startswith(f"Predicted label: {label} (")
-    assert f"The network alone: {alone(text)} (" in content.parts[0].text
-    assert "the prediction is correct" in content.parts[1].text
-    assert content.parts[2].text == "The rest of this section is about the network alone."
+    assert content.blocks[0].text.startswith(f"Predicted label: {label} (")
+    assert f"The network alone: {alone(text)} (" in content.blocks[0].text
+    assert "the prediction is correct" in content.blocks[1].text
+    assert content.blocks[2].text == "The rest of this section is about the network alone."
     html = seriatim.inspect(run, text, out=tmp_path / "a.html").path.read_text()
     for section in ("influence", "gates", "embeddings", "gradient-flow", "memory"):
         assert (
@@ -78,7 +78,7 @@ def test_tags_are_those_of_the_run(blended: dict[str, seriatim.Run]) -> None:
     scores = subject.explainer.token_scores(SENTENCE)
     assert list(scores.answers) == answer["tags"] == [TAGS.get(word, "X") for word in SENTENCE.split()]
     assert [2**-score.bits for score in scores.scores] == pytest.approx(answer["probabilities"], abs=1e-5)
-    tables = [part for part in surprisal_section(subject).parts if isinstance(part, Table)]
+    tables = [part for part in surprisal_section(subject).blocks if isinstance(part, Table)]
     alone = subject.explainer.inputs.target_names(subject.explainer.examples(SENTENCE)[0])
     differing = [list(row) for row in zip(SENTENCE.split(), answer["tags"], alone, strict=True) if row[1] != row[2]]
     assert differing

@@ -13,7 +13,7 @@ from seriatim.evaluation.context_use import ContextExcess, Excess, excess_losses
 from seriatim.inspection.context_section import memory_section, needed_sentence
 from seriatim.inspection.inspected_run import InspectedRun, explainer_of, prepare
 from seriatim.models.base_models import TextModel
-from seriatim.pages.page import Part, Plot, Plots, Prose, Table
+from seriatim.pages.page import PageBlock, Plot, Plots, Prose, Table
 from seriatim.recurrence import uncompiled
 
 from .inspected import SENTENCE, TEXTS
@@ -116,13 +116,13 @@ def test_the_page_measures_the_context_on_held_out_data(inspected) -> None:
         "With only the last token, the loss is 30 % (95 % interval 20 to 40 %) above",
         "With the last 4 tokens",
     )
-    (sentence, *_) = (part.text for part in content.parts if isinstance(part, Prose))
+    (sentence, *_) = (part.text for part in content.blocks if isinstance(part, Prose))
     assert sentence.startswith(first)
     assert second in sentence
     assert "Measured on 1,000 tokens of the held-out data (" in sentence
     (line,) = content.summary
     assert line.startswith("memory, on held-out data: with only the last token")
-    (plot,) = plots(content.parts)
+    (plot,) = plots(content.blocks)
     assert plot.title == "Loss with only the last k tokens"
     curve, *intervals, zero = plot.figure.axes[0].lines
     assert curve.get_ydata().tolist() == [30.0, 0.0]
@@ -130,14 +130,14 @@ def test_the_page_measures_the_context_on_held_out_data(inspected) -> None:
     assert set(zero.get_ydata()) == {0}
     silent = memory_section(with_excess(subject, ContextExcess({}, 1_000)))
     assert not silent.summary
-    assert [plot.title for plot in plots(silent.parts)] == ["Loss when only the last k tokens are seen"]
-    assert not any("Measured on" in part.text for part in silent.parts if isinstance(part, Prose))
+    assert [plot.title for plot in plots(silent.blocks)] == ["Loss when only the last k tokens are seen"]
+    assert not any("Measured on" in part.text for part in silent.blocks if isinstance(part, Prose))
     short = memory_section(with_excess(prepare(inspected["lm-words"], SENTENCE, **GIVEN), ContextExcess({}, 1_000)))
-    assert not any(isinstance(part, Plots) for part in short.parts)
-    assert any("too few to draw" in part.text for part in short.parts if isinstance(part, Prose))
+    assert not any(isinstance(part, Plots) for part in short.blocks)
+    assert any("too few to draw" in part.text for part in short.blocks if isinstance(part, Prose))
 
 
-def plots(parts: list[Part]) -> list[Plot]:
+def plots(parts: list[PageBlock]) -> list[Plot]:
     return [plot for part in parts if isinstance(part, Plots) for plot in part.plots]
 
 
@@ -145,7 +145,7 @@ def test_one_answer_supports_no_statement(inspected) -> None:
     for name in ("classify", "tag"):
         content = memory_section(prepare(inspected[name], SENTENCE, **GIVEN))
         assert not content.summary
-        captions = [plot.caption for plot in plots(content.parts)]
+        captions = [plot.caption for plot in plots(content.blocks)]
         assert all(caption.endswith("when only the last k tokens of the text are seen.") for caption in captions)
         assert captions
 
@@ -165,7 +165,7 @@ def test_one_answer_supports_no_statement(inspected) -> None:
 )
 def test_parts_of_a_state_are_named_by_their_layers(inspected, name: str, parts: list[str]) -> None:
     content = memory_section(prepare(inspected[name], TEXTS.get(name, SENTENCE), **GIVEN))
-    table = next(part for part in content.parts if isinstance(part, Table))
+    table = next(part for part in content.blocks if isinstance(part, Table))
     assert [row[0] for row in table.rows][: len(parts)] == parts
 
 

@@ -95,6 +95,6 @@ def test_the_measured_rate_stands_beside_the_spectral_radius_only_where_it_is_st
 )
 def test_the_introduction_is_that_of_the_layers(inspected, name: str, steps: int, whole: int, inputs: int) -> None:
     subject = prepare(inspected[name], TEXTS.get(name, SENTENCE), beam=1, data=None, file_format=None)
-    said = gradient_flow.flow_section(subject).parts[0].text
-    expected = ((gradient_flow.STEPS, steps), (gradient_flow.WHOLE, whole), (gradient_flow.INPUTS, inputs))
+    said = gradient_flow.flow_section(subject).blocks[0].text
+    expected = ((gradient_flow.STEPS, steps), (gradient_flow.SEQUENCE, whole), (gradient_flow.INPUTS, inputs))
     assert [text in said for text, _ in expected] == [bool(is_said) for _, is_said in expected]

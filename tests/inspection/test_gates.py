@@ -148,7 +148,7 @@ def test_every_token_has_its_experts(texts: dict[str, str], tmp_path: Path) -> N
 
 @pytest.mark.parametrize("name", ["lm", "classify"])
 def test_units_are_painted_on_the_text_itself(inspected, name: str) -> None:
-    parts = gates_section(prepare(inspected[name], SENTENCE, beam=1, data=None, file_format=None)).parts
+    parts = gates_section(prepare(inspected[name], SENTENCE, beam=1, data=None, file_format=None)).blocks
     painted = [part for part in parts if isinstance(part, Tokens)]
     assert len(painted) == 3
     for part in painted:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import seriatim
-from seriatim.inspection.influence import influence, influence_section, influence_shares
+from seriatim.inspection.influence import influence, influence_fractions, influence_section
 from seriatim.inspection.inspected_run import explainer_of, prepare
 from seriatim.pages.page import STEPS, LinkedToken, LinkView, PageSection, TokenLinks, encoded_row, render
 from seriatim.pages.wording import percent
@@ -37,9 +37,9 @@ def test_a_row_equals_the_gradients_of_a_language_model(inspected, name: str) ->
         (gradient,) = torch.autograd.grad(log_probability, embedded)
         norms = gradient.double().norm(dim=1)
         assert not norms[place + 1 :].any(), "the layer is causal"
-        assert found.shares[place, place + 1 :].isnan().all(), "later tokens are blank"
+        assert found.fractions[place, place + 1 :].isnan().all(), "later tokens are blank"
         torch.testing.assert_close(
-            found.shares[place, : place + 1], (norms / norms.sum())[: place + 1], rtol=1e-4, atol=1e-7
+            found.fractions[place, : place + 1], (norms / norms.sum())[: place + 1], rtol=1e-4, atol=1e-7
         )
         assert found.probabilities[place].item() == pytest.approx(log_probability.exp().item(), rel=1e-5)
 
@@ -51,7 +51,7 @@ def test_shares_equal_finite_differences(inspected) -> None:
     example = explainer.examples(SENTENCE)[0].beginning(5)
     model = run.model.double()
     try:
-        shares, _ = influence_shares(explainer.inputs, explainer.losses, example, 5)
+        shares, _ = influence_fractions(explainer.inputs, explainer.losses, example, 5)
         inputs, target = torch.tensor(example.inputs), example.targets[4]
         embedded = model.embedding(inputs).detach()
 
@@ -80,25 +80,25 @@ def test_rows_sum_to_one_and_leave_out_what_must_not_count(inspected, name: str)
     run = inspected[name]
     item = (TEXTS[name], "abc") if name in TEXTS else SENTENCE
     found = influence(run, item)
-    rows = found.shares[~found.shares.isnan().all(1)]
+    rows = found.fractions[~found.fractions.isnan().all(1)]
     assert len(rows)
     torch.testing.assert_close(rows.nansum(1), torch.ones(len(rows), dtype=torch.float64))
     read = len(found.example.inputs)
     if name == "mlm":
-        assert found.shares.diagonal().isnan().all(), "a masked token is not its own context"
-        assert found.shares[0, 1:].isfinite().all()
+        assert found.fractions.diagonal().isnan().all(), "a masked token is not its own context"
+        assert found.fractions[0, 1:].isfinite().all()
     if name.startswith("seq2seq"):
         assert found.answers == ("a", "b", "c", "</s>")
-        assert found.shares[:, :read].isfinite().all(), "all of the source may count"
-        assert torch.equal(found.shares[:, read:].isnan(), torch.ones(4, 4).triu(1).bool())
+        assert found.fractions[:, :read].isfinite().all(), "all of the source may count"
+        assert torch.equal(found.fractions[:, read:].isnan(), torch.ones(4, 4).triu(1).bool())
     if name in ("classify", "ctc"):
-        assert found.shares.shape == (1, read)
+        assert found.fractions.shape == (1, read)
 
 
 def test_the_section_offers_every_head_and_says_what_is_left_out(inspected, monkeypatch) -> None:
     given = {"beam": 2, "data": None, "file_format": None}
     content = influence_section(prepare(inspected["seq2seq-heads"], TEXTS["seq2seq-heads"], **given))
-    (links,) = (part for part in content.parts if isinstance(part, TokenLinks))
+    (links,) = (part for part in content.blocks if isinstance(part, TokenLinks))
     names = [(view.group, view.name) for view in links.views]
     assert names[0] == ("Influence", "influence on the selected token")
     crossing = [name for group, name in names if "cross attention" in group]
@@ -111,7 +111,7 @@ def test_the_section_offers_every_head_and_says_what_is_left_out(inspected, monk
         assert all(sum(row) == pytest.approx(1, abs=1e-5) for row in view.rows)
     monkeypatch.setattr("seriatim.inspection.influence.MAX_TOKENS", 3)
     content = influence_section(prepare(inspected["lm"], SENTENCE, **given))
-    assert "are left out here" in content.parts[0].text
+    assert "are left out here" in content.blocks[0].text
 
 
 def test_stored_digits_keep_the_shares_that_are_shown() -> None:

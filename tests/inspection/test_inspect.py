@@ -231,7 +231,7 @@ def test_the_greedy_answer_is_likelier_only_if_it_is_another(inspected, monkeypa
     monkeypatch.setattr("seriatim.inspection.alignment.align", lambda *_, **__: answers)
     given = {"beam": 5, "data": None, "file_format": None}
     content = alignment_section(prepare(inspected["seq2seq"], "axbxcx", **given))
-    assert any(part == Prose(GREEDY_IS_LIKELIER) for part in content.parts) is is_said
+    assert any(part == Prose(GREEDY_IS_LIKELIER) for part in content.blocks) is is_said
 
 
 def test_nothing_is_computed_from_an_infinite_loss(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from seriatim.inspection.gradient_trend import Trend
 from seriatim.inspection.influence import MIN_ANSWERS, Influence, influence_section, nearest_sentence
 from seriatim.inspection.inspected_run import InspectedRun, explainer_of, prepare
 from seriatim.inspection.mistakes import mistakes_section
-from seriatim.inspection.surprisal import MIN_FULL, label_effect_section, reference_parts, surprisal_section
+from seriatim.inspection.surprisal import MIN_FULL, label_effect_section, reference_blocks, surprisal_section
 from seriatim.pages.page import Prose, TokenLinks, Tokens
 from seriatim.recurrence import uncompiled
 from seriatim.tasks.explainer import Example, LabelEffect, SearchResult
@@ -40,11 +40,11 @@ def with_effect(monkeypatch, full: list[float], without: list[list[float]]) -> L
 def test_a_small_effect_is_not_drawn_as_a_large_one(inspected, monkeypatch) -> None:
     with_effect(monkeypatch, [0.05, 0.95], [[0.09, 0.91], [0.04, 0.96]])
     content = label_effect_section(prepare(inspected["classify"], SENTENCE, **GIVEN))
-    (tokens,) = (part for part in content.parts if isinstance(part, Tokens))
+    (tokens,) = (part for part in content.blocks if isinstance(part, Tokens))
     assert [token.shade for token in tokens.tokens] == [pytest.approx(np.log2(0.95 / 0.91)), 0.0]
     assert f"Full shade is {MIN_FULL:.2f} bits" in tokens.caption
     assert tokens.tokens[0].note == "Without this token, P(yes) falls from 95 % to 91 %."
-    assert content.parts[0] == Prose("Predicted label: yes (95 %), no (5 %).")
+    assert content.blocks[0] == Prose("Predicted label: yes (95 %), no (5 %).")
     assert content.summary[0].startswith("answer: yes (95 %); without “")
     assert content.summary[0].endswith(", P(yes) falls from 95 % to 91 %")
 
@@ -53,7 +53,7 @@ def test_nothing_is_said_to_lower_the_label_if_nothing_does(inspected, monkeypat
     with_effect(monkeypatch, [0.3, 0.7], [[0.2, 0.8], [0.3, 0.7]])
     content = label_effect_section(prepare(inspected["classify"], SENTENCE, **GIVEN))
     assert content.summary == ["answer: yes (70 %)"]
-    (tokens,) = (part for part in content.parts if isinstance(part, Tokens))
+    (tokens,) = (part for part in content.blocks if isinstance(part, Tokens))
     assert [token.shade for token in tokens.tokens] == [0.0, 0.0]
     assert "stays at 70 %" in tokens.tokens[1].note
 
@@ -63,9 +63,9 @@ def test_all_sections_of_a_translator_are_about_the_answer_of_beam_search(inspec
     monkeypatch.setattr(TranslatedData, "search", lambda *_: SearchResult("fed", -1.0))
     subject = prepare(run, "axbxcx", **GIVEN)
     assert subject.item == ("axbxcx", "fed")
-    (tokens, *_) = surprisal_section(subject).parts
+    (tokens, *_) = surprisal_section(subject).blocks
     assert [token.text for token in tokens.tokens] == ["f", "e", "d", "</s>"], "the end has one name on the page"
-    links = next(part for part in influence_section(subject).parts if isinstance(part, TokenLinks))
+    links = next(part for part in influence_section(subject).blocks if isinstance(part, TokenLinks))
     assert [token.text.strip() for token in links.texts[1][1]] == ["</s>", "f", "e", "d", "</s>"]
     assert "The answer of beam search." in tokens.caption
 
@@ -124,12 +124,12 @@ def test_lines_of_the_lead_say_what_they_are_about(inspected) -> None:
 
 
 def test_the_number_of_units_is_known(inspected) -> None:
-    parts = gates_section(prepare(inspected["lm"], SENTENCE, **GIVEN)).parts
+    parts = gates_section(prepare(inspected["lm"], SENTENCE, **GIVEN)).blocks
     (rule,) = (part for part in parts if isinstance(part, Prose))
     assert "(3 of 16 units)" in rule.text
 
 
 def test_the_gold_answer_of_one_word_is_no_label(inspected, monkeypatch) -> None:
     monkeypatch.setattr(InspectedRun, "from_held_out", lambda *_: ["DET"])
-    (prose,) = reference_parts(prepare(inspected["tag"], "the", **GIVEN), ["X"])
+    (prose,) = reference_blocks(prepare(inspected["tag"], "the", **GIVEN), ["X"])
     assert "where its gold answer is DET; the prediction is wrong." in prose.text

@@ -207,11 +207,11 @@ def test_neighbours_are_shown_at_once_only_if_they_are_more_similar_than_by_chan
     content = embeddings_section(subject)
     assert most_similar(embeddings(subject.run, SENTENCE)) is None
     assert not content.summary
-    assert [type(part) for part in content.parts] == [Prose, Prose, Folded]
-    assert "no more similar than by chance" in content.parts[1].text
+    assert [type(part) for part in content.blocks] == [Prose, Prose, Folded]
+    assert "no more similar than by chance" in content.blocks[1].text
     monkeypatch.setattr("seriatim.inspection.embeddings.chance_similarity", lambda *_: 0.0)
     content = embeddings_section(subject)
-    assert [type(part) for part in content.parts] == [Prose, Table, Plot]
+    assert [type(part) for part in content.blocks] == [Prose, Table, Plot]
     assert content.summary[0].endswith(f"(cosine {max(nearest):.2f})")
 
 

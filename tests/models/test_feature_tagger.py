@@ -27,12 +27,12 @@ def test_packed_sentences_agree_with_the_crf(tags: tuple[str, ...]) -> None:
     total = crf.log_partition(scores, torch.from_numpy(LENGTHS)).sum()
     total.backward()
     moves = crf._moves()
-    found = expectations(packing, flat[packing.places], *(part.detach() for part in moves))
+    found = expectations(packing, flat[packing.positions], *(part.detach() for part in moves))
     assert found.log_partition == pytest.approx(total.item())
     for counts, parameter in zip(found[2:], (crf.transitions, crf.start, crf.end), strict=True):
         torch.testing.assert_close(counts, parameter.grad)
     marginals = crf.marginals(scores, torch.from_numpy(LENGTHS))
-    packed = torch.cat([marginals[row, :length] for row, length in enumerate(LENGTHS.tolist())])[packing.places]
+    packed = torch.cat([marginals[row, :length] for row, length in enumerate(LENGTHS.tolist())])[packing.positions]
     torch.testing.assert_close(found.marginals, packed)
 
 

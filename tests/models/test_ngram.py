@@ -79,7 +79,9 @@ def test_counts_are_those_of_counting_by_hand(ids: np.ndarray, order: int, size:
 @given(TEXTS, st.integers(1, 7), st.sampled_from([1, 2, 7, 64]))
 def test_parts_and_files_give_the_same_counts(ids: np.ndarray, order: int, part: int) -> None:
     whole = count_ngrams(ids, order, V)
-    for level, again in zip(whole, count_ngrams(ids, order, V, arrays=ArrayAllocator(64), part_size=part), strict=True):
+    for level, again in zip(
+        whole, count_ngrams(ids, order, V, arrays=ArrayAllocator(64), chunk_size=part), strict=True
+    ):
         expected, found = read(level), read(again)
         assert all(np.array_equal(expected[name], found[name]) for name in expected)
 

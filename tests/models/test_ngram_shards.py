@@ -20,7 +20,7 @@ from seriatim.counting.ngrams.resources import ArrayAllocator
 from seriatim.counting.ngrams.shard_files import MANY, Shard, open_shards
 from seriatim.counting.ngrams.shards import count_merged, count_shard, divide_merge, merge_shards
 from seriatim.counting.ngrams.smoothing import Smoothing, smoothed
-from seriatim.counting.ngrams.unseen import Record, seen_pieces, tallied
+from seriatim.counting.ngrams.unseen import Record, seen_arrays, tallied
 from seriatim.storage import files, weights
 from seriatim.storage.weights import stream_tensors
 
@@ -52,7 +52,7 @@ def model(counted: Sequence[Unigrams | Level], path: Path, size: int, how: Smoot
     record: list[Record] = []
     stream_tensors(smoothed(tallied(counted, record), size, how, unknown=V - 1), path, {})
     with path.open("ab") as file:
-        for _, values in seen_pieces(record):
+        for _, values in seen_arrays(record):
             file.write(values.tobytes())
     return path.read_bytes()
 
@@ -62,7 +62,7 @@ def shards(ids: np.ndarray, cuts: Sequence[int], folder: Path, order: int, size:
     paths = []
     for start, stop in pairwise([0, *sorted(cuts), len(ids)]):
         paths.append(folder / f"{len(paths)}.shard")
-        settings = {"order": order, "vocabulary_size": size, "part_size": part}
+        settings = {"order": order, "vocabulary_size": size, "chunk_size": part}
         count_shard(ids, paths[-1], start=start, stop=stop, **settings)
     return paths
 
@@ -149,7 +149,7 @@ def test_counts_beyond_a_byte_and_threads(tmp_path: Path) -> None:
     paths = shards(ids, [1600], tmp_path, 5, part=1 << 19)
     assert max(Shard(paths[0]).read(0).counts) > MANY
     assert model(count_merged(paths), tmp_path / "merged", V, Smoothing()) == whole
-    count_shard(ids, tmp_path / "two.shard", order=5, vocabulary_size=V, threads=2, part_size=100)
+    count_shard(ids, tmp_path / "two.shard", order=5, vocabulary_size=V, threads=2, chunk_size=100)
     assert model(count_merged([tmp_path / "two.shard"]), tmp_path / "merged", V, Smoothing()) == whole
 
 
@@ -274,7 +274,7 @@ def test_a_full_disk_of_temporary_files_is_an_error(
             "vocabulary_size: 2,147,483,648 is out of range; give a number from 1 to 2,147,483,646",
         ),
         ({"vocabulary_size": 3}, "ids: 4 is not below vocabulary_size, 3; give a larger one"),
-        ({"part_size": -1}, "part_size: -1 is out of range"),
+        ({"chunk_size": -1}, "chunk_size: -1 is out of range"),
         ({"start": 3, "stop": 9}, "start, stop: 3 to 9 is not within the 5 tokens"),
         ({"ids": [1, 2, 0]}, "ids: they are not in a NumPy array of integers with one dimension"),
         ({"ids": np.array([1.0, 0.0])}, "ids: they are not in a NumPy array of integers"),

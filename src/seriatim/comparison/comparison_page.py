@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from ..inspection.inspection import PAGE
-from ..inspection.unseen_ngrams import sparsity_parts
+from ..inspection.unseen_ngrams import sparsity_blocks
 from ..pages.page import (
     Cell,
     Code,
     Folded,
+    PageBlock,
     PageSection,
-    Part,
     Plot,
     Plots,
     Prose,
@@ -142,7 +142,7 @@ def report(values: Json, pages: Mapping[str, str] = MappingProxyType({})) -> str
     ]
 
     # A reader can repeat the whole comparison, or one row of it.
-    reproduce: list[Part] = [Code(values.get("command") or "seriatim compare", "The whole comparison:")]
+    reproduce: list[PageBlock] = [Code(values.get("command") or "seriatim compare", "The whole comparison:")]
     if commands:
         caption = "Each row alone, from the folder in which the comparison was started:"
         alone = Code("\n".join(commands), caption)
@@ -158,7 +158,7 @@ def report(values: Json, pages: Mapping[str, str] = MappingProxyType({})) -> str
         PageSection("growth", "Cost and length of the text", _growth(drawn)),
         PageSection("bottleneck", "Quality against state size", _state_size(widths)),
         PageSection(
-            "sparsity", "Sparsity of the counts", sparsity_parts({"the measured text": ngrams}) if ngrams else []
+            "sparsity", "Sparsity of the counts", sparsity_blocks({"the measured text": ngrams}) if ngrams else []
         ),
         PageSection("samples", "Samples", _samples(drawn)),
         PageSection("details", "All figures and settings", list(filter(None, details))),
@@ -171,7 +171,7 @@ def report(values: Json, pages: Mapping[str, str] = MappingProxyType({})) -> str
     return render(title, lead, sections)
 
 
-def _summary(results: Results, drawn: Results, pages: Mapping[str, str]) -> list[Part]:
+def _summary(results: Results, drawn: Results, pages: Mapping[str, str]) -> list[PageBlock]:
     """Return the table of all rows, with the figures of those that are drawn."""
     lines = ", lines are 95 % intervals over the items of the data" if results.has_intervals else ""
     caption = f"Dots are measured values{lines}."
@@ -188,7 +188,7 @@ def _summary(results: Results, drawn: Results, pages: Mapping[str, str]) -> list
     )
     if pages:
         notes = f"{notes} The names of layers lead to pages that inspect their runs.".strip()
-    remarks: list[Part] = []
+    remarks: list[PageBlock] = []
     if drawn is not results:
         few = f"the best {MAX_DRAWN} of {len(results.rows):,} layers"
         remarks.append(Prose(f"Figures and samples show {few}. The tables show all of them."))
@@ -220,7 +220,7 @@ def _distance_plot(results: Results) -> Drawn:
     return figures.distance_plot(results), title, caption
 
 
-def _learning(results: Results) -> list[Part]:
+def _learning(results: Results) -> list[PageBlock]:
     """Return the held-out curves first, because training losses say nothing about other texts."""
     keys = {point["key"] for row in results.rows for point in row.held_out}
     names = {figure.key: figure.name for figure in results.figures}
@@ -240,7 +240,7 @@ def _learning(results: Results) -> list[Part]:
     return drawn if longer is None else [*drawn, longer]
 
 
-def _quality_against_cost(results: Results) -> list[Part]:
+def _quality_against_cost(results: Results) -> list[PageBlock]:
     plots, equal = list[Drawn](), []
     work = "generating" if results.continues_text else str(results.values.get("timed_work"))
     costs: Sequence[tuple[str, str, Callable[[ResultRow], float | None], Callable[[float], str]]] = (
@@ -275,7 +275,7 @@ def _front(results: Results, cost: Callable[[ResultRow], float | None]) -> str:
     return f"{text} Not drawn, because this cost is 0 or not known: {listed(without)}." if without else text
 
 
-def _growth(results: Results) -> list[Part]:
+def _growth(results: Results) -> list[PageBlock]:
     stateless = [row.layer for row in results.rows if row.is_stateless]
     keep = "keeps no state and is" if len(stateless) == 1 else "keep no state and are"
     remark = f" {listed(stateless)} {keep} not drawn." if stateless else ""
@@ -289,7 +289,7 @@ def _growth(results: Results) -> list[Part]:
     return _plots(results, plots, "The costs of no layer were measured.")
 
 
-def _state_size(results: Results) -> list[Part]:
+def _state_size(results: Results) -> list[PageBlock]:
     """Return the section on state sizes, which is empty where no layer was trained at several widths."""
     groups, metric = results.by_width(), results.metric
     figure = figures.state_size_plot(results)
@@ -306,7 +306,7 @@ def _state_size(results: Results) -> list[Part]:
     return [Prose(" ".join(state_sizes(results))), Plots([plot]), tables.state_size_table(results)]
 
 
-def _samples(results: Results) -> list[Part]:
+def _samples(results: Results) -> list[PageBlock]:
     """Return the answers of the layers to each input, best layer first, with marks where the right answer is known."""
     rows = [row for row in results.ranked if row.samples]
     samples = [(row.layer, sample) for row in rows for sample in row.samples]
@@ -327,7 +327,7 @@ def _samples(results: Results) -> list[Part]:
     ]
 
 
-def _answers(text: str, layers: Sequence[str], answers: Mapping[tuple[str, str], Json], *, tags: bool) -> Part:
+def _answers(text: str, layers: Sequence[str], answers: Mapping[tuple[str, str], Json], *, tags: bool) -> PageBlock:
     items, truth = [], None
     for layer in layers:
         if sample := answers.get((layer, text)):
@@ -359,7 +359,7 @@ def _mark(sample: Json) -> str:
     return "right" if sample.get("right", sample["text"] == sample["truth"]) else "wrong"
 
 
-def _plots(results: Results, drawn: Sequence[Drawn], otherwise: str) -> list[Part]:
+def _plots(results: Results, drawn: Sequence[Drawn], otherwise: str) -> list[PageBlock]:
     """Return the plots that exist, or a sentence where there are none.
 
     The order of the layers describes each plot for readers who cannot see it.

@@ -10,7 +10,7 @@ from ..evaluation.intervals import SIGNIFICANT, supported_digits
 from ..inspection.mistakes import MAX_LABELS, confusion_figure
 from ..pages.charts import end_labels, tall_figure
 from ..pages.drawing import show
-from ..pages.page import Beside, Cell, Folded, Part, Plot, Plots, Prose, Table, Token, Tokens
+from ..pages.page import Beside, Cell, Folded, PageBlock, Plot, Plots, Prose, Table, Token, Tokens
 from ..pages.theme import layer_style, plain
 from ..pages.wording import cut, listed, percent, sentence_case
 from .differences import LOSS, MAX_DIFFERING, MIN_SUPPORT, UNKNOWN_NAME
@@ -122,10 +122,10 @@ def _part(classes: Json) -> str:
 MAX_LABEL = 24  # characters of a label in a figure
 
 
-def differences_section(results: Results) -> list[Part]:
+def differences_section(results: Results) -> list[PageBlock]:
     """Return the parts, none of which exists where `results.json` has no ``differ``."""
     differ = results.section("differ")
-    parts: list[Part] = []
+    parts: list[PageBlock] = []
     if classes := differ.get("classes"):
         parts += [Prose(class_sentence(classes)), class_table(classes)]
     if confused := differ.get("confusions"):
@@ -137,7 +137,7 @@ def differences_section(results: Results) -> list[Part]:
     return parts
 
 
-def _confusions(confused: Json) -> Iterator[Part]:
+def _confusions(confused: Json) -> Iterator[PageBlock]:
     """Return what the best layer confuses, and what the others confuse, folded."""
     best, *others = [_confusion(layer, each) for layer, each in confused.items()]
     yield best
@@ -145,7 +145,7 @@ def _confusions(confused: Json) -> Iterator[Part]:
         yield Folded("Confusions of the other layers", others)
 
 
-def _confusion(layer: str, confused: Json) -> Part:
+def _confusion(layer: str, confused: Json) -> PageBlock:
     """Return the confusion matrix of a layer, or the most frequent confusions where there are many labels."""
     wrong = f"{confused['wrong']:,} of {confused['total']:,} labels are wrong"
     if "matrix" in confused:
@@ -162,7 +162,7 @@ def _confusion(layer: str, confused: Json) -> Part:
     return Table(["true", "predicted", "count"], rows, f"{caption}no matrix.", {2})
 
 
-def _buckets(buckets: Sequence[Json], measured: str) -> Iterator[Part]:
+def _buckets(buckets: Sequence[Json], measured: str) -> Iterator[PageBlock]:
     """Return the quality by length of the input, or by place and frequency of a token, and what is significant."""
     plots, sentences = list[Plot](), list[str]()
     for each in buckets:
@@ -234,7 +234,7 @@ def _difference(test: Json, buckets: Json) -> str:
     return f"{size}, 95 % interval {low:.{digits}f} to {high:.{digits}f}"
 
 
-def _disagreement(pair: Json, results: Results) -> Iterator[Part]:
+def _disagreement(pair: Json, results: Results) -> Iterator[PageBlock]:
     """Return the texts on which two models differ most, in both directions, and how often each is better."""
     first, second = pair["first"], pair["second"]
     names = {figure.key: figure.name for figure in (results.metric, *results.figures)}
@@ -267,11 +267,11 @@ def _outcomes(pair: Json, results: Results) -> int:
     return int(results.section("tokenizer").get("vocabulary_size") or pair["outcomes"])
 
 
-def _token_texts(pair: Json, key: str, title: str, outcomes: int) -> Iterator[Part]:
+def _token_texts(pair: Json, key: str, title: str, outcomes: int) -> Iterator[PageBlock]:
     """Return each text under both models, side by side."""
     yield Prose(f"{title}:")
     for i, text in enumerate(pair[key]):
-        parts: list[tuple[str, Part]] = []
+        parts: list[tuple[str, PageBlock]] = []
         for layer, bits, nats in zip((pair["first"], pair["second"]), text["bits"], text["figures"], strict=True):
             values = [math.inf if value is None else value for value in bits]
             tokens = [

@@ -15,12 +15,12 @@ class BufferKind(StrEnum):
     """The purpose of a buffer. The members are part of the names in generated code."""
 
     INPUTS = auto()  # of a single step
-    STATES = auto()  # a part of the state; in a loop the initial state, then the state after each row
+    STATES = auto()  # a leaf of the state; in a loop the initial state, then the state after each row
     HOISTED = auto()  # what is computed before the loop
-    OUTPUTS = auto()  # the outputs, unless they are a part of the state of a loop
+    OUTPUTS = auto()  # the outputs, unless they are a leaf of the state of a loop
     VECTOR = auto()  # a constant row; in a single step any constant that is no factor of a product
     MATRIX = auto()  # a constant matrix
-    PACKED = auto()  # a part of a matrix in the layout that the products of the C++ code read
+    PACKED = auto()  # columns of a matrix in the layout that the products of the C++ code read
     NUMBERS = auto()  # the numbers in the equations of a single step
     FREQUENCIES = auto()  # of positions, in double precision
     ROWS = auto()  # the left factor of a product
@@ -29,9 +29,9 @@ class BufferKind(StrEnum):
     OUTPUT_COTANGENT = auto()
     HOISTED_COTANGENT = auto()
     PRODUCT_COTANGENT = auto()
-    CARRY = auto()  # the cotangent of a part of the state, which passes from step to step
+    CARRY = auto()  # the cotangent of a leaf of the state, which passes from step to step
     VECTOR_SUM = auto()  # the cotangent of a constant row, summed over rows and steps
-    MEMORY = auto()  # a part of a memory (batch, time, ...)
+    MEMORY = auto()  # a leaf of a memory (batch, time, ...)
     LENGTHS = auto()  # of a memory, integers
     ORDER = auto()  # the row of a memory for each sorted sequence, integers
     WEIGHTS = auto()  # of attention: those before the first step, then those of each row (rows, time)

@@ -8,7 +8,7 @@ Leaves; ``attribute`` tells leaves of one kind apart:
     ``vector``    one row of parameters or constants, the same for all rows of the batch
     ``inputs``    the inputs of the step
     ``noise``     random numbers, uniform in [0, 1), or 0 and 1
-    ``state``     one part of the state before the step
+    ``state``     one leaf of the state before the step
     ``hoisted``   computed from the inputs of all steps at once, before the loop
     ``cotangent`` the gradient by a result of the step, the input of the backward pass
     ``memory``    entries to attend to; neither they nor their weights are features of a row, as their number differs
@@ -18,8 +18,8 @@ Inner values are the operations of `seriatim.compiler.operators`, and
     ``sum``, ``amax``  over the features of a row; in a single step perhaps over some dimensions, with a `StridedView`
 
 only in a traced step, before `seriatim.compiler.lower`, and in single steps:
-    ``view``      elements of another value, at the places that the `StridedView` in ``attribute`` gives
-    ``join``      several values, one after another, each stored at the places of its `StridedView` in ``attribute``
+    ``view``      elements of another value, at the positions that the `StridedView` in ``attribute`` gives
+    ``join``      several values, one after another, each stored at the positions of its `StridedView` in ``attribute``
     ``gather``    a row of the table ``attribute``, at the index in its argument
     ``count``     a count plus the number in ``attribute``
     an operator of `seriatim.core.step_operators`, with its settings and the shapes of its arguments in ``attribute``
@@ -57,7 +57,7 @@ class Matrix(NamedTuple):
     transposed: bool = False
 
     def joined(self, following: "Matrix") -> "Matrix | None":
-        """Return these columns and the following ones as one part; None if they are not adjacent."""
+        """Return these columns and the following ones as one range; None if they are not adjacent."""
         if (self.constant, self.stop, self.transposed) != (following.constant, following.start, following.transposed):
             return None
         return self._replace(stop=following.stop)
@@ -75,8 +75,8 @@ class Node:
         self.op, self.args, self.width, self.attribute = op, args, width, attribute
 
     def __repr__(self) -> str:
-        parts = [*self.args] if self.attribute is None else [*self.args, self.attribute]
-        return f"{self.op}:{self.width}({', '.join(map(repr, parts))})"
+        operands = [*self.args] if self.attribute is None else [*self.args, self.attribute]
+        return f"{self.op}:{self.width}({', '.join(map(repr, operands))})"
 
     def __add__(self, other: "Value") -> "Node":
         if self.is_number(0):
@@ -149,9 +149,9 @@ def widened(value: Node, width: int) -> Node:
     return value * number(1, width) if value.width < width else value
 
 
-def placed(parts: Sequence[Node]) -> Iterator[tuple[int, Node]]:
+def with_offsets(values: Sequence[Node]) -> Iterator[tuple[int, Node]]:
     """Iterate over values that lie side by side, each with its first feature."""
-    return zip(itertools.accumulate((part.width for part in parts), initial=0), parts, strict=False)
+    return zip(itertools.accumulate((value.width for value in values), initial=0), values, strict=False)
 
 
 def is_elementwise(value: Node) -> bool:
@@ -171,7 +171,7 @@ def merge_neighbours(items: Iterable[Item], merge: Callable[[Item, Item], Item |
     return merged
 
 
-def cat(parts: Sequence[Node]) -> Node:
+def cat(values: Sequence[Node]) -> Node:
     """Join the features of several values; neighbouring slices of one value become one slice."""
 
     def merge(left: Node, right: Node) -> Node | None:
@@ -180,8 +180,8 @@ def cat(parts: Sequence[Node]) -> Node:
             return sliced(left.args[0], left.attribute, left.width + right.width)
         return None
 
-    joined = merge_neighbours(parts, merge)
-    return joined[0] if len(joined) == 1 else node("cat", *joined, width=sum(part.width for part in joined))
+    joined = merge_neighbours(values, merge)
+    return joined[0] if len(joined) == 1 else node("cat", *joined, width=sum(value.width for value in joined))
 
 
 def sliced(value: Node, start: int, width: int) -> Node:
@@ -200,15 +200,15 @@ def _sliced(value: Node, start: int, width: int, cache: dict[Node, Node]) -> Nod
     elif value.op == "slice":
         result = _sliced(value.args[0], value.attribute + start, width, {})
     elif value.op == "cat":
-        parts = []
-        for first, part in placed(value.args):
-            low, high = max(start - first, 0), min(start + width - first, part.width)
+        slices = []
+        for first, arg in with_offsets(value.args):
+            low, high = max(start - first, 0), min(start + width - first, arg.width)
             if low < high:
-                parts.append(_sliced(part, low, high - low, {}))
-        result = cat(parts)
+                slices.append(_sliced(arg, low, high - low, {}))
+        result = cat(slices)
     elif is_elementwise(value):
-        parts = [arg if arg.width == 1 else _sliced(arg, start, width, cache) for arg in value.args]
-        result = node(value.op, *parts, attribute=value.attribute)
+        args = [arg if arg.width == 1 else _sliced(arg, start, width, cache) for arg in value.args]
+        result = node(value.op, *args, attribute=value.attribute)
     else:
         result = node("slice", value, width=width, attribute=start)
     cache[value] = result
@@ -217,8 +217,8 @@ def _sliced(value: Node, start: int, width: int, cache: dict[Node, Node]) -> Nod
 
 def segments(value: Node) -> list[tuple[int, Node]]:
     """Cut a value into segments that contain no ``cat``; each comes with its first feature."""
-    places = sorted({0, value.width, *_boundaries(value, {})})
-    return [(low, sliced(value, low, high - low)) for low, high in itertools.pairwise(places)]
+    boundaries = sorted({0, value.width, *_boundaries(value, {})})
+    return [(low, sliced(value, low, high - low)) for low, high in itertools.pairwise(boundaries)]
 
 
 def _boundaries(value: Node, cache: dict[Node, frozenset[int]]) -> frozenset[int]:
@@ -227,8 +227,8 @@ def _boundaries(value: Node, cache: dict[Node, frozenset[int]]) -> frozenset[int
         return cache[value]
     boundaries: set[int] = set()
     if value.op == "cat":
-        for first, part in placed(value.args):
-            boundaries |= {first, *(first + boundary for boundary in _boundaries(part, cache))}
+        for first, arg in with_offsets(value.args):
+            boundaries |= {first, *(first + boundary for boundary in _boundaries(arg, cache))}
     elif is_elementwise(value):
         for arg in value.args:
             if arg.width == value.width > 1:
@@ -273,7 +273,7 @@ def rebuild(value: Node, args: Sequence[Node]) -> Node:
 
 
 class StridedView(NamedTuple):
-    """Elements of a row: their number and distance along each dimension, and the place of the first one."""
+    """Elements of a row: their number and distance along each dimension, and the position of the first one."""
 
     sizes: tuple[int, ...]
     strides: tuple[int, ...]
@@ -292,7 +292,7 @@ def contiguous(sizes: Sequence[int]) -> tuple[int, ...]:
 
 
 def merged(sizes: Sequence[int], strides: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Join neighbouring dimensions along which places are equally far apart."""
+    """Join neighbouring dimensions along which elements are equally far apart."""
     merged: list[tuple[int, int]] = []
     for size, stride in zip(sizes, strides, strict=True):
         if size == 1:
@@ -317,7 +317,7 @@ class AttentionKind(NamedTuple):
 
 
 class AttentionOperands(NamedTuple, Generic[Item]):
-    """The arguments: expressions, their values, or places."""
+    """The arguments: expressions, their values, or slots."""
 
     query: Item
     values: Item  # (batch, time, size), entries of the memory
@@ -338,7 +338,7 @@ class AttentionOperands(NamedTuple, Generic[Item]):
     @property
     def weights(self) -> list[Item]:
         """Return the parameters of the scores."""
-        return [part for part in (self.vector, self.filter) if part is not None]
+        return [operand for operand in (self.vector, self.filter) if operand is not None]
 
 
 def operands_of(value: Node) -> AttentionOperands[Node]:

@@ -28,11 +28,11 @@ from .expressions import (
     node,
     number,
     operands_of,
-    placed,
     rebuild,
     sliced,
     walk,
     widened,
+    with_offsets,
 )
 from .fallback_reasons import CallSite, Reason, UnsupportedError
 from .operators import PRIMITIVES, NotCompiledError
@@ -48,7 +48,7 @@ INSIDE = ("state", "memory")
 def as_rows(traced: Traced, memories: Mapping[int, int]) -> Traced:
     """Rewrite a step so that every value is a row of features.
 
-    ``memories`` are the parts of the state that the step attends to and does not change, with the size of an entry.
+    ``memories`` are the leaves of the state that the step attends to and does not change, with the size of an entry.
 
     Raises:
         UnsupportedError: the step does something that is compiled in single steps only; the error holds every reason.
@@ -77,7 +77,7 @@ def as_rows(traced: Traced, memories: Mapping[int, int]) -> Traced:
 
 class _Rewriting:
     def __init__(self, traced: Traced, memories: Mapping[int, int]) -> None:
-        numbers = itertools.count()  # of the parts of the state other than memories
+        numbers = itertools.count()  # of the leaves of the state other than memories
         self.leaf_rows = {
             leaf: node("memory", width=memories[i], attribute=i)
             if i in memories
@@ -114,11 +114,11 @@ class _Rewriting:
     def product(self, rows: Node, matrix: Matrix) -> Node:
         """Split a product: rows that depend on the inputs alone are multiplied before the loop."""
         result: Node = number(0)
-        for start, part in placed(_by_time(rows)):
+        for start, group in with_offsets(_by_time(rows)):
             factor = matrix
-            if part is not rows:
-                factor = matrix._replace(constant=self.rows_of(matrix.constant, start, start + part.width))
-            result = result + node("product", part, width=matrix.stop - matrix.start, attribute=factor)
+            if group is not rows:
+                factor = matrix._replace(constant=self.rows_of(matrix.constant, start, start + group.width))
+            result = result + node("product", group, width=matrix.stop - matrix.start, attribute=factor)
         return result
 
     def rows_of(self, matrix: int, start: int, stop: int) -> int:
@@ -140,10 +140,10 @@ def _features(source: Node, view: StridedView) -> Node:
     return widened(sliced(source, view.offset, 1), sizes[0])
 
 
-def _joined(parts: Sequence[Node], views: Sequence[StridedView], width: int) -> Node:
+def _joined(values: Sequence[Node], views: Sequence[StridedView], width: int) -> Node:
     """Return values side by side; a later one lies over the earlier ones."""
     segments: list[tuple[int, Node]] = []  # in order, each with its first feature
-    for part, view in zip(parts, views, strict=True):
+    for value, view in zip(values, views, strict=True):
         sizes, strides = merged(view.sizes, view.strides)
         if len(sizes) > 1 or strides[0] not in (0, 1):
             raise NotCompiledError(SHAPES)
@@ -154,8 +154,8 @@ def _joined(parts: Sequence[Node], views: Sequence[StridedView], width: int) -> 
             for start, old in segments
             if start + old.width > high
         ]
-        segments = [*left, (low, widened(part, sizes[0])), *right]
-    result = cat([part for _, part in segments])
+        segments = [*left, (low, widened(value, sizes[0])), *right]
+    result = cat([value for _, value in segments])
     assert result.width == width, "values side by side leave gaps"
     return result
 
@@ -165,8 +165,8 @@ def _attention(value: Node, args: Sequence[Node]) -> Node:
     others, scale = args[4:], value.attribute[5]  # perhaps a vector; perhaps the weights before and a filter
     kind = AttentionKind(float(scale), is_additive=len(others) % 2 == 1, is_located=len(others) >= 2)
     operands = AttentionOperands.of(args, kind)
-    entries = [part for part in (operands.values, operands.keys, operands.lengths, operands.before) if part is not None]
-    if any(part.op != "memory" for part in entries) or any(part.op != "vector" for part in operands.weights):
+    entries = [arg for arg in (operands.values, operands.keys, operands.lengths, operands.before) if arg is not None]
+    if any(arg.op != "memory" for arg in entries) or any(arg.op != "vector" for arg in operands.weights):
         raise NotCompiledError("attends to something other than a memory that is a part of the state")
     return node("attend", *args, width=value.width, attribute=kind)
 
@@ -177,8 +177,8 @@ def _by_time(value: Node) -> list[Node]:
         return [value]
     is_inside = depends([value], lambda leaf: leaf.op in INSIDE)
     has_inputs = depends([value], lambda leaf: leaf.op in ("inputs", "noise"))
-    groups = itertools.groupby(value.args, lambda part: has_inputs[part] and not is_inside[part])
-    return [cat(list(parts)) for _, parts in groups]
+    groups = itertools.groupby(value.args, lambda arg: has_inputs[arg] and not is_inside[arg])
+    return [cat(list(args)) for _, args in groups]
 
 
 # ---- what is computed before the loop
@@ -217,15 +217,15 @@ class _Lowering:
         self.depends_on_inputs = depends(roots, lambda leaf: leaf.op in {"inputs", "noise"})
         self.is_inside = depends(roots, lambda leaf: leaf.op in INSIDE)
         self.has_reduction = depends(roots, lambda value: value.op in ("sum", "amax"))
-        whole = set(roots)
+        used_in_full = set(roots)
         for value in walk(roots):
             self.uses.update(value.args)
             if value.op == "slice":
                 boundaries = self.boundaries.setdefault(value.args[0], {0, value.args[0].width})
                 boundaries |= {value.attribute, value.attribute + value.width}
             else:
-                whole.update(value.args)
-        self.boundaries.update({value: {0, value.width} for value in whole})
+                used_in_full.update(value.args)
+        self.boundaries.update({value: {0, value.width} for value in used_in_full})
 
     def lower(self, value: Node) -> Node:
         if value not in self.lowered:
@@ -247,15 +247,15 @@ class _Lowering:
         return rebuild(value, [self.lower(arg) for arg in value.args])
 
     def slice_of_product(self, product: Node, start: int, width: int) -> Node:
-        """Return features of a product; each part between two boundaries is one value."""
-        parts = []
+        """Return features of a product; each segment between two boundaries is one value."""
+        slices = []
         for low, high in itertools.pairwise(sorted(self.boundaries[product])):
             first, last = max(low, start), min(high, start + width)
             if first < last:
-                parts.append(sliced(self.one_part(product, low, high), first - low, last - first))
-        return cat(parts)
+                slices.append(sliced(self.segment_of_product(product, low, high), first - low, last - first))
+        return cat(slices)
 
-    def one_part(self, product: Node, start: int, stop: int) -> Node:
+    def segment_of_product(self, product: Node, start: int, stop: int) -> Node:
         rows, matrix = product.args[0], product.attribute._replace(start=start, stop=stop)
         if self.is_inside[product]:
             return affine(number(0, stop - start), [(self.lower(rows), matrix)])
@@ -289,7 +289,7 @@ class _Lowering:
         return terms
 
     def as_product(self, term: Node) -> tuple[Node, Matrix] | None:
-        """Return the factors of a term that is one product, or one part of a product, and is used once; else None."""
+        """Return the factors of a term that is a product, or one segment of a product, and is used once; else None."""
         product, start = (term.args[0], term.attribute) if term.op == "slice" else (term, 0)
         stop = start + term.width
         if product.op != "product" or self.uses[term] > 1:
@@ -312,7 +312,7 @@ def _hoisted(content: Hoisted, width: int) -> Node:
 # ---- the vector-Jacobian product
 
 
-Part = tuple[int, int, Node]
+Contribution = tuple[int, int, Node]
 """A cotangent for some features of a value: the first feature, the number of features, and the cotangent."""
 
 
@@ -326,19 +326,19 @@ class Gradient(NamedTuple):
 
 def differentiate(cotangents: Mapping[Node, Node]) -> Gradient:
     """Return the cotangents of all leaves, given the cotangents of some values that depend on them."""
-    # a value may be used by slices and by several operations, each of which gives a part of its cotangent
-    parts: dict[Node, list[Part]] = defaultdict(list)
+    # a value may be used by slices and by several operations, each of which contributes to its cotangent
+    contributions: dict[Node, list[Contribution]] = defaultdict(list)
     for value, cotangent in cotangents.items():
-        parts[value].append((0, value.width, cotangent))
+        contributions[value].append((0, value.width, cotangent))
     leaves: dict[Node, Node] = {}
     products: list[tuple[Node, Matrix, Node]] = []
     attentions: list[tuple[Node, Node]] = []
 
-    # users come before their arguments in this order, so that all parts of a cotangent are there when it is summed
+    # users come before their arguments in this order, so that all contributions are there when a cotangent is summed
     for value in reversed(walk(list(cotangents))):
-        if value not in parts or value.op == "number":
+        if value not in contributions or value.op == "number":
             continue
-        total = _gather(value, parts.pop(value))
+        total = _gather(value, contributions.pop(value))
         if value.op in ("hoisted", "state", "vector"):
             leaves[value] = total
         else:
@@ -348,7 +348,7 @@ def differentiate(cotangents: Mapping[Node, Node]) -> Gradient:
                 if arg.width == 1 < cotangent.width:
                     cotangent = node("sum", cotangent, width=1)
                 width = value.width if value.op == "slice" else arg.width
-                parts[arg].append((start, width, cotangent))
+                contributions[arg].append((start, width, cotangent))
     return Gradient(leaves, attentions, products)
 
 
@@ -357,7 +357,7 @@ def _backward(value: Node, cotangent: Node, products: list[tuple[Node, Matrix, N
     if value.op == "slice":
         return [(value.args[0], value.attribute, cotangent)]
     if value.op == "cat":
-        return [(arg, 0, sliced(cotangent, start, arg.width)) for start, arg in placed(value.args)]
+        return [(arg, 0, sliced(cotangent, start, arg.width)) for start, arg in with_offsets(value.args)]
     if value.op == "sum":
         return [(value.args[0], 0, cotangent * number(1, value.args[0].width))]
     if value.op == "amax":
@@ -367,7 +367,7 @@ def _backward(value: Node, cotangent: Node, products: list[tuple[Node, Matrix, N
         operands = operands_of(value)
         query = node("attend_gradient", value, cotangent, width=operands.query.width)
         # the instruction that computes the cotangent of the query adds to those of the parameters
-        return [(operands.query, 0, query), *((part, 0, number(0, part.width)) for part in operands.weights)]
+        return [(operands.query, 0, query), *((weight, 0, number(0, weight.width)) for weight in operands.weights)]
     if value.op == "affine":
         base, *rows = value.args
         results = [(base, 0, cotangent)]
@@ -379,16 +379,16 @@ def _backward(value: Node, cotangent: Node, products: list[tuple[Node, Matrix, N
     return [(arg, 0, result) for arg, result in zip(value.args, cotangents, strict=True) if result is not None]
 
 
-def _gather(value: Node, parts: list[Part]) -> Node:
+def _gather(value: Node, contributions: list[Contribution]) -> Node:
     """Sum the cotangents of a value; features without a cotangent get zeros."""
-    if all(width == value.width for _, width, _ in parts):
-        return _sum([cotangent for _, _, cotangent in parts], value.width)
-    boundaries = sorted({0, value.width} | {at for start, width, _ in parts for at in (start, start + width)})
+    if all(width == value.width for _, width, _ in contributions):
+        return _sum([cotangent for _, _, cotangent in contributions], value.width)
+    boundaries = sorted({0, value.width} | {at for start, width, _ in contributions for at in (start, start + width)})
     segments = []
     for low, high in itertools.pairwise(boundaries):
         terms = [
             term if term.width == 1 else sliced(term, low - start, high - low)
-            for start, width, term in parts
+            for start, width, term in contributions
             if start <= low and high <= start + width
         ]
         segments.append(_sum(terms, high - low))

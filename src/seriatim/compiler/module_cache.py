@@ -86,7 +86,7 @@ class _Record(Generic[Entry]):
 
     @property
     def has_hooks(self) -> bool:
-        """Whether hooks are registered on the module or on one of its parts."""
+        """Whether hooks are registered on the module or on one of its submodules."""
         return any(self._hooks)
 
     def refresh(self, module: nn.Module) -> None:
@@ -108,14 +108,14 @@ class _Record(Generic[Entry]):
 
     def _observe(self, module: nn.Module) -> None:
         """Note the objects that a module holds now, and compute its fingerprint."""
-        parts = list(module.modules())
-        tables = [(part._parameters, part._buffers, part._modules, vars(part)) for part in parts]
+        modules = list(module.modules())
+        tables = [(module._parameters, module._buffers, module._modules, vars(module)) for module in modules]
         self._tables = [table for group in tables for table in group]
         self._views = [table.values() for group in tables for table in group[:3] if table]
         # of attributes that every module has, one more, so that each function returns a tuple
-        self._own = [(operator.itemgetter("_parameters", *_attributes(part)), vars(part)) for part in parts]
-        self._hooks = [getattr(part, name) for part in parts for name in HOOKS]
-        attributes = [value for part in parts for value in _attributes(part).values()]
+        self._getters = [(operator.itemgetter("_parameters", *_attributes(module)), vars(module)) for module in modules]
+        self._hooks = [getattr(module, name) for module in modules for name in HOOKS]
+        attributes = [value for module in modules for value in _attributes(module).values()]
         tensors = [value for value in attributes if isinstance(value, Tensor)]
         if self.depends_on_values:
             weights = [tensor for group in tables for table in group[:2] for tensor in table.values()]
@@ -126,11 +126,11 @@ class _Record(Generic[Entry]):
         self._current.clear()
         self.fingerprint: Hashable = tuple(
             (
-                type(part),
+                type(module),
                 *(tuple(table) for table in group[:3]),
-                *((name, _key(value)) for name, value in _attributes(part).items()),
+                *((name, _key(value)) for name, value in _attributes(module).items()),
             )
-            for part, group in zip(parts, tables, strict=True)
+            for module, group in zip(modules, tables, strict=True)
         )
         if self.depends_on_values:
             self.fingerprint = self.fingerprint, tuple(map(_key, tensors))
@@ -139,17 +139,17 @@ class _Record(Generic[Entry]):
         return list(map(len, self._tables))
 
     def _objects(self) -> list[object]:
-        own = (get(attributes) for get, attributes in self._own)
-        return [*itertools.chain.from_iterable(self._views), *itertools.chain.from_iterable(own)]
+        values = (get(attributes) for get, attributes in self._getters)
+        return [*itertools.chain.from_iterable(self._views), *itertools.chain.from_iterable(values)]
 
     def _versions(self) -> list[object]:
         """Return how often each tensor was written to, and the contents of containers and objects."""
         return [*map(_version, self._tensors), *map(_key, self._mutable)]
 
 
-def _attributes(part: nn.Module) -> dict[str, object]:
+def _attributes(module: nn.Module) -> dict[str, object]:
     """Return the attributes that not every module has."""
-    return {name: value for name, value in vars(part).items() if name not in MODULE_ATTRIBUTES}
+    return {name: value for name, value in vars(module).items() if name not in MODULE_ATTRIBUTES}
 
 
 class _Identity:

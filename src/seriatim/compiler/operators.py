@@ -129,7 +129,7 @@ def evaluate(
 
 
 def columns(matrix: Matrix, constants: Sequence[Tensor]) -> Tensor:
-    """Return the values of a part of a constant matrix ``(rows, columns)``."""
+    """Return the values of columns of a constant matrix ``(rows, columns)``."""
     return constants[matrix.constant][:, matrix.start : matrix.stop]
 
 

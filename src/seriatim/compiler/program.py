@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from .buffers import Allocator, Buffer, BufferKind, Rows, Slot, slot
-from .expressions import STORED, Matrix, Node, merge_neighbours, node, number, operands_of, placed, segments, walk
+from .expressions import STORED, Matrix, Node, merge_neighbours, node, number, operands_of, segments, walk, with_offsets
 from .lower import Gradient, Loop, differentiate
 
 LAST = 10**9  # a phase after all others
@@ -163,7 +163,7 @@ def schedule(
             attend = value if value.op == "attend" else value.args[0]
             operands = operands_of(attend)
             cotangent = None if attend is value else read(value.args[1])
-            parameters = tuple(kernel.slots[part] for part in operands.weights)
+            parameters = tuple(kernel.slots[weight] for weight in operands.weights)
             attention = AttentionCall(attend, attentions[attend], read(operands.query), slot, cotangent, parameters)
             kernel.phases[kernel.depths[value]].attentions.append(attention)
             continue
@@ -222,7 +222,7 @@ class Group(NamedTuple):
 
 
 MatrixGradient = tuple[Slot, Matrix, Slot]
-"""The factors of a part of a matrix's gradient: the rows of a product, its matrix, and the cotangent of the product."""
+"""The factors of a term of a matrix's gradient: the rows of a product, its matrix, and the cotangent of the product."""
 
 
 class AttentionGradient(NamedTuple):
@@ -248,7 +248,7 @@ class Program:
     """Both directions of a loop."""
 
     groups: list[Group]  # what is computed before the loop
-    state_widths: tuple[int, ...]  # features of each part of the state
+    state_widths: tuple[int, ...]  # features of each leaf of the state
     output: Slot  # where the outputs are stored: with the states, or in a buffer of their own
     forward: Kernel  # the step
     backward: Kernel  # its vector-Jacobian product
@@ -285,9 +285,9 @@ class _LoopPlanner:
         for i, leaves in enumerate(by_inputs.values()):
             leaves.sort(key=lambda leaf: [matrix for _, matrix in leaf.attribute.products[:1]])
             matrices = (matrix for leaf in leaves for _, matrix in leaf.attribute.products[:1])
-            whole = slot(BufferKind.HOISTED, "now", sum(leaf.width for leaf in leaves), i)
-            groups.append(Group(tuple(leaves), whole.width, merge_neighbours(matrices, Matrix.joined)))
-            slots.update((leaf, whole.shifted(start)) for start, leaf in placed(leaves))
+            group_slot = slot(BufferKind.HOISTED, "now", sum(leaf.width for leaf in leaves), i)
+            groups.append(Group(tuple(leaves), group_slot.width, merge_neighbours(matrices, Matrix.joined)))
+            slots.update((leaf, group_slot.shifted(start)) for start, leaf in with_offsets(leaves))
         return groups, slots
 
     def forward(self, slots: dict[Node, Slot]) -> tuple[Kernel, Slot]:
@@ -299,7 +299,7 @@ class _LoopPlanner:
             elif value.op == "vector":
                 slots[value] = slot(BufferKind.VECTOR, "all", value.width, value.attribute)
 
-        # outputs that are a part of the state need no memory of their own
+        # outputs that are a leaf of the state need no memory of their own
         after = [slot(BufferKind.STATES, "after", value.width, i) for i, value in enumerate(loop.states)]
         writes = list(map(Write, loop.states, after))
         if loop.outputs in loop.states:
@@ -326,8 +326,8 @@ class _LoopPlanner:
     def backward(self, groups: list[Group], forward: Kernel) -> tuple[Kernel, Cotangents]:
         """Plan the vector-Jacobian product of the step."""
         cotangents: dict[Node, Node] = {}
-        for part, value in [*enumerate(self.loop.states), (None, self.loop.outputs)]:
-            cotangent = _cotangent(value, part)
+        for index, value in [*enumerate(self.loop.states), (None, self.loop.outputs)]:
+            cotangent = _cotangent(value, index)
             cotangents[value] = cotangents[value] + cotangent if value in cotangents else cotangent
         gradient = differentiate(cotangents)
         plan = self.schedule_backward(groups, forward, gradient, in_place=True)
@@ -371,7 +371,7 @@ class _LoopPlanner:
                 target = slot(BufferKind.HOISTED_COTANGENT, "now", group.width, i)
             group_slots.append(target)
             cotangents = [leaves.get(leaf, number(0, leaf.width)) for leaf in group.leaves]
-            writes += [Write(value, target.shifted(start)) for start, value in placed(cotangents)]
+            writes += [Write(value, target.shifted(start)) for start, value in with_offsets(cotangents)]
 
         # The cotangent of a product is kept for all steps, too. Where it is that of a hoisted leaf, it is stored.
         stored = dict(reversed(writes))
@@ -407,6 +407,6 @@ class _LoopPlanner:
         return kernel, Cotangents(group_slots, products, attentions, vectors)
 
 
-def _cotangent(value: Node, part: int | None) -> Node:
-    """Return the leaf for the cotangent of a part of the state, or of the outputs for None."""
-    return node("cotangent", width=value.width, attribute=part)
+def _cotangent(value: Node, index: int | None) -> Node:
+    """Return the leaf for the cotangent of a leaf of the state, or of the outputs for None."""
+    return node("cotangent", width=value.width, attribute=index)

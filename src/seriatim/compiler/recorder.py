@@ -84,9 +84,9 @@ class Traced(NamedTuple):
     """One step as expressions."""
 
     outputs: Node  # the outputs
-    states: tuple[Node, ...]  # the state after the step, part by part; for a loop without memories
+    states: tuple[Node, ...]  # the state after the step, leaf by leaf; for a loop without memories
     constants: Constants  # what depends on weights alone
-    leaves: tuple[Node, ...]  # the inputs and the state before the step, part by part, with memories
+    leaves: tuple[Node, ...]  # the inputs and the state before the step, leaf by leaf, with memories
     noise: tuple[Node, ...]  # all random numbers that a step draws, in order
     untraced: tuple[Reason, ...]  # calls that change gradients without an operator
     call_sites: Mapping[Node, CallSite]  # the call that each value is the result of
@@ -104,7 +104,7 @@ def _fill(tree: Tree, values: Mapping[int, Tensor]) -> Tree:
     if isinstance(tree, dict):
         return {key: _fill(value, values) for key, value in tree.items()}
     if isinstance(tree, list | tuple):
-        return type(tree)(_fill(part, values) for part in tree)
+        return type(tree)(_fill(item, values) for item in tree)
     return tree
 
 
@@ -173,9 +173,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.refuse(str(error), name)
             recorded = tree_map_only(Tensor, lambda _: UNKNOWN, result)
         # later operators look these values up by the ids of the tensors, in-place ones those of their argument
-        for part, value in zip(tree_leaves(result), tree_leaves(recorded), strict=True):
-            if isinstance(part, Tensor):
-                self.values.of[id(part)] = value
+        for leaf, value in zip(tree_leaves(result), tree_leaves(recorded), strict=True):
+            if isinstance(leaf, Tensor):
+                self.values.of[id(leaf)] = value
                 new = [value] if isinstance(value, Node) else []
                 while new:
                     inner = new.pop()
@@ -267,7 +267,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if (result.shape, result.dtype) != (leaf.shape, leaf.dtype):
                 before, after = (f"{tuple(value.shape[1:])} {value.dtype}" for value in (leaf, result))
                 raise NotCompiledError(f"the step changes the state of a row from {before} to {after}")
-        # a count that stands for two parts of the state, or moves to another one, needs a value of its own to be stored
+        # a count that stands for two leaves of the state, or moves to another one, is stored as a value of its own
         seen: set[Node] = set()
         for i, (leaf, value) in enumerate(zip(leaves, states, strict=True)):
             while is_integer(leaf) and value is not self.leaves[1 + i] and (value in seen or value.op != "count"):

@@ -10,7 +10,7 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from ..core.step_operators import OPERATORS as STEP_OPERATORS
 from .buffers import Allocator, BufferKind, Slot, slot
@@ -38,8 +38,6 @@ OTHER_KINDS = {
 """The kinds of instructions other than functions of one or two elements, and their names in C++."""
 KINDS = [*(name for name in PRIMITIVES if name != "where"), *OTHER_KINDS]
 """The kinds of instructions, in the order of their numbers in C++."""
-Share = Literal["first", "outer"]
-"""Which threads compute an instruction on few rows: the first one, or all, which divide the outermost dimension."""
 SINGLE = (1,) * DIMENSIONS
 RANDOM = "draws random numbers, which is not compiled in a single step"
 """A loop draws those of all steps before it; a single step has no such time."""
@@ -67,15 +65,15 @@ class Instruction:
     sizes: tuple[int, ...]
     number: float
     extra: tuple[int, ...]
-    share: Share
+    outer: bool  # whether all threads divide its outermost dimension on few rows; else the first computes it
     stage: int  # instructions of one stage need no results of each other, except that of an odd one in order
     wait: bool = False
 
 
 class CacheEntries(NamedTuple):
-    """Entries to attend to that a part of the state holds: before the step, or those that the step writes."""
+    """Entries to attend to that a leaf of the state holds: before the step, or those that the step writes."""
 
-    part: int
+    leaf: int
     is_after: bool = False
 
 
@@ -96,7 +94,7 @@ class StepProgram:
     numbers: list[float]
     frequencies: list[Frequencies]
     caches: list[CacheEntries]
-    unchanged: list[int]  # parts of the state that the step returns as they are
+    unchanged: list[int]  # leaves of the state that the step returns as they are
 
 
 def preamble(double: bool) -> str:
@@ -144,11 +142,11 @@ class _StepPlanner:
         # results are stored where they are needed, and copied if they are leaves, views or needed twice
         unchanged, copied = [], []
         results = [(self.traced.outputs, slot(BufferKind.OUTPUTS, "now", self.traced.outputs.width))]
-        for part, value in enumerate(self.traced.states):
-            if value is self.traced.leaves[1 + part]:
-                unchanged.append(part)
+        for index, value in enumerate(self.traced.states):
+            if value is self.traced.leaves[1 + index]:
+                unchanged.append(index)
             else:
-                results.append((value, slot(BufferKind.STATES, "after", value.width, part)))
+                results.append((value, slot(BufferKind.STATES, "after", value.width, index)))
         targets: dict[Node, Slot] = {}  # of values that are computed where they are returned
         for value, target in results:
             if value.op in LEAVES or value.op == "view" or value in targets:
@@ -197,8 +195,8 @@ class _StepPlanner:
             extra = (value.args[0].width, value.width, 0)
             self.add("product", to, [rows, packed], SINGLE, phase + 1, extra=extra, stage=2 * phase + 2)
         elif value.op == "join":
-            for part, view in zip(value.args, value.attribute, strict=True):
-                self.map("detach", to, [part], part.width, phase, target=view)
+            for arg, view in zip(value.args, value.attribute, strict=True):
+                self.map("detach", to, [arg], arg.width, phase, target=view)
         elif value.op in ("sum", "amax"):
             view = value.attribute or StridedView((value.args[0].width,), (0,))
             self.map(value.op, to, [value.args[0]], value.args[0].width, phase, target=view)
@@ -244,27 +242,27 @@ class _StepPlanner:
         ]
         extra = (number, shape[0], keys, shape[-1], window, int(bool(slopes)))
         sizes = (keys, entry_shape[0], 1, 1)
-        self.add("append_and_attend", to, sources, sizes, phase, number=scale, extra=extra, share="outer")
+        self.add("append_and_attend", to, sources, sizes, phase, number=scale, extra=extra, outer=True)
 
     def attend_to_memory(self, value: Node, phase: int, to: Operand) -> None:
         queries, memory, lengths = value.args
         (heads, size), _, _, scale = value.attribute
         sources = [self.flat(queries, phase), self.operand(lengths, SINGLE)]
         extra, sizes = (self.cache(CacheEntries(memory.attribute)), heads, size), (heads, 1, 1, 1)
-        self.add("attend_to_memory", to, sources, sizes, phase, number=scale, extra=extra, share="outer")
+        self.add("attend_to_memory", to, sources, sizes, phase, number=scale, extra=extra, outer=True)
 
     def attend_to_rows(self, value: Node, phase: int, to: Operand) -> None:
         queries, values, keys, lengths, *others = value.args  # perhaps a vector; perhaps weights and a filter
         (key_size,), (_, size), _, _, _, scale, *_ = value.attribute
-        numbers = [self.cache(CacheEntries(part.attribute)) for part in (values, keys)]
+        numbers = [self.cache(CacheEntries(entries.attribute)) for entries in (values, keys)]
         additive = self.flat(others[0], phase) if len(others) % 2 else NOTHING
         located = NOTHING
         weights: tuple[int, ...] = (0, 0, 0)
         if len(others) >= 2:
             before, taps = others[-2:]
             located = self.flat(taps, phase)
-            parts = (CacheEntries(before.attribute, is_after) for is_after in (False, True))
-            weights = (*map(self.cache, parts), taps.width)
+            entries = (CacheEntries(before.attribute, is_after) for is_after in (False, True))
+            weights = (*map(self.cache, entries), taps.width)
         sources = [self.flat(queries, phase), self.operand(lengths, SINGLE), additive, located]
         extra = (*numbers, key_size, size, len(others) % 2, *weights)
         self.add("attend_to_rows", to, sources, SINGLE, phase, number=scale, extra=extra)
@@ -333,8 +331,8 @@ class _StepPlanner:
         is_long = math.prod(sizes) >= LONG
         if is_long:
             sizes, to, operands = _outermost(sizes, to, operands)
-        share: Share = "outer" if is_long and sizes[0] > 1 and to.strides[0] else "first"
-        self.add(kind, to, operands, sizes, phase, share=share)
+        outer = is_long and sizes[0] > 1 and bool(to.strides[0])
+        self.add(kind, to, operands, sizes, phase, outer=outer)
 
     def add(
         self,
@@ -346,11 +344,11 @@ class _StepPlanner:
         *,
         number: float = 0.0,
         extra: tuple[int, ...] = (),
-        share: Share = "first",
+        outer: bool = False,
         stage: int | None = None,
     ) -> None:
         stage = 2 * phase + 1 if stage is None else stage
-        self.instructions.append(Instruction(kind, to, sources, sizes, number, extra, share, stage))
+        self.instructions.append(Instruction(kind, to, sources, sizes, number, extra, outer, stage))
 
     # ---- the order of the instructions, and which of their values share memory
 
@@ -358,7 +356,7 @@ class _StepPlanner:
         """Sort instructions into stages; threads wait for one another between them and around shared instructions."""
         self.instructions.sort(key=lambda instruction: instruction.stage)
         for before, instruction in itertools.pairwise(self.instructions):
-            is_shared = "outer" in (instruction.share, before.share)
+            is_shared = instruction.outer or before.outer
             instruction.wait = before.stage != instruction.stage or is_shared
 
     def reuse(self) -> None:
@@ -394,8 +392,8 @@ class _StepPlanner:
                     free[value.width].append((instruction.stage, shared[value]))
 
         def renamed(operand: Operand) -> Operand:
-            whole = shared.get(operand.slot.whole, operand.slot)
-            return operand._replace(slot=operand.slot._replace(buffer=whole.buffer))
+            reused = shared.get(operand.slot.whole, operand.slot)
+            return operand._replace(slot=operand.slot._replace(buffer=reused.buffer))
 
         for instruction in self.instructions:
             instruction.to = renamed(instruction.to)
@@ -416,15 +414,15 @@ def _common(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
 
 def _refined(view: StridedView, sizes: tuple[int, ...]) -> tuple[int, ...]:
     """Return the distances of a view along dimensions that divide its own."""
-    own, distances = (list(part) for part in merged(view.sizes, view.strides))
+    coarse, distances = map(list, merged(view.sizes, view.strides))
     strides: list[int] = []
-    rest, distance = own.pop(), distances.pop()
+    rest, distance = coarse.pop(), distances.pop()
     for size in reversed(sizes):
         if size == 1:
             strides.append(0)
             continue
         if rest == 1:
-            rest, distance = own.pop(), distances.pop()
+            rest, distance = coarse.pop(), distances.pop()
         assert rest % size == 0
         strides.append(distance)
         rest, distance = rest // size, distance * size
@@ -438,14 +436,14 @@ def _outermost(
     outer = next((i for i in range(DIMENSIONS - 1) if sizes[i] > 1 and to.strides[i]), None)
     if outer is None:
         size = sizes[-1]
-        parts = next((n for n in (16, 8, 4, 2) if size % n == 0 and to.strides[-1]), None)
-        if parts is None or sizes[0] > 1:
+        factor = next((n for n in (16, 8, 4, 2) if size % n == 0 and to.strides[-1]), None)
+        if factor is None or sizes[0] > 1:
             return sizes, to, operands
-        sizes = (parts, *sizes[1:-1], size // parts)
+        sizes = (factor, *sizes[1:-1], size // factor)
 
         def reordered(operand: Operand) -> Operand:
             strides = operand.strides
-            return operand._replace(strides=(strides[-1] * (size // parts), *strides[1:]))
+            return operand._replace(strides=(strides[-1] * (size // factor), *strides[1:]))
 
     else:
         order = [outer, *(i for i in range(DIMENSIONS) if i != outer)]

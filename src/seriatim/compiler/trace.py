@@ -53,7 +53,7 @@ def trace_loop(
 ) -> Traced:
     """Record the step of a loop as expressions of rows of features, and verify them.
 
-    ``memories`` are the parts of the state that the step attends to and does not change, with the size of an entry.
+    ``memories`` are the leaves of the state that the step attends to and does not change, with the size of an entry.
 
     Raises:
         UnsupportedError: the step cannot be expressed; the error holds every reason.
@@ -159,7 +159,7 @@ def verify(step: FunctionalStep, traced: Traced, weights: Sequence[Tensor], stat
 
 
 def _states(traced: Traced, leaves: Sequence[Tensor]) -> list[tuple[Node, Tensor]]:
-    """Return every part of the state that a step computes, and its value."""
+    """Return every leaf of the state that a step computes, and its value."""
     attentions = [value for value in walk([traced.outputs, *traced.states]) if value.op == "attend"]
     weights = {operands_of(value).before: node("attended", value) for value in attentions}
     states = iter(traced.states)

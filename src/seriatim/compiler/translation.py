@@ -87,11 +87,11 @@ class TracedValues:
         features = tuple(shape[1:])
         if value.width == 1:
             return value
-        own = tuple(tensor.shape[1:]) if self.is_row(tensor) else _without_batch(tensor, len(features))
-        if own == features:
+        tensor_features = tuple(tensor.shape[1:]) if self.is_row(tensor) else _without_batch(tensor, len(features))
+        if tensor_features == features:
             return value
         try:
-            expanded = self.strided(value, own).expand(self.batch, *features)
+            expanded = self.strided(value, tensor_features).expand(self.batch, *features)
         except RuntimeError:
             raise NotCompiledError("broadcasts in a way that is not compiled") from None
         return self.elements(value, expanded)
@@ -99,24 +99,24 @@ class TracedValues:
     # ---- where elements lie
 
     def strided(self, value: Node, shape: Sequence[int]) -> Tensor:
-        """Return a tensor without memory ``(batch, *shape)`` with the places of a value's elements in its source."""
+        """Return a tensor without memory ``(batch, *shape)`` laid out as a value's elements lie in its source."""
         if value.op == "view" and value.attribute.sizes == tuple(shape):
             view, width = value.attribute, value.args[0].width
         else:
             view, width = StridedView(tuple(shape), contiguous(shape)), value.width
-        whole = torch.empty(self.batch * width, device="meta")
-        return whole.as_strided((self.batch, *view.sizes), (width, *view.strides), view.offset)
+        source = torch.empty(self.batch * width, device="meta")
+        return source.as_strided((self.batch, *view.sizes), (width, *view.strides), view.offset)
 
-    def elements(self, value: Node, places: Tensor) -> Node:
-        """Return the elements of a value, or of its source, at some places (see `strided`)."""
+    def elements(self, value: Node, layout: Tensor) -> Node:
+        """Return the elements of a value, or of its source, in some layout (see `strided`)."""
         source = value
-        if value.op == "view" and value.args[0].width == places.untyped_storage().nbytes() // 4 // self.batch:
+        if value.op == "view" and value.args[0].width == layout.untyped_storage().nbytes() // 4 // self.batch:
             source = value.args[0]
-        view = view_of(places)
+        view = view_of(layout)
         width = math.prod(view.sizes)
         if value.op == "number":
             return number(value.attribute, width)
-        if places.shape[0] != self.batch or (places.stride(0) != source.width and self.batch > 1):
+        if layout.shape[0] != self.batch or (layout.stride(0) != source.width and self.batch > 1):
             raise NotCompiledError("moves the batch")
         if view.is_contiguous and view.offset == 0 and width == source.width:
             return source
@@ -156,8 +156,8 @@ def _over_features(values: TracedValues, call: OperatorCall) -> Tree:
     if values.is_row(rows) and math.prod(rows.shape[1:-1]) != 1:
         raise NotCompiledError("works along the last of several dimensions")
     if call.name not in ("native_layer_norm", "_fused_rms_norm"):  # which always work along the last dimensions
-        place = 1 if call.name == "linalg_vector_norm" else 0
-        dim = others[place] if len(others) > place else call.options.get("dim")
+        index = 1 if call.name == "linalg_vector_norm" else 0
+        dim = others[index] if len(others) > index else call.options.get("dim")
         if dim not in (-1, rows.dim() - 1, [-1], [rows.dim() - 1]):
             raise NotCompiledError("works along something other than the features of a row")
     check_type(call.args, call.options)
@@ -199,7 +199,7 @@ def _reduced(values: TracedValues, call: OperatorCall) -> Tree:
     if not dims or any(dim % tensor.dim() == 0 for dim in dims):
         raise NotCompiledError("works along the batch")
 
-    # what is summed to one element has the place of this element, along all of the dimensions that are reduced
+    # what is summed to one element has the position of this element, along all of the dimensions that are reduced
     reduced = {dim % tensor.dim() - 1 for dim in dims}
     sizes = tuple(tensor.shape[1:])
     kept = [1 if i in reduced else size for i, size in enumerate(sizes)]
@@ -226,14 +226,14 @@ def _viewed(values: TracedValues, call: OperatorCall) -> Tree:
 def _shown(values: TracedValues, operator: OpOverload, args: Tree, options: Tree) -> Tree:
     value = values.argument(args[0])
     for source in (value, node("detach", value)):  # the second is a copy, in which every shape is possible
-        places = values.strided(source, args[0].shape[1:])
+        layout = values.strided(source, args[0].shape[1:])
         try:
-            result = operator(places, *args[1:], **options)
+            result = operator(layout, *args[1:], **options)
         except (RuntimeError, IndexError, ValueError):
             continue
         if isinstance(result, Tensor):
             return values.elements(source, result)
-        return [values.elements(source, part) for part in result]
+        return [values.elements(source, output) for output in result]
     raise NotCompiledError("is not compiled in this form")
 
 
@@ -247,20 +247,20 @@ def _joined(values: TracedValues, call: OperatorCall) -> Node:
     """Record values that are stored side by side, or one over a part of another."""
     name, args, options, result = call.name, call.args, call.options, call.result
     shape = tuple(result.shape[1:])
-    whole = torch.empty(values.batch, *shape, device="meta")
+    joined = torch.empty(values.batch, *shape, device="meta")
     if name in ("cat", "stack"):
         tensors, dim = args[0], (args[1] if len(args) > 1 else options.get("dim", 0)) % result.dim()
         if dim == 0:
             raise NotCompiledError("joins rows of the batch")
         sizes = [tensor.shape[dim] for tensor in tensors] if name == "cat" else []
-        places = list(torch.split(whole, sizes, dim) if name == "cat" else whole.unbind(dim))
+        layouts = list(torch.split(joined, sizes, dim) if name == "cat" else joined.unbind(dim))
     else:
         base, source, *rest = args
         operator = torch.ops.aten.slice.Tensor if name == "slice_scatter" else torch.ops.aten.select.int
-        tensors, places = (base, source), [whole, operator(whole, *rest, **options)]
-    parts = [(tensor, place) for tensor, place in zip(tensors, places, strict=True) if place.numel()]
-    operands = [values.fitted(tensor, place.shape) for tensor, place in parts]
-    return node("join", *operands, width=math.prod(shape), attribute=tuple(view_of(place) for _, place in parts))
+        tensors, layouts = (base, source), [joined, operator(joined, *rest, **options)]
+    pairs = [(tensor, layout) for tensor, layout in zip(tensors, layouts, strict=True) if layout.numel()]
+    operands = [values.fitted(tensor, layout.shape) for tensor, layout in pairs]
+    return node("join", *operands, width=math.prod(shape), attribute=tuple(view_of(layout) for _, layout in pairs))
 
 
 # ---- indices, counts and operators that the compiler knows as a whole

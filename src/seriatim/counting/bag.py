@@ -46,14 +46,14 @@ class BagNgrams(NamedTuple):
     def features(self, texts: Sequence[str]) -> SparseRows:
         """Return the features of some texts ``(texts, features)``."""
         found = find_ngrams(texts, words=self.longest[0], characters=range(2, self.longest[1] + 1))
-        parts, first = [], 0
+        matches, first = [], 0
         for known, (keys, rows) in zip((self.words, self.characters), found, strict=True):
             if len(known) and len(keys):
-                place = np.searchsorted(known, keys).clip(max=len(known) - 1)
-                hit = known[place] == keys
-                parts.append((rows[hit], place[hit] + first))
+                position = np.searchsorted(known, keys).clip(max=len(known) - 1)
+                hit = known[position] == keys
+                matches.append((rows[hit], position[hit] + first))
             first += len(known)
-        rows, columns = map(np.concatenate, zip((np.zeros(0, np.int64),) * 2, *parts, strict=True))
+        rows, columns = map(np.concatenate, zip((np.zeros(0, np.int64),) * 2, *matches, strict=True))
         pairs, counts = np.unique(rows * max(1, len(self.scales)) + columns, return_counts=True)
         return weighted(pairs, counts, self.scales, len(self.words), len(texts))
 
@@ -74,7 +74,7 @@ def count_features(
 
     N-grams of fewer than ``min_texts`` texts are left out, and the rarest if there are more than ``max_features``.
     """
-    blocks = [_document_counts(part, len(texts)) for part in find_ngrams(texts, words=words, characters=characters)]
+    blocks = [_document_counts(found, len(texts)) for found in find_ngrams(texts, words=words, characters=characters)]
     frequency = np.concatenate([block.frequency for block in blocks])
 
     # Rarer n-grams are left out first, since they say least and are most; all of one frequency stay or go, so that the
@@ -97,7 +97,7 @@ def count_features(
         counts.append(block.counts[used])
     joined = np.concatenate(pairs)
     order = np.argsort(joined, kind="stable")
-    keys = [block.keys[part] for block, part in zip(blocks, np.split(kept, [num_words]), strict=True)]
+    keys = [block.keys[mask] for block, mask in zip(blocks, np.split(kept, [num_words]), strict=True)]
     table = BagNgrams(keys[0], keys[1], scales, (words, max(characters, default=0)))
     return table, weighted(joined[order], np.concatenate(counts)[order], scales, len(keys[0]), len(texts))
 

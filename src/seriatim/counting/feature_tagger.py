@@ -63,9 +63,9 @@ class AttributeTable(NamedTuple):
         With ``boundary``, a last row stands for what is beyond a sentence, whose only attribute is the last one.
         """
         size = len(self.keys)
-        place = np.searchsorted(self.keys, attributes).clip(max=max(0, size - 1))
-        known = (self.keys[place] == attributes) if size else np.zeros(attributes.shape, bool)
-        rows, columns = known.nonzero()[0], place[known]
+        position = np.searchsorted(self.keys, attributes).clip(max=max(0, size - 1))
+        known = (self.keys[position] == attributes) if size else np.zeros(attributes.shape, bool)
+        rows, columns = known.nonzero()[0], position[known]
         if boundary:
             rows, columns = np.append(rows, len(attributes)), np.append(columns, size)
         return SparseRows.build(rows, columns, np.ones(len(rows)), (len(attributes) + boundary, size + 1))
@@ -143,7 +143,7 @@ def fit_tagger(
     crf = CRF(len(tags), bio_transitions(tags))
     objective = _SequenceLoss(corpus, table.rows(attributes, boundary=True), counts, crf, decay)
     found: Minimum = minimize(objective, tolerance=TOLERANCE, max_steps=MAX_STEPS, seconds=seconds)
-    weights, transitions, start, end = objective.parts(found.point)
+    weights, transitions, start, end = objective.split(found.point)
     for parameter, values in zip((crf.transitions, crf.start, crf.end), (transitions, start, end), strict=True):
         parameter.data.copy_(values)
     return FeatureTagger(table, weights.reshape(len(table.keys) + 1, -1), crf), found.ended
@@ -167,7 +167,7 @@ class _SequenceLoss:
         # Scores of attributes are computed once for each distinct word and distance; a second sparse matrix adds, for
         # each word of the corpus, those of its neighbours.
         padded, first = _with_boundaries(corpus.forms, corpus.lengths, boundary)
-        at = first[self.packing.places][:, None] + np.arange(-REACH, REACH + 1)
+        at = first[self.packing.positions][:, None] + np.arange(-REACH, REACH + 1)
         columns = padded[at] * OFFSETS + np.arange(OFFSETS)
         shape = (words, (boundary + 1) * OFFSETS)
         self.neighbours = SparseRows.build(
@@ -176,7 +176,7 @@ class _SequenceLoss:
         self.occurrences = self.neighbours.transposed()
 
         # The data appear in the gradient as counts alone, which never change.
-        self.tags = torch.from_numpy(corpus.tags[self.packing.places].astype(np.int64))
+        self.tags = torch.from_numpy(corpus.tags[self.packing.positions].astype(np.int64))
         frequency = torch.from_numpy(np.append(counts, len(corpus.lengths)).astype(np.float32)).unsqueeze(1)
         self.frequency = self.transposed.times(frequency)
         self.observed = _observed(corpus, self.size)
@@ -185,8 +185,8 @@ class _SequenceLoss:
             impossible = torch.cat([~crf.allowed[:, :-1], ~crf.allowed[:-1, -1:].t()])
             self.forbidden.masked_fill_(impossible, float("-inf"))
 
-    def parts(self, point: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return the weights, or the scores, and the transitions, the start and the end."""
+    def split(self, point: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return the weights of a point, or the scores of outputs, and the transitions, the start and the end."""
         return point[: -self.size - 2], point[-self.size - 2 : -2], point[-2], point[-1]
 
     def start(self) -> Tensor:
@@ -221,10 +221,10 @@ class _SequenceLoss:
 def _with_boundaries(forms: np.ndarray, lengths: np.ndarray, boundary: int) -> tuple[np.ndarray, np.ndarray]:
     """Return words with `REACH` boundaries around each sentence, and where each word is among them ``(words,)``."""
     sentence = np.repeat(np.arange(len(lengths)), lengths)
-    places = np.arange(len(forms)) + REACH * (2 * sentence + 1)
+    positions = np.arange(len(forms)) + REACH * (2 * sentence + 1)
     padded = np.full(len(forms) + 2 * REACH * len(lengths), boundary)
-    padded[places] = forms
-    return padded, places
+    padded[positions] = forms
+    return padded, positions
 
 
 def _observed(corpus: TaggedCorpus, size: int) -> Tensor:
@@ -248,7 +248,7 @@ TINY = 1e-30
 class Packing(NamedTuple):
     """How the words of sentences are packed."""
 
-    places: np.ndarray  # index in the corpus of each packed word (words,)
+    positions: np.ndarray  # index in the corpus of each packed word (words,)
     offsets: list[int]  # the first packed word of each time step, and the number of words (steps + 1,)
 
     @classmethod
@@ -257,8 +257,8 @@ class Packing(NamedTuple):
         starts = lengths.cumsum() - lengths
         order = np.argsort(-lengths, kind="stable")
         active = np.array([np.count_nonzero(lengths > step) for step in range(int(lengths.max(initial=0)))], np.int64)
-        places = [starts[order[:count]] + step for step, count in enumerate(active.tolist())]
-        return cls(np.concatenate([np.zeros(0, np.int64), *places]), [0, *active.cumsum().tolist()])
+        positions = [starts[order[:count]] + step for step, count in enumerate(active.tolist())]
+        return cls(np.concatenate([np.zeros(0, np.int64), *positions]), [0, *active.cumsum().tolist()])
 
     def steps(self) -> list[slice]:
         """Return the packed words of each time step."""
@@ -305,10 +305,10 @@ def expectations(packing: Packing, scores: Tensor, transitions: Tensor, start: T
     for step in reversed(steps):
         size, going_on = step.stop - step.start, len(after)
         ending = slice(step.start + going_on, step.stop)
-        whole = (a[ending] @ last).clamp_min_(TINY)
-        final[going_on:size] = whole.log()
+        normalizer = (a[ending] @ last).clamp_min_(TINY)
+        final[going_on:size] = normalizer.log()
         b[step.start : step.start + going_on] = after @ m.t()
-        b[ending] = last / whole.unsqueeze(1)
+        b[ending] = last / normalizer.unsqueeze(1)
         expected += a[step.start : step.start + going_on].t() @ after
         after = b[step] * e[step] / c[step]
     total = top.double().sum() + c.double().log().sum() + final.double().sum() + highest * (len(e) - len(final))
@@ -319,5 +319,5 @@ def expectations(packing: Packing, scores: Tensor, transitions: Tensor, start: T
 def _ends(values: Tensor, steps: list[slice]) -> Tensor:
     """Return the sum of the values at the last words of the sentences ``(tags,)``."""
     following = [step.stop - step.start for step in steps[1:]] + [0]
-    parts = [values[step.start + after : step.stop].sum(0) for step, after in zip(steps, following, strict=True)]
-    return torch.stack(parts).sum(0)
+    sums = [values[step.start + after : step.stop].sum(0) for step, after in zip(steps, following, strict=True)]
+    return torch.stack(sums).sum(0)

@@ -40,13 +40,13 @@ class LimitedMemory:
 
     def direction(self, gradient: Tensor) -> Tensor:
         """Return −H g."""
-        result, shares = -gradient, []
+        result, alphas = -gradient, []
         for step, change, inverse in reversed(self.pairs):
-            shares.append(inverse * inner(step, result))
-            result.sub_(change, alpha=shares[-1])
+            alphas.append(inverse * inner(step, result))
+            result.sub_(change, alpha=alphas[-1])
         result.mul_(self.factor * self.diagonal)
-        for (step, change, inverse), share in zip(self.pairs, reversed(shares), strict=True):
-            result.add_(step, alpha=share - inverse * inner(change, result))
+        for (step, change, inverse), alpha in zip(self.pairs, reversed(alphas), strict=True):
+            result.add_(step, alpha=alpha - inverse * inner(change, result))
         return result
 
 
@@ -61,7 +61,7 @@ MEMORY = 5
 MAX_TRIALS = 12
 """Largest number of points that are tried along a direction."""
 DECREASE, SLOPE, REACH = 1e-4, 0.5, 10.0
-"""Share of the decrease that the slope promises, share of the slope that may be left, and how much a trial may grow."""
+"""Fractions of the decrease that the slope promises and of the slope that may be left; how much a trial may grow."""
 
 
 class LinearObjective(Protocol):
@@ -172,5 +172,5 @@ def _next_size(low: _Trial, high: _Trial | None) -> float:
         return REACH * low.size
     width = high.size - low.size
     bend = high.slope - low.slope
-    share = -low.slope / bend if bend > 0 else 0.5
-    return low.size + width * (min(max(share, 0.1), 0.9) if share == share else 0.5)
+    fraction = -low.slope / bend if bend > 0 else 0.5
+    return low.size + width * (min(max(fraction, 0.1), 0.9) if fraction == fraction else 0.5)

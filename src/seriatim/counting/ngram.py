@@ -97,8 +97,8 @@ class NGram(RecentTokens):
         super().__init__()
         self.seen = seen
         self.probabilities, self.backoffs, self.keys = (
-            nn.ParameterList(nn.Parameter(torch.from_numpy(values), requires_grad=False) for values in part)
-            for part in (
+            nn.ParameterList(nn.Parameter(torch.from_numpy(values), requires_grad=False) for values in arrays)
+            for arrays in (
                 [order.probability for order in orders],
                 [order.backoff for order in orders[:-1]],
                 [order.key for order in orders[1:]],
@@ -184,7 +184,7 @@ class NGram(RecentTokens):
         tensors = {name: values for name, values in tensors.items() if name not in TENSOR_NAMES}
         order = sum(name.startswith("probabilities.") for name in tensors)
         expected = {f"probabilities.{n}" for n in range(order)}
-        expected |= {f"{part}.{n}" for part in ("backoffs", "keys") for n in range(order - 1)}
+        expected |= {f"{name}.{n}" for name in ("backoffs", "keys") for n in range(order - 1)}
         if not order or expected != set(tensors) or len(counts) not in (0, len(TENSOR_NAMES)):
             raise ValueError("not the tables of an n-gram model")
         for name, values in tensors.items():

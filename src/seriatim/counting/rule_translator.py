@@ -18,7 +18,7 @@ features in common are used.
 R. Mercer, "The mathematics of statistical machine translation", Computational Linguistics 19 (1993), model 1, without
 the empty word:
 
-    P(link of f_j to e_i) = t(f_j | e_i) / Σ_k t(f_j | e_k),   t(f | e) = expected share of f in the links of e
+    P(link of f_j to e_i) = t(f_j | e_i) / Σ_k t(f_j | e_k),   t(f | e) = expected fraction of f in the links of e
 
 e source tokens · f target tokens. After a few steps of expectation maximization from uniform t, every target token is
 linked to the source token with the largest t, the nearest in relative position of equal ones. The translation of a
@@ -236,7 +236,7 @@ def link(pairs: Sequence[tuple[Tokens, Tokens]]) -> list[np.ndarray]:
     # step of expectation maximization is a few sums over arrays.
     keys = [(s[:, None] * width + t).ravel() for s, t in zip(sources, targets, strict=True)]  # one key for each link
     kinds, links = np.unique(np.concatenate([np.zeros(0, np.int64), *keys]), return_inverse=True)
-    chances = _chances(kinds // width, links, _target_places(sources, targets))
+    chances = _chances(kinds // width, links, _target_positions(sources, targets))
     chosen, start = [], 0
     for s, t in zip(sources, targets, strict=True):
         block = chances[links[start : start + len(s) * len(t)]].reshape(len(s), len(t))
@@ -250,28 +250,28 @@ def link(pairs: Sequence[tuple[Tokens, Tokens]]) -> list[np.ndarray]:
     return chosen
 
 
-def _chances(source_of: np.ndarray, links: np.ndarray, places: np.ndarray) -> np.ndarray:
+def _chances(source_of: np.ndarray, links: np.ndarray, positions: np.ndarray) -> np.ndarray:
     """Return t of every kind of link ``(kinds,)``.
 
-    ``source_of`` is the source token of each kind, ``links`` the kind of each possible link, and ``places`` the target
-    token in the corpus that the link belongs to.
+    ``source_of`` is the source token of each kind, ``links`` the kind of each possible link, and ``positions`` the
+    position in the corpus of the target token that the link belongs to.
     """
     chances = np.ones(len(source_of))
     for _ in range(STEPS if len(links) else 0):
         weights = chances[links]
-        weights /= np.bincount(places, weights)[places]
+        weights /= np.bincount(positions, weights)[positions]
         expected = np.bincount(links, weights, minlength=len(source_of))
         chances = expected / np.bincount(source_of, expected)[source_of]
     return chances
 
 
-def _target_places(sources: Sequence[np.ndarray], targets: Sequence[np.ndarray]) -> np.ndarray:
-    """Return for each possible link the place of its target token in the corpus."""
-    places, first = [np.zeros(0, np.int64)], 0
+def _target_positions(sources: Sequence[np.ndarray], targets: Sequence[np.ndarray]) -> np.ndarray:
+    """Return for each possible link the position of its target token in the corpus."""
+    positions, first = [np.zeros(0, np.int64)], 0
     for s, t in zip(sources, targets, strict=True):
-        places.append(np.tile(np.arange(first, first + len(t)), len(s)))
+        positions.append(np.tile(np.arange(first, first + len(t)), len(s)))
         first += len(t)
-    return np.concatenate(places)
+    return np.concatenate(positions)
 
 
 def _numbered(texts: Sequence[Tokens]) -> list[np.ndarray]:
@@ -296,7 +296,7 @@ SEPARATOR = "\n"
 class TranslationRule(NamedTuple):
     """A rule: where it applies, to sources with which features, and what becomes of which tokens."""
 
-    place: str  # beginning, end, or token (of a lexicon)
+    anchor: str  # beginning, end, or token (of a lexicon)
     features: Tokens
     old: Tokens
     new: Tokens
@@ -356,7 +356,7 @@ class RuleTranslator(nn.Module):
     def tensors(self) -> dict[str, Tensor]:
         """Return everything that `from_tensors` needs, by name."""
         sides = [sorted(side) for side in self.features]
-        rules = [[rule.place, *map(SEPARATOR.join, rule[1:])] for rule in self.listed]
+        rules = [[rule.anchor, *map(SEPARATOR.join, rule[1:])] for rule in self.listed]
         form = {"kind": self.kind, "backwards": self.backwards, "tokens": self.tokens}
         fields = {**form, "features": sides, "rules": rules}
         text = json.dumps(fields, ensure_ascii=False).encode()
@@ -373,7 +373,7 @@ class RuleTranslator(nn.Module):
             raise ValueError("not the rules of a translator")
         try:
             fields = json.loads(tensors["rules"].numpy().tobytes())
-            rules = [TranslationRule(_text(place), *map(_split, parts)) for place, *parts in fields["rules"]]
+            rules = [TranslationRule(_text(anchor), *map(_split, joined)) for anchor, *joined in fields["rules"]]
             counts = dict(zip(rules, tensors["counts"].tolist(), strict=True))
             features = Features(*(frozenset(map(_text, side)) for side in fields["features"]))
             kind: Kind = KINDS[KINDS.index(fields["kind"])]
@@ -385,21 +385,21 @@ class RuleTranslator(nn.Module):
 
 def rules_of(rewriter: Rewriter) -> Iterator[tuple[TranslationRule, int]]:
     """Yield the rules of a rewriter with their counts."""
-    for place, sets in (("beginning", rewriter.beginnings), ("end", rewriter.ends)):
+    for anchor, sets in (("beginning", rewriter.beginnings), ("end", rewriter.ends)):
         for features, rules in sets.items():
             for old, choices in rules.items():
                 for new, count in choices.items():
-                    yield TranslationRule(place, features, old, new), count
+                    yield TranslationRule(anchor, features, old, new), count
 
 
 def rewriter_of(rules: Mapping[TranslationRule, int], *, backwards: bool) -> Rewriter:
-    """Return the rewriter of some rules with their counts; raise KeyError for a place that is not of a rewriter."""
+    """Return the rewriter of some rules with their counts; raise KeyError for an anchor that is not of a rewriter."""
     rewriter = Rewriter({}, {}, backwards=backwards)
-    places = {"beginning": rewriter.beginnings, "end": rewriter.ends}
+    sides = {"beginning": rewriter.beginnings, "end": rewriter.ends}
     for rule, count in rules.items():
-        for sets in places.values():  # both have every set of features
+        for sets in sides.values():  # both have every set of features
             sets.setdefault(rule.features, {})
-        places[rule.place][rule.features].setdefault(rule.old, Counter())[rule.new] += count
+        sides[rule.anchor][rule.features].setdefault(rule.old, Counter())[rule.new] += count
     return rewriter
 
 

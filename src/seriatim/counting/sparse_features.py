@@ -43,7 +43,7 @@ class SparseRows(NamedTuple):
 
     @classmethod
     def build(cls, rows: np.ndarray, columns: np.ndarray, values: np.ndarray, shape: tuple[int, int]) -> "SparseRows":
-        """Return a matrix from its values ``(values,)`` and their places; ``rows`` must ascend."""
+        """Return a matrix from its values ``(values,)`` and where each stands; ``rows`` must ascend."""
         offsets = np.zeros(shape[0] + 1, np.int32)
         np.cumsum(np.bincount(rows, minlength=shape[0]), out=offsets[1:])
         return cls(
@@ -120,26 +120,26 @@ def _words(codes: np.ndarray, classes: np.ndarray, rows: np.ndarray, longest: in
         return _joined([])
     where = np.flatnonzero(inside)
 
-    # The key of a word sums the codes of its characters, each times a power of P by its place in the word.
+    # The key of a word sums the codes of its characters, each times a power of P by its position in the word.
     number = np.cumsum(begins[where]) - 1
-    place = where - starts[number]
-    powers = np.cumprod(np.full(int(place.max()) + 1, P))
-    single = mix(np.add.reduceat(codes[where] * powers[place], np.flatnonzero(begins[where])))
+    position = where - starts[number]
+    powers = np.cumprod(np.full(int(position.max()) + 1, P))
+    single = mix(np.add.reduceat(codes[where] * powers[position], np.flatnonzero(begins[where])))
 
     # Longer n-grams extend the keys of the shorter ones by a word; those that cross the end of a text are left out.
     row = rows[starts]
-    parts, keys = [Occurrences(single, row)], single
+    occurrences, keys = [Occurrences(single, row)], single
     for n in range(2, longest + 1):
         keys = mix(keys[:-1] * P + single[n - 1 :])
         same = row[: -n + 1] == row[n - 1 :]
-        parts.append(Occurrences(keys[same], row[n - 1 :][same]))
-    return _joined(parts)
+        occurrences.append(Occurrences(keys[same], row[n - 1 :][same]))
+    return _joined(occurrences)
 
 
 def _characters(codes: np.ndarray, classes: np.ndarray, rows: np.ndarray, sizes: Sequence[int]) -> Occurrences:
     """Return the n-grams of characters without white space, but for their ends."""
     spaces = np.concatenate([[0], np.cumsum(classes == SPACE)])
-    keys, parts = codes, []
+    keys, occurrences = codes, []
     for n in range(2, max(sizes, default=0) + 1):
         keys = keys[:-1] * P + codes[n - 1 :]
         if not len(keys):
@@ -150,13 +150,13 @@ def _characters(codes: np.ndarray, classes: np.ndarray, rows: np.ndarray, sizes:
         if n == 2:
             within &= (classes[:-1] != SPACE) | (classes[1:] != SPACE)
         chosen = np.flatnonzero(within)
-        parts.append(Occurrences(mix(keys[chosen] + np.uint64(n)), rows[chosen]))
-    return _joined(parts)
+        occurrences.append(Occurrences(mix(keys[chosen] + np.uint64(n)), rows[chosen]))
+    return _joined(occurrences)
 
 
-def _joined(parts: Sequence[Occurrences]) -> Occurrences:
-    keys = np.concatenate([np.zeros(0, np.uint64), *(part.keys for part in parts)])
-    return Occurrences(keys, np.concatenate([np.zeros(0, np.int64), *(part.rows for part in parts)]))
+def _joined(occurrences: Sequence[Occurrences]) -> Occurrences:
+    keys = np.concatenate([np.zeros(0, np.uint64), *(found.keys for found in occurrences)])
+    return Occurrences(keys, np.concatenate([np.zeros(0, np.int64), *(found.rows for found in occurrences)]))
 
 
 def _classes(text: str, points: np.ndarray) -> np.ndarray:
@@ -224,9 +224,9 @@ def _whole(codes: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.nda
     """Return the key of all characters of each word."""
     if not len(starts):
         return np.zeros(0, np.uint64)
-    place = np.arange(len(codes)) - np.repeat(starts, lengths)
+    position = np.arange(len(codes)) - np.repeat(starts, lengths)
     powers = np.cumprod(np.full(int(lengths.max()), P))
-    return np.asarray(mix(np.add.reduceat(codes * powers[place], starts)))
+    return np.asarray(mix(np.add.reduceat(codes * powers[position], starts)))
 
 
 def _affixes(codes: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> list[np.ndarray]:
@@ -235,8 +235,8 @@ def _affixes(codes: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> list
     for ends, step in ((starts, 1), (starts + lengths - 1, -1)):
         key = np.zeros(len(starts), np.uint64)
         for size in range(1, LONGEST + 1):
-            place = (ends + step * (size - 1)).clip(0, max(0, len(codes) - 1))
-            key = key * P + codes[place] if len(codes) else key
+            position = (ends + step * (size - 1)).clip(0, max(0, len(codes) - 1))
+            key = key * P + codes[position] if len(codes) else key
             columns.append(np.where(lengths >= size, mix(key) | np.uint64(1), np.uint64(NONE)))
     return columns
 

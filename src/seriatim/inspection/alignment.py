@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from ..core.errors import NotSupportedError, RangeError
 from ..pages.charts import SPACED, name_tokens
-from ..pages.page import Part, Plot, Plots, Prose, Samples
+from ..pages.page import PageBlock, Plot, Plots, Prose, Samples
 from ..runs.run import Run
 from ..tasks.explainer import Refusal
 from .attention_maps import MAX_MAP, attention_maps, token_map
@@ -78,10 +78,10 @@ def _aligned(run: Run, text: str, beam: int) -> Aligned:
     )
 
 
-def mass(aligned: Aligned, places: Sequence[Sequence[int]]) -> float:
-    """Return the mean share of attention on ``places`` of the source, given for each of the first target tokens."""
-    shares = [sum(row[place] for place in chosen) for row, chosen in zip(aligned.weights, places, strict=False)]
-    return sum(shares) / len(shares)
+def mass(aligned: Aligned, positions: Sequence[Sequence[int]]) -> float:
+    """Return the mean attention on ``positions`` of the source, given for each of the first target tokens."""
+    masses = [sum(row[i] for i in chosen) for row, chosen in zip(aligned.weights, positions, strict=False)]
+    return sum(masses) / len(masses)
 
 
 def aligned_figure(aligned: Aligned) -> Figure:
@@ -105,18 +105,18 @@ def alignment_section(inspected: InspectedRun) -> SectionBody:
     reference = inspected.reference_answer()
     if reference is not None:
         samples.append((f"gold answer in {reference.data}", " or ".join(reference.answers)))
-    parts: list[Part] = [Samples(samples, f"Answers to: {inspected.text[:300]}")]
+    blocks: list[PageBlock] = [Samples(samples, f"Answers to: {inspected.text[:300]}")]
     first, last = answers[0], answers[-1]
     if last.text != first.text and last.log_probability < first.log_probability:
-        parts.append(Prose(GREEDY_IS_LIKELIER))
+        blocks.append(Prose(GREEDY_IS_LIKELIER))
     lines = [f"answer: {answers[-1].text[:100] or '(nothing)'}"]
     if first.text == last.text and len(answers) > 1:
         answers = [last._replace(search=f"{first.search} and {last.search}")]
     plots = [_plot(each) for each in answers if each.weights]
-    parts.append(
+    blocks.append(
         Plots(plots) if plots else Prose(f"No alignment is shown: {inspected.explainer.wording.no_alignment}.")
     )
-    return SectionBody(parts, lines)
+    return SectionBody(blocks, lines)
 
 
 def _plot(aligned: Aligned) -> Plot:

@@ -25,7 +25,7 @@ from ..core.errors import NotSupportedError, RangeError
 from ..evaluation.token_scores import visible
 from ..pages.charts import SPACED, WIDE, name_tokens, width_for
 from ..pages.drawing import name_cells
-from ..pages.page import Folded, Part, Plot, Plots, Prose
+from ..pages.page import Folded, PageBlock, Plot, Plots, Prose
 from ..pages.palette import HEAT
 from ..pages.theme import new_figure, plain
 from ..recurrence import uncompiled
@@ -94,12 +94,12 @@ def attention_maps(run: Run, text: object, *, max_tokens: int = MAX_TOKENS) -> A
     if not 1 <= max_tokens <= MAX_MAP:
         raise RangeError(f"max_tokens: {max_tokens} is out of range for a map; give a number from 1 to {MAX_MAP}")
     explainer = explainer_of(run)
-    whole = explainer.examples(text)[0]
-    example = whole.beginning(max_tokens)
+    full = explainer.examples(text)[0]
+    example = full.beginning(max_tokens)
     with torch.no_grad(), recorded_attention(run.model) as recorded:
         run_once(explainer, example)
     maps = [_map(primitive, weights, example) for primitive, weights in recorded.items()]
-    return AttentionMaps(maps, example.length, whole.length)
+    return AttentionMaps(maps, example.length, full.length)
 
 
 @contextmanager
@@ -112,9 +112,9 @@ def recorded_attention(model: nn.Module) -> Iterator[dict[PrimitiveLayer, Tensor
             hooks.enter_context(each.layer.register_forward_hook(recorder.leave))
         with uncompiled(), recorder:
             yield weights
-    for each, parts in recorder.weights.items():  # of successive queries, the last of which have the most keys
-        keys = max(part.shape[3] for part in parts)
-        weights[each] = torch.cat([F.pad(part, (0, keys - part.shape[3])) for part in parts], dim=2)
+    for each, chunks in recorder.weights.items():  # of successive queries, the last of which have the most keys
+        keys = max(chunk.shape[3] for chunk in chunks)
+        weights[each] = torch.cat([F.pad(chunk, (0, keys - chunk.shape[3])) for chunk in chunks], dim=2)
 
 
 def _sequence_layers(model: nn.Module) -> Iterator[PrimitiveLayer]:
@@ -122,8 +122,8 @@ def _sequence_layers(model: nn.Module) -> Iterator[PrimitiveLayer]:
     names = {primitive.path: primitive.name for primitive in primitive_layers(model)}
     for role, top in top_layers(model):
         for path, layer in inside(top):
-            whole = ".".join(part for part in (role, path) if part)
-            yield PrimitiveLayer(names.get(whole, f"{role or 'layer'}: attention"), whole, layer)
+            dotted = ".".join(name for name in (role, path) if name)
+            yield PrimitiveLayer(names.get(dotted, f"{role or 'layer'}: attention"), dotted, layer)
 
 
 class _WeightRecorder(CallRecorder):
@@ -282,11 +282,11 @@ def attention_section(inspected: InspectedRun) -> SectionBody:
     # The mean over the heads is what most readers want; the heads themselves are folded.
     drawn = result.maps[:MAX_LAYERS]
     means = [(replace(each, weights=each.weights.mean(0, keepdim=True)), len(each.weights)) for each in drawn]
-    parts: list[Part] = [Prose(intro.strip()), Plots([_plot(mean, heads) for mean, heads in means])]
+    blocks: list[PageBlock] = [Prose(intro.strip()), Plots([_plot(mean, heads) for mean, heads in means])]
     several = [each for each in drawn if len(each.weights) > 1]
     if several:
-        parts.append(Folded("All heads of all layers", [Plots([_plot(each, 1) for each in several])]))
-    return SectionBody(parts)
+        blocks.append(Folded("All heads of all layers", [Plots([_plot(each, 1) for each in several])]))
+    return SectionBody(blocks)
 
 
 def _plot(attention: AttentionMap, mean_of: int) -> Plot:

@@ -16,7 +16,7 @@ from ..core.state import State, map_state, state_to_dict
 from ..evaluation.context_use import ContextExcess, ContextScore, ContextUse, Excess
 from ..layers.positions import learned_positions
 from ..pages.drawing import show
-from ..pages.page import Part, Plot, Plots, Prose, Table
+from ..pages.page import PageBlock, Plot, Plots, Prose, Table
 from ..pages.palette import SOFT
 from ..pages.theme import model_style, new_figure, style
 from ..pages.wording import percent, percent_and_interval
@@ -39,7 +39,7 @@ Growth = Literal["constant", "bounded", "grows"]
 
 
 class StateSize(NamedTuple):
-    """A part of a state by its path (see `state_to_dict`) or its layer, and its bytes by the tokens read.
+    """A leaf of a state by its path (see `state_to_dict`) or its layer, and its bytes by the tokens read.
 
     ``growth`` is ``constant`` from the first token on, ``bounded`` (grows up to some size), or ``grows``.
     """
@@ -54,34 +54,34 @@ def memory_section(inspected: InspectedRun) -> SectionBody:
     explainer = inspected.explainer
     found = inspected.from_held_out(lambda *data: explainer.require(explainer.context_excess)(*data))
     sentence = needed_sentence(found.by_size) if found else ""
-    parts: list[Part] = []
+    blocks: list[PageBlock] = []
 
     # What holds for data is said first; one text supports no statement on how much context the model uses.
     if found and sentence:
         about = f"Measured on {found.tokens:,} tokens of the held-out data ({inspected.held_out_name})"
-        parts.append(Prose(f"{sentence} {about}, with the same tokens for every k."))
+        blocks.append(Prose(f"{sentence} {about}, with the same tokens for every k."))
 
     # The two halves are independent: a model without a state still has losses, and the other way round.
     missing = []
     try:
         if found and found.by_size:
-            parts += _excess_parts(found, inspected.layer)
+            blocks += _excess_blocks(found, inspected.layer)
         else:
             result = explainer.require(explainer.context_use)(inspected.item)
-            draw = _answer_parts if result.scores[None].accuracy is None else _text_parts
-            parts += draw(inspected, result)
+            draw = _answer_blocks if result.scores[None].accuracy is None else _text_blocks
+            blocks += draw(inspected, result)
     except InputError as error:
         missing.append(f"The loss with short contexts is not shown: {str(error).rstrip('.')}.")
     try:
         reader = explainer.state_reader()
         costs = state_costs(reader, positions=learned_positions(inspected.run.model))
-        parts += _cost_parts(named_parts(costs, inspected.run.model), reader)
+        blocks += _cost_blocks(named_leaves(costs, inspected.run.model), reader)
     except InputError as error:
         missing.append(f"The size of the state is not shown: {str(error).rstrip('.')}.")
-    if not parts:
+    if not blocks:
         raise NotSupportedError(" ".join(missing))
     return SectionBody(
-        [*parts, *map(Prose, missing)],
+        [*blocks, *map(Prose, missing)],
         [f"memory, on held-out data: {sentence[:1].lower()}{sentence[1:]}"] if sentence else [],
     )
 
@@ -98,8 +98,8 @@ def needed_sentence(excess: Mapping[int, Excess]) -> str:
     above = itertools.takewhile(lambda size: excess[size].low > MIN_EXCESS, sizes)
     worse = [size for size in above if size not in enough]
     if worse:
-        share = _by(excess[worse[-1]])
-        sentences.append(f"With only {_last(worse[-1])}, the loss is {share} above that with the full context.")
+        difference = _by(excess[worse[-1]])
+        sentences.append(f"With only {_last(worse[-1])}, the loss is {difference} above that with the full context.")
     if enough:
         sentences.append(
             f"With {_last(enough[-1])} or more, the loss is within {percent(TOLERANCE)} of that with the full context, "
@@ -119,11 +119,11 @@ def _last(size: int) -> str:
 def _by(excess: Excess) -> str:
     """Return the size of an excess, whose sign is written in words, with its interval."""
     low, high = sorted((abs(excess.low), abs(excess.high)))
-    share, bounds = percent_and_interval(abs(excess.share), low, high)
-    return f"{share} ({bounds})"
+    percentage, bounds = percent_and_interval(abs(excess.share), low, high)
+    return f"{percentage} ({bounds})"
 
 
-def _excess_parts(found: ContextExcess, layer: str) -> list[Part]:
+def _excess_blocks(found: ContextExcess, layer: str) -> list[PageBlock]:
     """Return the losses of short contexts on held-out data."""
     sizes = [f"{size:,}" for size in sorted(found.by_size)]
     plot = Plot(
@@ -137,7 +137,7 @@ def _excess_parts(found: ContextExcess, layer: str) -> list[Part]:
 
 
 def excess_figure(excess: Mapping[int, Excess], layer: str = "") -> Figure:
-    """Draw by which share the loss of each length of context exceeds that of the full context, with intervals.
+    """Draw by which fraction the loss of each length of context exceeds that of the full context, with intervals.
 
     The curve has the style of ``layer``, if one is named.
     """
@@ -153,7 +153,7 @@ def excess_figure(excess: Mapping[int, Excess], layer: str = "") -> Figure:
     return figure
 
 
-def _text_parts(inspected: InspectedRun, result: ContextUse) -> list[Part]:
+def _text_blocks(inspected: InspectedRun, result: ContextUse) -> list[PageBlock]:
     """Return the curve over the text itself, where there are no held-out data; it is too short to compare contexts."""
     scores, full = result.scores, result.scores[None]
     reason = _not_comparable(full)
@@ -169,7 +169,7 @@ def _text_parts(inspected: InspectedRun, result: ContextUse) -> list[Part]:
     return [Plots([plot])]
 
 
-def _answer_parts(inspected: InspectedRun, result: ContextUse) -> list[Part]:
+def _answer_blocks(inspected: InspectedRun, result: ContextUse) -> list[PageBlock]:
     """Return the curve of one answer, which says nothing about others."""
     answer = inspected.explainer.wording.answer
     caption = f"−log P of the model's own answer ({answer}) when only the last k tokens of the text are seen."
@@ -197,32 +197,33 @@ def _infinite_sizes(scores: Scores) -> str:
     )
 
 
-def named_parts(costs: Sequence[StateSize], model: nn.Module) -> list[StateSize]:
-    """Return the parts of a state with the names of their layers in place of their paths, where these are known.
+def named_leaves(costs: Sequence[StateSize], model: nn.Module) -> list[StateSize]:
+    """Return the leaves of a state with the names of their layers instead of their paths, where these are known.
 
-    The numbers in the path of a layer, its places in the containers around it, begin the path of its state.
+    The numbers in the path of a layer, its positions in the containers around it, begin the path of its state.
     """
     known = primitive_layers(model)
     readers = [primitive for primitive in known if primitive.decodes] or known
     layers = {
-        tuple(part for part in primitive.path.split(".") if part.isdigit()): primitive.name for primitive in readers
+        tuple(component for component in primitive.path.split(".") if component.isdigit()): primitive.name
+        for primitive in readers
     }
 
-    apart = any(cost.name.startswith(f"{DECODER}.") for cost in costs)  # other parts belong to no layer
+    apart = any(cost.name.startswith(f"{DECODER}.") for cost in costs)  # other leaves belong to no layer
 
     def name(path: str) -> str:
         if apart and not path.startswith(f"{DECODER}."):
             return path
-        parts = tuple(filter(None, path.removeprefix(f"{DECODER}.").split(".")))
-        for size in range(len(parts), -1, -1):
-            if parts[:size] in layers:
-                return f"{layers[parts[:size]]}, {'.'.join(parts[size:]) or 'state'}"
+        components = tuple(filter(None, path.removeprefix(f"{DECODER}.").split(".")))
+        for size in range(len(components), -1, -1):
+            if components[:size] in layers:
+                return f"{layers[components[:size]]}, {'.'.join(components[size:]) or 'state'}"
         return path
 
     return [cost._replace(name=name(cost.name)) for cost in costs]
 
 
-def _cost_parts(costs: Sequence[StateSize], reader: StateReader) -> list[Part]:
+def _cost_blocks(costs: Sequence[StateSize], reader: StateReader) -> list[PageBlock]:
     sizes = list(costs[0].sizes)
     rows = [[cost.name or "state", *(f"{cost.sizes[size]:,}" for size in sizes), cost.growth] for cost in costs]
     rows.append(["all", *(f"{sum(cost.sizes[size] for cost in costs):,}" for size in sizes), ""])
@@ -264,7 +265,7 @@ def _context_axis(plot: Axes, sizes: Sequence[int]) -> None:
 
 @torch.inference_mode()
 def state_costs(reader: StateReader, *, positions: int | None = None, sizes: Sequence[int] = TOKENS) -> list[StateSize]:
-    """Return the size of each part of a state for one text, in the precision of the model.
+    """Return the size of each leaf of a state for one text, in the precision of the model.
 
     ``sizes`` are numbers of tokens, in ascending order; those above the number of learned ``positions`` are left out.
     """
@@ -274,7 +275,7 @@ def state_costs(reader: StateReader, *, positions: int | None = None, sizes: Seq
         state, count = reader.read(size - count, state), size
         bytes_at[size] = _bytes(state)
 
-    # Longer texts are not read: by the contract of states, one more step shows which parts grow, and by how much.
+    # Longer texts are not read: by the contract of states, one more step shows which leaves grow, and by how much.
     before, growing = state, set[str]()
     if count < limit:
         state, count = reader.read(1, state), count + 1
@@ -282,10 +283,10 @@ def state_costs(reader: StateReader, *, positions: int | None = None, sizes: Seq
     for size in [size for size in sizes if MAX_READ < size <= limit]:
         bytes_at[size] = _bytes(reader.read(1, _extrapolated(before, state, size - count)))
 
-    # A part whose size differs but which no longer grows has a bound, such as the window of an attention.
+    # A leaf whose size differs but which no longer grows has a bound, such as the window of an attention.
     costs = []
     for name in state_to_dict(reader.initial):
-        sizes_of = {size: parts[name] for size, parts in bytes_at.items()}
+        sizes_of = {size: leaves[name] for size, leaves in bytes_at.items()}
         bounded: Growth = "bounded" if len(set(sizes_of.values())) > 1 else "constant"
         costs.append(StateSize(name, sizes_of, "grows" if name in growing else bounded))
     return costs
@@ -298,7 +299,7 @@ def _bytes(state: State) -> dict[str, int]:
 def _extrapolated(before: State, after: State, tokens: int) -> State:
     """Return the state ``tokens`` after ``before``, as to its size; ``after`` is the state after one token.
 
-    It is padded with zeros at the front, which is how a row that is shorter than the longest of its batch looks. Parts
+    It is padded with zeros at the front, which is how a row that is shorter than the longest of its batch looks. Leaves
     of bounded size are cut again by the step that follows.
     """
 
@@ -310,14 +311,14 @@ def _extrapolated(before: State, after: State, tokens: int) -> State:
 
 
 def state_figure(costs: Sequence[StateSize]) -> Figure:
-    """Draw the bytes of the parts that grow, and of the parts of constant size, against the tokens read."""
+    """Draw the bytes of the leaves that grow, and of the leaves of constant size, against the tokens read."""
     figure, [[plot]] = new_figure()
     constant = [cost for cost in costs if cost.growth == "constant"]
     growing = [cost for cost in costs if cost.growth != "constant"]
-    for i, (name, parts) in enumerate((("parts that grow", growing), ("parts of constant size", constant))):
-        if any(max(cost.sizes.values()) for cost in parts):
-            sizes = list(parts[0].sizes)
-            plot.plot(sizes, [sum(cost.sizes[size] for cost in parts) for size in sizes], label=name, **style(i))
+    for i, (name, group) in enumerate((("parts that grow", growing), ("parts of constant size", constant))):
+        if any(max(cost.sizes.values()) for cost in group):
+            sizes = list(group[0].sizes)
+            plot.plot(sizes, [sum(cost.sizes[size] for cost in group) for size in sizes], label=name, **style(i))
     plot.set(xscale="log", yscale="log", xlabel="tokens read", ylabel="bytes kept")
     if plot.lines:
         plot.legend()

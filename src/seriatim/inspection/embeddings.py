@@ -30,7 +30,7 @@ CANDIDATES = 2_000
 """Tokens among which neighbours are searched: the first of the vocabulary, which are the most frequent words. The
 embeddings of rare words are hardly trained."""
 SAMPLED, CONFIDENCE = 10_000, 0.99
-"""Nearest neighbours that are sampled to measure how similar they are by chance, and the share below the bound."""
+"""Nearest neighbours that are sampled to measure how similar they are by chance, and the fraction below the bound."""
 MAPPED = 50
 """Tokens on a map."""
 WIDTH, HEIGHT = 8.4, 5.6
@@ -61,7 +61,7 @@ class Embeddings(NamedTuple):
         candidates: number of tokens searched; ``by_frequency`` if they are the most frequent ones.
         mapped: names of the tokens on the map, the ``of_text`` tokens of the text first.
         points: coordinates on the map ``(mapped, 2)``.
-        variance: shares of the variance of these tokens' vectors along the two axes.
+        variance: fractions of the variance of these tokens' vectors along the two axes.
     """
 
     neighbours: list[Neighbours]
@@ -116,16 +116,16 @@ def _normalized(vectors: np.ndarray) -> np.ndarray:
 
 
 def principal_axes(vectors: np.ndarray) -> tuple[np.ndarray, tuple[float, float]]:
-    """Return the first two principal components ``(n, 2)`` of vectors ``(n, size)``, and their shares of the variance.
+    """Return the first two principal components ``(n, 2)`` of vectors ``(n, size)``, and the variance explained.
 
     The sign of each axis is chosen so that its largest coordinate is positive, which makes the result deterministic.
     """
     left, values, _ = np.linalg.svd(vectors - vectors.mean(0), full_matrices=False)
-    points, shares = np.zeros((len(vectors), 2)), np.zeros(2)
+    points, explained = np.zeros((len(vectors), 2)), np.zeros(2)
     points[:, : len(values)] = (left * values)[:, :2]
-    shares[: len(values)] = np.square(values[:2]) / max(np.square(values).sum(), np.finfo(float).tiny)
+    explained[: len(values)] = np.square(values[:2]) / max(np.square(values).sum(), np.finfo(float).tiny)
     signs = np.sign(points[np.abs(points).argmax(0), [0, 1]])
-    return points * signs, (float(shares[0]), float(shares[1]))
+    return points * signs, (float(explained[0]), float(explained[1]))
 
 
 def chance_similarity(vectors: np.ndarray, count: int) -> float:

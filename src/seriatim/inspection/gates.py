@@ -21,7 +21,7 @@ from ..evaluation.token_scores import is_symbol, spaced, visible
 from ..layers.experts import Experts, Routing
 from ..pages.charts import name_tokens, width_for
 from ..pages.drawing import show
-from ..pages.page import Folded, Part, Plot, Plots, Prose, Table, Token, Tokens
+from ..pages.page import Folded, PageBlock, Plot, Plots, Prose, Table, Token, Tokens
 from ..pages.theme import new_figure, plain, style
 from ..pages.wording import percent
 from ..runs.run import Run
@@ -121,17 +121,17 @@ def gates(run: Run, text: object, *, max_tokens: int = MAX_TOKENS) -> Gates:
         InputError: there is nothing to read in the text.
     """
     explainer = explainer_of(run)
-    whole = explainer.examples(text)[0]
-    example = whole.beginning(max_tokens)
-    parts = [(primitive, part) for primitive in primitive_layers(run.model) for part in primitive.layer.modules()]
-    routers = {part.router: primitive for primitive, part in parts if isinstance(part, Experts)}
+    full = explainer.examples(text)[0]
+    example = full.beginning(max_tokens)
+    modules = [(primitive, module) for primitive in primitive_layers(run.model) for module in primitive.layer.modules()]
+    routers = {module.router: primitive for primitive, module in modules if isinstance(module, Experts)}
     with recorded_results(routers, Routing._make) as routed:
         recorded = recorded_gates(run.model, lambda: run_once(explainer, example))
     values = [gate for steps in recorded for gate in _gates_of(steps, example)]
     choices = [
         _choices_of(primitive, routed[router], example) for router, primitive in routers.items() if routed[router]
     ]
-    return Gates(values, choices, example.length, whole.length)
+    return Gates(values, choices, example.length, full.length)
 
 
 def recorded_gates(model: nn.Module, forward: Callable[[], object]) -> list[Steps[list[GateValues]]]:
@@ -146,7 +146,7 @@ def recorded_gates(model: nn.Module, forward: Callable[[], object]) -> list[Step
 
 def gate_names(layer: nn.Module) -> tuple[str, ...]:
     """Return the names of the gates of a layer or of the cell in it; empty if its class does not name them."""
-    return next((part.gate_names for part in layer.modules() if isinstance(part, Stateful) and part.gate_names), ())
+    return next((inner.gate_names for inner in layer.modules() if isinstance(inner, Stateful) and inner.gate_names), ())
 
 
 class _GateRecorder(CallRecorder):
@@ -183,7 +183,7 @@ def _gates_of(steps: Steps[list[GateValues]], example: Example) -> Iterator[Gate
 
 
 def _choices_of(primitive: PrimitiveLayer, routings: list[Routing], example: Example) -> ExpertChoices:
-    weights, experts, probabilities = (torch.cat(parts).detach().cpu() for parts in zip(*routings, strict=True))
+    weights, experts, probabilities = (torch.cat(tensors).detach().cpu() for tensors in zip(*routings, strict=True))
     if primitive.backwards:
         experts, weights = experts.flip(0), weights.flip(0)
     tokens = tokens_of(primitive, example, len(experts))
@@ -208,10 +208,10 @@ def gate_figure(gate: Gate) -> Figure:
 
 def experts_figure(choices: ExpertChoices) -> Figure:
     """Draw the experts chosen for each token: tokens across, experts down, bright for large weights."""
-    shares = torch.zeros(choices.count, len(choices.experts))
-    shares.scatter_(0, choices.experts.T, choices.weights.T)
+    weights = torch.zeros(choices.count, len(choices.experts))
+    weights.scatter_(0, choices.experts.T, choices.weights.T)
     label = "weight of its answer"
-    figure = token_map(shares.numpy(), choices.tokens, choices.layer, label, largest=1.0, height=2.4)
+    figure = token_map(weights.numpy(), choices.tokens, choices.layer, label, largest=1.0, height=2.4)
     figure.axes[0].set_ylabel("expert")
     figure.axes[0].set_yticks(range(choices.count), [str(i + 1) for i in range(choices.count)])
     return figure
@@ -237,9 +237,9 @@ def gates_section(inspected: InspectedRun) -> SectionBody:
     result = gates(inspected.run, inspected.item)
     if not result.gates and not result.choices:
         raise NotSupportedError("this model has no gates, step sizes or experts")
-    parts: list[Part] = []
+    blocks: list[PageBlock] = []
     if result.shown < result.total:
-        parts.append(Prose(f"Only the first {result.shown:,} of {result.total:,} tokens are shown."))
+        blocks.append(Prose(f"Only the first {result.shown:,} of {result.total:,} tokens are shown."))
 
     # Step sizes are left out of the table, because they have no bounds within which to be open or closed.
     rows = [
@@ -247,18 +247,18 @@ def gates_section(inspected: InspectedRun) -> SectionBody:
     ]
     if rows:
         caption = "Share of gate values that are open (above 0.9) and closed (below 0.1), over units and tokens."
-        parts.append(Table(["layer", "gate", "open", "closed"], rows, caption, {2, 3}))
+        blocks.append(Table(["layer", "gate", "open", "closed"], rows, caption, {2, 3}))
 
     # The means stand before the heat maps, which only few readers unfold.
     by_layer: dict[str, list[Gate]] = {}
     for gate in result.gates:
         by_layer.setdefault(gate.layer, []).append(gate)
-    parts += _painted(result.gates, inspected.run.tokenizer)
+    blocks += _painted(result.gates, inspected.run.tokenizer)
     means = [_means_plot(layer_gates) for layer_gates in by_layer.values()]
-    parts.append(Plots([*means, *map(_experts_plot, result.choices)]))
+    blocks.append(Plots([*means, *map(_experts_plot, result.choices)]))
     if result.gates:
-        parts.append(Folded("All units of all gates", [Plots(list(map(_gate_plot, result.gates)))]))
-    return SectionBody(parts)
+        blocks.append(Folded("All units of all gates", [Plots(list(map(_gate_plot, result.gates)))]))
+    return SectionBody(blocks)
 
 
 def changing_units(layer_gates: Sequence[Gate], count: int = PAINTED) -> list[tuple[Gate, int]]:
@@ -272,10 +272,10 @@ def changing_units(layer_gates: Sequence[Gate], count: int = PAINTED) -> list[tu
     return [(layer_gates[i], unit) for _, i, unit in sorted(units, key=lambda each: (-each[0], *each[1:]))[:count]]
 
 
-def _painted(all_gates: Sequence[Gate], tokenizer: Tokenizer) -> list[Part]:
+def _painted(all_gates: Sequence[Gate], tokenizer: Tokenizer) -> list[PageBlock]:
     """Return the text, painted with the values of the units that vary most; step sizes have no fixed scale."""
     known = [gate for gate in all_gates if not gate.is_rate and gate.tokens]
-    painted: list[Part] = []
+    painted: list[PageBlock] = []
     for gate, unit in changing_units(known):
         values = gate.values[:, unit].tolist()
         caption = f"Unit {unit + 1} of {gate.values.shape[1]} of the gate “{gate.name}” of {gate.layer}."

@@ -37,7 +37,7 @@ from ..pages.theme import layer_style, new_figure, plain
 from ..pages.wording import percent
 from ..runs.run import Run
 from ..tasks.explainer import Example, Examples, Explainer
-from .gradient_trend import MIN_LAGS, MIN_WINDOWS, SHARE, Trend, band, lag_below, reach, trend
+from .gradient_trend import MIN_LAGS, MIN_WINDOWS, REACH_FRACTION, Trend, band, lag_below, reach, trend
 from .inspected_run import InspectedRun, SectionBody, explainer_of
 from .jacobians import JacobianProduct, jacobian_products, spectral_radii
 from .recording import BACKWARDS, Steps, primitive_layers, unrolled
@@ -60,7 +60,7 @@ STEPS = (
     "rises steadily is an exploding gradient, which makes training unstable unless gradients are clipped. Gradients "
     "that take another route, through other layers, are not counted. "
 )
-WHOLE = (
+SEQUENCE = (
     "Each curve shows how strongly the loss of the answer to a whole text depends on what a layer passed to its own "
     "next step, k steps before its last: the norm of ∂loss/∂h against k. If the answer pools the outputs of all steps, "
     "h also counts through the outputs of all later steps, so that a curve which hardly falls does not mean that h is "
@@ -106,7 +106,7 @@ def equal_windows(inputs: Examples, items: Sequence[object], *, length: int, cou
     else:
         starts = [(i, max(0, size - width)) for i, size in enumerate(sizes) if size >= width]
     chosen = np.unique(np.linspace(0, len(starts) - 1, min(count, len(starts))).round().astype(int)).tolist()
-    examples = [_window(sequences[i], start, width) for i, start in (starts[place] for place in chosen)]
+    examples = [_window(sequences[i], start, width) for i, start in (starts[index] for index in chosen)]
     return EqualWindows(examples, width, _cut_in_words(inputs, sequences))
 
 
@@ -285,18 +285,18 @@ def norms_by_lag(model: nn.Module, loss: Callable[[], Tensor]) -> dict[str, Tens
     with torch.enable_grad(), unrolled(model, watch=nullcontext[None]) as recorded:
         losses = loss()
     states = {steps.primitive.name: list(_passed_on(steps)) for steps in recorded}
-    tensors = [part.tensor for parts in states.values() for part in parts]
+    tensors = [leaf.tensor for leaves in states.values() for leaf in leaves]
     gradients = iter(torch.autograd.grad(losses.sum(), tensors, allow_unused=True) if tensors else ())
     return {
-        name: _squares([(part, next(gradients)) for part in parts], len(losses)).sqrt()
-        for name, parts in states.items()
+        name: _squares([(leaf, next(gradients)) for leaf in leaves], len(losses)).sqrt()
+        for name, leaves in states.items()
     }
 
 
-class StatePart(NamedTuple):
-    """A part of a state, ``lag`` steps before the loss; lag 0 stands for all inputs of a layer without steps.
+class StateLeaf(NamedTuple):
+    """A leaf of a state, ``lag`` steps before the loss; lag 0 stands for all inputs of a layer without steps.
 
-    If the part grows along a dimension, ``growing``, only its newest entry belongs to its step.
+    If the leaf grows along a dimension, ``growing``, only its newest entry belongs to its step.
     """
 
     lag: int
@@ -304,33 +304,33 @@ class StatePart(NamedTuple):
     growing: int | None = None
 
 
-def _squares(parts: Sequence[tuple[StatePart, Tensor | None]], rows: int) -> Tensor:
-    """Return the squared norms ``(batch, lags)`` of the gradients of the parts."""
-    squares = torch.zeros(rows, max((part.lag for part, _ in parts), default=0), dtype=torch.float64)
-    for part, gradient in parts:
+def _squares(leaves: Sequence[tuple[StateLeaf, Tensor | None]], rows: int) -> Tensor:
+    """Return the squared norms ``(batch, lags)`` of the gradients of the leaves."""
+    squares = torch.zeros(rows, max((leaf.lag for leaf, _ in leaves), default=0), dtype=torch.float64)
+    for leaf, gradient in leaves:
         if gradient is None:
             continue
         gradient = gradient.double().cpu()
-        if not part.lag:
+        if not leaf.lag:
             return gradient.square().sum(2)[:, :-1].flip(1)
-        entry = gradient if part.growing is None else gradient.select(part.growing, -1)
-        squares[:, part.lag - 1] += entry.flatten(1).square().sum(1)
+        entry = gradient if leaf.growing is None else gradient.select(leaf.growing, -1)
+        squares[:, leaf.lag - 1] += entry.flatten(1).square().sum(1)
     return squares
 
 
-def _passed_on(steps: Steps[None]) -> Iterator[StatePart]:
-    """Yield the parts of states that each step changed, and not those passed on, such as the memory of a decoder."""
+def _passed_on(steps: Steps[None]) -> Iterator[StateLeaf]:
+    """Yield the leaves of states that each step changed, and not those passed on, such as the memory of a decoder."""
     if steps.inputs is not None:
-        yield StatePart(0, steps.inputs)
+        yield StateLeaf(0, steps.inputs)
     before = [] if steps.before is None else state_leaves(steps.before)
     sizes = [tensor.shape for tensor in before]
     for t, state in enumerate(steps.states[:-1]):
-        parts = state_leaves(state)
-        for size, old, new in zip(sizes, before, parts, strict=True):
+        leaves = state_leaves(state)
+        for size, old, new in zip(sizes, before, leaves, strict=True):
             if new is not old and new.requires_grad and new.numel():
                 growing = next((dim for dim in range(1, new.dim()) if size[dim] == 0), None)
-                yield StatePart(len(steps.states) - 1 - t, new, growing)
-        before = parts
+                yield StateLeaf(len(steps.states) - 1 - t, new, growing)
+        before = leaves
 
 
 def _grows(model: nn.Module) -> bool:
@@ -339,7 +339,7 @@ def _grows(model: nn.Module) -> bool:
         for primitive in primitive_layers(model)
         if not isinstance(primitive.layer, MemoryLayer)
     )
-    return any(0 in part.shape for state in states for part in state_leaves(state))
+    return any(0 in leaf.shape for state in states for leaf in state_leaves(state))
 
 
 def _batches(examples: Sequence[Example], size: int) -> Iterator[list[Example]]:
@@ -377,8 +377,8 @@ def flow_section(inspected: InspectedRun) -> SectionBody:
     headings = ["layer", "before training: per step", "reach", "after training: per step", "reach"]
     caption = (
         "Per step: the factor by which one more step back multiplies the norm, up to the reach, with its 95 % interval "
-        f"over the windows. Reach: steps back from which on the norm is below {percent(SHARE)} of its value at k = 1. "
-        "A dash means that the measurement does not support a statement."
+        f"over the windows. Reach: steps back from which on the norm is below {percent(REACH_FRACTION)} of its value "
+        "at k = 1. A dash means that the measurement does not support a statement."
     )
     supported = any(cell != "–" for row in rows for cell in row[1:])
     plots = [
@@ -400,7 +400,7 @@ def _intro(inspected: InspectedRun, result: GradientFlow, name: str) -> str:
     """Return what a curve is, for each kind of layer that was measured, and of which windows."""
     measured = {layer.name for layer in result.layers}
     causal = {each.layer.causal for each in primitive_layers(inspected.run.model) if each.name in measured}
-    intro = (WHOLE if inspected.inputs.predicts == "sequence" else STEPS) if True in causal else ""
+    intro = (SEQUENCE if inspected.inputs.predicts == "sequence" else STEPS) if True in causal else ""
     intro += INPUTS if False in causal else ""
     intro += "The solid line is the trained model; the dashed line is the same model before training. "
     if result.windows > 1:
@@ -467,8 +467,8 @@ def _jacobians(layer: LayerFlow) -> Iterator[str]:
 
 def _summary(layer: LayerFlow) -> list[str]:
     after, before = layer.trained.phrases, layer.fresh.phrases
-    place, _, kind = layer.name.partition(": ")
-    line = f"gradient flow, {place}{f' ({kind})' if kind else ''}: {', '.join(after)}"
+    label, _, kind = layer.name.partition(": ")
+    line = f"gradient flow, {label}{f' ({kind})' if kind else ''}: {', '.join(after)}"
     if not after:
         return []
     if after == before and reach(layer.trained.norms) is None and not any("per step" in phrase for phrase in after):

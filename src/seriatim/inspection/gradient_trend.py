@@ -25,11 +25,11 @@ UNDERFLOW = 1e-30
 MIN_WINDOWS = 4
 """Windows needed for an interval."""
 MIN_FIT = 0.9
-"""Share of the variance of log-norms that a straight line must explain for its slope to describe them."""
+"""Fraction of the variance of log-norms that a straight line must explain for its slope to describe them."""
 MIN_REACH = 5
 """Lags without which a straight line says nothing."""
-SHARE = 0.01
-"""Share of the norm at lag 1 below which the gradient no longer counts."""
+REACH_FRACTION = 0.01
+"""Fraction of the norm at lag 1 below which the gradient no longer counts."""
 MIN_CHANGE = 10.0
 """Factor by which the norm must change over the measured steps to count as vanishing or exploding."""
 
@@ -68,9 +68,9 @@ def lag_below(norms: Sequence[float], limit: float) -> int | None:
     return lag + 1 if lag < len(norms) else None
 
 
-def reach(norms: Sequence[float], *, share: float = SHARE) -> int | None:
-    """Return the lag from which on all norms are 0 or below a share of that at lag 1; None if there is none."""
-    return lag_below(norms, share * norms[0]) if norms else None
+def reach(norms: Sequence[float], *, fraction: float = REACH_FRACTION) -> int | None:
+    """Return the lag from which on all norms are 0 or below a fraction of that at lag 1; None if there is none."""
+    return lag_below(norms, fraction * norms[0]) if norms else None
 
 
 def trend(rows: Sequence[Tensor]) -> Trend | None:

@@ -27,7 +27,7 @@ from ..evaluation.intervals import interval
 from ..evaluation.intervals import mean as mean_of
 from ..evaluation.token_scores import is_symbol, spaced
 from ..models.probabilities import checked_losses
-from ..pages.page import DIGITS, LinkedToken, LinkView, Part, Prose, TokenLinks
+from ..pages.page import DIGITS, LinkedToken, LinkView, PageBlock, Prose, TokenLinks
 from ..pages.wording import percent_and_interval
 from ..runs.run import Run
 from ..tasks.explainer import Example, Examples, Losses
@@ -85,16 +85,16 @@ class Influence:
     Attributes:
         example: what the model reads, cut to the tokens that are shown.
         answers: names of the answers, in order.
-        shares: of each input, for each answer ``(answers, inputs)``; first those of ``example.inputs``, then those of
-            ``example.decoded``. A row sums to one. NaN is an input that the answer must not depend on: a later token,
-            or the answer itself. A row of NaN has no gradient.
+        fractions: of each input, for each answer ``(answers, inputs)``; first those of ``example.inputs``, then those
+            of ``example.decoded``. A row sums to one. NaN is an input that the answer must not depend on: a later
+            token, or the answer itself. A row of NaN has no gradient.
         probabilities: P of each answer ``(answers,)``.
         total: number of tokens of the whole text.
     """
 
     example: Example
     answers: tuple[str, ...]
-    shares: Tensor
+    fractions: Tensor
     probabilities: Tensor
     total: int
 
@@ -111,41 +111,41 @@ def influence(run: Run, text: object, *, max_tokens: int = MAX_TOKENS) -> Influe
         raise NotSupportedError("this model has no layers, so that there is no gradient")
     explainer = explainer_of(run)
     inputs = explainer.require(explainer.inputs)
-    whole = inputs.fitting(text)[0]
-    example = whole.beginning(max_tokens)
+    full = inputs.fitting(text)[0]
+    example = full.beginning(max_tokens)
     if inputs.predicts == "sequence":  # no decoder reads the target
         example = replace(example, decoded=())
     answers = inputs.target_names(example)
-    shares, probabilities = influence_shares(inputs, explainer.require(explainer.losses), example, len(answers))
-    return Influence(example, answers, shares, probabilities, whole.length)
+    fractions, probabilities = influence_fractions(inputs, explainer.require(explainer.losses), example, len(answers))
+    return Influence(example, answers, fractions, probabilities, full.length)
 
 
-def influence_shares(inputs: Examples, losses: Losses, example: Example, answers: int) -> tuple[Tensor, Tensor]:
-    """Return the shares ``(answers, inputs)`` and probabilities ``(answers,)`` of `Influence`, in float64."""
+def influence_fractions(inputs: Examples, losses: Losses, example: Example, answers: int) -> tuple[Tensor, Tensor]:
+    """Return the fractions ``(answers, inputs)`` and probabilities ``(answers,)`` of `Influence`, in float64."""
     size = len(example.inputs) + len(example.decoded)
     norms, nats = torch.zeros(answers, size, dtype=torch.float64), torch.zeros(answers, dtype=torch.float64)
     together = max(1, TOGETHER // max(1, size))
     for start in range(0, answers, together):
-        places = list(range(start, min(answers, start + together)))
-        found, loss = _norms(inputs, losses, example, places)
-        norms[places, : found.shape[1]], nats[places] = found, loss
+        positions = list(range(start, min(answers, start + together)))
+        found, loss = _norms(inputs, losses, example, positions)
+        norms[positions, : found.shape[1]], nats[positions] = found, loss
     unread = ~_readable(inputs, example, answers)
     sums = norms.masked_fill(unread, 0.0).sum(1, keepdim=True)  # NaN or infinite if any norm is
-    shares = (norms / sums).masked_fill(unread | (sums <= 0) | ~sums.isfinite(), torch.nan)
-    return shares, (-checked_losses(nats)).exp()
+    fractions = (norms / sums).masked_fill(unread | (sums <= 0) | ~sums.isfinite(), torch.nan)
+    return fractions, (-checked_losses(nats)).exp()
 
 
-def _norms(inputs: Examples, losses: Losses, example: Example, places: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """Return the norms ``(places, inputs)`` of the gradients of the losses ``(places,)``, and these losses.
+def _norms(inputs: Examples, losses: Losses, example: Example, positions: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """Return the norms ``(positions, inputs)`` of the gradients of the losses ``(positions,)``, and these losses.
 
-    One copy of the example is read for each place, since one backward pass gives one gradient for each copy.
+    One copy of the example is read for each position, since one backward pass gives one gradient for each copy.
     """
-    if inputs.predicts == "next token" and not example.decoded:  # what follows the last place cannot change it
-        example = example.beginning(places[-1] + 1)
-    copies = [example] * len(places)
+    if inputs.predicts == "next token" and not example.decoded:  # what follows the last position cannot change it
+        example = example.beginning(positions[-1] + 1)
+    copies = [example] * len(positions)
     # cuDNN differentiates recurrences in training mode only
     with torch.enable_grad(), torch.backends.cudnn.flags(enabled=False), separate_inputs(inputs.model) as vectors:
-        nats = losses.place_losses(copies, places)
+        nats = losses.place_losses(copies, positions)
         gradients = torch.autograd.grad(nats.sum(), vectors, allow_unused=True, materialize_grads=True)
     norms = [
         _by_token(gradient, len(names)).double().norm(dim=2).cpu()
@@ -182,7 +182,7 @@ def separate_inputs(model: nn.Module) -> Iterator[list[Tensor]]:
 
     # Of an encoder and a decoder, the embeddings are taken, since each belongs to one of the two texts.
     layers = [layer for _, layer in top_layers(model)]
-    embeddings = [part for part in model.children() if isinstance(part, nn.Embedding)]
+    embeddings = [child for child in model.children() if isinstance(child, nn.Embedding)]
     with ExitStack() as hooks:
         if len(layers) == 1:
             hooks.enter_context(layers[0].register_forward_pre_hook(before))
@@ -230,19 +230,19 @@ def influence_section(inspected: InspectedRun) -> SectionBody:
     maps = attention_maps(inspected.run, item, max_tokens=tokens).maps[:MAX_LAYERS]
 
     # Influence and attention share one text, so that the views differ in nothing but their shades.
-    place = layout(inputs, result.example, result.answers)
-    views = [influence_view(inputs, result, place), *(each for one in maps for each in attention_views(one, place))]
+    page = layout(inputs, result.example, result.answers)
+    views = [influence_view(inputs, result, page), *(each for one in maps for each in attention_views(one, page))]
     what = "the attention layer" if len(maps) == 1 else f"{len(maps)} attention layers"
     limits = [] if len(views) == 1 else [f"The weights of {what} can be chosen above the text."]
     if result.example.length < result.total:
         left = result.total - result.example.length
         limits.append(f"The last {left:,} of {result.total:,} tokens are left out here.")
-    parts: list[Part] = [Prose(" ".join([_intro(inputs, result.example), *limits]))]
-    parts.append(TokenLinks(place.texts, views, CAPTION))
+    blocks: list[PageBlock] = [Prose(" ".join([_intro(inputs, result.example), *limits]))]
+    blocks.append(TokenLinks(page.texts, views, CAPTION))
     sentence = nearest_sentence(inputs, result)
     if sentence:
-        parts.append(Prose(sentence))
-    return SectionBody(parts, [f"influence: {sentence[0].lower()}{sentence[1:-1]}"] if sentence else [])
+        blocks.append(Prose(sentence))
+    return SectionBody(blocks, [f"influence: {sentence[0].lower()}{sentence[1:-1]}"] if sentence else [])
 
 
 def _kind(inputs: Examples, example: Example) -> str:
@@ -284,26 +284,26 @@ def linked(names: Sequence[str], tokenizer: Tokenizer) -> list[LinkedToken]:
     ]
 
 
-def influence_view(inputs: Examples, result: Influence, place: Layout) -> LinkView:
-    """Return the shares of influence on each answer."""
+def influence_view(inputs: Examples, result: Influence, page: Layout) -> LinkView:
+    """Return the fractions of influence on each answer."""
     _, sentence = WORDS[_kind(inputs, result.example)]
-    rows = [_trimmed(row) for row in result.shares]
-    return LinkView("Influence", "influence on the selected token", sentence, rows, place.first_answer)
+    rows = [_trimmed(row) for row in result.fractions]
+    return LinkView("Influence", "influence on the selected token", sentence, rows, page.first_answer)
 
 
-def attention_views(attention: AttentionMap, place: Layout) -> Iterator[LinkView]:
+def attention_views(attention: AttentionMap, page: Layout) -> Iterator[LinkView]:
     """Yield the mean of all heads of a layer, if there are several, and each head."""
     if not attention.queries or not attention.keys:
         return
     weights = attention.weights
     causal = not attention.crosses and not weights.triu(1).any()
     if attention.crosses:
-        first_row, first_column = place.source + 1, 0
+        first_row, first_column = page.source + 1, 0
         sentence = (
             "Attention to the source in the step that writes the selected token of the answer; a row sums to one."
         )
     else:
-        first_row = first_column = place.source if attention.decodes else 0
+        first_row = first_column = page.source if attention.decodes else 0
         to = "itself and earlier tokens" if causal else "all tokens"
         sentence = f"Attention of the selected token, when it is read, to {to}; a row sums to one."
     heads = [(f"head {head + 1}", weights[head]) for head in range(len(weights))]
@@ -320,18 +320,18 @@ def _trimmed(row: Tensor) -> list[float]:
 
 
 def nearest_sentence(inputs: Examples, result: Influence) -> str:
-    """Return the mean share of the token before each answer, with its interval; empty for few answers."""
+    """Return the mean fraction of the token before each answer, with its interval; empty for few answers."""
     if inputs.predicts != "next token" or result.example.decoded:
         return ""
-    rows = [(i, row) for i, row in enumerate(result.shares) if i and not row.isnan().all()]
+    rows = [(i, row) for i, row in enumerate(result.fractions) if i and not row.isnan().all()]
     if len(rows) < MIN_ANSWERS:
         return ""
     nearest = np.array([[float(row[i]), 1.0] for i, row in rows])
     value, low, high = interval(nearest, mean_of)
     if low is None or high is None or low == high:
         return ""
-    share, bounds = percent_and_interval(value, low, high)
+    percentage, bounds = percent_and_interval(value, low, high)
     return (
-        f"On average, {share} of the influence on a token comes from the token directly before it "
+        f"On average, {percentage} of the influence on a token comes from the token directly before it "
         f"({bounds}, over {len(rows):,} tokens of this text)."
     )

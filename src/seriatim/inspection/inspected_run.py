@@ -11,7 +11,7 @@ from ..core.errors import EmptyError, InputError, RangeError, check_text
 from ..data.sources import check_named_by_run
 from ..data.text import normal_line_ends
 from ..layers.outside_code import AllowCode
-from ..pages.page import Part
+from ..pages.page import PageBlock
 from ..pages.wording import short_name
 from ..runs.run import Run, load
 from ..runs.run_summary import MAX_SUMMARY_BYTES
@@ -25,9 +25,9 @@ ALONE = "the network alone"
 
 
 class SectionBody(NamedTuple):
-    """The parts of one section of a page, and lines for the summary."""
+    """The blocks of one section of a page, and lines for the summary."""
 
-    parts: list[Part]
+    blocks: list[PageBlock]
     summary: Sequence[str] = ()
 
 

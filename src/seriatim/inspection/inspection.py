@@ -13,7 +13,7 @@ from ..data.sources import find_sources
 from ..data.text import read_lines
 from ..layers.outside_code import AllowCode
 from ..models.probabilities import NotFiniteError, naming
-from ..pages.page import Code, Link, PageSection, Part, Prose, Table, framed, render, write_page
+from ..pages.page import Code, Link, PageBlock, PageSection, Prose, Table, framed, render, write_page
 from ..pages.wording import isolated, without_isolates
 from ..runs.run import Run
 from ..tasks.explainer import Explainer, NotOfferedError
@@ -151,10 +151,10 @@ def _sections(inspected: InspectedRun, given: Mapping[str, object]) -> tuple[lis
             content = leave_out(spec.title, error)
         of_network = spec.of_network and inspected.is_blended
         about = [Prose(f"This section is about {ALONE}.")] if of_network else []
-        sections.append(PageSection(spec.anchor, spec.title, [*about, *content.parts] if content.parts else []))
+        sections.append(PageSection(spec.anchor, spec.title, [*about, *content.blocks] if content.blocks else []))
         # A main result, such as "memory: …", says so if it is about the network alone.
         lines += [line.replace(": ", f", of {ALONE}: ", 1) if of_network else line for line in content.summary]
-    errors = PageSection("errors", "Errors", mistakes.parts)
+    errors = PageSection("errors", "Errors", mistakes.blocks)
     return [*sections, errors, about_section(inspected, missing, given)], [*lines, *mistakes.summary]
 
 
@@ -194,10 +194,10 @@ def about_section(inspected: InspectedRun, missing: Sequence[list[str]], given: 
 
     # The command that makes the page again, and what the page lacks, come last.
     table = Table(["fact", "this run"], rows, f"The run {run.path}, with 95 % intervals in brackets.")
-    parts: list[Part] = [table, Code(_command(inspected, given), "To make this page again:")]
+    blocks: list[PageBlock] = [table, Code(_command(inspected, given), "To make this page again:")]
     if missing:
-        parts.append(Table(["section", "reason"], missing, "Sections that are not shown."))
-    return PageSection("about", "About this run", parts)
+        blocks.append(Table(["section", "reason"], missing, "Sections that are not shown."))
+    return PageSection("about", "About this run", blocks)
 
 
 def _command(inspected: InspectedRun, given: Mapping[str, object]) -> str:

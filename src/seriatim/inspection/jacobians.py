@@ -114,12 +114,12 @@ def _times_jacobian(product: Tensor, steps: Steps[None], t: int, row: int, sizes
     outputs = [leaf for leaf in state_leaves(after) if leaf.is_floating_point()]
     inputs = [leaf for leaf in state_leaves(given) if leaf.is_floating_point()]
     ways = [
-        (leaf, part)
-        for leaf, part in zip(outputs, torch.split(product, sizes, dim=1), strict=True)
+        (leaf, columns)
+        for leaf, columns in zip(outputs, torch.split(product, sizes, dim=1), strict=True)
         if leaf.requires_grad
     ]
     if not ways:  # the new state does not depend on the old one
         return torch.zeros_like(product)
-    cotangents = [part.reshape(leaf.shape) for leaf, part in ways]
+    cotangents = [columns.reshape(leaf.shape) for leaf, columns in ways]
     gradients = torch.autograd.grad([leaf for leaf, _ in ways], inputs, cotangents, materialize_grads=True)
     return torch.cat([gradient.flatten(1) for gradient in gradients], dim=1)

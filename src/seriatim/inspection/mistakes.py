@@ -13,7 +13,7 @@ from ..core.json_object import JsonObject
 from ..evaluation.error_analysis import Mistakes, WrongExample
 from ..evaluation.label_metrics import BINS
 from ..pages.charts import shortened
-from ..pages.page import Cell, Part, Plot, Plots, Prose, Table
+from ..pages.page import Cell, PageBlock, Plot, Plots, Prose, Table
 from ..pages.palette import HEAT, ON_DARK, ON_LIGHT, SOFT
 from ..pages.theme import model_style, new_figure
 from ..pages.wording import cut, percent, rounded
@@ -55,18 +55,18 @@ def mistakes_section(inspected: InspectedRun) -> SectionBody:
 
     # Data that selected the weights give a result that is too good; the reader must know.
     name = inspected.held_out_name
-    share = mistakes.correct / max(1, mistakes.total)
-    result = f"{mistakes.correct:,} of {mistakes.total:,} {explainer.wording.correct} ({percent(share)})"
+    fraction = mistakes.correct / max(1, mistakes.total)
+    result = f"{mistakes.correct:,} of {mistakes.total:,} {explainer.wording.correct} ({percent(fraction)})"
     result += "" if mistakes.chrf is None else f", chrF {mistakes.chrf:.1f}"
     caveat = ""
     if source == inspected.run.config.data.valid and inspected.run.task.objective is not None:
         caveat = " These data also selected the weights of the run, so that results on other data may be worse."
-    parts: list[Part] = [Prose(f"Evaluated on {mistakes.evaluated} of {name}: {result}.{caveat}")]
+    blocks: list[PageBlock] = [Prose(f"Evaluated on {mistakes.evaluated} of {name}: {result}.{caveat}")]
     if mistakes.chrf is not None:
-        parts.append(Prose("Calibration is not shown: an answer has many tokens and is correct or wrong as a whole."))
+        blocks.append(Prose("Calibration is not shown: an answer has many tokens and is correct or wrong as a whole."))
     if plots := list(_plots(mistakes, inspected.layer)):
-        parts.append(Plots(plots))
-    return SectionBody([*parts, *_tables(mistakes)], [f"evaluation: {result} on {name}"])
+        blocks.append(Plots(plots))
+    return SectionBody([*blocks, *_tables(mistakes)], [f"evaluation: {result} on {name}"])
 
 
 def _plots(mistakes: Mistakes, layer: str) -> Iterator[Plot]:
@@ -120,18 +120,18 @@ def most_confused(confusion: np.ndarray, *, count: int = MAX_LABELS) -> np.ndarr
 
 
 def confusion_figure(confusion: np.ndarray, labels: Sequence[str]) -> Figure:
-    """Draw a confusion matrix of counts ``(true labels, predicted labels)``; cells are shares of the true label."""
+    """Draw a confusion matrix of counts ``(true labels, predicted labels)``; cells are fractions of the true label."""
     chosen = most_confused(confusion)
     counts = confusion[np.ix_(chosen, chosen)]
     names = [shortened(labels[label], MAX_NAME) for label in chosen.tolist()]
-    shares = counts / np.maximum(confusion.sum(1)[chosen], 1)[:, None]
+    fractions = counts / np.maximum(confusion.sum(1)[chosen], 1)[:, None]
 
     # Counts can be read only in few and large cells; of more labels, colours alone are drawn.
     large = len(names) > MAX_COUNTED
     texts = [] if large else [[f"{count:,}" for count in row] for row in counts.tolist()]
     width, height = (6.4, 5.4) if large else _size_for(texts, names)
     figure, [[plot]] = new_figure(width=width, height=height)
-    image = plot.imshow(shares, cmap=HEAT, vmin=0, vmax=1, aspect="equal" if large else "auto")
+    image = plot.imshow(fractions, cmap=HEAT, vmin=0, vmax=1, aspect="equal" if large else "auto")
     plot.grid(visible=False)
     plot.set_xticks(range(len(names)), names, rotation=90)
     plot.set_yticks(range(len(names)), names)
@@ -139,7 +139,7 @@ def confusion_figure(confusion: np.ndarray, labels: Sequence[str]) -> Figure:
     figure.colorbar(image, ax=plot, label="share of the true label", fraction=0.046)
     for row, line in enumerate(texts):
         for column, text in enumerate(line):
-            colour = ON_LIGHT if shares[row, column] > 0.5 else ON_DARK
+            colour = ON_LIGHT if fractions[row, column] > 0.5 else ON_DARK
             plot.text(column, row, text, ha="center", va="center", color=colour, fontsize=9)
     return figure
 

@@ -35,7 +35,7 @@ DECODER = "decoder"
 
 
 class PrimitiveLayer(NamedTuple):
-    """A part of a model, with its path as in ``named_modules`` and a name such as ``layer 2, backwards: gru``."""
+    """A layer of a model, with its path as in ``named_modules`` and a name such as ``layer 2, backwards: gru``."""
 
     name: str
     path: str
@@ -58,10 +58,10 @@ def primitive_layers(model: nn.Module) -> list[PrimitiveLayer]:
     for role, top in top_layers(model):
         numbers: dict[str, int] = {}
         for path, layer in inside(top):
-            if any(isinstance(part, SequenceLayer) for part in layer.modules() if part is not layer):
+            if any(isinstance(module, SequenceLayer) for module in layer.modules() if module is not layer):
                 continue
-            whole = ".".join(part for part in (role, path) if part)
-            result.append(PrimitiveLayer(_name(whole, kind_of(layer), _number(path, layer, numbers)), whole, layer))
+            dotted = ".".join(name for name in (role, path) if name)
+            result.append(PrimitiveLayer(_name(dotted, kind_of(layer), _number(path, layer, numbers)), dotted, layer))
     return result
 
 
@@ -69,20 +69,20 @@ def top_layers(model: nn.Module) -> list[tuple[str, SequenceLayer]]:
     """Return the sequence layers of a model that are in no other one, by name; a layer by itself has no name."""
     if isinstance(model, SequenceLayer):
         return [("", model)]
-    return [(name, part) for name, part in model.named_children() if isinstance(part, SequenceLayer)]
+    return [(name, child) for name, child in model.named_children() if isinstance(child, SequenceLayer)]
 
 
 def inside(layer: SequenceLayer) -> Iterator[tuple[str, SequenceLayer]]:
     """Yield a layer and all sequence layers in it, by path."""
-    return ((path, part) for path, part in layer.named_modules() if isinstance(part, SequenceLayer))
+    return ((path, inner) for path, inner in layer.named_modules() if isinstance(inner, SequenceLayer))
 
 
 def kind_of(layer: nn.Module) -> str:
     """Return the name of a layer in the registry, or the words of its class name if it is not registered."""
     names: dict[type, str] = {cls: name for name, cls in REGISTRY.items()}
-    for part in layer.modules():
-        if type(part) in names:
-            return names[type(part)]
+    for module in layer.modules():
+        if type(module) in names:
+            return names[type(module)]
     wrapped = next((getattr(layer, name) for name in ("cell", "module") if hasattr(layer, name)), layer)
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", type(wrapped).__name__).lower()
 
@@ -109,9 +109,9 @@ def _number(path: str, layer: SequenceLayer, numbers: dict[str, int]) -> int:
 
 
 def _name(path: str, kind: str, number: int) -> str:
-    parts = path.split(".")
-    role = [parts[0]] if parts[0] in ("encoder", DECODER) else []
-    direction = [part for part in parts if part in ("forwards", BACKWARDS)][:1]
+    components = path.split(".")
+    role = [components[0]] if components[0] in ("encoder", DECODER) else []
+    direction = [component for component in components if component in ("forwards", BACKWARDS)][:1]
     return f"{', '.join([*role, f'layer {number}', *direction])}: {kind}"
 
 
@@ -127,7 +127,7 @@ Changed = tuple[Arguments, dict[str, object]]
 class Steps(Generic[Record]):
     """The steps of one primitive layer: the states before the first and after each, and what each was fed and recorded.
 
-    A part of a state that a step does not change is the same tensor. If rows differ in length, the longest comes first,
+    A leaf of a state that a step does not change is the same tensor. If rows differ in length, the longest comes first,
     and rows that have ended are missing. A layer that is not causal has inputs ``(batch, time, input_size)`` instead.
     """
 

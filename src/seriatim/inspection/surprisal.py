@@ -12,7 +12,7 @@ from ..evaluation.intervals import mean as mean_of
 from ..evaluation.token_scores import TokenScore, TokenSurprisals, visible
 from ..pages.charts import name_tokens, width_for
 from ..pages.drawing import show
-from ..pages.page import Cell, Part, Plot, Prose, Table, Token, Tokens
+from ..pages.page import Cell, PageBlock, Plot, Prose, Table, Token, Tokens
 from ..pages.palette import SOFT
 from ..pages.theme import model_style, new_figure, plain, style
 from ..pages.wording import percent, percent_and_interval, quoted
@@ -46,7 +46,7 @@ def surprisal_section(inspected: InspectedRun) -> SectionBody:
     ]
     sentence = _mean_sentence(result)
     capital = sentence[:1].upper() + sentence[1:]
-    parts: list[Part] = [Tokens(tokens, result.caption + full + cut, result.scale)]
+    blocks: list[PageBlock] = [Tokens(tokens, result.caption + full + cut, result.scale)]
 
     # Bars show single tokens; of many, only the distribution can be read.
     finite = [score for score in result.scores if math.isfinite(score.bits)]
@@ -54,7 +54,7 @@ def surprisal_section(inspected: InspectedRun) -> SectionBody:
         caption = f"{capital}."
         if len(finite) < count:
             caption += " A missing bar is a token of probability zero."
-        parts.append(
+        blocks.append(
             Plot(
                 bars_figure(result.scores, inspected.layer),
                 f"Surprisal of each {'tag' if result.answers else 'token'}",
@@ -67,10 +67,10 @@ def surprisal_section(inspected: InspectedRun) -> SectionBody:
         tail = f"The {half:,} most surprising {result.unit} carry half of the bits."
         description = f"Share of {result.unit} against surprisal in bits."
         figure = surprisal_figure(finite, inspected.layer)
-        parts.append(Plot(figure, "Distribution of surprisal", f"{capital}. {tail}", description))
+        blocks.append(Plot(figure, "Distribution of surprisal", f"{capital}. {tail}", description))
     if result.answers:
-        parts += [*reference_parts(inspected, result.answers), *network_parts(inspected, result.answers)]
-    return SectionBody(parts, [f"surprisal: {sentence}"] if count >= MIN_TOKENS else [])
+        blocks += [*reference_blocks(inspected, result.answers), *network_blocks(inspected, result.answers)]
+    return SectionBody(blocks, [f"surprisal: {sentence}"] if count >= MIN_TOKENS else [])
 
 
 def most_surprising(scores: Sequence[TokenScore]) -> int:
@@ -90,8 +90,8 @@ def _mean_sentence(result: TokenSurprisals) -> str:
         sentence += f"; the other {impossible:,} have probability zero, which makes the loss of the text infinite"
     if result.counts_correct:
         correct = sum(score.rank == 1 and math.isfinite(score.bits) for score in result.scores)
-        share, bounds = percent_and_interval(correct / count, *wilson(correct, count))
-        sentence += f"; the top guess was correct for {share} of all tokens ({bounds})"
+        percentage, bounds = percent_and_interval(correct / count, *wilson(correct, count))
+        sentence += f"; the top guess was correct for {percentage} of all tokens ({bounds})"
     return sentence
 
 
@@ -113,31 +113,31 @@ def label_effect_section(inspected: InspectedRun) -> SectionBody:
     prose = f"Predicted label: {_listed(effect, effect.answer)}."
     if inspected.is_blended:
         prose += f" {ALONE.capitalize()}: {_listed(effect, effect.full)}."
-    parts: list[Part] = [Prose(prose), *reference_parts(inspected, [answer])]
-    parts += [Prose(f"The rest of this section is about {ALONE}.")] if inspected.is_blended else []
-    parts.append(_shaded(effect))
+    blocks: list[PageBlock] = [Prose(prose), *reference_blocks(inspected, [answer])]
+    blocks += [Prose(f"The rest of this section is about {ALONE}.")] if inspected.is_blended else []
+    blocks.append(_shaded(effect))
     if effect.prefixes is not None and len(effect.tokens) > 1:
         caption = "Probabilities of the labels if the text ended after each token."
         description = f"Probability of labels against tokens read; at the end {_listed(effect, effect.full)}."
-        parts.append(Plot(label_figure(effect), "The label as the text is read", caption, description))
+        blocks.append(Plot(label_figure(effect), "The label as the text is read", caption, description))
 
     # The summary names a token only if the probability that is shown changes without it.
-    whole, without = float(effect.full.max()), effect.without[:, effect.predicted]
+    full, without = float(effect.full.max()), effect.without[:, effect.predicted]
     line = f"answer: {answer} ({percent(effect.answer.max())})"
     if answer != label:
-        line += f"; {ALONE} answers {label} ({percent(whole)})"
-    if percent(without.min()) != percent(whole) and without.min() < whole:
+        line += f"; {ALONE} answers {label} ({percent(full)})"
+    if percent(without.min()) != percent(full) and without.min() < full:
         strongest = quoted(effect.tokens[int(without.argmin())].strip())
         of = f" of {ALONE}" if inspected.is_blended else ""
-        line += f"; without {strongest}, {_change(label, whole, float(without.min()), of)}"
-    return SectionBody(parts, [line])
+        line += f"; without {strongest}, {_change(label, full, float(without.min()), of)}"
+    return SectionBody(blocks, [line])
 
 
 def _shaded(effect: LabelEffect) -> Tokens:
     """Return the text, shaded by how much each token raises the probability of the label."""
-    label, gains, whole = effect.labels[effect.predicted], effect.bits(), float(effect.full.max())
+    label, gains, probability = effect.labels[effect.predicted], effect.bits(), float(effect.full.max())
     full = max(float(gains.max()), MIN_FULL)
-    notes = [f"Without this token, {_change(label, whole, share)}." for share in effect.without[:, effect.predicted]]
+    notes = [f"Without this token, {_change(label, probability, p)}." for p in effect.without[:, effect.predicted]]
     tokens = [
         Token(text, float(gain), max(0.0, float(gain) / full), _most_likely(effect, row), note)
         for text, gain, row, note in zip(effect.tokens, gains, effect.without, notes, strict=True)
@@ -167,7 +167,7 @@ def _most_likely(effect: LabelEffect, probabilities: np.ndarray) -> list[tuple[s
     return sorted(pairs, key=lambda pair: -pair[1])[:MAX_LABELS]
 
 
-def reference_parts(inspected: InspectedRun, predicted: Sequence[str]) -> list[Part]:
+def reference_blocks(inspected: InspectedRun, predicted: Sequence[str]) -> list[PageBlock]:
     """Return the comparison of predictions for the text, or for each of its words, with the gold answers."""
     reference = inspected.reference_answer()
     if reference is None or len(reference.answers) < len(predicted):
@@ -188,7 +188,7 @@ def reference_parts(inspected: InspectedRun, predicted: Sequence[str]) -> list[P
     return [Prose(sentence), *([Table(["word", "predicted", "gold"], rows, "Wrong predictions.")] if rows else [])]
 
 
-def network_parts(inspected: InspectedRun, answers: Sequence[str]) -> list[Part]:
+def network_blocks(inspected: InspectedRun, answers: Sequence[str]) -> list[PageBlock]:
     """Return the words of the text that the network alone tags otherwise than the run, which has these ``answers``."""
     if not inspected.is_blended:
         return []
@@ -218,14 +218,14 @@ def bars_figure(scores: Sequence[TokenScore], layer: str = "") -> Figure:
 
 
 def surprisal_figure(scores: Sequence[TokenScore], layer: str = "") -> Figure:
-    """Draw the share of tokens whose surprisal is at most so many bits; tokens of probability zero are left out.
+    """Draw the fraction of tokens whose surprisal is at most so many bits; tokens of probability zero are left out.
 
     The curve has the style of ``layer``, if one is named.
     """
     figure, [[plot]] = new_figure()
     values = sorted(score.bits for score in scores if math.isfinite(score.bits))
-    shares = [(i + 1) / len(values) for i in range(len(values))]
-    curve = plot.step([0.0, *values], [0.0, *shares], where="post", **model_style(layer) | {"marker": ""})
+    cumulative = [(i + 1) / len(values) for i in range(len(values))]
+    curve = plot.step([0.0, *values], [0.0, *cumulative], where="post", **model_style(layer) | {"marker": ""})
     show(curve, "tokens")
     mean = math.fsum(values) / len(values)
     plot.axvline(mean, label=f"mean, {mean:.2f} bits", color=SOFT, linestyle="--", linewidth=1.2)
@@ -242,9 +242,9 @@ def label_figure(effect: LabelEffect) -> Figure:
     order = sorted(range(len(effect.labels)), key=lambda label: -float(peaks[label]))
     labels = [effect.predicted, *(label for label in order if label != effect.predicted)][:MAX_LABELS]
     figure, [[plot]] = new_figure(width=6.4)
-    places = np.arange(1, len(effect.tokens) + 1)
+    positions = np.arange(1, len(effect.tokens) + 1)
     for i, label in enumerate(labels):
-        plot.plot(places, effect.prefixes[:, label], label=plain(effect.labels[label]), markevery=0.1, **style(i))
+        plot.plot(positions, effect.prefixes[:, label], label=plain(effect.labels[label]), markevery=0.1, **style(i))
     plot.set(xlabel="tokens read", ylabel="P(label)", ylim=(-0.02, 1.02))
     plot.legend()
     return figure

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from ..core.json_object import JsonObject
-from ..pages.page import Part, Plot, Plots, Prose, Table
+from ..pages.page import PageBlock, Plot, Plots, Prose, Table
 from ..pages.theme import new_figure, plain, style
 from ..pages.wording import percent
 from ..tasks.explainer import Refusal
@@ -28,10 +28,10 @@ def ngrams_section(inspected: InspectedRun) -> SectionBody:
         texts = {"the held-out text": held_out, **texts}
     name = next(iter(texts))
     sentence = in_words(texts[name], name)
-    return SectionBody(sparsity_parts(texts), [f"sparsity: {sentence}"] if sentence else [])
+    return SectionBody(sparsity_blocks(texts), [f"sparsity: {sentence}"] if sentence else [])
 
 
-def sparsity_parts(texts: Mapping[str, JsonObject]) -> list[Part]:
+def sparsity_blocks(texts: Mapping[str, JsonObject]) -> list[PageBlock]:
     """Return a sentence, a table and a plot of figures of `counting.ngrams.unseen`, by the name of the text."""
     sentences = [in_words(figures, name) for name, figures in texts.items()]
     lead = [Prose(f"{sentence[:1].upper()}{sentence[1:]}.") for sentence in sentences[:1] if sentence]
@@ -40,7 +40,7 @@ def sparsity_parts(texts: Mapping[str, JsonObject]) -> list[Part]:
         unseen_figure(rows),
         "Unseen n-grams",
         "The share of a text's n-grams that are not in the model. N-grams that pruning left out count as unseen.",
-        "; ".join(f"{name}: {_shares(orders)}" for name, orders in rows.items()),
+        "; ".join(f"{name}: {_fractions(orders)}" for name, orders in rows.items()),
     )
     return [*lead, sparsity_table(rows), Plots([plot])]
 
@@ -56,10 +56,10 @@ def in_words(figures: JsonObject, name: str) -> str:
     if last.get("types") and last.get("once") is not None:
         once = percent(last["once"] / last["types"])
         phrases.append(f"{once} of the {last['order']}-grams in the training text occur there once")
-    impossible, share = (figures.get(f"maximum_likelihood_impossible_{key}") for key in ("tokens", "share"))
-    if impossible is not None and share is not None:
+    impossible, fraction = (figures.get(f"maximum_likelihood_impossible_{key}") for key in ("tokens", "share"))
+    if impossible is not None and fraction is not None:
         phrases.append(
-            f"maximum likelihood gives probability zero to {impossible:,.0f} tokens ({percent(share)}) of {name}"
+            f"maximum likelihood gives probability zero to {impossible:,.0f} tokens ({percent(fraction)}) of {name}"
         )
     return "; ".join(phrases)
 
@@ -84,7 +84,7 @@ def sparsity_table(texts: Mapping[str, Rows]) -> Table:
 
 
 def unseen_figure(texts: Mapping[str, Rows]) -> Figure:
-    """Draw the share of unseen n-grams against n, with a line for each text."""
+    """Draw the fraction of unseen n-grams against n, with a line for each text."""
     figure, [[plot]] = new_figure(height=2.6)
     for i, (name, rows) in enumerate(texts.items()):
         points = [(row["order"], row["unseen_share"]) for row in rows if row.get("unseen_share") is not None]
@@ -92,13 +92,13 @@ def unseen_figure(texts: Mapping[str, Rows]) -> Figure:
             plot.plot(*zip(*points, strict=True), **style(i), label=plain(name))
     plot.set(ylim=(-0.02, 1.02), xlabel="n", ylabel="unseen n-grams")
     plot.xaxis.set_major_locator(MaxNLocator(integer=True))
-    plot.yaxis.set_major_formatter(FuncFormatter(lambda share, _: percent(share)))
+    plot.yaxis.set_major_formatter(FuncFormatter(lambda fraction, _: percent(fraction)))
     if len(texts) > 1:
         plot.legend()
     return figure
 
 
-def _shares(rows: Rows) -> str:
+def _fractions(rows: Rows) -> str:
     known = [row for row in rows if row.get("unseen_share") is not None]
     return ", ".join(f"{percent(row['unseen_share'])} at n = {row['order']}" for row in known) or UNKNOWN
 
@@ -111,7 +111,7 @@ def _number(value: float | None) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:.2g}"
 
 
-def _portion(count: int | None, whole: int | None) -> str:
-    if count is None or not whole:
+def _portion(count: int | None, total: int | None) -> str:
+    if count is None or not total:
         return UNKNOWN if count is None else f"{count:,}"
-    return f"{count:,} ({percent(count / whole)})"
+    return f"{count:,} ({percent(count / total)})"

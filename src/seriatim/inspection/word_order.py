@@ -19,7 +19,7 @@ from torch import Tensor
 from ..core.errors import EmptyError, RangeError
 from ..evaluation.intervals import interval, mean
 from ..layers.positions import learned_positions
-from ..pages.page import Cell, Part, Prose, Samples, Table
+from ..pages.page import Cell, PageBlock, Prose, Samples, Table
 from ..recurrence import uncompiled
 from ..runs.run import Run
 from ..tasks.explainer import Example
@@ -50,8 +50,8 @@ class Mean(NamedTuple):
 class LayerChange:
     """Changes ‖h′ − h‖ / ‖h‖ of the output of one layer at the last token and as means over all tokens ``(orders,)``.
 
-    Each token is compared with itself at its new place. ``path`` counts the operations along time from the first token
-    to the last (None if there is no path), ``reach`` the steps back to the furthest input that the layer can use.
+    Each token is compared with itself at its new position. ``path`` counts the operations along time from the first
+    token to the last (None if there is no path), ``reach`` the steps back to the furthest input that the layer can use.
     """
 
     name: str
@@ -133,15 +133,15 @@ def order_effect(
     readers = {primitive.layer: primitive for primitive in primitive_layers(model) if not primitive.decodes}
     with torch.no_grad(), uncompiled():
         with recorded_results(readers, lambda result: result[0].detach().cpu()) as recorded:
-            shares = torch.cat([predictions(batch).double().cpu() for batch in batches])
+            distributions = torch.cat([predictions(batch).double().cpu() for batch in batches])
         alone = predictions([example.part([size - 1])]).double().cpu()[0]
         with recorded_attention(model) as attention:
             predictions([example])
 
     # Outputs of layers say where the order is lost: a prediction can be the same although every layer changed.
-    first, others, layers = shares[0], shares[1:], list[LayerChange]()
-    for layer, parts in recorded.items():
-        primitive, outputs = readers[layer], torch.cat(parts)
+    first, others, layers = distributions[0], distributions[1:], list[LayerChange]()
+    for layer, chunks in recorded.items():
+        primitive, outputs = readers[layer], torch.cat(chunks)
         changes = _changes(outputs.flip(1) if primitive.backwards else outputs, orders)
         layers.append(LayerChange(primitive.name, *changes, *_path(primitive.layer.path_lengths(size - 1))))
     tops = [layer.path_lengths(size - 1) for role, layer in top_layers(model) if role != DECODER]
@@ -188,9 +188,9 @@ def _orders(example: Example, count: int, seed: int) -> list[np.ndarray]:
 
 def _changes(outputs: Tensor, orders: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Return relative changes at the last token and over all tokens, for outputs ``(1 + orders, time, size)``."""
-    places = torch.from_numpy(np.stack(orders))
-    outputs = outputs[:, outputs.shape[1] - places.shape[1] :].double()  # without the boundary symbol in front
-    original = outputs[0][places]  # (orders, T, D)
+    positions = torch.from_numpy(np.stack(orders))
+    outputs = outputs[:, outputs.shape[1] - positions.shape[1] :].double()  # without the boundary symbol in front
+    original = outputs[0][positions]  # (orders, T, D)
     change = (outputs[1 : 1 + len(orders)] - original).norm(dim=2)
     relative = change / original.norm(dim=2).clamp_min(torch.finfo(torch.float64).tiny)
     return relative[:, -1].numpy(), relative.mean(1).numpy()
@@ -223,9 +223,9 @@ def order_section(inspected: InspectedRun) -> SectionBody:
         f"{answer if inspected.explainer.searches else ''}{cut if effect.total > len(effect.tokens) else ''}"
     )
     sentence = _sentence(effect, prediction)
-    parts: list[Part] = [Prose(intro), Samples(samples), Prose(sentence), _measures_table(effect)]
-    parts += [_layers_table(effect)] if effect.layers else []
-    return SectionBody(parts, [f"word order: {sentence[:1].lower()}{sentence[1:]}"])
+    blocks: list[PageBlock] = [Prose(intro), Samples(samples), Prose(sentence), _measures_table(effect)]
+    blocks += [_layers_table(effect)] if effect.layers else []
+    return SectionBody(blocks, [f"word order: {sentence[:1].lower()}{sentence[1:]}"])
 
 
 def _sentence(effect: OrderEffect, prediction: str) -> str:

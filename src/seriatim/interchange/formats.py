@@ -6,7 +6,7 @@ from pathlib import Path
 from ..config import resolve
 from ..core.errors import ConflictError, NotSupportedError, UnknownNameError, nearest
 from ..counting.ngram import NGram
-from ..counting.ngrams.table import pieces_of
+from ..counting.ngrams.table import named_arrays
 from ..data.repairs import Repairs
 from ..data.tokenizers import Spelling, WordTokenizer
 from ..data.vocabulary import Vocabulary
@@ -95,4 +95,4 @@ def import_run(
     settings = {"task": "lm", "data": {"unit": "line"}, "tokenizer": {"kind": "word"}, "model": model}
     task = new_task(resolve(settings))
     vocabulary = Vocabulary({"tokenizer": WordTokenizer(arpa.words, Spelling())})
-    return write_run(out, task, vocabulary, pieces_of(arpa.orders), overwrite=overwrite)
+    return write_run(out, task, vocabulary, named_arrays(arpa.orders), overwrite=overwrite)

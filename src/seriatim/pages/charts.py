@@ -30,22 +30,22 @@ LONGEST = 12  # characters of the name of a token; longer names are cut
 _LINE = SIZE * 1.25
 
 
-def spread(places: Sequence[float], gap: float) -> list[float]:
-    """Move places apart until neighbours have a distance of ``gap``, with the least sum of squared moves.
+def spread(heights: Sequence[float], gap: float) -> list[float]:
+    """Move heights apart until neighbours have a distance of ``gap``, with the least sum of squared moves.
 
-    Without the gaps, this is an isotonic regression of the places, which pools neighbours in the wrong order.
+    Without the gaps, this is an isotonic regression of the heights, which pools neighbours in the wrong order.
     """
-    order = sorted(range(len(places)), key=lambda i: places[i])
+    order = sorted(range(len(heights)), key=lambda i: heights[i])
     pools: list[list[float]] = []  # mean and size of each pool
     for rank, i in enumerate(order):
-        pools.append([places[i] - rank * gap, 1])
+        pools.append([heights[i] - rank * gap, 1])
         while len(pools) > 1 and pools[-2][0] > pools[-1][0]:
             mean, size = pools.pop()
             last = pools[-1]
             last[0] = (last[0] * last[1] + mean * size) / (last[1] + size)
             last[1] += size
     moved = [mean for mean, size in pools for _ in range(int(size))]
-    result = [0.0] * len(places)
+    result = [0.0] * len(heights)
     for rank, i in enumerate(order):
         result[i] = moved[rank] + rank * gap
     return result
@@ -60,15 +60,17 @@ def end_labels(axes: Axes, ends: Sequence[tuple[str, str, float]]) -> None:
     assert isinstance(axes.figure, Figure)
     height = axes.figure.get_size_inches()[1] * 72 * 0.76  # points; the axis takes the rest of the figure
     bottom = axes.get_xlim()[0]
-    places = [axes.transAxes.inverted().transform(axes.transData.transform((bottom, value))) for *_, value in ends]
-    heights = [min(1.0, max(0.0, float(y))) for _, y in places]
+    points = [axes.transAxes.inverted().transform(axes.transData.transform((bottom, value))) for *_, value in ends]
+    heights = [min(1.0, max(0.0, float(y))) for _, y in points]
     gap = min(_LINE / height, 0.96 / max(1, len(ends) - 1))
     moved = spread(heights, gap)
     shift = max(0.0, 0.02 - min(moved, default=0.5)) - max(0.0, max(moved, default=0.5) - 0.98)
     for (layer, name, _), at in zip(ends, moved, strict=True):
         look = layer_style(layer)
-        for xs, part in (([1.02, 1.10], look | {"marker": ""}), ([1.06], look)):
-            sample = axes.plot(xs, [at + shift] * len(xs), transform=axes.transAxes, clip_on=False, **part, label=name)
+        for xs, options in (([1.02, 1.10], look | {"marker": ""}), ([1.06], look)):
+            sample = axes.plot(
+                xs, [at + shift] * len(xs), transform=axes.transAxes, clip_on=False, **options, label=name
+            )
             show(sample, layer, is_sample=True)
         axes.text(1.12, at + shift, plain(name), transform=axes.transAxes, va="center", fontsize=SIZE, color=INK)
 
@@ -79,14 +81,14 @@ def point_labels(axes: Axes, points: Sequence[tuple[str, float, float]]) -> None
     The plot has its final limits and scales; the points are names and coordinates.
     """
     assert isinstance(axes.figure, Figure)
-    axes.figure.draw_without_rendering()  # computes the place of the plot in its figure
+    axes.figure.draw_without_rendering()  # computes the position of the plot in its figure
     pixels = axes.figure.dpi / 72
-    places = [tuple(axes.transData.transform((x, y)) / pixels) for _, x, y in points]
+    positions = [tuple(axes.transData.transform((x, y)) / pixels) for _, x, y in points]
     (left, bottom), (right, top) = (axes.transAxes.transform(corner) / pixels for corner in ((0, 0), (1, 1)))
 
     # Names are placed from the top, each where it covers least: the points come first, then the names before it.
-    taken = [(x - 4, y - 4, x + 4, y + 4) for x, y in places]
-    for (name, *data), (x, y) in sorted(zip(points, places, strict=True), key=lambda each: -each[1][1]):
+    taken = [(x - 4, y - 4, x + 4, y + 4) for x, y in positions]
+    for (name, *data), (x, y) in sorted(zip(points, positions, strict=True), key=lambda each: -each[1][1]):
         width = _width(name)
         box = min(
             (_box(x, y, width, *way) for way in _WAYS),
@@ -149,9 +151,9 @@ def name_tokens(axis: XAxis | YAxis, tokens: Sequence[str], inches: float, *, lo
     across = axis.axis_name == "x"
     if tokens:
         step = max(1, math.ceil(len(tokens) * SPACED / inches))
-        places = range(0, len(tokens), step)
-        names = [shown(tokens[place], longest) for place in places]
-        axis.set_ticks(places, names, fontsize=TOKEN_SIZE)
+        positions = range(0, len(tokens), step)
+        names = [shown(tokens[position], longest) for position in positions]
+        axis.set_ticks(positions, names, fontsize=TOKEN_SIZE)
         for tick, name in zip(axis.get_major_ticks(len(names)), names, strict=True):
             tick.label1.set_rotation(90 if across and len(name) * LETTER > step * inches / len(tokens) else 0)
         axis.set_tick_params(length=0 if step == 1 else 3)

@@ -50,12 +50,12 @@ def heat_map(image: AxesImage) -> Data:
     if image.origin == "lower":
         bottom, top = top, bottom
     corners = in_points(axes, axes.transData.transform([[left, top], [right, bottom]]))
-    shares = [[_short(value) for value in row] for row in np.ma.filled(values.astype(float), np.nan).tolist()]
+    rounded = [[_short(value) for value in row] for row in np.ma.filled(values.astype(float), np.nan).tolist()]
     bars = [each.colorbar for each in [image, *_images(image)] if each.colorbar is not None]
     name = unescaped(bars[0].ax.get_ylabel()) if bars else ""
     stated = _NAMED.get(image, ([], []))
     rows, columns = _names(axes.yaxis, values.shape[0], stated[0]), _names(axes.xaxis, values.shape[1], stated[1])
-    return {"box": [*corners[0], *corners[1]], "name": name, "rows": rows, "columns": columns, "values": shares}
+    return {"box": [*corners[0], *corners[1]], "name": name, "rows": rows, "columns": columns, "values": rounded}
 
 
 def cells_left_out(figure: Figure) -> int:
@@ -76,8 +76,8 @@ def _cells(image: AxesImage) -> int:
 
 def _names(axis: Axis, count: int, stated: list[str]) -> list[str]:
     """Return the stated names of rows or columns, or those at the axis, or numbers from 0 where not all are named."""
-    formatter, places = axis.get_major_formatter(), list(axis.get_majorticklocs())
-    at_axis = list(map(unescaped, formatter.format_ticks(places))) if places == list(range(count)) else []
+    formatter, ticks = axis.get_major_formatter(), list(axis.get_majorticklocs())
+    at_axis = list(map(unescaped, formatter.format_ticks(ticks))) if ticks == list(range(count)) else []
     return next((names for names in (stated, at_axis) if len(names) == count), [str(i) for i in range(count)])
 
 
@@ -102,9 +102,9 @@ def _number(value: float) -> int | float | None:
     return int(value) if value == int(value) and abs(value) < 2**53 else float(f"{value:.7g}")
 
 
-def _short(value: float, places: int | None = None) -> int | float | None:
+def _short(value: float, decimals: int | None = None) -> int | float | None:
     """Return a number with so many decimal places, or with three significant digits."""
-    return _number(value if not math.isfinite(value) else round(value, places) if places else float(f"{value:.3g}"))
+    return _number(value if not math.isfinite(value) else round(value, decimals) if decimals else float(f"{value:.3g}"))
 
 
 def unescaped(text: str) -> str:
@@ -210,7 +210,7 @@ def _plot(axes: Axes, shown: dict[Artist, Shown], series: Sequence[str]) -> Data
     artists = list(_artists(axes))
     intervals = dict(_interval(line, shown[line]) for line in axes.lines if line in shown and shown[line].is_interval)
 
-    # An interval is drawn as a line of its own, and belongs to the point at its place.
+    # An interval is drawn as a line of its own, and belongs to the point at its position.
     lines = []
     for artist in artists:
         what = shown.get(artist)
@@ -222,8 +222,8 @@ def _plot(axes: Axes, shown: dict[Artist, Shown], series: Sequence[str]) -> Data
             line["part"] = what.part
         if what.names:
             line["names"] = list(what.names)
-        for along, places in (("y", x), ("x", y)):
-            ends = [intervals.get((what.series, along, at)) for at in places.ravel().tolist()]
+        for along, positions in (("y", x), ("x", y)):
+            ends = [intervals.get((what.series, along, at)) for at in positions.ravel().tolist()]
             if any(ends):
                 line[f"{along}_intervals"] = [pair and numbers(np.array(pair)) for pair in ends]
         lines.append(line)
@@ -269,14 +269,14 @@ def _points(artist: Artist) -> np.ndarray:
 
 
 def _interval(line: Line2D, what: Shown) -> tuple[tuple[str, str, float], tuple[float, float]]:
-    """Return the series of an interval, the axis along which it lies and its place on the other one; and its ends."""
+    """Return the series of an interval, the axis along which it lies, its position on the other one, and its ends."""
     (x, y), (other_x, other_y) = np.asarray(line.get_xydata(), dtype=float).tolist()
     along_y = x == other_x
     return (what.series, *(("y", x) if along_y else ("x", y))), ((y, other_y) if along_y else (x, other_x))
 
 
 def _at(axes: Axes, points: np.ndarray) -> list[Numbers]:
-    """Return the coordinates in the drawing; None where a level line has all values, or where a value has no place."""
+    """Return the coordinates in the drawing; None where a level line has all values, or a value has no position."""
     with np.errstate(all="ignore"):
         inside = np.where(np.isnan(points), np.array([axes.get_xlim()[0], axes.get_ylim()[0]]), points)
         placed = in_points(axes, axes.transData.transform(inside))

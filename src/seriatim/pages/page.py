@@ -1,6 +1,6 @@
 """Pages: one HTML file without other files, in light and dark, for wide and narrow screens and for paper.
 
-A page is a title and sections; a section is a sequence of the parts below. All text is escaped.
+A page is a title and sections; a section is a sequence of the blocks below. All text is escaped.
 """
 
 import base64
@@ -95,9 +95,9 @@ class TokenLinks:
         view = self.views[0]
         shades: list[float | None] = [None] * sum(len(tokens) for _, tokens in self.texts)
         digits = encoded_row(view.rows[self.pinned - view.first_row])[0]
-        for place in range(0, len(digits), DIGITS):
-            if (shade := digits[place : place + DIGITS]) != BLANK:
-                shades[view.first_column + place // DIGITS] = int(shade) / STEPS
+        for offset in range(0, len(digits), DIGITS):
+            if (shade := digits[offset : offset + DIGITS]) != BLANK:
+                shades[view.first_column + offset // DIGITS] = int(shade) / STEPS
         return shades
 
     @property
@@ -282,21 +282,21 @@ class Samples:
 
 @dataclass(frozen=True)
 class Beside:
-    """Parts side by side, as many as fit, each below its heading."""
+    """Blocks side by side, as many as fit, each below its heading."""
 
-    parts: Sequence[tuple[str, "Part"]]
+    blocks: Sequence[tuple[str, "PageBlock"]]
     caption: str = ""
 
 
 @dataclass(frozen=True)
 class Folded:
-    """Parts below a title, which are shown when the title is selected."""
+    """Blocks below a title, which are shown when the title is selected."""
 
     title: str
-    parts: Sequence["Part"]
+    blocks: Sequence["PageBlock"]
 
 
-Part = Prose | Plot | Plots | Table | Code | Tokens | TokenLinks | Samples | Beside | Folded
+PageBlock = Prose | Plot | Plots | Table | Code | Tokens | TokenLinks | Samples | Beside | Folded
 
 
 @dataclass(frozen=True)
@@ -305,14 +305,14 @@ class PageSection:
 
     name: str
     title: str
-    parts: Sequence[Part] = field(default_factory=tuple)
+    blocks: Sequence[PageBlock] = field(default_factory=tuple)
 
 
 def render(title: str, lead: str, sections: Sequence[PageSection], *, links: Sequence[Link] = ()) -> str:
     """Return a page as HTML that contains its style, script and drawings, and loads nothing.
 
-    The lead is the main result in a few sentences; ``links`` to related pages follow it. Sections without parts are
-    left out. The same parts give the same bytes.
+    The lead is the main result in a few sentences; ``links`` to related pages follow it. Sections without blocks are
+    left out. The same blocks give the same bytes.
     """
     css, *scripts = ((TEMPLATES / name).read_text(encoding="utf-8") for name in ("page.css", *SCRIPTS))
     script = "\n".join(scripts)
@@ -320,7 +320,7 @@ def render(title: str, lead: str, sections: Sequence[PageSection], *, links: Seq
     html = page.render(
         title=title,
         lead=lead,
-        sections=[section for section in sections if section.parts],
+        sections=[section for section in sections if section.blocks],
         light=LIGHT,
         dark=DARK,
         css=Markup(css),
@@ -363,8 +363,8 @@ def _tied(text: str) -> str:
 
 def _broken(word: re.Match[str]) -> str:
     """Return a long word with places where a line may end; a column of a table is as wide as its longest word."""
-    parts = (word[0][start : start + BREAK] for start in range(0, len(word[0]), BREAK))
-    return "\N{ZERO WIDTH SPACE}".join(parts)
+    chunks = (word[0][start : start + BREAK] for start in range(0, len(word[0]), BREAK))
+    return "\N{ZERO WIDTH SPACE}".join(chunks)
 
 
 def _environment() -> Environment:
@@ -377,7 +377,7 @@ def _environment() -> Environment:
     numbers: dict[str, count[int]] = {}
     environment.globals["number"] = lambda kind: next(numbers.setdefault(kind, count(1)))
     environment.filters |= {
-        "kind": lambda part: type(part).__name__.lower(),
+        "kind": lambda block: type(block).__name__.lower(),
         "cell": lambda cell: cell if isinstance(cell, Cell) else Cell(cell),
         "sample": lambda item: Sample(*item),
         "tied": _tied,

@@ -70,7 +70,7 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 def style(index: int) -> Look:
-    """Return colour, dashes and marker of a line by its place in a figure: ``axes.plot(x, y, **style(0))``.
+    """Return colour, dashes and marker of a line by its position in a figure: ``axes.plot(x, y, **style(0))``.
 
     Architectures have the same style in all figures; see `layer_style`.
     """
@@ -152,18 +152,18 @@ def new_figure(
 
 # The style of an architecture: its colour, dashes and marker, the same in every figure of every page.
 # A style follows from the name alone, never from the other lines of a figure. A built-in layer or standalone model has
-# the style of its place in the registry; a name outside it, such as that of one's own cell, has one by its digest.
+# the style of its position in the registry; a name outside it, such as that of one's own cell, has one by its digest.
 
 
-COLOUR_OF_PLACE = (5, 1, 3, 6, 4, 7, 9, 8, 0, 1, 7, 8, 0, 6, 0, 4, 5, 4, 9, 2, 2, 2, 2)
-"""The index of the colour of each place.
+COLOUR_OF_POSITION = (5, 1, 3, 6, 4, 7, 9, 8, 0, 1, 7, 8, 0, 6, 0, 4, 5, 4, 9, 2, 2, 2, 2)
+"""The index of the colour of each position.
 
 There are more names than colours. Of the assignments, this one has the largest differences, on light and dark pages,
 between names that are often compared, and between variants of one architecture; it gives standalone models, of which a
-task has only one, a colour of their own. A place beyond the end has the colour of its number, counted around.
+task has only one, a colour of their own. A position beyond the end has the colour of its number, counted around.
 """
 TURNS = 3
-"""The number of turns of the dashes against the markers that places have; the other turns are those of digests."""
+"""The number of turns of the dashes against the markers that positions have; the other turns are those of digests."""
 
 
 def layer_style(name: str) -> Look:
@@ -173,11 +173,13 @@ def layer_style(name: str) -> Look:
     ``lstm@32``, which has the colour of the layer.
     """
     name = name.replace(",", "+")  # as configurations write stacks
-    places = {known: place for place, known in enumerate(dict.fromkeys(chain(BUILT_IN, FITTED)))}
-    if name in places:
-        place = places[name]
-        colour = COLOURS[COLOUR_OF_PLACE[place] if place < len(COLOUR_OF_PLACE) else place % len(COLOURS)]
-        return look(colour, *_dashes_and_marker(place, place // len(MARKERS)))
+    positions = {known: position for position, known in enumerate(dict.fromkeys(chain(BUILT_IN, FITTED)))}
+    if name in positions:
+        position = positions[name]
+        colour = COLOURS[
+            COLOUR_OF_POSITION[position] if position < len(COLOUR_OF_POSITION) else position % len(COLOURS)
+        ]
+        return look(colour, *_dashes_and_marker(position, position // len(MARKERS)))
     digest = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8])
     base, _, width = name.partition("@")
     colour = layer_style(base)["color"] if width else COLOURS[digest % len(COLOURS)]
@@ -191,7 +193,7 @@ def model_style(layer: str) -> Look:
     return layer_style(layer) if layer else style(0)
 
 
-def _dashes_and_marker(place: int, turns: int) -> tuple[object, str]:
-    """Return a pair that no other place and number of turns has, up to the numbers of markers and of dashes."""
-    marker = place % len(MARKERS)
+def _dashes_and_marker(position: int, turns: int) -> tuple[object, str]:
+    """Return a pair that no other position and number of turns has, up to the numbers of markers and of dashes."""
+    marker = position % len(MARKERS)
     return DASHES[(marker + turns) % len(DASHES)], MARKERS[marker]

@@ -8,8 +8,8 @@ from pathlib import PurePath
 from ..evaluation.token_scores import visible
 
 MAX_LISTED = 20  # names in a sentence
-MAX_PLACES = 3  # of a percentage
-NARROW = 0.02  # width of the interval of a share below which its bounds have a decimal place
+MAX_DECIMALS = 3  # of a percentage
+NARROW = 0.02  # width of the interval of a fraction below which its bounds have a decimal place
 PREFIXES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
 UNITS = {"h": 3.6e6, "min": 6e4, "s": 1e3, "ms": 1.0, "μs": 1e-3}
 """Units of time in milliseconds."""
@@ -54,25 +54,25 @@ def rounded(number: float, digits: int = 3) -> str:
     return f"{round(number, after) if abs(number) >= 1000 else number:,.{max(0, after)}f}"
 
 
-def percent(share: float) -> str:
-    """Write a share as ``0.4 %``, ``3 %`` or ``16 %``; only nothing is ``0 %``, and only all is ``100 %``."""
-    if 0 < share < 0.0005:
+def percent(fraction: float) -> str:
+    """Write a fraction as ``0.4 %``, ``3 %`` or ``16 %``; only nothing is ``0 %``, and only all is ``100 %``."""
+    if 0 < fraction < 0.0005:
         return "under 0.1 %"
-    if 0.9995 <= share < 1:
+    if 0.9995 <= fraction < 1:
         return "over 99.9 %"
-    number = f"{100 * share:.{1 if share < 0.1 or 0.995 <= share < 1 else 0}f}"
+    number = f"{100 * fraction:.{1 if fraction < 0.1 or 0.995 <= fraction < 1 else 0}f}"
     return f"{number.removesuffix('.0')} %"
 
 
-def percent_and_interval(share: float, low: float, high: float) -> tuple[str, str]:
-    """Write a share and its 95 % interval: ``36 %``, ``95 % interval 32 to 40 %``.
+def percent_and_interval(fraction: float, low: float, high: float) -> tuple[str, str]:
+    """Write a fraction and its 95 % interval: ``36 %``, ``95 % interval 32 to 40 %``.
 
     Both have no decimal place, or one if the interval is narrow.
     """
     digits = 0 if high - low >= NARROW else 1
-    while digits < MAX_PLACES and any(bound and not round(100 * bound, digits) for bound in (low, high)):
+    while digits < MAX_DECIMALS and any(bound and not round(100 * bound, digits) for bound in (low, high)):
         digits += 1  # a bound that is not 0 is not written as 0
-    return f"{100 * share:.{digits}f} %", f"95 % interval {100 * low:.{digits}f} to {100 * high:.{digits}f} %"
+    return f"{100 * fraction:.{digits}f} %", f"95 % interval {100 * low:.{digits}f} to {100 * high:.{digits}f} %"
 
 
 def times(ratio: float) -> str:
@@ -126,9 +126,9 @@ def sentence_case(text: str) -> str:
 def short_name(data: str) -> str:
     """Return the name of some data without folders: ``train.en, train.de``, ``builtin:copy``, ``10 % of a.txt``."""
 
-    def short(part: str) -> str:
-        share, of, path = part.rpartition("% of ")
-        name = part if ":" in part else PurePath(path).name or path
-        return f"{share} {of}{name}" if of and ":" not in part else name
+    def short(source: str) -> str:
+        percentage, of, path = source.rpartition("% of ")
+        name = source if ":" in source else PurePath(path).name or path
+        return f"{percentage} {of}{name}" if of and ":" not in source else name
 
-    return ", ".join(short(part.strip()) for part in data.split(","))
+    return ", ".join(short(source.strip()) for source in data.split(","))

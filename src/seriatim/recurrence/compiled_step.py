@@ -185,7 +185,7 @@ class CompiledStep:
         sources = [*instruction.sources, *[NOTHING] * (4 - len(instruction.sources))]
         return _Instruction(
             KINDS.index(instruction.kind),
-            int(instruction.share == "outer"),
+            int(instruction.outer),
             int(instruction.wait),
             instruction.sizes,
             operand(instruction.to),

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..compiler.expressions import Node, placed
+from ..compiler.expressions import Node, with_offsets
 from ..core.state import S, select_state
 
 
@@ -82,7 +82,7 @@ class SequencePacking(NamedTuple):
         step = torch.repeat_interleave(torch.arange(len(self.counts)), self.counts)
         row, start = torch.arange(self.rows) - self.starts[step], self.starts[step] * total
         noise = {}
-        for passed, leaf in placed(leaves):
+        for passed, leaf in with_offsets(leaves):
             first = start + self.counts[step] * passed + row * leaf.width
             noise[leaf] = drawn[first.unsqueeze(1) + torch.arange(leaf.width)]
         return noise

@@ -16,7 +16,7 @@ from ..counting.ngram import NGram, UnigramCache
 from ..counting.ngrams.counting_jobs import Workers, counted, require_cluster
 from ..counting.ngrams.resources import ArrayAllocator
 from ..counting.ngrams.smoothing import Smoothing, smoothed
-from ..counting.ngrams.unseen import seen_pieces, sparsity, tallied
+from ..counting.ngrams.unseen import seen_arrays, sparsity, tallied
 from ..data.corpus import Corpus
 from ..data.encoding import BLOCK
 from ..data.vocabulary import Vocabulary
@@ -152,7 +152,7 @@ class NgramCounting(Fitter[Corpus]):
         with counted(self._with_unknown(train), len(train.ids), options.order, size, workers, weights, arrays) as found:
             levels, settings = tallied(found, record), options.smoothing_settings()
             pieces = smoothed(levels, size, settings, unknown=tokenizer.unknown_id, arrays=arrays)
-            stream_tensors(itertools.chain(pieces, seen_pieces(record)), weights, metadata)
+            stream_tensors(itertools.chain(pieces, seen_arrays(record)), weights, metadata)
         return Fitted(len(train.ids), "counting is one pass over the text")
 
     def _with_unknown(self, train: Corpus) -> np.ndarray | Iterator[np.ndarray]:

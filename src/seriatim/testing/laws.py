@@ -40,7 +40,7 @@ LAWS = {
 }
 BATCH = 4
 TOLERANCE, TOLERANCE_FLOAT32 = 1e-7, 1e-5
-Part: TypeAlias = SequenceLayer | RecurrentCell
+LayerOrCell: TypeAlias = SequenceLayer | RecurrentCell
 ALONE = "; compute every row from its own inputs and state alone"
 """What to do about rows that influence each other."""
 STEPWISE = (1, 2, 5, 7, 8)
@@ -63,7 +63,7 @@ class LawError(AssertionError):
 
 
 @contextlib.contextmanager
-def one_line(part: object, law: int | None, mode: str = "") -> Iterator[None]:
+def one_line(original: object, law: int | None, mode: str = "") -> Iterator[None]:
     """Report whatever a layer raises as a broken law, and end the message with ``mode``."""
     try:
         yield
@@ -72,25 +72,25 @@ def one_line(part: object, law: int | None, mode: str = "") -> Iterator[None]:
         raise
     except (Exception, SystemExit) as error:
         reason = ": ".join(filter(None, [type(error).__name__, first_line(error)]))
-        raise LawError(part, law, f"it raises {reason}{mode}") from error
+        raise LawError(original, law, f"it raises {reason}{mode}") from error
 
 
-def compare(part: object, law: int, what: str, values: Tensor, expected: Tensor, remedy: str = "") -> None:
+def compare(original: object, law: int, what: str, values: Tensor, expected: Tensor, remedy: str = "") -> None:
     """Raise LawError where two tensors differ by more than rounding."""
     if values.shape != expected.shape:
-        raise LawError(part, law, f"{what} have shape {tuple(values.shape)}, not {tuple(expected.shape)}")
+        raise LawError(original, law, f"{what} have shape {tuple(values.shape)}, not {tuple(expected.shape)}")
     tolerance = TOLERANCE if values.dtype == torch.float64 else TOLERANCE_FLOAT32
     if torch.allclose(values, expected, rtol=tolerance, atol=tolerance, equal_nan=True):
         return
     difference = (values.double() - expected.double()).abs()
     largest = "NaN" if bool(difference.isnan().any()) else f"up to {float(difference.max()):.3g}"
-    raise LawError(part, law, f"{what} of shape {tuple(values.shape)} differ by {largest}{remedy}")
+    raise LawError(original, law, f"{what} of shape {tuple(values.shape)} differ by {largest}{remedy}")
 
 
-def require_same_bits(part: object, state: State, before: State, problem: str) -> None:
+def require_same_bits(original: object, state: State, before: State, problem: str) -> None:
     """Raise LawError for law 6 unless a state is exactly what it was before."""
     if not all(map(torch.equal, state_leaves(state), state_leaves(before))):
-        raise LawError(part, 6, problem)
+        raise LawError(original, 6, problem)
 
 
 def is_state(value: object) -> bool:
@@ -108,19 +108,19 @@ def shapes_of(state: State) -> str:
     return ", ".join(str(tuple(leaf.shape)) for leaf in state_leaves(state)) or "none"
 
 
-def initial_state(part: Part, memory: Tensor | None, memory_lengths: Tensor | None) -> State:
+def initial_state(module: LayerOrCell, memory: Tensor | None, memory_lengths: Tensor | None) -> State:
     """Return the initial state of ``BATCH`` rows; raise LawError for a `MemoryLayer` without a memory."""
-    if not isinstance(part, MemoryLayer):
-        return part.initial_state(BATCH)
+    if not isinstance(module, MemoryLayer):
+        return module.initial_state(BATCH)
     if memory is None:
-        raise LawError(part, None, "it attends to a memory; give check_layer a memory (4, memory_time, memory_size)")
-    return part.initial_state(BATCH, memory, memory_lengths)
+        raise LawError(module, None, "it attends to a memory; give check_layer a memory (4, memory_time, memory_size)")
+    return module.initial_state(BATCH, memory, memory_lengths)
 
 
 # ---- the quick check
 
 
-def check_quickly(part: Part, *, memory: Tensor | None = None, memory_lengths: Tensor | None = None) -> None:
+def check_quickly(part: LayerOrCell, *, memory: Tensor | None = None, memory_lengths: Tensor | None = None) -> None:
     """Check what a training relies on in every step, with one short batch: shapes, finite outputs, laws 3, 5, 6 and 7.
 
     Laws 5 and 7 are checked in training mode, too; law 3, that padding is never read, concerns layers only.
@@ -141,92 +141,96 @@ def check_quickly(part: Part, *, memory: Tensor | None = None, memory_lengths: T
             _check_one_mode(part, copy.deepcopy(part).train(training), memory, memory_lengths)
 
 
-def _check_one_mode(part: Part, subject: Part, memory: Tensor | None, memory_lengths: Tensor | None) -> None:
-    """Check a copy of a part, ``subject``, in the mode that it is in."""
+def _check_one_mode(
+    original: LayerOrCell, subject: LayerOrCell, memory: Tensor | None, memory_lengths: Tensor | None
+) -> None:
+    """Check a copy of a layer or a cell, ``subject``, in the mode that it is in."""
     weight = next((x for x in subject.parameters() if x.is_floating_point()), torch.zeros(()))
     torch.manual_seed(1)
-    shape = (BATCH, part.input_size) if isinstance(part, RecurrentCell) else (BATCH, 3, part.input_size)
+    shape = (BATCH, original.input_size) if isinstance(original, RecurrentCell) else (BATCH, 3, original.input_size)
     inputs = torch.randn(shape).to(weight)
     with torch.no_grad():
         state = initial_state(subject, memory if memory is None else memory.to(weight), memory_lengths)
-        _check_contract(part, subject, inputs, state)
+        _check_contract(original, subject, inputs, state)
 
 
-def _check_contract(part: Part, subject: Part, inputs: Tensor, state: State) -> None:
-    """Check a copy of a part, ``subject``, from an initial state on."""
+def _check_contract(original: LayerOrCell, subject: LayerOrCell, inputs: Tensor, state: State) -> None:
+    """Check a copy of a layer or a cell, ``subject``, from an initial state on."""
     if not is_state(state):
         raise LawError(
-            part, None, f"initial_state returns {type_in_words(state)}; return a tensor or a tuple of tensors"
+            original, None, f"initial_state returns {type_in_words(state)}; return a tensor or a tuple of tensors"
         )
     if any(not leaf.dim() or len(leaf) != BATCH for leaf in state_leaves(state)):
         shapes = f"initial_state({BATCH}) has shapes {shapes_of(state)}"
-        raise LawError(part, None, f"{shapes}; dimension 0 must be the batch, {BATCH}")
+        raise LawError(original, None, f"{shapes}; dimension 0 must be the batch, {BATCH}")
 
     for _ in range(2):  # the initial state, often zeros, hides some changes in place
         before, given = map_state(Tensor.clone, state), inputs.clone()
-        outputs, end = _run(part, subject, inputs, state)
+        outputs, end = _run(original, subject, inputs, state)
         if not torch.equal(given, inputs):
-            raise LawError(part, None, "forward changes its inputs in place; compute new tensors")
-        require_same_bits(part, state, before, "forward changes its state in place; return new tensors")
-        if isinstance(part, RecurrentCell) and shapes_of(end) != shapes_of(state):
+            raise LawError(original, None, "forward changes its inputs in place; compute new tensors")
+        require_same_bits(original, state, before, "forward changes its state in place; return new tensors")
+        if isinstance(original, RecurrentCell) and shapes_of(end) != shapes_of(state):
             shapes = f"{shapes_of(state)} before a step and {shapes_of(end)} after it"
-            raise LawError(part, None, f"the state has shapes {shapes}; return a state of the same shapes")
+            raise LawError(original, None, f"the state has shapes {shapes}; return a state of the same shapes")
         earlier, state = state, end
 
     # from here on with a state that has read something, and its outputs
     state = earlier
-    expected = (*inputs.shape[:-1], part.output_size)
+    expected = (*inputs.shape[:-1], original.output_size)
     if tuple(outputs.shape) != expected:
         shapes = f"inputs {tuple(inputs.shape)} give outputs {tuple(outputs.shape)}, not {expected}"
-        raise LawError(part, None, f"{shapes}; return outputs of this shape")
+        raise LawError(original, None, f"{shapes}; return outputs of this shape")
     if not outputs.isfinite().all():
-        raise LawError(part, None, "its outputs are NaN or infinite; look for a division or a logarithm")
-    if not subject.training and not torch.equal(outputs, _run(part, subject, inputs, state)[0]):
-        raise LawError(part, None, "two equal calls have different outputs; keep all state in the returned state")
+        raise LawError(original, None, "its outputs are NaN or infinite; look for a division or a logarithm")
+    if not subject.training and not torch.equal(outputs, _run(original, subject, inputs, state)[0]):
+        raise LawError(original, None, "two equal calls have different outputs; keep all state in the returned state")
 
     # rows: whatever the others hold, row 0 stays as it is
     others = inputs.clone()
     others[1:] += 1
-    changed, changed_end = _run(part, subject, others, state)
-    compare(part, 7, "outputs of row 0, after other rows changed,", changed[:1], outputs[:1], ALONE)
+    changed, changed_end = _run(original, subject, others, state)
+    compare(original, 7, "outputs of row 0, after other rows changed,", changed[:1], outputs[:1], ALONE)
     for leaf, other in zip(state_leaves(end), state_leaves(changed_end), strict=True):
-        compare(part, 7, "the state of row 0, after other rows changed,", other[:1], leaf[:1], ALONE)
+        compare(original, 7, "the state of row 0, after other rows changed,", other[:1], leaf[:1], ALONE)
 
     # causality: the last input changes the last output alone
-    if isinstance(part, SequenceLayer) and part.causal:
+    if isinstance(original, SequenceLayer) and original.causal:
         later = inputs.clone()
         later[:, -1] += 1
-        changed, _ = _run(part, subject, later, state)
+        changed, _ = _run(original, subject, later, state)
         remedy = "; read no later input, or set causal = False"
-        compare(part, 5, "outputs before a changed input", changed[:, :-1], outputs[:, :-1], remedy)
-    if isinstance(part, SequenceLayer) and not subject.training:
-        _check_padding(part, subject, inputs, state)
+        compare(original, 5, "outputs before a changed input", changed[:, :-1], outputs[:, :-1], remedy)
+    if isinstance(original, SequenceLayer) and not subject.training:
+        _check_padding(original, subject, inputs, state)
 
 
-def _check_padding(part: Part, subject: Part, inputs: Tensor, state: State) -> None:
+def _check_padding(original: LayerOrCell, subject: LayerOrCell, inputs: Tensor, state: State) -> None:
     """Check that a layer accepts ``lengths`` and never reads padding."""
     lengths = torch.tensor([inputs.shape[1], 0, 1, 2])
     padded = inputs.clone()
     for row, length in enumerate(lengths.tolist()):
         padded[row, length:] = float("nan")
     remedy = "; begin forward with self.begin(inputs, state, lengths)"
-    outputs, end = _run(part, subject, padded, state, lengths=lengths)
+    outputs, end = _run(original, subject, padded, state, lengths=lengths)
     if not all(leaf.isfinite().all() for leaf in state_leaves(end)):
-        raise LawError(part, 3, f"the state after rows with NaN in their padding is not finite{remedy}")
+        raise LawError(original, 3, f"the state after rows with NaN in their padding is not finite{remedy}")
     for row, length in enumerate(lengths.tolist()):
-        alone, _ = _run(part, subject, inputs[row : row + 1, :length], select_state(state, torch.tensor([row])))
-        compare(part, 3, "outputs of a row beside longer ones", outputs[row : row + 1, :length], alone, remedy)
+        alone, _ = _run(original, subject, inputs[row : row + 1, :length], select_state(state, torch.tensor([row])))
+        compare(original, 3, "outputs of a row beside longer ones", outputs[row : row + 1, :length], alone, remedy)
 
 
-def _run(part: Part, subject: Part, inputs: Tensor, state: State, **lengths: Tensor) -> tuple[Tensor, State]:
-    """Run a copy of a part, with the same random numbers at every call, and check that it returns a pair."""
+def _run(
+    original: LayerOrCell, subject: LayerOrCell, inputs: Tensor, state: State, **lengths: Tensor
+) -> tuple[Tensor, State]:
+    """Run a copy of a layer or a cell, with the same random numbers at every call, and check that it returns a pair."""
     torch.manual_seed(2)
     returned: Any = subject(inputs, state, **lengths)
     if not isinstance(returned, tuple) or len(returned) != 2 or not isinstance(returned[0], Tensor):
-        raise LawError(part, None, f"forward returns {type_in_words(returned)}; return the pair (outputs, state)")
+        raise LawError(original, None, f"forward returns {type_in_words(returned)}; return the pair (outputs, state)")
     if not is_state(returned[1]):
         raise LawError(
-            part, None, f"forward returns {type_in_words(returned[1])} as its state; return a tensor or a tuple"
+            original, None, f"forward returns {type_in_words(returned[1])} as its state; return a tensor or a tuple"
         )
     return returned[0], returned[1]
 
@@ -269,16 +273,16 @@ def check_layer(
             check_law(layer, law, time=time, memory=memory, memory_lengths=memory_lengths)
 
 
-def _require(part: object, kind: type, call: str) -> None:
-    """Raise InputError where ``part`` is not what a check takes."""
-    if isinstance(part, kind):
+def _require(given: object, kind: type, call: str) -> None:
+    """Raise InputError where ``given`` is not what a check takes."""
+    if isinstance(given, kind):
         return
-    name = part.__name__ if isinstance(part, type) else type(part).__name__
-    if isinstance(part, type):
+    name = given.__name__ if isinstance(given, type) else type(given).__name__
+    if isinstance(given, type):
         raise RangeError(f"{call}: {name} is a class, not a {kind.__name__}; give for instance {call}({name}(5, 6))")
     remedy = f"derive its class from seriatim.{kind.__name__}"
-    if isinstance(part, SequenceLayer | RecurrentCell):
-        remedy = "use check_layer" if isinstance(part, SequenceLayer) else "use check_cell"
+    if isinstance(given, SequenceLayer | RecurrentCell):
+        remedy = "use check_layer" if isinstance(given, SequenceLayer) else "use check_cell"
     raise RangeError(f"{call}: {name} is not a {kind.__name__}; {remedy}")
 
 
@@ -510,7 +514,7 @@ def _law_8(subject: _Subject, inputs: Tensor, state: State) -> None:
 
 
 def _require_refusal(subject: _Subject, inputs: Tensor, state: State) -> None:
-    """Raise LawError where a layer accepts the parts of its state as the state of another kind of layer."""
+    """Raise LawError where a layer accepts the leaves of its state as the state of another kind of layer."""
     if not isinstance(state, tuple) or not state:
         return  # a single tensor does not say what it is
     kind: Callable[..., State] = type("Another", (type(state),), {})

@@ -65,8 +65,8 @@ static void attend_entries(const Entries& m, const Scoring& f, const real* query
   }
   for (count_t s = 0; before && s < m.known; ++s)
     for (count_t j = 0; j < f.taps; ++j) {
-      const count_t place = s + j - f.taps / 2;
-      if (0 <= place && place < m.time) weights[s] += f.filter[j] * before[place];
+      const count_t position = s + j - f.taps / 2;
+      if (0 <= position && position < m.time) weights[s] += f.filter[j] * before[position];
     }
   if (m.known) softmax(weights, m.known);
   for (count_t s = m.known; s < m.time; ++s) weights[s] = 0;
@@ -103,10 +103,10 @@ static void attend_gradient(const Entries& m, const Scoring& f, const real* quer
   for (count_t s = 0; before && s < m.time; ++s) {
     real sum = 0;
     for (count_t j = 0; j < f.taps; ++j) {
-      const count_t place = s - j + f.taps / 2;  // of the score that the weight at s is a part of
-      if (place < 0 || place >= m.known) continue;
-      sum += f.filter[j] * g.scores[place];
-      g.filter[j] += before[s] * g.scores[place];
+      const count_t position = s - j + f.taps / 2;  // of the score that the weight at s is a part of
+      if (position < 0 || position >= m.known) continue;
+      sum += f.filter[j] * g.scores[position];
+      g.filter[j] += before[s] * g.scores[position];
     }
     g.before[s] = sum;
   }

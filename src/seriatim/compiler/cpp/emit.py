@@ -90,9 +90,9 @@ class _Emitter:
         # the body comes first, because writing it finds out which buffers, sizes and packed matrices there are
         body = "\n".join([self.phase(depth, phase) for depth, phase in enumerate(self.kernel.phases)])
         if self.width is None:
-            body += "\n      barrier.wait(share.count);"
+            body += "\n      barrier.wait(thread.count);"
         kinds = {buffer: TYPES.get(buffer.kind, "real") for buffer in self.buffers}
-        packed_size = " + ".join(f"{self.size(part.depth)} * {self.size(part.width)}" for part in self.packed) or "0"
+        packed_size = " + ".join(f"{self.size(item.depth)} * {self.size(item.width)}" for item in self.packed) or "0"
         lines = [
             f'extern "C" void {self.name}(void** p, const count_t* d, const count_t* row_counts, '
             "const count_t* row_starts, count_t steps, count_t batch, int threads) {",
@@ -101,8 +101,8 @@ class _Emitter:
             "  Barrier barrier;",
             "  #pragma omp parallel num_threads(threads)",
             "  {",
-            "    const Share share;",
-            f"    const bool far = ({packed_size}) * count_t(sizeof(packed_t)) > SECOND_CACHE * share.count;",
+            "    const Thread thread;",
+            f"    const bool far = ({packed_size}) * count_t(sizeof(packed_t)) > SECOND_CACHE * thread.count;",
             *self.packing,
             "    for (count_t step = 0; step < steps; ++step) {",
             f"      const count_t t = {'steps - 1 - step' if self.kernel.backward else 'step'}, rows = row_counts[t];",
@@ -119,7 +119,7 @@ class _Emitter:
 
     def pointer(self, buffer: Buffer, rows: Rows) -> str:
         """Declare the pointer to the rows of a buffer that a step accesses."""
-        row = ("share.id" if buffer.kind is BufferKind.VECTOR_SUM else "") if rows == "all" else rows
+        row = ("thread.id" if buffer.kind is BufferKind.VECTOR_SUM else "") if rows == "all" else rows
         start = f" + {row} * {self.size(self.widths[buffer])}" if row else ""
         return f"      real* const {self.pointers[buffer, rows]} = {buffer.name}{start};"
 
@@ -137,18 +137,18 @@ class _Emitter:
         return f"{pointer}{start}" if rows == "all" else f"{pointer} + {row} * {size}{start}"
 
     def phase(self, depth: int, phase: Phase) -> str:
-        parts = []
+        lines = []
         if phase.products:
-            parts.append("      barrier.wait(share.count);")
-            parts += [self.product(product) for product in merge_products(phase.products)]
+            lines.append("      barrier.wait(thread.count);")
+            lines += [self.product(product) for product in merge_products(phase.products)]
             if self.width is None:
-                parts.append("      barrier.wait(share.count);")
+                lines.append("      barrier.wait(thread.count);")
         if phase.attentions:
-            head = "      for (count_t b = share.first_row(rows), end = share.last_row(rows); b < end; ++b) {"
-            parts += [head, *map(self.attention, phase.attentions), "      }"]
+            head = "      for (count_t b = thread.first_row(rows), end = thread.last_row(rows); b < end; ++b) {"
+            lines += [head, *map(self.attention, phase.attentions), "      }"]
         if phase.writes:
-            parts.append(_Body(self, depth, phase).text())
-        return "\n".join(parts)
+            lines.append(_Body(self, depth, phase).text())
+        return "\n".join(lines)
 
     def product(self, product: Product) -> str:
         """Emit a thread's columns of one product."""
@@ -158,7 +158,7 @@ class _Emitter:
         depth, width = self.size(product.depth), self.size(product.width)
         self.buffers |= dict.fromkeys((packed, matrix))
         row, column = (self.size(Stride(product.matrix.constant, dimension)) for dimension in range(2))
-        first, last = f"share.first({width})", f"share.last({width})"
+        first, last = f"thread.first({width})", f"thread.last({width})"
         skip = f"{self.size(product.matrix.start)} * {column}"
         strides = f"{column}, {row}" if product.matrix.transposed else f"{row}, {column}"
         self.packing.append(
@@ -243,8 +243,8 @@ class _Body:
         for write in self.phase.writes:
             by_width[write.value.width].append(write)
         loops = [self.loop(width, writes) for width, writes in by_width.items()]
-        shares_rows = self.emitter.width is None
-        first, last = ("share.first_row(rows)", "share.last_row(rows)") if shares_rows else ("0", "rows")
+        divides_rows = self.emitter.width is None
+        first, last = ("thread.first_row(rows)", "thread.last_row(rows)") if divides_rows else ("0", "rows")
         head = f"      for (count_t b = {first}, end = {last}; b < end; ++b) {{"
         return "\n".join([head, *self.lines, *loops, "      }"])
 
@@ -257,7 +257,7 @@ class _Body:
             operator = "+=" if write.slot.is_sum else "="
             ends.append(f"          {columns.pointer(self.emitter.at(write.slot, 'b'))}[j] {operator} {value};")
         size = self.emitter.size(width)
-        low, high = ("0", size) if self.emitter.width is None else (f"share.first({size})", f"share.last({size})")
+        low, high = ("0", size) if self.emitter.width is None else (f"thread.first({size})", f"thread.last({size})")
         bounds = f"        const count_t first = {low}, last = {high};"
         head = "        for (count_t j = first; j < last; ++j) {"
         return columns.text([bounds, "        #pragma omp simd", head], ends, "        }")

@@ -212,11 +212,11 @@ INLINE real reduce(count_t n, real neutral, J join, V value) {
   return result;
 }
 
-// ---- the share of one thread
+// ---- what one thread computes
 
-struct Share {
+struct Thread {
   count_t id, count;
-  Share() : id(omp_get_thread_num()), count(omp_get_num_threads()) {}
+  Thread() : id(omp_get_thread_num()), count(omp_get_num_threads()) {}
   count_t column(count_t width, count_t i) const {  // the columns of a thread start at a whole vector
     count_t start = (width + LANES - 1) / LANES * i / count * LANES;
     return start < width ? start : width;

@@ -30,7 +30,7 @@ struct Cache {  // keys and values of past inputs (batch, heads, entries, size),
   count_t row, head, count;  // the distances between rows, and heads or entries of a memory; the number of entries
 };
 
-struct Part {  // what a thread computes of an instruction: rows, and elements of the outermost dimension
+struct Shard {  // what a thread computes of an instruction: rows, and elements of the outermost dimension
   count_t first_row, last_row, first, last;
 };
 
@@ -54,11 +54,11 @@ struct Line {
 };
 
 // Calls a function for every line.
-static void lines(const Instruction& i, const Call& call, const Part& part, void (*compute)(const Line&)) {
+static void lines(const Instruction& i, const Call& call, const Shard& shard, void (*compute)(const Line&)) {
   const Operand &to = i.to, &a = i.from[0], &b = i.from[1], &c = i.from[2];
   Line line{nullptr, nullptr, nullptr, nullptr, i.size[3], to.step[3], a.step[3], b.step[3], c.step[3]};
-  for (count_t r = part.first_row; r < part.last_row; ++r)
-    for (count_t x = part.first; x < part.last; ++x)
+  for (count_t r = shard.first_row; r < shard.last_row; ++r)
+    for (count_t x = shard.first; x < shard.last; ++x)
       for (count_t y = 0; y < i.size[1]; ++y)
         for (count_t z = 0; z < i.size[2]; ++z) {
           auto at = [&](const Operand& o) { return call.at(o, r) + x * o.step[0] + y * o.step[1] + z * o.step[2]; };
@@ -116,39 +116,39 @@ INLINE void reduce_line(const Line& l, real neutral, F f) {
 }
 
 // Reduces dimensions along which the result does not move; the result begins as `start`.
-static void reduce_lines(const Instruction& i, const Call& call, const Part& part, real start, void (*compute)(const Line&)) {
+static void reduce_lines(const Instruction& i, const Call& call, const Shard& shard, real start, void (*compute)(const Line&)) {
   const count_t* step = i.to.step;
-  for (count_t r = part.first_row; r < part.last_row; ++r)
-    for (count_t x = part.first; x < (step[0] ? part.last : part.first + 1); ++x)
+  for (count_t r = shard.first_row; r < shard.last_row; ++r)
+    for (count_t x = shard.first; x < (step[0] ? shard.last : shard.first + 1); ++x)
       for (count_t y = 0; y < (step[1] ? i.size[1] : 1); ++y)
         for (count_t z = 0; z < (step[2] ? i.size[2] : 1); ++z)
           for (count_t j = 0; j < (step[3] ? i.size[3] : 1); ++j)
             call.at(i.to, r)[x * step[0] + y * step[1] + z * step[2] + j * step[3]] = start;
-  lines(i, call, part, compute);
+  lines(i, call, shard, compute);
 }
 
 // rows of a table (extra[0] rows) at the places in from[1]
-static void gather(const Instruction& i, const Call& call, const Part& part) {
-  for (count_t r = part.first_row; r < part.last_row; ++r) {
-    const int64_t place = *call.integers(i.from[1], r);
-    if (place < 0 || place >= i.extra[0]) call.failed->store(1);
-    else std::memcpy(call.at(i.to, r), call.at(i.from[0], 0) + place * i.size[3], i.size[3] * sizeof(real));
+static void gather(const Instruction& i, const Call& call, const Shard& shard) {
+  for (count_t r = shard.first_row; r < shard.last_row; ++r) {
+    const int64_t index = *call.integers(i.from[1], r);
+    if (index < 0 || index >= i.extra[0]) call.failed->store(1);
+    else std::memcpy(call.at(i.to, r), call.at(i.from[0], 0) + index * i.size[3], i.size[3] * sizeof(real));
   }
 }
 
 // from[0] + number[0] as integers
-static void count_on(const Instruction& i, const Call& call, const Part& part) {
-  for (count_t r = part.first_row; r < part.last_row; ++r)
+static void count_on(const Instruction& i, const Call& call, const Shard& shard) {
+  for (count_t r = shard.first_row; r < shard.last_row; ++r)
     ((int64_t*)call.memories[i.to.memory])[r] = *call.integers(i.from[0], r) + int64_t(i.number[0]);
 }
 
 // Rotates the pairs (x_p, x_{p + half}) of the first extra[1] of extra[0] heads of width extra[2] by position times
 // frequency, in double precision, because positions are large; from[1] the positions, from[2] the frequencies.
-static void rotate(const Instruction& i, const Call& call, const Part& part) {
+static void rotate(const Instruction& i, const Call& call, const Shard& shard) {
   const count_t heads = i.extra[0], rotated = i.extra[1], size = i.extra[2], half = size / 2;
   doubles frequencies = (doubles)call.memories[i.from[2].memory];
   real* scratch = (real*)call.memories[i.from[3].memory];
-  for (count_t r = part.first_row; r < part.last_row; ++r) {
+  for (count_t r = shard.first_row; r < shard.last_row; ++r) {
     real *to = call.at(i.to, r), *cosine = scratch + r * i.from[3].row, *sine = cosine + half;
     const real* from = call.at(i.from[0], r);
     const double position = double(*call.integers(i.from[1], r));
@@ -167,9 +167,9 @@ static void rotate(const Instruction& i, const Call& call, const Part& part) {
 }
 
 // sines at even features and cosines at odd ones, of position times frequency; from[0] the positions, from[1] frequencies
-static void sinusoids(const Instruction& i, const Call& call, const Part& part) {
+static void sinusoids(const Instruction& i, const Call& call, const Shard& shard) {
   doubles frequencies = (doubles)call.memories[i.from[1].memory];
-  for (count_t r = part.first_row; r < part.last_row; ++r) {
+  for (count_t r = shard.first_row; r < shard.last_row; ++r) {
     const double position = double(*call.integers(i.from[0], r));
     real* to = call.at(i.to, r);
     for (count_t j = 0; j < i.size[3]; ++j)
@@ -193,16 +193,16 @@ INLINE void attend(const real* query, const real* keys, const real* values, coun
 // Appends an entry to a cache and attends to its newest entries: from[0] queries, from[1] the entry, from[2] how many
 // inputs a row has read, from[3] slopes, if extra[5]. extra: the cache, heads of queries, heads of keys, size of a head,
 // window (0: none). number[0]: scale of the scores. A cache whose keys are its values has one head of entries for both.
-static void append_and_attend(const Instruction& i, const Call& call, const Part& part, real* scores) {
+static void append_and_attend(const Instruction& i, const Call& call, const Shard& shard, real* scores) {
   const Cache& cache = call.caches[i.extra[0]];
   const count_t heads = i.extra[1], entry_heads = i.size[1], keys = i.extra[2], size = i.extra[3], group = heads / keys;
   const count_t values = entry_heads - keys;
-  for (count_t r = part.first_row; r < part.last_row; ++r) {
+  for (count_t r = shard.first_row; r < shard.last_row; ++r) {
     const int64_t seen = *call.integers(i.from[2], r);
     count_t known = (seen < cache.count ? seen : cache.count) + 1;
     if (i.extra[4] && known > i.extra[4]) known = i.extra[4];
     const count_t first = cache.count + 1 - known;
-    for (count_t k = part.first; k < part.last; ++k) {
+    for (count_t k = shard.first; k < shard.last; ++k) {
       real* key = cache.entries + r * cache.row + k * cache.head;
       real* value = cache.entries + r * cache.row + (values + k) * cache.head;
       std::memcpy(key + cache.count * size, call.at(i.from[1], r) + k * size, size * sizeof(real));
@@ -219,11 +219,11 @@ static void append_and_attend(const Instruction& i, const Call& call, const Part
 
 // Attends to a memory: from[0] queries, from[1] the length of the memory of each row; extra: the cache that holds it, the
 // number of heads, and their size. A row without memory gives zeros.
-static void attend_to_memory(const Instruction& i, const Call& call, const Part& part, real* scores) {
+static void attend_to_memory(const Instruction& i, const Call& call, const Shard& shard, real* scores) {
   const Cache& cache = call.caches[i.extra[0]];
   const count_t heads = i.extra[1], size = i.extra[2];
-  for (count_t r = part.first_row; r < part.last_row; ++r)
-    for (count_t h = part.first; h < part.last; ++h) {
+  for (count_t r = shard.first_row; r < shard.last_row; ++r)
+    for (count_t h = shard.first; h < shard.last; ++h) {
       const int64_t length = *call.integers(i.from[1], r);
       const count_t known = length < cache.count ? length : cache.count;
       const real* keys = cache.entries + r * cache.row + h * cache.head;
@@ -238,10 +238,10 @@ static void attend_to_memory(const Instruction& i, const Call& call, const Part&
 // of additive scores, if extra[4]; extra: the caches of the values and of the keys, the sizes of a key and of a value. A
 // row without memory gives zeros. If extra[7], scores also depend on the weights of the step before, those of cache
 // extra[5], through the filter from[3] of extra[7] numbers, and the new weights are written to extra[6].
-static void attend_to_rows(const Instruction& i, const Call& call, const Part& part, real* scores) {
+static void attend_to_rows(const Instruction& i, const Call& call, const Shard& shard, real* scores) {
   const Cache &values = call.caches[i.extra[0]], &keys = call.caches[i.extra[1]];
   const count_t taps = i.extra[7], time = values.count;
-  for (count_t r = part.first_row; r < part.last_row; ++r) {
+  for (count_t r = shard.first_row; r < shard.last_row; ++r) {
     const count_t known = clamped(*call.integers(i.from[1], r), time);
     const Entries entries{keys.entries + r * keys.row, values.entries + r * values.row, keys.head, values.head, known, time,
                           i.extra[2], i.extra[3]};
@@ -273,9 +273,9 @@ INLINE void multiply_with(const P* packed, const Instruction& i, const Call& cal
 }
 
 // rows times a packed matrix: from[0] the rows, from[1] the matrix; extra: depth, width, format, where the factors begin
-static void multiply(const Instruction& i, const Call& call, const Share& share, bool far) {
+static void multiply(const Instruction& i, const Call& call, const Thread& thread, bool far) {
   const count_t width = i.extra[1];
-  const count_t first = panel_column(width, share.id, share.count), last = panel_column(width, share.id + 1, share.count);
+  const count_t first = panel_column(width, thread.id, thread.count), last = panel_column(width, thread.id + 1, thread.count);
   const void* packed = call.memories[i.from[1].memory];
   if (i.extra[2] == REAL) return multiply_with((const real*)packed, i, call, first, last, far);
   if (i.extra[2] == HALF) return multiply_with((const half_t*)packed, i, call, first, last, far);
@@ -288,25 +288,25 @@ static void multiply(const Instruction& i, const Call& call, const Share& share,
   }
 }
 
-static void compute(const Instruction& i, const Call& call, const Part& part, real* scores) {
+static void compute(const Instruction& i, const Call& call, const Shard& shard, real* scores) {
   switch (i.kind) {
 #define MAP1(NUMBER, VALUE) \
-  case NUMBER: return lines(i, call, part, [](const Line& l) { map1(l, [](real a) { return real(VALUE); }); });
+  case NUMBER: return lines(i, call, shard, [](const Line& l) { map1(l, [](real a) { return real(VALUE); }); });
 #define MAP2(NUMBER, VALUE) \
-  case NUMBER: return lines(i, call, part, [](const Line& l) { map2(l, [](real a, real b) { return real(VALUE); }); });
+  case NUMBER: return lines(i, call, shard, [](const Line& l) { map2(l, [](real a, real b) { return real(VALUE); }); });
     STEP_MAPS
-    case CHOOSE: return lines(i, call, part, choose);
+    case CHOOSE: return lines(i, call, shard, choose);
     case SUM:
-      return reduce_lines(i, call, part, real(0), [](const Line& l) { reduce_line(l, real(0), f_add); });
+      return reduce_lines(i, call, shard, real(0), [](const Line& l) { reduce_line(l, real(0), f_add); });
     case AMAX:
-      return reduce_lines(i, call, part, -real(INFINITY), [](const Line& l) { reduce_line(l, -real(INFINITY), f_maximum); });
-    case GATHER: return gather(i, call, part);
-    case COUNT_ON: return count_on(i, call, part);
-    case ROTATE: return rotate(i, call, part);
-    case SINUSOIDS: return sinusoids(i, call, part);
-    case APPEND_AND_ATTEND: return append_and_attend(i, call, part, scores);
-    case ATTEND_TO_MEMORY: return attend_to_memory(i, call, part, scores);
-    case ATTEND_TO_ROWS: return attend_to_rows(i, call, part, scores);
+      return reduce_lines(i, call, shard, -real(INFINITY), [](const Line& l) { reduce_line(l, -real(INFINITY), f_maximum); });
+    case GATHER: return gather(i, call, shard);
+    case COUNT_ON: return count_on(i, call, shard);
+    case ROTATE: return rotate(i, call, shard);
+    case SINUSOIDS: return sinusoids(i, call, shard);
+    case APPEND_AND_ATTEND: return append_and_attend(i, call, shard, scores);
+    case ATTEND_TO_MEMORY: return attend_to_memory(i, call, shard, scores);
+    case ATTEND_TO_ROWS: return attend_to_rows(i, call, shard, scores);
   }
 }
 
@@ -318,20 +318,20 @@ extern "C" int run_step(const Instruction* program, count_t length, void* const*
   const Call call{memories, caches, rows, &failed};
   #pragma omp parallel num_threads(threads)
   {
-    const Share share;
-    real* const mine = scores + share.id * scores_size;
+    const Thread thread;
+    real* const mine = scores + thread.id * scores_size;
     for (const Instruction* i = program; i < program + length; ++i) {
-      if (i->wait) barrier.wait(share.count);
+      if (i->wait) barrier.wait(thread.count);
       if (i->kind == PRODUCT) {
-        multiply(*i, call, share, far);
+        multiply(*i, call, thread, far);
         continue;
       }
-      if (rows >= share.count) {
-        compute(*i, call, Part{share.first_row(rows), share.last_row(rows), 0, i->size[0]}, mine);
+      if (rows >= thread.count) {
+        compute(*i, call, Shard{thread.first_row(rows), thread.last_row(rows), 0, i->size[0]}, mine);
       } else if (i->outer) {
-        compute(*i, call, Part{0, rows, share.first_row(i->size[0]), share.last_row(i->size[0])}, mine);
-      } else if (share.id == 0) {
-        compute(*i, call, Part{0, rows, 0, i->size[0]}, mine);
+        compute(*i, call, Shard{0, rows, thread.first_row(i->size[0]), thread.last_row(i->size[0])}, mine);
+      } else if (thread.id == 0) {
+        compute(*i, call, Shard{0, rows, 0, i->size[0]}, mine);
       }
     }
   }
@@ -342,8 +342,8 @@ template <typename S, typename P>
 static void pack_columns(const void* matrix, count_t row, count_t column, count_t depth, count_t width, int threads, void* packed) {
   #pragma omp parallel num_threads(threads)
   {
-    const Share share;
-    const count_t first = panel_column(width, share.id, share.count), last = panel_column(width, share.id + 1, share.count);
+    const Thread thread;
+    const count_t first = panel_column(width, thread.id, thread.count), last = panel_column(width, thread.id + 1, thread.count);
     pack((const S*)matrix, row, column, depth, first, last, (P*)packed + first * depth);
   }
 }

@@ -111,8 +111,8 @@ def _fingerprint(text: str, command: tuple[str, ...]) -> str:
     status = os.stat(shutil.which(command[0]) or "")
     version = status.st_size, status.st_mtime_ns  # which change when the compiler is replaced
     header = "".join(path.read_text(encoding="utf-8") for path in HEADERS)
-    parts = (text, header, command, version, OPTIONS, CHOICES, _processor())
-    return hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
+    inputs = (text, header, command, version, OPTIONS, CHOICES, _processor())
+    return hashlib.sha256(repr(inputs).encode()).hexdigest()[:24]
 
 
 @functools.cache

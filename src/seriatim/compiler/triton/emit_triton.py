@@ -175,11 +175,11 @@ class _KernelBody:
         """Return the expression for a sum or maximum over the features of a row."""
         self.reduces = True
         neutral, join = ("zero", "{} + {}") if value.op == "sum" else ("-float('inf')", "f_maximum({}, {})")
-        parts = [
+        terms = [
             f"row_{value.op}(tl.where({self.mask(segment)}, {self.value(segment)}, {neutral}))"
             for _, segment in segments(value.args[0])
         ]
-        return functools.reduce(join.format, parts)
+        return functools.reduce(join.format, terms)
 
 
 def _literal(value: float) -> str:

@@ -59,8 +59,8 @@ def f_sign(x):
 @triton.jit
 def f_power(x, y):
     size = tl.exp(y * tl.log(tl.abs(x)))
-    whole, odd = tl.floor(y) == y, tl.floor(0.5 * y) * 2.0 != y
-    signed = tl.where(whole, tl.where(odd, -size, size), float("nan"))
+    is_integer, is_odd = tl.floor(y) == y, tl.floor(0.5 * y) * 2.0 != y
+    signed = tl.where(is_integer, tl.where(is_odd, -size, size), float("nan"))
     return tl.where(y == 0.0, 1.0, tl.where(x < 0.0, signed, size))
 
 

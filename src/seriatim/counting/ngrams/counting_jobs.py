@@ -1,8 +1,8 @@
 """Counting n-grams in this process, or in several on one or many machines.
 
-Several processes count parts of the text, which are merged here, or on a cluster by its workers, each a range of the
-windows. Their jobs get the names of files: of the ids of the text, and of shards. On a cluster, all machines see them
-under the same names.
+Several processes count segments of the text, each as a shard. The shards are merged here, or on a cluster by its
+workers, each a range of the windows. Their jobs get the names of files: of the ids of the text, and of shards.
+On a cluster, all machines see them under the same names.
 """
 
 import math
@@ -25,7 +25,7 @@ from .counts import SMALL, Level, Unigrams, count_ngrams
 from .resources import ArrayAllocator
 from .shard_files import Bound
 from .shards import count_merged, count_shard, divide_merge, merge_shards
-from .windows import PART_SIZE
+from .windows import CHUNK_SIZE
 
 SORTING = 64
 """Memory for sorting a window, in bytes."""
@@ -47,11 +47,11 @@ class Workers(NamedTuple):
         """Half of the memory in bytes. Sorting may use one half, and the tables of n-grams the other."""
         return None if self.memory is None else int(self.memory * 1e9 / 2)
 
-    def part_size(self, processes: int, threads: int) -> int:
+    def chunk_size(self, processes: int, threads: int) -> int:
         """Return how many windows may be sorted at once in one of some processes."""
         if (half := self.half_memory) is None:
-            return PART_SIZE
-        return max(1, min(PART_SIZE, half // processes // SORTING // (1 + threads)))
+            return CHUNK_SIZE
+        return max(1, min(CHUNK_SIZE, half // processes // SORTING // (1 + threads)))
 
 
 class IdsFile(NamedTuple):
@@ -91,7 +91,7 @@ class ShardJob(NamedTuple):
     path: str
     order: int
     vocabulary_size: int
-    part_size: int
+    chunk_size: int
     threads: int
 
 
@@ -144,9 +144,9 @@ def counted(
         arrays: allocates large arrays.
     """
     if workers.number == 1 and workers.cluster is None and tokens < SMALL - order:
-        whole = ids if isinstance(ids, np.ndarray) else np.concatenate(list(ids))
-        part_size = workers.part_size(1, torch.get_num_threads())
-        yield count_ngrams(whole, order, vocabulary_size, arrays=arrays, part_size=part_size)
+        all_ids = ids if isinstance(ids, np.ndarray) else np.concatenate(list(ids))
+        chunk_size = workers.chunk_size(1, torch.get_num_threads())
+        yield count_ngrams(all_ids, order, vocabulary_size, arrays=arrays, chunk_size=chunk_size)
         return
     with shard_folder(weights) as folder:
         paths = count_shards(ids_file(ids, folder), folder, order, vocabulary_size, workers)
@@ -158,7 +158,7 @@ def counted(
 def shard_folder(weights: Path) -> Iterator[Path]:
     """Yield an empty folder beside the weights of a run, which is removed at the end.
 
-    After a process was killed, the next run in the same place removes it.
+    After a process was killed, the next run in the same folder removes it.
     """
     folder = weights.with_name(f"{weights.name}.shards{PARTIAL}").absolute()
     remove(folder)
@@ -191,9 +191,9 @@ def count_shards(ids: IdsFile, folder: Path, order: int, vocabulary_size: int, w
     """
     processes = 1 if workers.cluster else workers.number
     threads = 1 if workers.cluster else max(1, torch.get_num_threads() // processes)
-    part_size, cuts = workers.part_size(processes, threads), shard_cuts(ids.tokens, workers)
+    chunk_size, cuts = workers.chunk_size(processes, threads), shard_cuts(ids.tokens, workers)
     jobs = [
-        ShardJob(ids, start, stop, str(folder / f"{start}.shard"), order, vocabulary_size, part_size, threads)
+        ShardJob(ids, start, stop, str(folder / f"{start}.shard"), order, vocabulary_size, chunk_size, threads)
         for start, stop in pairwise(cuts)
     ]
     with ExitStack() as stack:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .resources import ArrayAllocator, run_for_all
-from .windows import PART_SIZE, WindowSorter, count_numbers
+from .windows import CHUNK_SIZE, WindowSorter, count_numbers
 
 BOUNDARY = 0
 BLOCK_SIZE = 1 << 18  # windows or n-grams that are processed together
@@ -106,7 +106,7 @@ class NgramWindows(ABC):
         return contexts
 
     def split(self, n: int) -> Iterator[slice]:
-        """Yield all windows in parts; windows with the same n-gram are in the same part."""
+        """Yield all windows in blocks; windows with the same n-gram are in the same block."""
         start, end, windows = 0, BLOCK_SIZE, len(self.sizes)
         while end < windows:
             changes = np.flatnonzero(self.shared[end : end + BLOCK_SIZE] < n)
@@ -186,7 +186,7 @@ class SortedText(NgramWindows):
     """
 
     def __init__(
-        self, ids: np.ndarray, order: int, vocabulary_size: int, arrays: ArrayAllocator, part_size: int
+        self, ids: np.ndarray, order: int, vocabulary_size: int, arrays: ArrayAllocator, chunk_size: int
     ) -> None:
         tokens = self.tokens = len(ids) + 1
         self.arrays, self.ids = arrays, arrays.empty(tokens + order, np.int32)
@@ -199,9 +199,9 @@ class SortedText(NgramWindows):
         sizes = window_sizes(self.ids, arrays.empty(tokens, size_type(order)), order, tokens)
         self.starts, self.shared = arrays.empty(tokens, np.int32), arrays.empty(tokens, sizes.dtype)
         self.sizes, end = arrays.empty(tokens, sizes.dtype), 0
-        for part in WindowSorter(self.ids, order, vocabulary_size + 1, part_size=part_size).sorted():
-            start, end = end, end + len(part.starts)
-            self.starts[start:end], self.shared[start:end] = part
+        for chunk in WindowSorter(self.ids, order, vocabulary_size + 1, chunk_size=chunk_size).sorted():
+            start, end = end, end + len(chunk.starts)
+            self.starts[start:end], self.shared[start:end] = chunk
 
         # The sizes were found in the order of the text, and are needed in the order of the windows.
         def measure(start: int) -> None:
@@ -257,17 +257,17 @@ def count_ngrams(
     vocabulary_size: int,
     *,
     arrays: ArrayAllocator | None = None,
-    part_size: int = PART_SIZE,
+    chunk_size: int = CHUNK_SIZE,
 ) -> Iterator[Unigrams | Level]:
     """Yield the n-grams of a text for n = 1, …, ``order``; no n-gram crosses a boundary.
 
     Each sequence in ``ids`` ends with the boundary symbol, and one is added before the first sequence. ``arrays``
-    allocates large arrays, None for memory; at most ``part_size`` windows are sorted at once. A text of 2³¹ tokens or
+    allocates large arrays, None for memory; at most ``chunk_size`` windows are sorted at once. A text of 2³¹ tokens or
     more is counted in shards; see `shards`.
     """
     yield Unigrams(count_numbers(ids, vocabulary_size))
     if order > 1:
-        yield from SortedText(ids, order, vocabulary_size, arrays or ArrayAllocator(), part_size).levels(order)
+        yield from SortedText(ids, order, vocabulary_size, arrays or ArrayAllocator(), chunk_size).levels(order)
 
 
 def window_sizes(text: np.ndarray, sizes: np.ndarray, order: int, tokens: int) -> np.ndarray:

@@ -12,31 +12,31 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-Part = TypeVar("Part")
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
 def map_in_order(
-    function: Callable[[Part], Result], parts: Iterable[Part], threads: int | None = None
+    function: Callable[[Item], Result], items: Iterable[Item], threads: int | None = None
 ) -> Iterator[Result]:
-    """Yield ``function(part)`` for each part, in order, computed by threads that hold one result each.
+    """Yield ``function(item)`` for each item, in order, computed by threads that hold one result each.
 
     Threads suffice because NumPy releases the interpreter lock while it computes. None means as many as PyTorch has.
     """
     threads = threads or torch.get_num_threads()
     with ThreadPoolExecutor(threads) as pool:
         waiting: deque[Future[Result]] = deque()
-        for part in parts:
-            waiting.append(pool.submit(function, part))
+        for item in items:
+            waiting.append(pool.submit(function, item))
             if len(waiting) > threads:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
 
 
-def run_for_all(function: Callable[[Part], None], parts: Iterable[Part]) -> None:
-    """Call ``function(part)`` for each part, in parallel."""
-    for _ in map_in_order(function, parts):
+def run_for_all(function: Callable[[Item], None], items: Iterable[Item]) -> None:
+    """Call ``function(item)`` for each item, in parallel."""
+    for _ in map_in_order(function, items):
         pass
 
 
@@ -99,7 +99,7 @@ class AppendedArray:
 
 
 def reserve(file: IO[bytes], begin: int, size: int) -> None:
-    """Reserve the space for a part of a temporary file: writing to a mapped file on a full disk ends the process.
+    """Reserve the space for a range of a temporary file: writing to a mapped file on a full disk ends the process.
 
     Raises:
         OSError: the disk is full.

@@ -1,9 +1,10 @@
-"""Files of shards: the distinct windows of a part of a text, in blocks that are read one at a time.
+"""Files of shards: the distinct windows of a segment of a text, in blocks that are read one at a time.
 
 A shard is a safetensors file. ``blocks`` holds the encoded blocks, each a whole number of 8-byte words, ``ends`` where
 each of them ends, ``first`` the words of its first window, and ``checksums`` its CRC-32, at last that of ``tokens`` and
-``totals``. ``tokens`` is the count of each token of the part, and ``totals`` the number of windows and of stored words
-at each position. An encoded block begins with the number of its windows and of those that occur `MANY` times or more.
+``totals``. ``tokens`` is the count of each token of the segment, and ``totals`` the number of windows and of stored
+words at each position. An encoded block begins with the number of its windows and of those that occur `MANY` times or
+more.
 
 A shard may hold a range of the windows, from ``low`` up to ``high``. The range without ``low`` then has all tokens. The
 ranges of one divided merge follow each other, and are read as one shard (`ShardSequence`).
@@ -13,6 +14,7 @@ import json
 import zlib
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,7 +31,7 @@ from ...core.errors import (
 )
 from ...storage.weights import load_tensors, read_metadata, stream_tensors
 from .counts import size_type
-from .table import Piece
+from .table import NamedArray
 from .windows import Columns, DistinctWindows
 
 FORMAT = "seriatim n-gram shard 1"
@@ -54,17 +56,17 @@ def encoded(windows: DistinctWindows, order: int, vocabulary_size: int) -> list[
     """Encode distinct windows in blocks."""
     blocks = []
     for begin in range(0, len(windows.starts), BLOCK_WINDOWS):
-        part = windows.part(begin, begin + BLOCK_WINDOWS)
-        columns = part.columns(order)
+        block = windows.block(begin, begin + BLOCK_WINDOWS)
+        columns = block.columns(order)
         totals = np.array([len(columns.sizes), *map(len, columns.words)])
-        first = part.row(0, order, vocabulary_size)
+        first = block.row(0, order, vocabulary_size)
         blocks.append(EncodedBlock(_encode(columns, order, vocabulary_size), first, totals))
     return blocks
 
 
 def write_shard(
     path: Path,
-    parts: Iterable[list[EncodedBlock]],
+    blocks: Iterable[list[EncodedBlock]],
     tokens: np.ndarray,
     order: int,
     vocabulary_size: int,
@@ -78,11 +80,11 @@ def write_shard(
         OSError: the disk is full, or the file cannot be written.
     """
 
-    def pieces() -> Iterator[Piece]:
+    def arrays() -> Iterator[NamedArray]:
         # The blocks are written while they are made; the index of them, which is small, comes last.
         totals, ends, firsts, checksums = np.zeros(order + 1, np.int64), [0], [], []
         yield "blocks", np.zeros(0, np.int64)
-        for block in (block for part in parts for block in part):
+        for block in chain.from_iterable(blocks):
             totals += block.totals
             ends.append(ends[-1] + len(block.values))
             firsts.append(block.first)
@@ -96,7 +98,7 @@ def write_shard(
 
     metadata = {"format": FORMAT, "order": str(order), "vocabulary_size": str(vocabulary_size)}
     metadata |= {name: json.dumps(bound) for name, bound in zip(("low", "high"), bounds, strict=True)}
-    stream_tensors(pieces(), path, metadata)
+    stream_tensors(arrays(), path, metadata)
 
 
 class Shard:

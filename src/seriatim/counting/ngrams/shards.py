@@ -1,14 +1,14 @@
 """Counting a text in shards, so that several processes or machines share the work.
 
-**Counting.** The parts of a text may be cut anywhere. A shard holds the count of each token of its part and the windows
-that begin one token before each of them: a window that crosses the end of the part is read from the tokens that follow.
-So the windows of all shards together are those of the whole text.
+**Counting.** A text may be cut anywhere into segments. A shard holds the count of each token of its segment and the
+windows that begin one token before each of them: a window that crosses the end of the segment is read
+from the tokens that follow. So the windows of all shards together are those of the whole text.
 
 **Merging.** The sorted windows of shards are merged, and the counts of equal ones added. The windows are divided into
 ranges between first windows of blocks, which the files list. All shards have about the same number of blocks in each
 range, so that a range needs little memory, whatever the size of the files. Ranges are merged in parallel. If even the
 ranges of that many shards need too much memory, some shards are merged to one first. Several machines can share a
-merge: `divide_merge` gives each a part of the windows.
+merge: `divide_merge` gives each a range of the windows.
 
 **Counts.** The merged windows are in arrays, which may lie in files. Where a whole text is counted, the text leads from
 an n-gram to its suffix, one token later. Here the suffix is found from the context, whose own suffix is known: it is
@@ -30,7 +30,7 @@ from ...core.errors import ExistsError, MismatchError, RangeError, SizeError
 from .counts import BOUNDARY, SMALL, Block, Level, NgramWindows, Unigrams, integer_type, size_type, window_sizes
 from .resources import AppendedArray, ArrayAllocator, map_in_order, run_for_all
 from .shard_files import BLOCK_WINDOWS, Bound, EncodedBlock, Shard, ShardSequence, encoded, open_shards, write_shard
-from .windows import PART_SIZE, DistinctWindows, SortedWindows, WindowSorter, count_numbers, distinct, no_windows
+from .windows import CHUNK_SIZE, DistinctWindows, SortedWindows, WindowSorter, count_numbers, distinct, no_windows
 
 LONGEST = 100
 """The highest order."""
@@ -44,10 +44,10 @@ def count_shard(
     vocabulary_size: int,
     start: int = 0,
     stop: int | None = None,
-    part_size: int = PART_SIZE,
+    chunk_size: int = CHUNK_SIZE,
     threads: int | None = None,
 ) -> None:
-    """Count the n-grams up to ``order`` of a part of a text, and write them to a file.
+    """Count the n-grams up to ``order`` of a segment of a text, and write them to a file.
 
     Args:
         ids: the whole text ``(tokens,)``, in which each sequence ends with the boundary symbol 0. Sequences that no
@@ -55,13 +55,13 @@ def count_shard(
         path: the file to write.
         order: the length of the longest n-grams.
         vocabulary_size: the number of different ids.
-        start: the first token of the part.
+        start: the first token of the segment.
         stop: the token after its last one; None for the end of the text.
-        part_size: the number of windows that are sorted at once, at most; each takes about 64 bytes.
+        chunk_size: the number of windows that are sorted at once, at most; each takes about 64 bytes.
         threads: the number of threads; None for that of PyTorch.
 
     Raises:
-        InputError: there is no such part, it has 2³¹ tokens or more, an id is negative or not below the size of the
+        InputError: there is no such segment, it has 2³¹ tokens or more, an id is negative or not below the size of the
             vocabulary, or another argument is out of its range.
         OSError: the disk is full, or the file cannot be written.
     """
@@ -70,7 +70,7 @@ def count_shard(
     for name, value, most in (
         ("order", order, LONGEST),
         ("vocabulary_size", vocabulary_size, SMALL - 2),
-        ("part_size", part_size, SMALL),
+        ("chunk_size", chunk_size, SMALL),
     ):
         if not 0 < value <= most:
             raise RangeError(f"{name}: {value:,} is out of range; give a number from 1 to {most:,}")
@@ -82,27 +82,27 @@ def count_shard(
     if stop - start >= SMALL - order:
         raise SizeError(f"start, stop: {stop - start:,} tokens are too many for one shard; give less than 2³¹")
     if stop > start:
-        part = ids[max(0, start - 1) : stop + order]
-        if (largest := int(part.max())) >= vocabulary_size:
+        segment = ids[max(0, start - 1) : stop + order]
+        if (largest := int(segment.max())) >= vocabulary_size:
             raise RangeError(f"ids: {largest:,} is not below vocabulary_size, {vocabulary_size:,}; give a larger one")
-        if (smallest := int(part.min())) < 0:
+        if (smallest := int(segment.min())) < 0:
             raise RangeError(f"ids: {smallest:,} is negative; give ids of 0 or more")
 
-    # The part begins one token early, with the boundary at the start of the text, and goes on a little behind its end.
+    # The segment begins one token early, with the boundary at the start of the text, and goes on a little behind it.
     windows = stop - start
     text = np.full(windows + order, vocabulary_size, dtype=np.int32)
     text[0] = ids[start - 1] if start else BOUNDARY
     following = ids[start : stop + max(order - 2, 0)]
     text[1 : 1 + len(following)] = following
     sizes = window_sizes(text, np.empty(windows, size_type(order)), order, 1 + len(following))
-    sorter = WindowSorter(text, order, vocabulary_size + 1, part_size=part_size)
+    sorter = WindowSorter(text, order, vocabulary_size + 1, chunk_size=chunk_size)
 
-    def count(part: tuple[np.ndarray, int, int]) -> list[EncodedBlock]:
-        found = sorter.sort(*part)
+    def count(chunk: tuple[np.ndarray, int, int]) -> list[EncodedBlock]:
+        found = sorter.sort(*chunk)
         return encoded(distinct(text, found, sizes[found.starts]), order, vocabulary_size)
 
-    parts = map_in_order(count, sorter.split(None, 0) if order > 1 and windows else (), threads)
-    write_shard(Path(path), parts, count_numbers(ids[start:stop], vocabulary_size), order, vocabulary_size)
+    blocks = map_in_order(count, sorter.split(None, 0) if order > 1 and windows else (), threads)
+    write_shard(Path(path), blocks, count_numbers(ids[start:stop], vocabulary_size), order, vocabulary_size)
 
 
 RANGE_BLOCKS = 32
@@ -143,14 +143,14 @@ class ShardMerge:
 
     def merged(self, low: Bound, high: Bound) -> DistinctWindows:
         """Return the distinct windows of a range; the first one shares no words with the window before it."""
-        parts = [part for shard in self.shards for part in self._read(shard, low, high)]
-        if not sum(len(rows) for rows, *_ in parts):
+        blocks = [block for shard in self.shards for block in self._read(shard, low, high)]
+        if not sum(len(rows) for rows, *_ in blocks):
             return no_windows()
-        rows, sizes, counts = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+        rows, sizes, counts = (np.concatenate(arrays) for arrays in zip(*blocks, strict=True))
         text, starts = rows.ravel(), np.arange(0, rows.size, self.order, dtype=np.int32)
         sorter = WindowSorter(text, self.order, self.vocabulary_size + 1, in_runs=True)
-        sorted_parts = [sorter.sort(*part) for part in sorter.split(starts, 0)]
-        windows = SortedWindows(*map(np.concatenate, zip(*sorted_parts, strict=True)))
+        sorted_chunks = [sorter.sort(*chunk) for chunk in sorter.split(starts, 0)]
+        windows = SortedWindows(*map(np.concatenate, zip(*sorted_chunks, strict=True)))
         numbers = windows.starts // self.order
         return distinct(text, windows, sizes[numbers], counts[numbers])
 
@@ -159,12 +159,12 @@ class ShardMerge:
     ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """Yield the words, sizes and counts of the windows of a range, block by block."""
         blocks = range(len(shard.first))
-        begin = 0 if low is None else max(0, _place(shard.first, low) - 1)
-        end = len(blocks) if high is None else _place(shard.first, high)
+        begin = 0 if low is None else max(0, _index(shard.first, low) - 1)
+        end = len(blocks) if high is None else _index(shard.first, high)
         for index in blocks[begin:end]:
             columns = shard.read(index)
             rows = columns.rows(self.order, self.vocabulary_size)
-            some = slice(0 if low is None else _place(rows, low), len(rows) if high is None else _place(rows, high))
+            some = slice(0 if low is None else _index(rows, low), len(rows) if high is None else _index(rows, high))
             yield rows[some], columns.sizes[some], columns.counts[some]
 
 
@@ -261,14 +261,14 @@ def merge_shards(
 def write_merged(merge: ShardMerge, path: Path, threads: int | None = None) -> None:
     """Merge all ranges and write them to a file."""
 
-    def part(bounds: tuple[Bound, Bound]) -> list[EncodedBlock]:
+    def merge_range(bounds: tuple[Bound, Bound]) -> list[EncodedBlock]:
         return encoded(merge.merged(*bounds), merge.order, merge.vocabulary_size)
 
-    blocks = map_in_order(part, merge.ranges(), threads)
+    blocks = map_in_order(merge_range, merge.ranges(), threads)
     write_shard(path, blocks, merge.token_counts, merge.order, merge.vocabulary_size, merge.bounds)
 
 
-def _place(rows: np.ndarray, words: list[int]) -> int:
+def _index(rows: np.ndarray, words: list[int]) -> int:
     """Return how many of sorted rows are before the row of some words."""
     return bisect_left(range(len(rows)), words, key=lambda index: rows[index].tolist())
 
@@ -288,13 +288,13 @@ class MergedWindows(NgramWindows):
         last = np.full(order, -1)
 
         # Ranges are merged apart, so what the first window of one shares with the last window before it is found here.
-        for part in map_in_order(lambda bounds: merge.merged(*bounds), merge.ranges()):
-            if not len(part.starts):
+        for windows in map_in_order(lambda bounds: merge.merged(*bounds), merge.ranges()):
+            if not len(windows.starts):
                 continue
-            part.shared[0] = np.argmin(part.row(0, order, self.vocabulary_size) == last)
-            last = part.row(-1, order, self.vocabulary_size)
-            columns = part.columns(order)
-            self.sequences += int(np.count_nonzero(part.text[part.starts] == BOUNDARY))
+            windows.shared[0] = np.argmin(windows.row(0, order, self.vocabulary_size) == last)
+            last = windows.row(-1, order, self.vocabulary_size)
+            columns = windows.columns(order)
+            self.sequences += int(np.count_nonzero(windows.text[windows.starts] == BOUNDARY))
             for array, new in zip((shared, sizes, counts, *words), (*columns[:3], *columns.words), strict=True):
                 array.append(new)
         self.shared, self.sizes, self.window_counts, *self.words = (

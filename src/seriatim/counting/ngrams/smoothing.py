@@ -29,7 +29,7 @@ import torch
 
 from .counts import BLOCK_SIZE, Block, Level, Unigrams, integer_type
 from .resources import ArrayAllocator, map_in_order, run_for_all
-from .table import Piece
+from .table import NamedArray
 
 BACKOFF_FACTOR = 0.4  # the weight that `stupid-backoff` gives the lower order
 DEFAULT_DISCOUNTS = (0.5, 1.0, 1.5)
@@ -125,7 +125,7 @@ class Smoothing(NamedTuple):
         """Whether the lower order is the same probability for all words."""
         return self.name == "add-k"
 
-    def shares(
+    def alpha_and_backoff(
         self, discounted: np.ndarray, counts: np.ndarray, context: np.ndarray, contexts: int, vocabulary_size: int
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return α of each n-gram, at least one, and γ of each context, 1 if nothing follows it.
@@ -143,11 +143,11 @@ class Smoothing(NamedTuple):
         backoff = np.where(known, BACKOFF_FACTOR, 1.0) if self.name == "stupid-backoff" else left / total
         return discounted / total[context], backoff
 
-    def interpolate(self, share: np.ndarray, backoff: np.ndarray, lower: np.ndarray) -> np.ndarray:
+    def interpolate(self, alpha: np.ndarray, backoff: np.ndarray, lower: np.ndarray) -> np.ndarray:
         """Return p of each n-gram from α, γ of its context and the probability of the lower order."""
         if self.name == "stupid-backoff":
-            return np.where(share > 0, share, BACKOFF_FACTOR * lower)
-        probability: np.ndarray = share + backoff * lower
+            return np.where(alpha > 0, alpha, BACKOFF_FACTOR * lower)
+        probability: np.ndarray = alpha + backoff * lower
         return probability
 
 
@@ -158,7 +158,7 @@ def smoothed(
     *,
     unknown: int | None = None,
     arrays: ArrayAllocator | None = None,
-) -> Iterator[Piece]:
+) -> Iterator[NamedArray]:
     """Yield keys and probabilities of an order and the back-off weights of the one before, for each of `count_ngrams`.
 
     The probabilities of two orders and the back-off weights of one are held at a time. ``unknown`` is the id of the
@@ -172,7 +172,7 @@ def smoothed(
         base[unknown] = 0.0
     smoother = _Smoother(base / base.sum(), smoothing, arrays or ArrayAllocator())
     for level, longer in _with_next(levels):
-        yield from smoother.pieces(level, longer)
+        yield from smoother.smooth_order(level, longer)
         del level, longer  # free the memory before the next order is counted
     if orders := smoother.orders_without_estimate:
         values = ", ".join(map(str, DEFAULT_DISCOUNTS if smoothing.name == "kneser-ney" else DEFAULT_DISCOUNTS[:1]))
@@ -208,7 +208,7 @@ class _Smoother:
         """The count that the next n-grams must exceed; −1 for unigrams, which are never pruned."""
         return self.smoothing.threshold(self.n + 1) if self.n else -1
 
-    def pieces(self, level: Unigrams | Level, longer: Level | None) -> Iterator[Piece]:
+    def smooth_order(self, level: Unigrams | Level, longer: Level | None) -> Iterator[NamedArray]:
         """Smooth the next order."""
         n, counts = self.n + 1, self.smoothing.counts(level, longer, self.arrays)
         discounts, sizes = self.discounts(level, counts)
@@ -221,8 +221,8 @@ class _Smoother:
         backoff[:] = 1.0
         indices = self.arrays.empty(level.size, integer_type(level.size)) if self.smoothing.prunes else None
 
-        def smooth(part: tuple[Block, int]) -> np.ndarray:
-            block, start = part
+        def smooth(item: tuple[Block, int]) -> np.ndarray:
+            block, start = item
             result = self.block(level, block, counts, discounts, longest=longer is None)
             probability[start : start + len(result.key)] = result.probability
             backoff[result.contexts] = result.backoff
@@ -273,12 +273,12 @@ class _Smoother:
         if not len(context):
             return _SmoothedBlock(retained, np.zeros(0, np.int64), np.ones(0), slice(0, 0), np.ones(0))
         low, high = int(context[0]), int(context[-1]) + 1
-        share, backoff = smoothing.shares(discounted, counts, context - low, high - low, len(self.base))
+        alpha, backoff = smoothing.alpha_and_backoff(discounted, counts, context - low, high - low, len(self.base))
         if retained is not None:
-            context, share = context[retained[has_context]], share[retained[has_context]]
+            context, alpha = context[retained[has_context]], alpha[retained[has_context]]
             word, suffix, is_start = word[retained], suffix[retained], is_start[retained]
         lower = self.base[word] if self.n == 0 or smoothing.flat else self.lower[self.retained_indices(suffix)]
-        probability = smoothing.interpolate(share, backoff[context - low], lower)
+        probability = smoothing.interpolate(alpha, backoff[context - low], lower)
         if smoothing.flat and not longest:  # shorter n-grams are used at the beginning of a sequence only
             probability[~is_start] = lower[~is_start]
             backoff[context[~is_start] - low] = 1.0

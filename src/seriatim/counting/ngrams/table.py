@@ -29,8 +29,8 @@ ROUNDING = 1e-6
 """Tolerance by which a probability may exceed 1."""
 UNSORTED_SEARCHES = 4096
 """Up to this number searches run in the order given; more are sorted first, so that memory is read in order."""
-Piece = tuple[str, np.ndarray]
-"""Consecutive values of one array of a model and its name; the pieces of an array come in order. For n words the names
+NamedArray = tuple[str, np.ndarray]
+"""The name of an array of a model and consecutive values of it; those of one array come in order. For n words the names
 are ``keys.{n-2}``, ``probabilities.{n-1}`` and ``backoffs.{n-1}``; see `Order`."""
 
 
@@ -51,7 +51,7 @@ class Order(NamedTuple):
     backoff: np.ndarray  # γ of the whole n-gram as a context (n-grams,), 1 if nothing follows it; empty for the longest
 
 
-def pieces_of(orders: Sequence[Order]) -> Iterator[Piece]:
+def named_arrays(orders: Sequence[Order]) -> Iterator[NamedArray]:
     """Yield every array of every order; unigrams have no keys, and the longest n-grams no back-off weights."""
     for i, order in enumerate(orders):
         if i:
@@ -61,12 +61,12 @@ def pieces_of(orders: Sequence[Order]) -> Iterator[Piece]:
             yield f"backoffs.{i}", order.backoff
 
 
-def orders_of(pieces: Iterable[Piece]) -> list[Order]:
-    """Join pieces to whole orders."""
-    parts: dict[str, list[np.ndarray]] = {}
-    for name, values in pieces:
-        parts.setdefault(name, []).append(values)
-    return orders_from({name: np.concatenate(values) for name, values in parts.items()})
+def orders_of(arrays: Iterable[NamedArray]) -> list[Order]:
+    """Join successive arrays of one name, and return the orders that they hold, shortest first."""
+    chunks: dict[str, list[np.ndarray]] = {}
+    for name, values in arrays:
+        chunks.setdefault(name, []).append(values)
+    return orders_from({name: np.concatenate(values) for name, values in chunks.items()})
 
 
 def orders_from(arrays: Mapping[str, np.ndarray]) -> list[Order]:
@@ -265,7 +265,7 @@ class NgramTable:
         """
         without = np.unique(np.array(banned, dtype=np.int64))
         rows = zip(self.continuations(tokens), uniform.tolist(), strict=True)
-        return np.array([self._draw(part, number, without) for part, number in rows], dtype=np.int64)
+        return np.array([self._draw(found, number, without) for found, number in rows], dtype=np.int64)
 
     @cached_property
     def _cumulative(self) -> np.ndarray:
@@ -303,8 +303,8 @@ class NgramTable:
         before = int((self._cumulative[without] - left_out).searchsorted(point, side="right"))
         point += float(left_out[before - 1]) if before else 0.0
         word = int(self._cumulative.searchsorted(point, side="right"))
-        place = int(without.searchsorted(word))
-        is_left_out = place < len(without) and without[place] == word
+        position = int(without.searchsorted(word))
+        is_left_out = position < len(without) and without[position] == word
         return NO_DRAW if word >= self.vocabulary_size or is_left_out else word
 
 
@@ -322,16 +322,16 @@ def _sorted(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 NO_DRAW = -1
 NEGLIGIBLE = 1e-12
-"""A smaller share of the unigrams is due to rounding."""
+"""A smaller fraction of the unigrams is due to rounding."""
 
 
 def _leave_out(words: np.ndarray, probabilities: np.ndarray, without: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the probabilities of sorted words, 0 for those left out, and the union of both sets of words, sorted."""
     if not len(without):
         return probabilities, words
-    place = words.searchsorted(without)
-    is_word = words[np.minimum(place, len(words) - 1)] == without
+    position = words.searchsorted(without)
+    is_word = words[np.minimum(position, len(words) - 1)] == without
     probabilities = probabilities.copy()
-    probabilities[place[is_word]] = 0.0
+    probabilities[position[is_word]] = 0.0
     others = ~is_word
-    return probabilities, np.insert(words, place[others], without[others]) if others.any() else words
+    return probabilities, np.insert(words, position[others], without[others]) if others.any() else words

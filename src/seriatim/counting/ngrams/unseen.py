@@ -13,7 +13,7 @@ import torch
 
 from .counts import BOUNDARY, Level, Unigrams
 from .resources import map_in_order
-from .table import Piece
+from .table import NamedArray
 
 TENSOR_NAMES = ("seen_types", "seen_once", "seen_tokens")
 """The tensors of `Seen` in the file of a model."""
@@ -72,7 +72,7 @@ def seen_of(records: list[Record]) -> Seen:
     return Seen(np.array(types), np.array(once), tokens[0])
 
 
-def seen_pieces(records: list[Record]) -> Iterator[Piece]:
+def seen_arrays(records: list[Record]) -> Iterator[NamedArray]:
     """Yield the arrays of `seen_of` for the file of a model, when `tallied` has written all records."""
     yield from zip(TENSOR_NAMES, seen_of(records), strict=True)
 

@@ -2,8 +2,8 @@
 
 **Sorting.** As many words as fit are packed into one integer, followed by the index of the window, so that sorting
 integers sorts windows. Windows that are still equal are numbered and sorted by the words that follow. A text is sorted
-in parts, which bounds the memory and leaves room in the integer for at least one word: by ranges of first words, and if
-a word has more windows than a part may hold, by ranges of the words after it.
+in chunks, which bounds the memory and leaves bits in the integer for at least one word: by ranges of first words, and
+if a word has more windows than a chunk may hold, by ranges of the words after it.
 
 **Distinct windows.** A window ends after a boundary symbol, or with the text. The words beyond its end are no words,
 but a number above them. Only the words that a window does not share with the window before it are stored. These are the
@@ -19,7 +19,7 @@ from .resources import map_in_order
 
 INTEGER_BITS = 63
 """Bits of an integer without its sign."""
-PART_SIZE = 1 << 19
+CHUNK_SIZE = 1 << 19
 """Default number of windows that are sorted at once, at most."""
 
 
@@ -31,27 +31,27 @@ class SortedWindows(NamedTuple):
 
 
 class WindowSorter:
-    """Sorts the windows of ``order`` words of a text, at most ``part_size`` at once.
+    """Sorts the windows of ``order`` words of a text, at most ``chunk_size`` at once.
 
     A window begins at each token but the last ``order``. ``num_words`` is the number of different words, from 0.
     ``in_runs`` says that the windows come in a few sorted sequences, which are merged.
     """
 
     def __init__(
-        self, text: np.ndarray, order: int, num_words: int, *, part_size: int = PART_SIZE, in_runs: bool = False
+        self, text: np.ndarray, order: int, num_words: int, *, chunk_size: int = CHUNK_SIZE, in_runs: bool = False
     ) -> None:
         self.text, self.order, self.num_words = text, order, num_words
         self.method: Literal["stable", "quicksort"] = "stable" if in_runs else "quicksort"  # NumPy's stable one merges
         self.bits = max(1, (num_words - 1).bit_length())
-        self.part_size = min(part_size, 1 << (INTEGER_BITS - self.bits) // 2)
+        self.chunk_size = min(chunk_size, 1 << (INTEGER_BITS - self.bits) // 2)
 
     def sorted(self) -> Iterator[SortedWindows]:
-        """Yield all windows in parts; the first window of a part is compared with the last of the part before."""
-        return map_in_order(lambda part: self.sort(*part), self.split(None, 0))
+        """Yield all windows in chunks; the first window of a chunk is compared with the last of the chunk before."""
+        return map_in_order(lambda chunk: self.sort(*chunk), self.split(None, 0))
 
     def split(self, starts: np.ndarray | None, known: int, shared: int = 0) -> Iterator[tuple[np.ndarray, int, int]]:
-        """Yield the arguments of `sort` for parts that are small enough; ``starts`` None means all windows."""
-        if known == self.order or (starts is not None and len(starts) <= self.part_size):
+        """Yield the arguments of `sort` for chunks that are small enough; ``starts`` None means all windows."""
+        if known == self.order or (starts is not None and len(starts) <= self.chunk_size):
             assert starts is not None
             yield starts, known, shared
             return
@@ -64,11 +64,11 @@ class WindowSorter:
                 shared = known
 
     def word_ranges(self, words: np.ndarray) -> list[int]:
-        """Return where ranges of words begin that have no more windows than a part, or consist of one word."""
+        """Return where ranges of words begin that have no more windows than a chunk, or consist of one word."""
         totals, lows = np.cumsum(count_numbers(words, self.num_words)), [0]
         while True:
             before = totals[lows[-1] - 1] if lows[-1] else 0
-            high = max(lows[-1] + 1, int(np.searchsorted(totals, before + self.part_size, side="right")))
+            high = max(lows[-1] + 1, int(np.searchsorted(totals, before + self.chunk_size, side="right")))
             if high >= self.num_words:
                 return lows
             lows.append(high)
@@ -78,16 +78,16 @@ class WindowSorter:
         dtype = np.uint8 if len(lows) <= 256 else np.uint16 if len(lows) <= 1 << 16 else np.int32
         group_of_word = np.repeat(np.arange(len(lows), dtype=dtype), np.diff([*lows, self.num_words]))
         members: list[list[np.ndarray]] = [[] for _ in lows]
-        for start in range(0, len(words), PART_SIZE):
-            group = group_of_word[words[start : start + PART_SIZE]]
+        for start in range(0, len(words), CHUNK_SIZE):
+            group = group_of_word[words[start : start + CHUNK_SIZE]]
             order = np.argsort(group, kind="stable").astype(np.int32)
-            order = order + np.int32(start) if starts is None else starts[start : start + PART_SIZE][order]
+            order = order + np.int32(start) if starts is None else starts[start : start + CHUNK_SIZE][order]
             ends = np.cumsum(np.bincount(group, minlength=len(lows)))[:-1]
             for i, windows in enumerate(np.split(order, ends)):
                 members[i].append(windows)
-        for parts in members:
-            yield np.concatenate(parts)
-            parts.clear()
+        for arrays in members:
+            yield np.concatenate(arrays)
+            arrays.clear()
 
     def sort(self, starts: np.ndarray, known: int, shared: int) -> SortedWindows:
         """Sort windows that share their first ``known`` words, given in order, in place.
@@ -139,8 +139,8 @@ class WindowSorter:
 def count_numbers(numbers: np.ndarray, size: int) -> np.ndarray:
     """Return how often each number from 0 occurs ``(size,)``; `numpy.bincount` alone would copy all numbers."""
     counts = np.zeros(size, dtype=np.int64)
-    for start in range(0, len(numbers), PART_SIZE):
-        counts += np.bincount(numbers[start : start + PART_SIZE], minlength=size)
+    for start in range(0, len(numbers), CHUNK_SIZE):
+        counts += np.bincount(numbers[start : start + CHUNK_SIZE], minlength=size)
     return counts
 
 
@@ -175,7 +175,7 @@ class DistinctWindows(NamedTuple):
     sizes: np.ndarray  # the number of words of each (windows,)
     counts: np.ndarray  # how often each occurs (windows,)
 
-    def part(self, begin: int, end: int) -> "DistinctWindows":
+    def block(self, begin: int, end: int) -> "DistinctWindows":
         """Return consecutive windows, of which the first shares no words with the window before it."""
         shared = self.shared[begin:end].copy()
         shared[:1] = 0
