@@ -12,6 +12,7 @@ import seriatim
 from seriatim.core.errors import InputError
 from seriatim.recurrence import explain, uncompiled, unroll
 
+from ..quick_compiler import quickly
 from ..recurrence.own_cells import (
     Own,
     agree,
@@ -23,7 +24,6 @@ from ..recurrence.own_cells import (
     looped,
     maps,
     peephole_lstm,
-    quickly,
     results,
     simple,
 )

@@ -21,7 +21,6 @@ from seriatim.layers.registry import BUILT_IN
 from seriatim.testing import check_law, check_quickly
 
 from ..exhaustive import parameters
-from ..recurrence.own_cells import quickly_everyday
 from ..refusals import refused
 from .eight_laws import (
     BATCH,
@@ -35,8 +34,6 @@ from .eight_laws import (
     example,
     initial,
 )
-
-_quickly = pytest.fixture(autouse=True)(quickly_everyday)
 
 TIMES = parameters([1, 7, 33, 63], everyday=[33])
 """Lengths of sequences; a convolution reaches 31 steps back."""

@@ -13,10 +13,7 @@ from seriatim.core.errors import InputError
 from seriatim.core.state import State
 from seriatim.testing import LAWS, LawError, check_cell, check_law, check_layer, check_quickly
 
-from ..recurrence.own_cells import quickly_everyday
 from .eight_laws import Decay
-
-_quickly = pytest.fixture(autouse=True)(quickly_everyday)
 
 
 class Mean(SequenceLayer):

@@ -19,7 +19,6 @@ from ..conftest import randn
 from ..exhaustive import parameters
 from ..laws import test_laws
 from ..laws.eight_laws import BATCH, HIDDEN_SIZE, INPUT_SIZE, MEMORY_SIZE, Decay, example, initial
-from ..recurrence.own_cells import quickly_everyday
 from ..refusals import refused
 
 
@@ -85,9 +84,6 @@ EVERYDAY = (
     "bahdanau",
     "bahdanau-growing",
 )
-
-
-_quickly = pytest.fixture(autouse=True)(quickly_everyday)
 
 
 @pytest.mark.parametrize("name", parameters(DECODERS, everyday=EVERYDAY))
