@@ -1,4 +1,4 @@
-"""A compiler that does not optimise, and parses the headers of the system once: a third of the time for each program.
+"""A compiler that optimises little, and parses the headers of the system once: a third of the time for each program.
 
 The everyday tests compile with it, but for those of `compiled_for_use`; the exhaustive tests compile as for users.
 """
@@ -20,8 +20,13 @@ FOR_USE = compiler.OPTIONS
 
 def quickly() -> Iterator[None]:
     """A fixture for files in which it matters what is compiled, and not how fast it runs."""
-    options = ["-O0" if option.startswith("-O") else option for option in FOR_USE]
-    yield from _with_options((*options, "-include", str(parsed_headers(*options))))
+    yield from optimised("-O0")
+
+
+def optimised(level: str) -> Iterator[None]:
+    """A fixture that compiles with an option such as ``-O1``."""
+    options = [level if option.startswith("-O") else option for option in FOR_USE]
+    yield from _with_options((*options, "-include", str(parsed_headers(level, *options))))
 
 
 def compiled_for_use() -> Iterator[None]:
@@ -38,9 +43,9 @@ def _with_options(options: tuple[str, ...]) -> Iterator[None]:
 
 
 @functools.cache
-def parsed_headers(*options: str) -> Path:
+def parsed_headers(level: str, *options: str) -> Path:
     """The headers of the system that every program includes: g++ parses them once, which is half of its time."""
-    path = Path(os.environ["TESTED_HEADERS"])
+    path = Path(f"{os.environ['TESTED_HEADERS']}{level}.h")
     with FileLock(f"{path}.lock"):
         if not path.exists():
             text = Path(compiler.__file__).with_name("kernel.h").read_text(encoding="utf-8")

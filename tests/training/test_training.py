@@ -92,7 +92,7 @@ RESUMED = {
         {"unit": "line"},
         {"sequence_length": 5},
     ),
-    "across-epochs": ({"layer": "gru", "num_layers": 2}, {"unit": "stream"}, {"batch_size": 64, "sequence_length": 64}),
+    "across-epochs": ({"layer": "gru", "num_layers": 2}, {"unit": "stream"}, {"batch_size": 16, "sequence_length": 64}),
 }
 
 
