@@ -6,7 +6,7 @@ What stands in braces is filled in. A message that another function puts togethe
 """
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from seriatim.core import errors
@@ -35,10 +35,10 @@ def messages(root: Path = SOURCE) -> Iterator[tuple[str, str, str]]:
                 yield name, KINDS[node.func.id] or "any", template(node.args[0])
 
 
-def listed() -> str:
-    """Return all messages, a line each, below the name of their file."""
+def listed(found: Iterable[tuple[str, str, str]]) -> str:
+    """Return messages, a line each, below the name of their file."""
     lines, last = list[str](), ""
-    for file, kind, text in messages():
+    for file, kind, text in found:
         lines += [f"\n{file}"] if file != last else []
         lines.append(f"  {kind}: {text}")
         last = file
@@ -46,4 +46,4 @@ def listed() -> str:
 
 
 if __name__ == "__main__":
-    print(listed(), end="")
+    print(listed(messages()), end="")

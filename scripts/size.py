@@ -8,10 +8,8 @@ its bases in this tree define; a chain is the number of such classes from a clas
 """
 
 import ast
-import io
 import re
 import sys
-import tokenize
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,7 +18,6 @@ from pathlib import Path
 SOURCE = Path(__file__).parent.parent / "src" / "seriatim"
 LONG = 600
 """The number of lines from which on a file is long."""
-NO_CODE = (tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 Key = tuple[str, str]  # the file and the name of a class
 
@@ -83,8 +80,8 @@ def _add(shape: Shape, name: str, text: str) -> None:
     shape.files += 1
     shape.long_files += [name] * (len(lines) > LONG)
 
-    # Docstrings are strings like others to the tokenizer, so that their lines are found in the syntax tree.
     documented: set[int] = set()
+    strings: set[int] = set()  # lines of a string of several, which may look like comments
     for node in ast.walk(tree):
         if isinstance(node, DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
             documented.update(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
@@ -92,15 +89,17 @@ def _add(shape: Shape, name: str, text: str) -> None:
             bases = [re.split(r"[\[(]", ast.unparse(base))[0].rpartition(".")[2] for base in node.bases]
             own = {part.name for part in node.body if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef)}
             shape.classes[name, node.name] = bases, own
+        if isinstance(node, ast.Constant | ast.JoinedStr) and (node.end_lineno or 0) > node.lineno:
+            strings.update(range(node.lineno, (node.end_lineno or 0) + 1))
 
+    # A tokenizer would give the same numbers in ten times the time.
     code: set[int] = set()
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type == tokenize.COMMENT:
-            if ignored := re.search(r"type: ignore\[([^\]]*)", token.string):
-                shape.ignored.update(kind.strip() for kind in ignored[1].split(","))
-            shape.comments += not lines[token.start[0] - 1][: token.start[1]].strip()
-        elif token.type not in NO_CODE:
-            code.update(range(token.start[0], token.end[0] + 1))
+    for number, line in enumerate(lines, 1):
+        if number in strings or line.strip()[:1] not in ("", "#"):
+            code.add(number)
+        shape.comments += number not in strings and line.strip().startswith("#")
+        if ignored := re.search(r"# type: ignore\[([^\]]*)", line):
+            shape.ignored.update(kind.strip() for kind in ignored[1].split(","))
     shape.code[folder_of(name)] += len(code - documented)
     shape.docstrings += len(documented)
 

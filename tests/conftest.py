@@ -23,6 +23,7 @@ from seriatim.layers import to_torch
 from seriatim.processes.executors import InlineExecutor
 from seriatim.recurrence import uncompiled
 
+from .quick_compiler import optimised
 from .tasks import outside_task
 
 try:
@@ -58,7 +59,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _quiet_machine(tmp_path_factory: pytest.TempPathFactory):
+def _quiet_machine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory):
     torch.set_num_threads(1)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # by a shell that runs the tests in the background
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -66,7 +67,7 @@ def _quiet_machine(tmp_path_factory: pytest.TempPathFactory):
         base = tmp_path_factory.getbasetemp()
         shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base  # what one worker compiles serves all
         patch.setenv("SERIATIM_CACHE", str(shared / "cache"))
-        patch.setenv("TESTED_HEADERS", str(shared / "headers.h"))  # see recurrence/own_cells.py
+        patch.setenv("TESTED_HEADERS", str(shared / "headers"))  # see quick_compiler.py
         for device in (torch.cuda, torch.xpu, torch.mtia):  # these format the call stack for a device that is not there
             if not device.is_available():
                 patch.setattr(device, "manual_seed_all", lambda seed: None)
@@ -75,7 +76,10 @@ def _quiet_machine(tmp_path_factory: pytest.TempPathFactory):
                 ConstrainedLayoutEngine, "execute", lambda engine, figure: None
             )  # takes half of a page's time
         patch.setattr(os, "fsync", lambda descriptor: None)  # no test cuts the power; tests/promises waits for the disk
-        yield
+        if request.config.option.markexpr == "not exhaustive":
+            yield from optimised("-O1")  # what is not optimised at all trains for longer than this compiles
+        else:
+            yield
 
 
 @pytest.fixture

@@ -63,6 +63,7 @@ def name_of(path: Path) -> str:
     return path.relative_to(SOURCE).as_posix()
 
 
+@cache
 def imported(path: Path) -> set[Path]:
     """The files that a file imports anywhere: at the top, within functions and for type checkers only."""
     folder = path.relative_to(SOURCE).parts[:-1]
@@ -77,6 +78,7 @@ def imported(path: Path) -> set[Path]:
     return files
 
 
+@cache
 def file_of(module: Path) -> Path | None:
     candidates = (module.with_name(f"{module.name}.py"), module / "__init__.py")
     return next((path for path in candidates if path.is_file()), None)

@@ -34,7 +34,8 @@ def test_a_page_runs_and_prints_what_it_shows(page: Path, tmp_path: Path, monkey
     registered = set(seriatim.layers.REGISTRY)
     try:
         for code, shown in BLOCK.findall(page.read_text(encoding="utf-8")):
-            source = code.replace('"steps": 200', '"steps": 2').replace('"builtin:python-docs"', '"text.txt"')
+            source = code.replace('"steps": 200', '"steps": 2')
+            source = re.sub('"builtin:python-docs(:valid)?"', '"text.txt"', source)
             printed = io.StringIO()
             linecache.cache["cells.py"] = (len(source), None, source.splitlines(keepends=True), "cells.py")
             with contextlib.redirect_stdout(printed):

@@ -1,5 +1,6 @@
 """All messages of errors stand in one file, `tests/messages.txt`, which is reviewed as a whole."""
 
+import functools
 import importlib.util
 from pathlib import Path
 
@@ -12,14 +13,17 @@ assert spec is not None
 assert spec.loader is not None
 script = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(script)
+messages = functools.cache(lambda: list(script.messages()))
 
 
 def test_the_reviewed_messages_are_those_of_the_source() -> None:
-    assert (HERE / "messages.txt").read_text(encoding="utf-8") == script.listed()  # run scripts/list_messages.py
+    assert (HERE / "messages.txt").read_text(encoding="utf-8") == script.listed(
+        messages()
+    )  # scripts/list_messages.py makes it
 
 
 def test_every_message_has_a_kind() -> None:
-    assert [(file, text) for file, kind, text in script.messages() if kind == "any"] == []
+    assert [(file, text) for file, kind, text in messages() if kind == "any"] == []
 
 
 def test_an_error_knows_its_place_and_its_remedy() -> None:
@@ -47,7 +51,5 @@ PUT_TOGETHER = (
 
 def test_every_message_has_a_remedy() -> None:
     # A section of a page shows why it is left out, as its own sentence.
-    texts = [
-        text for file, _, text in script.messages() if not (text.startswith("<") or file.startswith("inspection/"))
-    ]
+    texts = [text for file, _, text in messages() if not (text.startswith("<") or file.startswith("inspection/"))]
     assert {text for text in texts if "; " not in text} == set(PUT_TOGETHER)

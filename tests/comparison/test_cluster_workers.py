@@ -18,7 +18,7 @@ from seriatim.comparison.cluster_jobs import ClusterSession
 from seriatim.comparison.planning import ComparisonSettings, make_plan
 from seriatim.comparison.worker import WorkerJob
 from seriatim.comparison.workers import ClusterWorkers
-from seriatim.core.errors import InputError, TrainingError
+from seriatim.core.errors import TrainingError
 from seriatim.processes.child import Stopped
 from seriatim.processes.cluster import ClusterExecutor, open_cluster
 from seriatim.storage.files import locked
@@ -102,17 +102,10 @@ def test_the_file_of_the_session_is_there_while_the_workers_train(texts, tmp_pat
     assert not (tmp_path / "out" / SESSION).exists()
 
 
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ("folder", "does not see the folder .*out; give an --out on a file system that all workers share"),
-        ("removed", r"train\.txt: the worker on .* does not see it; put the data on a file system"),
-        ("other", r"train\.txt: the worker on .* sees another file there; put the data on a file system"),
-    ],
-)
+@pytest.mark.parametrize(("changed", "named"), [("folder", "out"), ("removed", "train.txt"), ("other", "train.txt")])
 @pytest.mark.parametrize("form", ["{}/train.txt", "{}/tr*.txt", "{}"])
 def test_workers_that_do_not_see_the_files_are_refused(
-    texts, tmp_path: Path, changed: str, message: str, form: str
+    texts, tmp_path: Path, changed: str, named: str, form: str
 ) -> None:
     data = tmp_path / "data"
     data.mkdir()
@@ -123,8 +116,10 @@ def test_workers_that_do_not_see_the_files_are_refused(
         "other": lambda: train.write_text(train.read_text() + "more\n"),
     }
     given = {**texts, "train": form.format(data)}
-    refused = pytest.raises(InputError, match=f"^--cluster: .*{message}")
-    with refused, prepared(given, tmp_path / "out", changes[changed]):
+    with (
+        refused("missing", "--cluster", str(tmp_path / named if changed == "folder" else data / named)),
+        prepared(given, tmp_path / "out", changes[changed]),
+    ):
         pass
     assert not (tmp_path / "out" / SESSION).exists()
 
@@ -133,8 +128,7 @@ def test_workers_without_the_package_are_refused(texts, tmp_path: Path) -> None:
     def fail() -> None:
         raise ModuleNotFoundError("No module named 'seriatim'")
 
-    message = "--cluster: a worker cannot run Seriatim .*No module named 'seriatim'.*; install version .* on every"
-    with pytest.raises(InputError, match=message), prepared(texts, tmp_path / "out", fail):
+    with refused("unavailable", "--cluster"), prepared(texts, tmp_path / "out", fail):
         pass
 
 
@@ -286,7 +280,7 @@ def test_a_run_that_another_process_still_writes_is_waited_for(tmp_path: Path, m
     (tmp_path / "out").mkdir()
     session.path.write_text("key")
     cluster_jobs._wait_for(tmp_path, session)
-    with locked(tmp_path), refused("busy", "test_a_run_that_another_proces0"):
+    with locked(tmp_path), refused("busy"):
         cluster_jobs._wait_for(tmp_path, session)
     assert clock[0] >= 15 * 60
     session.path.unlink()

@@ -29,6 +29,7 @@ from seriatim.tasks import find_kind
 from seriatim.tasks.defaults import rate_of
 
 from ..exhaustive import parameters
+from ..refusals import refused
 from .comparisons import LINES, SMALL, small
 
 
@@ -145,7 +146,7 @@ def test_a_comparison_goes_on_and_is_the_same_again(texts, tmp_path: Path, in_pr
 
     test.write_text(Path(texts["valid"]).read_text())
     written = (tmp_path / "a" / "results.json").read_bytes()
-    with pytest.raises(InputError, match=r"test\.txt has changed since this comparison began; restore it, or start"):
+    with refused("mismatch"):
         resume(tmp_path / "a", seeds=3)
     assert (tmp_path / "a" / "results.json").read_bytes() == written
     assert resume(tmp_path / "a", seeds=2).results["rows"] == more.results["rows"]  # nothing is left to train
@@ -154,7 +155,7 @@ def test_a_comparison_goes_on_and_is_the_same_again(texts, tmp_path: Path, in_pr
 
     plan = tmp_path / "a" / "comparison.yaml"
     plan.write_text(plan.read_text().replace(f"version: {seriatim.__version__}", "version: 0.0.1"))
-    with pytest.raises(InputError, match=r"made by Seriatim 0\.0\.1"):
+    with refused("mismatch", "comparison.yaml"):
         resume(tmp_path / "a")
 
 
@@ -226,7 +227,7 @@ def test_a_changed_training_text_is_refused_before_anything_is_trained(texts, tm
     seriatim.compare(config, layers=["rnn"], steps=2)
     train.write_text(original.replace("moon", "noon"))  # the same characters, so that the tokenizer stays as it is
     for more in ({"seeds": 2}, {"layers": ["rnn", "gru"]}):
-        with pytest.raises(InputError, match=r"data\.train: .*train\.txt has changed since this comparison began"):
+        with refused("mismatch", "data.train"):
             resume(tmp_path / "a", **more)
     assert [path.name for path in (tmp_path / "a" / "runs").iterdir()] == ["rnn-1"]
     train.write_text(original)
@@ -296,7 +297,7 @@ def test_a_sweep_of_widths(texts, tmp_path: Path, in_process: None) -> None:
     assert {row["layer"]: row["metrics"] for row in finished.rows if row["layer"] in rows} == {
         name: row["metrics"] for name, row in rows.items()
     }
-    with pytest.raises(InputError, match="--layers: lstm@8 is in the comparison already"):
+    with refused("fixed", "--layers"):
         resume(tmp_path / "a", widths=[4])
 
 

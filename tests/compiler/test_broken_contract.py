@@ -10,7 +10,8 @@ import seriatim
 from seriatim.core.state import State
 from seriatim.recurrence import explain, uncompiled, unroll
 
-from ..recurrence.own_cells import Own, both, maps, quickly, simple
+from ..quick_compiler import quickly
+from ..recurrence.own_cells import Own, both, maps, simple
 
 _quickly = pytest.fixture(autouse=True, scope="module")(quickly)
 

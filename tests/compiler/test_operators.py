@@ -11,7 +11,8 @@ from seriatim.compiler.expressions import Node, node
 from seriatim.compiler.operators import OPERATORS, evaluate
 from seriatim.recurrence import explain
 
-from ..recurrence.own_cells import Own, close, compiled, looped, quickly, results
+from ..quick_compiler import quickly
+from ..recurrence.own_cells import Own, close, compiled, looped, results
 
 _quickly = pytest.fixture(autouse=True, scope="module")(quickly)
 

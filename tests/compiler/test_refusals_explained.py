@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import seriatim
-from seriatim.core.errors import InputError
 from seriatim.recurrence import explain, uncompiled, unroll
 
+from ..quick_compiler import quickly
 from ..recurrence.own_cells import (
     Own,
     agree,
@@ -23,10 +23,10 @@ from ..recurrence.own_cells import (
     looped,
     maps,
     peephole_lstm,
-    quickly,
     results,
     simple,
 )
+from ..refusals import refused
 
 _quickly = pytest.fixture(autouse=True, scope="module")(quickly)
 
@@ -100,7 +100,7 @@ LOOPS = {
 
 @pytest.mark.parametrize("other", [None, "lstm", torch.nn.Linear(2, 2)])
 def test_other_objects_are_not_explained(other: object) -> None:
-    with pytest.raises(InputError, match="cannot be explained; give a cell, a layer or a language model"):
+    with refused("range", "explain"):
         explain(other)
 
 

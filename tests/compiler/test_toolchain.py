@@ -18,7 +18,8 @@ from seriatim.compiler.cpp.toolchain import library
 from seriatim.recurrence import UncompiledWarning, explain
 
 from ..exhaustive import parameters
-from ..recurrence.own_cells import agree, elman, quickly
+from ..quick_compiler import quickly
+from ..recurrence.own_cells import agree, elman
 
 _quickly = pytest.fixture(autouse=True, scope="module")(quickly)
 
@@ -133,7 +134,7 @@ def test_one_program_serves_every_size_and_every_process(logged: Path) -> None:
     assert calls(logged) == 1
     agree(elman(19))
     assert calls(logged) == 1
-    code = "from tests.recurrence.own_cells import agree, elman, quickly; f = quickly(); next(f); agree(elman(7))"
+    code = "from tests.recurrence.own_cells import agree, elman; f = quickly(); next(f); agree(elman(7))"
     root = Path(__file__).parents[2]
     path = os.pathsep.join([str(root), *filter(None, [os.environ.get("PYTHONPATH")])])
     subprocess.run([sys.executable, "-c", code], check=True, cwd=root, env={**os.environ, "PYTHONPATH": path})

@@ -10,81 +10,93 @@ import seriatim
 from seriatim.config import Tokenizer as TokenizerConfig
 from seriatim.config import resolve
 from seriatim.core.contract import RecurrentCell
-from seriatim.core.errors import InputError
 from seriatim.data.vocabulary import Vocabulary, fit_tokenizer
 from seriatim.tasks import model_size as memory
 from seriatim.tasks import new_task
 from seriatim.tasks.task import Task
 
 from ..conftest import small_config
+from ..refusals import refused
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "message"),
+    ("name", "options", "kind", "place", "value"),
     [
         (
             "attention",
             {"num_heads": 5},
-            r"num_heads: the width, 12, cannot be divided by 5; choose \[1, 2, 3, 4, 6, 12\]",
+            "range",
+            "model.options.num_heads",
+            "",
         ),
-        ("attention", {"num_heads": 4, "num_kv_heads": 3}, r"num_kv_heads: num_heads, 4, cannot be divided by 3"),
-        ("attention", {"num_heads": 0}, r"model\.options\.num_heads: 0 is out of range; give 1 or more"),
-        ("attention", {"window": 0}, "window: .* is out of range; give 1 or more"),
-        ("self-attention", {"window": -1}, "window: .* is out of range; give 1 or more"),
-        ("window", {"context": 0}, "context: .* is out of range; give 1 or more"),
-        ("attention", {"position": "rotery"}, "did you mean 'rotary'"),
-        ("attention", {"score": "dto"}, "did you mean 'dot'"),
+        ("attention", {"num_heads": 4, "num_kv_heads": 3}, "range", "model.options.num_kv_heads", ""),
+        ("attention", {"num_heads": 0}, "range", "model.options.num_heads", ""),
+        ("attention", {"window": 0}, "range", "model.options.window", ""),
+        ("self-attention", {"window": -1}, "range", "model.options.window", ""),
+        ("window", {"context": 0}, "range", "model.options.context", ""),
+        ("attention", {"position": "rotery"}, "unknown", "model.options.position", "rotary"),
+        ("attention", {"score": "dto"}, "unknown", "model.options.score", "dot"),
         (
             "transformer",
             {"num_experts": 2, "experts_per_token": 3},
-            r"experts_per_token: 3 is out of range; give 1 to 2",
+            "range",
+            "model.options.experts_per_token",
+            "",
         ),
-        ("transformer", {"num_experts": 0}, "num_experts: .* is out of range; give 1 or more"),
+        ("transformer", {"num_experts": 0}, "range", "model.options.num_experts", ""),
         (
             "transformer",
             {"num_experts": 2, "balance": -1.0},
-            r"options\.balance: -1.0 is out of range; give a number from 0 to 1000",
+            "range",
+            "model.options.balance",
+            "",
         ),
-        ("transformer", {"feed_forward": "swigul"}, "did you mean 'swiglu'"),
-        ("transformer", {"feed_forward_size": 0}, "feed_forward_size: .* is out of range; give 1 or more"),
-        ("transformer", {"norm": "rsm"}, "did you mean 'rms'"),
-        ("transformer", {"memory_size": 0}, "memory_size: .* is out of range; give 1 or more"),
-        ("transformer", {"position": "learned", "max_length": 0}, "max_length: .* is out of range; give 1 or more"),
-        ("transformer", {"max_length": 5}, "no option 'max_length'"),
-        ("transformer", {"num_heads": "two"}, "give a whole number or null"),
-        ("attention", {"norm": "rms"}, "no option 'norm'"),
-        ("convolution", {"kernel_size": 0}, "kernel_size: .* is out of range; give 1 or more"),
+        ("transformer", {"feed_forward": "swigul"}, "unknown", "model.options.feed_forward", "swiglu"),
+        ("transformer", {"feed_forward_size": 0}, "range", "model.options.feed_forward_size", ""),
+        ("transformer", {"norm": "rsm"}, "unknown", "model.options.norm", "rms"),
+        ("transformer", {"memory_size": 0}, "range", "model.options.memory_size", ""),
+        ("transformer", {"position": "learned", "max_length": 0}, "range", "model.options.max_length", ""),
+        ("transformer", {"max_length": 5}, "unknown", "", "max_length"),
+        ("transformer", {"num_heads": "two"}, "range", "model.options.num_heads", ""),
+        ("attention", {"norm": "rms"}, "unknown", "", "norm"),
+        ("convolution", {"kernel_size": 0}, "range", "model.options.kernel_size", ""),
         (
             "lstm",
             {"forget_bias": 1e308},
-            r"model\.options\.forget_bias: 1e\+308 is out of range; give a number from -100 to 100",
+            "range",
+            "model.options.forget_bias",
+            "",
         ),
-        ("lstm", {"zoneout": 0.9999999}, r"model\.options\.zoneout: .* is out of range; give a number from 0 to 0\.99"),
+        ("lstm", {"zoneout": 0.9999999}, "range", "model.options.zoneout", ""),
         (
             "lstm-peephole",
             {"weight_dropout": 1.0},
-            r"model\.options\.weight_dropout: .* is out of range; give a number from 0 to 0\.99",
+            "range",
+            "model.options.weight_dropout",
+            "",
         ),
-        ("lstm", {"projection_size": 12}, r"model\.options\.projection_size: 12 is out of range; give 0 to 11"),
-        ("lstm-peephole", {"peephole": "ful"}, r"model\.options\.peephole: 'ful' does not fit; did you mean 'full'"),
-        ("s4", {"dt_min": 0.5}, r"model\.options\.dt_min: 0.5 is out of range"),
-        ("s4", {"state_size": 2000}, r"model\.options\.state_size: 2000 is out of range; give a number from 2 to 1024"),
-        ("s4", {"state_size": 3}, r"model\.options\.state_size: 3 is odd"),
-        ("s4d", {"dt_max": 1e9}, r"model\.options\.dt_max: .* is out of range; give a number from 1e-07 to 1000"),
-        ("mamba", {"dt_min": 0.0}, r"model\.options\.dt_min: .* is out of range; give a number from 1e-07 to 1000"),
-        ("mamba", {"expansion": 0}, r"model\.options\.expansion: .* is out of range; give 1 or more"),
-        ("convolution", {"depth": 99}, r"model\.options\.depth: .* is out of range; give a number from 1 to 24"),
+        ("lstm", {"projection_size": 12}, "range", "model.options.projection_size", ""),
+        ("lstm-peephole", {"peephole": "ful"}, "unknown", "model.options.peephole", "full"),
+        ("s4", {"dt_min": 0.5}, "range", "model.options.dt_min", ""),
+        ("s4", {"state_size": 2000}, "range", "model.options.state_size", ""),
+        ("s4", {"state_size": 3}, "range", "model.options.state_size", ""),
+        ("s4d", {"dt_max": 1e9}, "range", "model.options.dt_max", ""),
+        ("mamba", {"dt_min": 0.0}, "range", "model.options.dt_min", ""),
+        ("mamba", {"expansion": 0}, "range", "model.options.expansion", ""),
+        ("convolution", {"depth": 99}, "range", "model.options.depth", ""),
         (
             "transformer",
             {"num_experts": 2, "balance": 1e9},
-            r"model\.options\.balance: .* is out of range; give a number from 0 to 1000",
+            "range",
+            "model.options.balance",
+            "",
         ),
-        ("lstm,window", {"causal": True}, "no option 'causal'"),
-        ("lstm,windwo", {}, "did you mean 'window'"),
+        ("lstm,window", {"causal": True}, "unknown", "", "causal"),
+        ("lstm,windwo", {}, "unknown", "", "window"),
     ],
 )
-def test_bad_options_are_named(name: str, options: dict, message: str) -> None:
-    with pytest.raises(InputError, match=message):
+def test_bad_options_are_named(name: str, options: dict, kind: str, place: str, value: str) -> None:
+    with refused(kind, place, value):
         seriatim.layer(name, 12, 12, **options)
 
 
@@ -125,7 +137,7 @@ def test_a_model_larger_than_memory_is_refused_by_its_field(
     """Before it is built: a machine that runs out of memory kills the process."""
     monkeypatch.setattr(memory, "machine_memory", lambda: 400_000_000)
     job = small_config(texts, tmp_path / "run", training={"steps": 1})
-    with pytest.raises(InputError, match=rf"^model\.{field}: with [\d,]+, the .* take at least .*; give a smaller"):
+    with refused("size", f"model.{field}"):
         seriatim.train({**job, "model": {"embedding_size": 16, "hidden_size": 64, **model}})
     assert not (tmp_path / "run").exists()
 
@@ -133,7 +145,7 @@ def test_a_model_larger_than_memory_is_refused_by_its_field(
 def test_a_batch_whose_states_do_not_fit_is_refused_by_its_field(texts, tmp_path: Path) -> None:
     job = small_config(texts, tmp_path / "run", training={"batch_size": 2 * 10**9, "steps": 1})
     job["data"]["unit"] = "line"  # a stream is not cut into more rows than it has tokens
-    with pytest.raises(InputError, match=r"^training\.batch_size: with 2,000,000,000, the states of a batch take"):
+    with refused("size", "training.batch_size"):
         seriatim.train(job)
     assert not (tmp_path / "run").exists()
 
@@ -198,7 +210,7 @@ def test_a_large_model_is_checked_without_building_it(name: str, vocabulary: Voc
         memory.check_memory(task.builder, vocabulary)
     assert allocations.largest < 10_000
     monkeypatch.setattr(memory, "machine_memory", lambda: 1_000_000)
-    with pytest.raises(InputError, match=r"^model\..*; give a smaller"):
+    with refused("size", "model.num_layers"):
         memory.check_memory(task.builder, vocabulary)
 
 

@@ -64,23 +64,23 @@ def test_targets_may_be_missing_where_none_are_asked_for(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("content", "name", "message"),
+    ("content", "name", "kind", "place"),
     [
-        ("a\tb\nc\n", "a.tsv", r"a\.tsv:2: no tab"),
-        ("a\tb\tc\n", "a.tsv", r"a\.tsv:1: 3 columns"),
-        ("a line\n", "a.txt", r"a\.txt:1: no tab.*two files"),
-        ("source\ttarget\na\tb\n", "a.tsv", r"a\.tsv:1: a header"),
-        ("Source\tTARGET \na\tb\n", "a.tsv", r"a\.tsv:1: a header"),
-        ("", "a.tsv", r"a\.tsv:1: no pairs"),
-        ("", "a.jsonl", r"a\.jsonl:1: no pairs"),
-        ('{"source": "a"}\n', "a.jsonl", r'a\.jsonl:1: no string field "target"'),
-        ('{"source": 1, "target": ""}\n', "a.jsonl", r'a\.jsonl:1: no string field "source"'),
-        ("a\tb\nc\0\td\n", "a.tsv", r"a\.tsv:2: a NUL"),
-        ("text,label\n", "a.csv", r"a\.csv:1: pairs are not read from CSV"),
+        ("a\tb\nc\n", "a.tsv", "malformed", "a.tsv:2"),
+        ("a\tb\tc\n", "a.tsv", "malformed", "a.tsv:1"),
+        ("a line\n", "a.txt", "malformed", "a.txt:1"),
+        ("source\ttarget\na\tb\n", "a.tsv", "malformed", "a.tsv:1"),
+        ("Source\tTARGET \na\tb\n", "a.tsv", "malformed", "a.tsv:1"),
+        ("", "a.tsv", "empty", "a.tsv:1"),
+        ("", "a.jsonl", "empty", "a.jsonl:1"),
+        ('{"source": "a"}\n', "a.jsonl", "missing", "a.jsonl:1"),
+        ('{"source": 1, "target": ""}\n', "a.jsonl", "missing", "a.jsonl:1"),
+        ("a\tb\nc\0\td\n", "a.tsv", "malformed", "a.tsv:2"),
+        ("text,label\n", "a.csv", "unsupported", "a.csv:1"),
     ],
 )
-def test_what_is_no_pair_is_named(tmp_path: Path, content: str, name: str, message: str) -> None:
-    with pytest.raises(InputError, match=message):
+def test_what_is_no_pair_is_named(tmp_path: Path, content: str, name: str, kind: str, place: str) -> None:
+    with refused(kind, place):
         pairs(written(tmp_path, content, name))
 
 
@@ -137,7 +137,7 @@ def test_a_defect_with_one_meaning_is_repaired_and_named(
     repairs, path = Repairs(), written(tmp_path, content, name)
     assert pairs(path, repairs=repairs) == [("a", "b"), ("c", "d")]
     assert [(each.kind, each.line, each.count) for each in repairs] == [(kind, line, 1)]
-    with pytest.raises(InputError, match=rf"{name}:{line}: .*; "):
+    with refused("malformed", f"{name}:{line}"):
         pairs(path)
     repairs = Repairs()
     answered = [text for text in read_unpaired(find_sources(path), repairs=repairs) if text.strip()]

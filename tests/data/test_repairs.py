@@ -7,7 +7,6 @@ import pytest
 
 import seriatim
 from seriatim.cli.main import main
-from seriatim.core.errors import InputError
 from seriatim.data.conll import read_sentences
 from seriatim.data.repairs import Repairs
 from seriatim.data.sources import find_sources
@@ -176,7 +175,7 @@ def test_a_defect_with_one_meaning_is_repaired_and_named(tmp_path: Path, defect:
         found, repairs = read_both(tmp_path, REGULAR.replace(clean, damaged) + more, labels=labels)
         assert found == expected
         assert {each.kind: each.line for each in repairs} == {kind: line}
-    with pytest.raises(InputError, match=rf"a\.conll:{line}: .*; "):
+    with refused("malformed", f"a.conll:{line}"):
         list(read_sentences(find_sources(str(tmp_path / "a.conll"))))
 
 

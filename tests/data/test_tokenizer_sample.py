@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 import seriatim
 from seriatim.config import Tokenizer as TokenizerConfig
-from seriatim.core.errors import InputError
 from seriatim.data.corpus import SAMPLED, TokenizerSample, describe_sample, fit_corpus_tokenizer, in_words
 from seriatim.data.source_content import HashedSources
 from seriatim.data.sources import find_sources
@@ -20,6 +19,7 @@ from seriatim.runs.checking import check_training
 
 from ..conftest import small_config
 from ..exhaustive import parameters
+from ..refusals import refused
 
 
 def sampled(texts: list[str], config: TokenizerConfig) -> tuple[list[str], TokenizerSample]:
@@ -83,7 +83,7 @@ def test_short_parts_are_not_preferred() -> None:
 
 @pytest.mark.parametrize("bound", [1, 10])
 def test_a_sample_without_a_word_is_refused(bound: int) -> None:
-    with pytest.raises(InputError, match=rf"tokenizer\.sample_bytes: a sample of {bound} bytes holds no word; give"):
+    with refused("empty", "tokenizer.sample_bytes", f"{bound}"):
         sampled(
             ["\N{OLD ITALIC LETTER A}\n" if bound == 1 else "\n" * 50] * 100,
             TokenizerConfig(kind="bpe", sample_bytes=bound),

@@ -4,7 +4,6 @@ import pytest
 import torch
 
 import seriatim
-from seriatim.core.errors import InputError
 from seriatim.core.state import select_state
 from seriatim.counting.ngram import NGram
 from seriatim.decoding.drafts import ModelDraft, PromptLookup, draft_with
@@ -187,9 +186,9 @@ def test_bad_arguments_are_refused() -> None:
     two = torch.zeros(2, dtype=torch.long)
     with pytest.raises(ValueError, match="one text"):
         next(speculate(model, logits[two], select_state(state, two), Sampling(), Babble(), max_tokens=1, seed=0))
-    with pytest.raises(InputError, match="max_ngram"):
+    with refused("range", "max_ngram"):
         PromptLookup(2, 3)
-    with pytest.raises(InputError, match="min_ngram"):
+    with refused("range", "min_ngram"):
         PromptLookup(2, 0)
-    with pytest.raises(InputError, match="threshold"):
+    with refused("range", "threshold"):
         ModelDraft(model, 1.5)

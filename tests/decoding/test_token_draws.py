@@ -5,11 +5,12 @@ import dataclasses
 import pytest
 import torch
 
-from seriatim.core.errors import InputError
 from seriatim.decoding import token_draws
 from seriatim.decoding.penalties import Penalties
 from seriatim.decoding.sampling import Sampling, sample
 from seriatim.decoding.token_draws import NUM_CANDIDATES, draw, largest
+
+from ..refusals import refused
 
 DRAWS = 1000
 SETTINGS = [
@@ -211,7 +212,7 @@ def test_neutral_penalties_change_nothing() -> None:
     ],
 )
 def test_values_out_of_range_are_refused(settings: dict) -> None:
-    with pytest.raises(InputError, match=f"^{next(iter(settings))}: .* is not .*; give one"):
+    with refused("range", next(iter(settings))):
         Sampling(**settings)
 
 

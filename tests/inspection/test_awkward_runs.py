@@ -12,6 +12,7 @@ from seriatim.inspection.inspection import inspect
 from seriatim.recurrence import uncompiled
 
 from ..pages.test_page import check_page
+from ..refusals import refused
 
 LABELS = ['<script>alert(1)</script> & "x"', "עברית (כן!)", "عربي", "e\u0301\u0302", "y" * 10_000]
 MARKUP = "</td><script>alert(1)</script>"
@@ -67,7 +68,7 @@ def test_a_run_whose_folder_is_removed_after_loading_is_inspected(hostile: Any, 
     shutil.rmtree(folder)
     page = inspect(run, "some words", out=tmp_path / "page.html")
     check_page(page.path.read_text())
-    with pytest.raises(seriatim.InputError, match="does not exist; create it"):
+    with refused("missing", "--out"):
         inspect(run, "some words")
 
 

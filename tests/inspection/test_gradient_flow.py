@@ -27,6 +27,7 @@ from seriatim.recurrence import uncompiled
 
 from ..conftest import randn, small_config
 from ..laws.eight_laws import build
+from ..refusals import refused
 from .inspected import SENTENCE, TEXTS
 
 BATCH, TIME = 3, 7
@@ -247,7 +248,7 @@ def test_short_texts_are_measured_on_held_out_data_or_not_at_all(texts: dict[str
     given = {"beam": 1, "data": None, "file_format": None}
     config = small_config(texts, tmp_path / "run", model={"layer": "rnn"}, training={"steps": 1})
     run = seriatim.train({**config, "data": {"train": texts["train"]}, "out": str(tmp_path / "none")})
-    with pytest.raises(seriatim.InputError, match="too few to measure"):
+    with refused("empty"):
         flow_section(prepare(run, "t", **given))
     run = seriatim.train(config)
     parts, lines = flow_section(prepare(run, "the cat sees it .", **given))

@@ -14,7 +14,7 @@ from seriatim.cli.main import main
 from seriatim.interchange.formats import import_run
 from seriatim.interchange.torch_states import TorchOptions
 
-from ..recurrence.own_cells import quickly
+from ..quick_compiler import quickly
 from .checkpoints import byte_level, sentence_pieces
 from .torch_modules import EXAMPLE, ROWS, WORDS, Module, write
 

@@ -87,7 +87,7 @@ def test_changed_code_is_refused_with_both_digests(run: Path, cells: Path) -> No
 
 
 def test_a_permission_that_is_no_permission_imports_nothing(run: Path, cells: Path) -> None:
-    with pytest.raises(InputError, match="allow_code: 'no' is not one of the choices; give False, True or 'changed'"):
+    with refused("range", "allow_code"):
         seriatim.load(run, allow_code="no")
     assert not (cells.parent / "mark").exists()
 
@@ -102,16 +102,14 @@ def test_missing_code_is_named(run: Path, cells: Path) -> None:
 @pytest.mark.parametrize("text", ["[]", "{", '{"format": "seriatim code 1", "layers": [{"name": 1}]}', "{}"])
 def test_a_damaged_record_imports_nothing(run: Path, cells: Path, text: str) -> None:
     (run / "code.json").write_text(text)
-    with pytest.raises(InputError, match=r"code\.json: "):
+    with refused("damaged", "code.json"):
         seriatim.load(run, allow_code=True)
     assert not (cells.parent / "mark").exists()
 
 
 def test_a_run_without_a_record_imports_nothing(run: Path, cells: Path) -> None:
     (run / "code.json").unlink()
-    with pytest.raises(
-        InputError, match=r"code\.json: missing, or without the layer 'cells\.py:Own'.*; restore this file"
-    ):
+    with refused("missing", "code.json"):
         seriatim.load(run, allow_code=True)
     assert not (cells.parent / "mark").exists()
 
@@ -137,7 +135,7 @@ def test_a_file_that_is_edited_while_its_cell_trains_does_not_end_the_training(r
 def test_one_name_for_other_code_is_refused(run: Path, cells: Path, tmp_path: Path) -> None:
     cells.write_text(cells.read_text() + "# another\n")
     import_references("cells.py:Own")
-    with pytest.raises(InputError, match="was trained with other code than this process has"):
+    with refused("mismatch", "run"):
         seriatim.load(run, allow_code=True)
 
 
@@ -160,27 +158,27 @@ def test_a_class_registers_under_its_own_name_for_a_comparison(cells: Path, tmp_
 
 
 @pytest.mark.parametrize(
-    ("reference", "message"),
+    ("reference", "kind", "place", "value"),
     [
-        ("none.py:Own", r"none\.py: no such file"),
-        ("cells.py:On", r"cells\.py: does not define the class On when it is imported; did you mean 'Own'\?"),
-        ("cells.py", r"'cells\.py': not of the form FILE:Class; write for instance cells\.py:FastSlow"),
-        ("cells.py:NoCell", r"cells\.py:\d+: NoCell is neither a cell nor a layer"),
-        ("cells.py:Narrow", r"cells\.py:\d+: Narrow\(size\) does not take \(input_size, hidden_size\)"),
-        ("cells.py:", r"'cells\.py:': not of the form FILE:Class"),
-        (":Own", "':Own': not of the form FILE:Class"),
-        ("cells.py:1", r"'cells\.py:1': not of the form FILE:Class"),
-        ("text.txt:Own", r"text\.txt: not a Python file"),
-        ("no_such_module:Own", "module 'no_such_module' cannot be found"),
-        ("cells.more:Own", "module 'cells.more' cannot be found"),
-        ("syntax.py:Own", r"syntax\.py:2: cannot be imported \(SyntaxError"),
-        ("fails.py:Own", r"fails\.py:2: cannot be imported \(ZeroDivisionError: division by zero\)"),
-        ("exits.py:Own", r"exits\.py:1: cannot be imported \(SystemExit: 3\)"),
-        ("trains.py:Own", r"trains\.py: calls seriatim\.train when it is imported"),
-        (".:Own", "'.' is not the name of a module"),
+        ("none.py:Own", "missing", "none.py", ""),
+        ("cells.py:On", "missing", "cells.py", "Own"),
+        ("cells.py", "malformed", "layer 'cells.py'", ""),
+        ("cells.py:NoCell", "contract", "cells.py:20", ""),
+        ("cells.py:Narrow", "contract", "cells.py:22", ""),
+        ("cells.py:", "malformed", "layer 'cells.py:'", ""),
+        (":Own", "malformed", "layer ':Own'", ""),
+        ("cells.py:1", "malformed", "layer 'cells.py:1'", ""),
+        ("text.txt:Own", "missing", "text.txt", ""),
+        ("no_such_module:Own", "missing", "", "no_such_module"),
+        ("cells.more:Own", "missing", "", "cells.more"),
+        ("syntax.py:Own", "contract", "syntax.py:2", ""),
+        ("fails.py:Own", "contract", "fails.py:2", ""),
+        ("exits.py:Own", "contract", "exits.py:1", ""),
+        ("trains.py:Own", "contract", "trains.py", ""),
+        (".:Own", "malformed", "", "."),
     ],
 )
-def test_bad_references_are_one_line(cells: Path, reference: str, message: str) -> None:
+def test_bad_references_are_one_line(cells: Path, reference: str, kind: str, place: str, value: str) -> None:
     for name, text in {
         "text.txt": "",
         "syntax.py": "x = 1\ndef f(:\n",
@@ -189,7 +187,7 @@ def test_bad_references_are_one_line(cells: Path, reference: str, message: str) 
         "trains.py": "import seriatim\nseriatim.train({})\n",
     }.items():
         (cells.parent / name).write_text(text)
-    with pytest.raises(InputError, match=message) as raised:
+    with refused(kind, place, value) as raised:
         import_references(reference)
     assert len(str(raised.value).splitlines()) == 1
 
@@ -269,11 +267,11 @@ def test_a_wrong_option_is_blamed_on_the_configuration(cells: Path, texts, tmp_p
     gain = "class Gain(Own):\n    def __init__(self, n, m, *, gain=1.0):\n        super().__init__(n, m)\n"
     cells.write_text(CELL.format(name="Own") + f"{gain}        gain * 2.5\n")
     model = {"layer": "cells.py:Gain", "options": {"gain": "abc"}}
-    with pytest.raises(InputError, match=r"^model\.options\.gain: 'abc' has the wrong type; give a number$"):
+    with refused("range", "model.options.gain"):
         seriatim.train(small_config(texts, tmp_path / "out", model=model))
 
 
 def test_a_cell_that_cannot_be_built_is_refused_before_training(cells: Path, texts, tmp_path: Path) -> None:
     cells.write_text(CELL.format(name="Own").replace("super().__init__()", "1 / 0"))
-    with pytest.raises(InputError, match=r"cells\.py:7: Own\(\d+, \d+\) cannot be built \(ZeroDivisionError"):
+    with refused("contract", "cells.py:7"):
         seriatim.train(small_config(texts, tmp_path / "out", model={"layer": "cells.py:Own"}))

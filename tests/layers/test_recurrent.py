@@ -10,10 +10,7 @@ from seriatim.layers import from_torch, to_torch
 
 from ..conftest import as_torch
 from ..exhaustive import parameters
-from ..recurrence.own_cells import quickly_everyday
 from .recurrences import CELLS, D, H, N, build, sequence
-
-_quickly = pytest.fixture(autouse=True)(quickly_everyday)
 
 
 def rows(matrix: Tensor, gate: int) -> Tensor:

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -68,22 +67,22 @@ def test_a_registered_layer_works_wherever_a_layer_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "architecture", "message"),
+    ("name", "architecture", "kind", "place"),
     [
-        ("lstm", Cell, "the name 'lstm' is taken by the library"),
-        ("ngram", Cell, "the name 'ngram' is taken by the library"),
-        ("a,b", Cell, "'a,b' cannot be the name of a layer"),
-        ("a+b", Cell, "'a+b' cannot be the name of a layer"),
-        ("a@8", Cell, "'a@8' cannot be the name of a layer"),
-        ("", Cell, "cannot be the name of a layer"),
-        (None, Cell, "None cannot be the name of a layer"),
-        ("mine", dict, "is not the class of a layer; give a subclass of"),
-        ("mine", Cell(1, 1), "a Cell object is not the class of a layer; give a subclass of"),
-        ("mine", Demanding, "does not take (input_size, hidden_size)"),
+        ("lstm", Cell, "exists", "register"),
+        ("ngram", Cell, "exists", "register"),
+        ("a,b", Cell, "malformed", "register"),
+        ("a+b", Cell, "malformed", "register"),
+        ("a@8", Cell, "malformed", "register"),
+        ("", Cell, "malformed", "register"),
+        (None, Cell, "malformed", "register"),
+        ("mine", dict, "contract", "register"),
+        ("mine", Cell(1, 1), "contract", "register"),
+        ("mine", Demanding, "contract", ""),
     ],
 )
-def test_what_cannot_be_registered_is_refused(name: str, architecture: type, message: str) -> None:
-    with pytest.raises(InputError, match=re.escape(message)):
+def test_what_cannot_be_registered_is_refused(name: str, architecture: type, kind: str, place: str) -> None:
+    with refused(kind, place):
         seriatim.register(name, architecture)
 
 
@@ -129,18 +128,20 @@ def test_a_script_is_loaded_without_its_main_part(tmp_path: Path, monkeypatch) -
 
 
 @pytest.mark.parametrize(
-    ("body", "message"),
+    ("body", "kind", "place"),
     [
-        ("seriatim.compare({}, layers=['own'])\n", r"script\.py: calls seriatim\.compare when it is imported; put"),
-        ("seriatim.train({})\n", r"script\.py: calls seriatim\.train when it is imported; put the call below"),
-        ("1 / 0\n", r"script\.py:\d+: cannot be imported \(ZeroDivisionError: division by zero\)"),
-        ("del Own\n", r"script\.py: does not define the class Own"),
+        ("seriatim.compare({}, layers=['own'])\n", "contract", "script.py"),
+        ("seriatim.train({})\n", "contract", "script.py"),
+        ("1 / 0\n", "contract", "script.py:18"),
+        ("del Own\n", "missing", "script.py"),
     ],
 )
-def test_a_script_that_cannot_be_imported_is_one_line(tmp_path: Path, monkeypatch, body: str, message: str) -> None:
+def test_a_script_that_cannot_be_imported_is_one_line(
+    tmp_path: Path, monkeypatch, body: str, kind: str, place: str
+) -> None:
     script = tmp_path / "script.py"
     script.write_text(CELL.format(name="Own") + body)
-    with pytest.raises(InputError, match=message):
+    with refused(kind, place):
         import_origins([Origin("own", None, "Own", str(script))], [])
 
 
@@ -156,7 +157,7 @@ def test_a_class_that_cannot_be_imported_is_refused_before_anything_is_written(t
     for architecture, place in ((Local, "a function"), (names["Typed"], "a notebook or an interactive session")):
         REGISTRY.pop("typed", None)
         seriatim.register("typed", architecture)
-        with pytest.raises(InputError, match=f"layer 'typed': .* is defined in {place}, which other processes cannot"):
+        with refused("unsupported", "layer 'typed'", place):
             seriatim.compare(config, layers=["rnn", "typed"], steps=1)
     assert not out.exists()
 

@@ -13,7 +13,7 @@ from seriatim.models.encoder_decoder import EncoderDecoder
 from seriatim.models.translator import Options, translator, with_implied_options
 from seriatim.recurrence import uncompiled
 
-from ..recurrence.own_cells import quickly
+from ..quick_compiler import quickly
 
 _quickly = pytest.fixture(autouse=True, scope="module")(quickly)
 

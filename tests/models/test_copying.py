@@ -9,7 +9,6 @@ from torch import Tensor, nn
 import seriatim
 from seriatim.config import Model
 from seriatim.config import Tokenizer as TokenizerConfig
-from seriatim.core.errors import InputError
 from seriatim.data.vocabulary import fit_tokenizer
 from seriatim.decoding.beam import Beam, beam_search
 from seriatim.decoding.ensemble import EncoderDecoders
@@ -155,7 +154,7 @@ def test_bounded_logits_are_refused() -> None:
 
 @pytest.mark.parametrize("option", [{"readout": "tanh-logits"}, {"scheduled_sampling": 0.5}])
 def test_options_without_meaning_beside_copying_are_refused(option: dict) -> None:
-    with pytest.raises(InputError, match=f"{next(iter(option))}: not supported with copying"):
+    with refused("conflict", next(iter(option))):
         with_implied_options(Options(copying=True, **option), Model(layer="gru", bidirectional=True), {})
 
 

@@ -5,10 +5,11 @@ from concurrent.futures import Executor, Future
 
 import pytest
 
-from seriatim.core.errors import InputError, TrainingError
+from seriatim.core.errors import TrainingError
 from seriatim.processes import cluster
 from seriatim.processes.cluster import ClusterExecutor, is_address, open_cluster
 
+from ..refusals import refused
 from ..tasks.test_counting_cluster import cluster_of
 
 
@@ -82,8 +83,7 @@ def test_addresses(address: str) -> None:
 @pytest.mark.parametrize("address", ["", "host", "http://host:8786", "tls://host:1", "host:0", "host:65536", "a b:1"])
 def test_what_is_no_address_is_refused_at_once(address: str) -> None:
     assert not is_address(address)
-    refused = pytest.raises(InputError, match="is not the address of a scheduler; write for instance tcp://host:8786")
-    with refused, open_cluster(address):
+    with refused("malformed", "--cluster"), open_cluster(address):
         pass
 
 
@@ -98,6 +98,5 @@ def test_workers_of_another_version_are_refused(one_worker: str, monkeypatch: py
     with open_cluster(one_worker) as executor:
         assert executor.worker_count == 1
     monkeypatch.setattr(cluster, "__version__", "99")
-    refused = pytest.raises(InputError, match=r"has version [0-9.]+ of seriatim, not 99; install the same")
-    with refused, open_cluster(one_worker):
+    with refused("mismatch", "--cluster", "99"), open_cluster(one_worker):
         pass

@@ -1,10 +1,13 @@
-"""Only here tests wait for the disk as users do: what is promised may depend on it."""
+"""Here tests wait for the disk and compile as users do: what is promised may depend on it."""
 
 import os
 
 import pytest
 
+from ..quick_compiler import compiled_for_use
+
 REAL = os.fsync
+_compiled = pytest.fixture(autouse=True, scope="module")(compiled_for_use)
 
 
 @pytest.fixture(autouse=True)

@@ -152,11 +152,11 @@ def kept(stream: Stream) -> list[Any]:
 def expect_refusal(stream: Stream, path: Path, message: str) -> None:
     """In one line that names the file; the stream is where it was."""
     before = kept(stream)
-    with pytest.raises(InputError, match=message) as refused:
+    with pytest.raises(InputError, match=message) as caught:
         stream.load(path)
-    assert str(refused.value).startswith(f"{path}: ")
-    assert str(refused.value).count(str(path)) == 1
-    assert "\n" not in str(refused.value)
+    assert str(caught.value).startswith(f"{path}: ")
+    assert str(caught.value).count(str(path)) == 1
+    assert "\n" not in str(caught.value)
     assert kept(stream) == before
 
 

@@ -16,6 +16,7 @@ from seriatim.storage.files import LOCK, locked, write_whole
 from seriatim.training.reporting import Reporter
 
 from ..conftest import small_config
+from ..refusals import refused
 from .death import FullDisk
 from .kills import PROCESSES, begin, outcome
 
@@ -47,7 +48,7 @@ def test_a_second_process_is_refused_until_the_first_is_dead(texts, tmp_path: Pa
             lambda: seriatim.resume(tmp_path / "run"),
             lambda: import_run(arpa(tmp_path), str(tmp_path / "run"), overwrite=True),
         ):
-            with pytest.raises(InputError, match="run: another process is writing this run; wait for it"):
+            with refused("busy", "run"):
                 again()
         assert main(["train", "--resume", str(tmp_path / "run")]) == 2
         assert outcome(tmp_path / "run") == before
@@ -68,7 +69,7 @@ def test_a_training_that_is_killed_releases_its_folder(texts, tmp_path: Path) ->
     out = tmp_path / "run"
     process = begin(small_config(texts, out, training={"steps": 10**6, "checkpoint_every": 5}), out)
     wait_for(out / "checkpoints" / "step-000000005")
-    with pytest.raises(InputError, match="another process is writing"):
+    with refused("busy", "run"):
         seriatim.resume(out)
     process.kill()
     process.join()
@@ -105,7 +106,7 @@ def test_a_lock_without_a_run_is_no_obstacle(texts, tmp_path: Path) -> None:
     config = small_config(texts, out, training={"steps": 2})
     seriatim.train(config)
     (out / "config.yaml").unlink()
-    with pytest.raises(InputError, match="not empty"):
+    with refused("exists", "run"):
         seriatim.train(config)
     seriatim.train(config, overwrite=True)
 
@@ -132,7 +133,7 @@ def test_a_lock_that_is_a_link_is_not_followed(texts, tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("mine")
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / LOCK).symlink_to(tmp_path / "precious")
-    with pytest.raises(InputError, match="run: cannot be written"):
+    with refused("unwritable", "run"):
         seriatim.train(small_config(texts, tmp_path / "run"))
     assert (tmp_path / "precious").read_text() == "mine"
 

@@ -1,19 +1,12 @@
 """Cells written for tests, and the comparison of the compiled path with the reference loop."""
 
-import functools
-import os
-import subprocess
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import pytest
 import torch
-from filelock import FileLock
 from torch import Tensor, nn
 
 import seriatim
-from seriatim.compiler.cpp import toolchain as compiler
 from seriatim.core.state import State, map_state, state_leaves
 from seriatim.recurrence import explain, unroll
 from seriatim.recurrence.recurrent import loop
@@ -196,39 +189,3 @@ def agree(
     found, expected = (results(run, cell, inputs, state, lengths) for run in (compiled, looped))
     close(found[0], expected[0], tolerance)
     close(found[1], expected[1], tolerance)
-
-
-def quickly_everyday(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A fixture that compiles as for use only in exhaustive tests."""
-    if request.node.get_closest_marker("exhaustive") is None:
-        yield from quickly()
-    else:
-        yield
-
-
-def quickly() -> Iterator[None]:
-    """A fixture for files in which it matters what is compiled, and not how fast it runs."""
-    with pytest.MonkeyPatch.context() as patch:
-        options = ["-O0" if option.startswith("-O") else option for option in compiler.OPTIONS]
-        patch.setattr(compiler, "OPTIONS", (*options, "-include", str(parsed_headers(*options))))
-        yield
-
-
-@functools.cache
-def parsed_headers(*options: str) -> Path:
-    """The headers of the system that every program includes: g++ parses them once, which is half of its time."""
-    path = Path(os.environ["TESTED_HEADERS"])
-    with FileLock(f"{path}.lock"):
-        if not path.exists():
-            text = Path(compiler.__file__).with_name("kernel.h").read_text(encoding="utf-8")
-            path.write_text("".join(f"{line}\n" for line in text.split("#ifdef")[0].splitlines() if line[:1] == "#"))
-            command = [
-                *(compiler.compiler() or ["false"]),
-                *options,
-                *compiler.CHOICES[0],
-                "-x",
-                "c++-header",
-                str(path),
-            ]
-            subprocess.run(command, check=False, capture_output=True)  # without the result, the text is included
-    return path

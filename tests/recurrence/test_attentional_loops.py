@@ -16,7 +16,7 @@ from seriatim.recurrence.fast_path import PROGRAMS
 from seriatim.recurrence.triton_runner import TritonLoop
 
 from ..exhaustive import parameters
-from .own_cells import quickly
+from ..quick_compiler import quickly
 
 _quickly = pytest.fixture(autouse=True, scope="module")(quickly)
 

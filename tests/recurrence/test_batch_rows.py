@@ -24,9 +24,11 @@ from seriatim.recurrence.fast_path import run_step
 from seriatim.recurrence.round_weights import round_weights
 
 from ..exhaustive import parameters
+from ..quick_compiler import compiled_for_use
 from .test_attentional_steps import DECODERS, WORDS
 from .test_attentional_steps import made as attentional
 
+_compiled = pytest.fixture(autouse=True, scope="module")(compiled_for_use)
 BATCH, SIZES = 17, (1, 2, 3, 5, 8)
 """Rows of a batch and of parts of it, with every remainder of a tile."""
 TUNED = ("native", "generic", "haswell", "znver1", "znver3")

@@ -10,9 +10,6 @@ from seriatim.recurrence import uncompiled
 
 from ..exhaustive import parameters
 from ..layers.recurrences import CELLS, FUSED, N, build, sequence
-from .own_cells import quickly_everyday
-
-_quickly = pytest.fixture(autouse=True)(quickly_everyday)
 
 ROUNDING = 2.0**-8
 """Of one number to bfloat16, relative."""

@@ -11,6 +11,7 @@ from seriatim.recurrence import compiled_loop as runner
 from seriatim.recurrence import explain
 
 from ..exhaustive import parameters
+from ..quick_compiler import quickly
 from .own_cells import (
     CELLS,
     Own,
@@ -24,7 +25,6 @@ from .own_cells import (
     maps,
     normalized,
     peephole_lstm,
-    quickly,
     results,
     weighted,
 )

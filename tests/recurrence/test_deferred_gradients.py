@@ -15,7 +15,7 @@ from seriatim.recurrence import uncompiled
 from seriatim.recurrence.deferred_gradients import ProductsAfter
 
 from ..exhaustive import parameters
-from .own_cells import quickly
+from ..quick_compiler import quickly
 
 _quickly = pytest.fixture(autouse=True, scope="module")(quickly)
 

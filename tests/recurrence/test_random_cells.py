@@ -5,7 +5,8 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from .own_cells import agree, quickly
+from ..quick_compiler import quickly
+from .own_cells import agree
 from .random_cells import Plan, Planned, plans
 
 _quickly = pytest.fixture(autouse=True, scope="module")(quickly)

@@ -14,8 +14,8 @@ from seriatim.recurrence.recurrent import Zoneout
 
 from ..exhaustive import parameters
 from ..layers.recurrences import CELLS, FUSED, D, H, N, build, sequence
+from ..quick_compiler import quickly
 from ..refusals import refused
-from .own_cells import quickly
 
 _quickly = pytest.fixture(autouse=True, scope="module")(quickly)
 

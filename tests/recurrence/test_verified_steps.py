@@ -12,7 +12,8 @@ from torch.nn import functional as F
 from seriatim.core.state import State
 from seriatim.recurrence import explain, unroll
 
-from .own_cells import Own, agree, both, close, compiled, elman, given, looped, maps, quickly, results, simple
+from ..quick_compiler import quickly
+from .own_cells import Own, agree, both, close, compiled, elman, given, looped, maps, results, simple
 
 _quickly = pytest.fixture(autouse=True, scope="module")(quickly)
 

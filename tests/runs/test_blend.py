@@ -8,7 +8,6 @@ import pytest
 
 import seriatim
 from seriatim.config import resolve
-from seriatim.core.errors import InputError
 from seriatim.evaluation.label_metrics import Predictions
 from seriatim.tasks import classify
 from seriatim.tasks.documents import Documents
@@ -117,22 +116,22 @@ def test_a_blended_run_goes_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("task", "training", "message"),
+    ("task", "training", "kind", "place"),
     [
-        ("classify", {"baseline": "none"}, "no simple baseline"),
-        ("classify", {"layer": "bag"}, "no simple baseline"),
-        ("mlm", {}, "not supported for mlm"),
+        ("classify", {"baseline": "none"}, "unsupported", "training.baseline_weight"),
+        ("classify", {"layer": "bag"}, "unsupported", "training.baseline_weight"),
+        ("mlm", {}, "unsupported", "training.baseline_weight"),
     ],
 )
 def test_a_weight_without_a_baseline_is_refused_before_training(
-    tmp_path: Path, task: str, training: dict, message: str
+    tmp_path: Path, task: str, training: dict, kind: str, place: str
 ) -> None:
     settings = config(task, classified(tmp_path), tmp_path / "run", baseline_weight=0.5)
     if "layer" in training:
         settings["model"] = training
     else:
         settings["training"] |= training
-    with pytest.raises(InputError, match=message):
+    with refused(kind, place):
         seriatim.train(settings)
     assert not (tmp_path / "run").exists()
 

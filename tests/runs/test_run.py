@@ -79,14 +79,14 @@ def test_scores_of_a_batch_are_those_of_its_rows(runs, name: str) -> None:
 
 @pytest.mark.parametrize("window", [0, -1])
 def test_a_window_without_tokens_is_refused(runs, texts, window: int) -> None:
-    with pytest.raises(InputError, match="is not an integer of at least 1"):
+    with refused("range", "window"):
         runs["char-line"].evaluate(texts["test"], window=window)
 
 
 def test_data_may_be_named_by_a_path(runs, texts) -> None:
     run = runs["char-line"]
     assert run.evaluate(Path(texts["test"])) == run.evaluate(texts["test"])
-    with pytest.raises(InputError, match="is not a name; give that of a file"):
+    with refused("range", "data"):
         run.evaluate([texts["test"]])
 
 

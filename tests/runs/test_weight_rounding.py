@@ -6,7 +6,6 @@ import pytest
 import torch
 
 import seriatim
-from seriatim.core.errors import InputError
 from seriatim.runs import weight_rounding
 
 from ..refusals import refused
@@ -52,7 +51,7 @@ def test_a_state_is_continued_under_other_weights(runs, tmp_path) -> None:
 
 
 def test_what_cannot_be_rounded_is_refused(runs, texts, tmp_path, capsys) -> None:
-    with pytest.raises(InputError, match="weights: 'int4' is unknown; choose from float32, bfloat16, int8"):
+    with refused("unknown", "weights"):
         seriatim.load(runs["char-line"].path, weights="int4")  # type: ignore[arg-type]
     data = {"train": texts["train"], "valid": texts["valid"], "unit": "line"}
     seriatim.train(

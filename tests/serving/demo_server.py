@@ -1,8 +1,7 @@
-"""A small server for the tests, run as a process: python -m tests.serving.demo_server SETTINGS-AS-JSON."""
+"""A small server for the tests, which runs in a process of its own."""
 
 import asyncio
 import json
-import sys
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -72,13 +71,9 @@ ROUTES = [
 ]  # fmt: skip
 
 
-def main() -> None:
+def main(**settings: float) -> None:
     app = Starlette(routes=ROUTES, exception_handlers=EXCEPTION_HANDLERS)
     listener = open_socket("127.0.0.1", 0)
     print(listener.getsockname()[1], flush=True)
-    graceful = serve_app(app, [listener], ServerSettings(**json.loads(sys.argv[1])))
+    graceful = serve_app(app, [listener], ServerSettings(**settings))
     print("graceful" if graceful else "forced", flush=True)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,23 +1,21 @@
 """A real server in a process of its own, and raw connections to it."""
 
-import json
 import resource
 import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from . import demo_server
+from .forked import Forked
+
 FAST = {"header_seconds": 0.5, "write_seconds": 0.5, "keep_alive_seconds": 1, "shutdown_seconds": 1.0}
 
 
 class Server:
     """A running server: its process, and connections to it."""
 
-    def __init__(self, process: subprocess.Popen[str], port: int) -> None:
+    def __init__(self, process: Forked, port: int) -> None:
         self.process = process
         self.port = port
 
@@ -58,19 +56,13 @@ def read_until(client: socket.socket, end: bytes) -> bytes:
 
 @contextmanager
 def running(files: int | None = None, **settings: float) -> Iterator[Server]:
-    def limit_files() -> None:
+    def serve() -> None:
         if files is not None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+        demo_server.main(**{**FAST, **settings})
 
-    command = [sys.executable, "-W", "error", "-m", "tests.serving.demo_server", json.dumps({**FAST, **settings})]
-    with subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=limit_files
-    ) as process:
-        assert process.stdout is not None
-        try:
-            yield Server(process, int(process.stdout.readline()))
-        finally:
-            process.kill()
+    with Forked(serve) as process:
+        yield Server(process, int(process.stdout.readline()))
 
 
 def closed_after(client: socket.socket, seconds: float) -> bool:

@@ -19,6 +19,7 @@ from seriatim.cli.main import main
 from ..conftest import FULL_DISK, needs_full_disk
 from ..exhaustive import parameters
 from ..golden.answers import GOLDEN
+from .forked import Forked
 
 RUN = [sys.executable, "-m", "seriatim", "serve"]
 
@@ -104,7 +105,8 @@ def _suppressed(function, *arguments: object, **settings: object) -> None:
 def test_several_runs_with_names_and_a_key(runs, inspected, tmp_path: Path) -> None:
     (tmp_path / "key").write_text("secret\n")
     names = (f"a={runs['char-stream'].path}", str(inspected["classify"].path), str(runs["word-line"].path))
-    with served_by_command(*names, "--key-file", str(tmp_path / "key")) as (_, address):
+    with Forked(lambda: main(["serve", *names, "--key-file", str(tmp_path / "key"), "--port", "0"])) as process:
+        address = process.stdout.readline().split()[-1]
         assert httpx.get(f"{address}/v1/models").status_code == 401
         client = httpx.Client(base_url=address, headers={"Authorization": "Bearer secret"})
         assert [model["id"] for model in client.get("/v1/models").json()["data"]] == ["a", "classify", "word-line"]

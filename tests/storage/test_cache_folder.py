@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from seriatim.core.errors import InputError
 from seriatim.data.corpus import encode_corpus
 from seriatim.data.sources import find_sources
 from seriatim.data.tokenizers import ByteTokenizer
@@ -101,6 +100,6 @@ def test_a_cache_that_is_no_folder_is_refused_in_one_line(named: Path, make: Mak
         create()
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            with pytest.raises(InputError, match=f"SERIATIM_CACHE: {named} is not a folder"):
+            with refused("unwritable", "SERIATIM_CACHE", f"{named}"):
                 make("name", write)
         named.unlink()

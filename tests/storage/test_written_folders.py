@@ -203,7 +203,7 @@ def test_of_a_folder_with_a_list_what_is_in_the_way_is_named(tmp_path: Path) -> 
     check_out(str(tmp_path), overwrite=True)
     for name in ("metrics.jsonl", "checkpoints/mine.txt", "tensorboard/x", "baseline/notes.txt"):
         write(tmp_path, {name: "mine"})
-        with pytest.raises(InputError, match=rf"its {name.split('/')[0]}\S* was not written by Seriatim"):
+        with refused("exists", value=name.split("/")[0]):
             check_out(str(tmp_path), overwrite=True)
         shutil.rmtree(tmp_path / name.split("/")[0]) if name.startswith("tens") else (tmp_path / name).unlink()
     with refused("exists", "test_of_a_folder_with_a_list_w0"):

@@ -12,7 +12,6 @@ import torch
 
 import seriatim
 from seriatim.cli.main import main
-from seriatim.core.errors import InputError
 
 from ..conftest import sentences
 from ..exhaustive import parameters
@@ -140,15 +139,15 @@ def test_one_label_alone_teaches_nothing(folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "kind", "place", "value"),
     [
-        ({"pooling": "middle"}, "model.options.pooling: 'middle' does not fit"),
-        ({"poolin": "mean"}, "model.options.poolin: no such option; did you mean 'pooling'"),
-        ({"weight_dropou": 0.1}, "did you mean 'weight_dropout'"),
+        ({"pooling": "middle"}, "range", "model.options.pooling", ""),
+        ({"poolin": "mean"}, "unknown", "model.options.poolin", "pooling"),
+        ({"weight_dropou": 0.1}, "unknown", "", "weight_dropout"),
     ],
 )
-def test_wrong_options_are_named(folder: Path, options: dict, message: str) -> None:
-    with pytest.raises(InputError, match=message):
+def test_wrong_options_are_named(folder: Path, options: dict, kind: str, place: str, value: str) -> None:
+    with refused(kind, place, value):
         seriatim.train(config(folder, "none", **options))
 
 
@@ -189,18 +188,20 @@ def test_the_texts_of_a_table_are_answered_row_by_row(run: seriatim.Run, folder:
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("given", "kind", "place", "value"),
     [
-        ("What is it ?", r"'What is it \?' is a single text; give a list"),
-        (7, "7 is of type int"),
-        ({"text": "What is it ?"}, "of type dict"),
-        ([None], "item 0: None is of type NoneType; give a string"),
-        (["she", b"he"], "item 1: .* give a string"),
-        (["she", "\ud800"], "item 1: .* is not UTF-8"),
+        ("What is it ?", "range", "predict", ""),
+        (7, "range", "predict", ""),
+        ({"text": "What is it ?"}, "range", "predict", ""),
+        ([None], "range", "predict", "item 0"),
+        (["she", b"he"], "range", "predict", "item 1"),
+        (["she", "\ud800"], "malformed", "predict", "item 1"),
     ],
 )
-def test_items_that_are_not_texts_are_refused_by_index(run: seriatim.Run, given: object, expected: str) -> None:
-    with pytest.raises(InputError, match=expected):
+def test_items_that_are_not_texts_are_refused_by_index(
+    run: seriatim.Run, given: object, kind: str, place: str, value: str
+) -> None:
+    with refused(kind, place, value):
         list(run.predict(given))
 
 
@@ -239,7 +240,7 @@ def test_labels_that_would_not_be_one_line_are_refused(tmp_path: Path, control: 
 
 def test_details_hold_the_same_answers_and_an_item_is_named(run: seriatim.Run) -> None:
     assert [answer["text"] for answer in run.predict(TEXTS, details=True)] == list(run.predict(TEXTS))
-    with pytest.raises(InputError, match="predict: item 1: None is of type NoneType; give a string"):
+    with refused("range", "predict"):
         list(run.predict_batches([TEXTS[:1], [None]]))
 
 
@@ -257,15 +258,23 @@ def test_an_answer_does_not_depend_on_other_unknown_words(run: seriatim.Run) -> 
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("settings", "kind", "place"),
     [
-        ({"tokenizer": {"kind": "char"}, "model": {"options": {"characters": "recurrent"}}}, "reads words"),
-        ({"tokenizer": {"kind": "bpe"}, "model": {"options": {"word_features": ["suffix"]}}}, "reads words"),
-        ({"model": {"options": {"word_features": ["sufix"]}}}, "word_features"),
+        (
+            {"tokenizer": {"kind": "char"}, "model": {"options": {"characters": "recurrent"}}},
+            "conflict",
+            "model.options.characters",
+        ),
+        (
+            {"tokenizer": {"kind": "bpe"}, "model": {"options": {"word_features": ["suffix"]}}},
+            "conflict",
+            "model.options.word_features",
+        ),
+        ({"model": {"options": {"word_features": ["sufix"]}}}, "range", "model.options.word_features.0"),
     ],
 )
-def test_characters_are_those_of_words(folder: Path, settings: dict, message: str) -> None:
-    with pytest.raises(InputError, match=message):
+def test_characters_are_those_of_words(folder: Path, settings: dict, kind: str, place: str) -> None:
+    with refused(kind, place):
         seriatim.train({**config(folder, "refused"), **settings})
 
 

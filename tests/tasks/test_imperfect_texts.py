@@ -10,7 +10,6 @@ import pytest
 import seriatim
 from seriatim.cli.main import main
 from seriatim.config import resolve
-from seriatim.core.errors import InputError
 from seriatim.data.repairs import Repairs
 from seriatim.data.sources import find_sources
 from seriatim.data.tables import read_labelled, with_spellings
@@ -66,9 +65,9 @@ def test_a_defect_with_one_meaning_is_repaired_and_named(tmp_path: Path, defect:
         count = 2 if "header" in kind else 1
         assert {each.kind: (each.line, each.count) for each in repairs} == {kind: (line, count)}
     strict, sources = Repairs(strict=True), find_sources(str(path))
-    refused = with_spellings(lambda record: read_labelled(sources, repairs=record), None, strict)
-    with pytest.raises(InputError, match=rf"a\.{suffix}:{line}: .*; "):
-        list(refused)
+    strictly = with_spellings(lambda record: read_labelled(sources, repairs=record), None, strict)
+    with refused("malformed", f"a.{suffix}:{line}"):
+        list(strictly)
 
 
 @pytest.mark.parametrize("case", NO_DEFECTS)

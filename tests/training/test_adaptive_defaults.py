@@ -9,7 +9,6 @@ from torch import nn
 
 import seriatim
 from seriatim.config import Training, resolve
-from seriatim.core.errors import InputError
 from seriatim.storage.weights import load_tensors
 from seriatim.tasks.defaults import planned_passes, small_batches, text_dropout
 from seriatim.training import loop
@@ -222,5 +221,5 @@ def test_the_recipe_for_words_trains_and_averages_at_the_end(tmp_path: Path, tex
 @pytest.mark.parametrize("given", ["10", "0.1", "-5%", "None"])
 def test_a_share_that_is_none_is_named(tmp_path: Path, texts, given: str) -> None:
     config = small_config(texts, tmp_path / "run", data={"valid": given})
-    with pytest.raises(InputError, match=f"data.valid: {given} is neither a file nor a share"):
+    with refused("range", "data.valid", f"{given}"):
         seriatim.train(config)
