@@ -7,9 +7,8 @@ import torch
 
 from seriatim.core.errors import InputError
 from seriatim.decoding import token_draws
-from seriatim.decoding.penalties import Penalties
 from seriatim.decoding.sampling import Sampling, sample
-from seriatim.decoding.token_draws import NUM_CANDIDATES, draw, largest
+from seriatim.decoding.token_draws import NUM_CANDIDATES, Penalties, draw, largest
 
 DRAWS = 1000
 SETTINGS = [

@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 
 from ..core.errors import InputError
 from ..decoding.sampling import TextRequest, TextState
-from ..decoding.sampling_settings import Sampling
+from ..decoding.token_draws import Sampling
 from ..runs.generation import choose_seed
 from ..storage.files import json_line
 from .http_errors import BODY_ERRORS, LOGGER, HttpError, as_http_error, described_errors, error_body

@@ -15,8 +15,7 @@ from typing import NamedTuple
 
 from ..data.tokenizers import END, Decoder, Tokenizer
 from ..decoding.continuous_batch import ContinuousBatch, PromptRead, TokenDrawn
-from ..decoding.sampling import CandidateScore, TextRequest, TextState
-from ..decoding.stop_strings import StopStrings
+from ..decoding.sampling import CandidateScore, StopStrings, TextRequest, TextState
 from ..layers.positions import learned_positions
 from ..models.probabilities import naming
 from ..runs.generation import banned_tokens
