@@ -13,8 +13,8 @@ from starlette.routing import Route
 from starlette.testclient import TestClient
 
 from seriatim.core.errors import InputError
-from seriatim.serving.access import Access, AccessRules, check_origin, hosts_for
-from seriatim.serving.http_errors import EXCEPTION_HANDLERS
+from seriatim.serving.application import Access, AccessRules, check_origin, hosts_for
+from seriatim.serving.json_bodies import EXCEPTION_HANDLERS
 
 LOCAL = hosts_for("127.0.0.1")
 

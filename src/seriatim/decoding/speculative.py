@@ -45,7 +45,7 @@ class Draft(Protocol):
 
     Three sources::
 
-        PromptLookup   the continuation of an earlier occurrence of the last tokens (A. Saxena 2023; N. Yang et al. 2023)
+        PromptLookup   the continuation of an earlier occurrence of the last tokens (A. Saxena; N. Yang et al. 2023)
         NgramDraft     the likeliest continuation in the tables of an n-gram model
         ModelDraft     the likeliest continuation according to any smaller model (Y. Leviathan et al. 2023)
     """

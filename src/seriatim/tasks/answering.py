@@ -24,8 +24,7 @@ from ..data.vocabulary import Vocabulary
 from ..decoding.beam import MAX_WIDTH, Beam, Hypothesis, beam_search, best_alignments, search_alignments
 from ..decoding.sampling import sample
 from ..decoding.token_draws import Sampling
-from ..evaluation.displayed_metrics import Metric
-from ..evaluation.intervals import Measure, mean, with_interval
+from ..evaluation.intervals import Measure, Metric, mean, with_interval
 from ..evaluation.perplexity import safe_exp
 from ..evaluation.translation import translation_measures, translation_metrics
 from ..models.ctc_translator import CTCTranslator
