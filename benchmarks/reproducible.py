@@ -18,9 +18,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from seriatim.comparison.conditions import busy, missed_budgets
 from seriatim.comparison.results import Results
-from seriatim.comparison.verdict import finding
+from seriatim.comparison.verdict import busy, finding, missed_budgets
 
 SERIATIM = (sys.executable, "-m", "seriatim")
 

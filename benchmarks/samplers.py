@@ -23,9 +23,8 @@ from typing import Any
 import torch
 
 import seriatim
-from seriatim.decoding.penalties import Penalties
 from seriatim.decoding.sampling import draw_from_logits
-from seriatim.decoding.sampling_settings import Sampling
+from seriatim.decoding.token_draws import Penalties, Sampling
 
 SETTINGS: list[dict[str, Any]] = [
     {},

@@ -24,9 +24,8 @@ import seriatim
 from seriatim.core.state import select_state
 from seriatim.data.sources import find_sources
 from seriatim.data.text import read_lines
-from seriatim.decoding.drafts import Draft, PromptLookup, draft_with
 from seriatim.decoding.sampling import Sampling, read, sample
-from seriatim.decoding.speculative import Generated, speculate
+from seriatim.decoding.speculative import Draft, Generated, PromptLookup, draft_with, speculate
 
 TEMPERATURES = (0.0, 0.8)
 DRAFTED = 4  # tokens, half of them accepted, in the comparison of passes

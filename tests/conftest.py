@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings
 from torch import Tensor
 
 import seriatim
-from seriatim.comparison import pace, row, workers
+from seriatim.comparison import row, worker, workers
 from seriatim.comparison.worker import WorkerJob, work
 from seriatim.core.contract import SequenceLayer
 from seriatim.layers import to_torch
@@ -113,8 +113,8 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(workers, "run_worker", run)
     monkeypatch.setattr(workers, "ThreadExecutor", InlineExecutor)
-    monkeypatch.setattr(pace, "SHORTEST", 0.0)
-    monkeypatch.setattr(pace, "ROUGH", 0.0)
+    monkeypatch.setattr(worker, "SHORTEST", 0.0)
+    monkeypatch.setattr(worker, "ROUGH", 0.0)
     monkeypatch.setattr(row, "STATE_AFTER", (1, 10, 100))
     monkeypatch.setattr(row, "TEXT_LENGTHS", (16,))
     monkeypatch.setattr(row, "GENERATED", 5)

@@ -12,12 +12,10 @@ import torch
 
 import seriatim
 from seriatim.comparison import worker, workers
-from seriatim.comparison.comparing import resume
+from seriatim.comparison.comparing import ComparisonProgress, ComparisonReporter, PresentTraining, resume
 from seriatim.comparison.comparison_page import report
-from seriatim.comparison.comparison_progress import ComparisonProgress, ComparisonReporter, PresentTraining
-from seriatim.comparison.pace import Pace
 from seriatim.comparison.results import ResultRow
-from seriatim.comparison.worker import WorkerJob
+from seriatim.comparison.worker import Pace, WorkerJob
 from seriatim.config import resolve
 from seriatim.core.errors import InputError, TrainingError
 from seriatim.processes.child import Stopped

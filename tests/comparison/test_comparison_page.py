@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from seriatim.comparison import comparison_figures as figures
-from seriatim.comparison import comparison_tables as tables
+from seriatim.comparison import tables_and_plots
 from seriatim.comparison.comparison_page import report, write_report
 from seriatim.comparison.results import Results
 from seriatim.comparison.sentences import (
@@ -31,14 +30,16 @@ from .comparisons import failed_row, made_up, made_up_row
 
 FEW = ("ngram", "lstm", "transformer")
 DRAWN = {
-    "metric": figures.metric_plot,
-    "loss": lambda results: figures.learning_curves(results, "tokens"),
-    "held out": lambda results: figures.held_out_curves(results, "tokens", key="perplexity", name="$perplexity$"),
-    "size": lambda results: figures.quality_against(results, lambda row: row.parameters, name="parameters"),
-    "state": lambda results: figures.growth(results, "state_bytes", x="tokens", y="bytes"),
-    "step": lambda results: figures.growth(results, "step_milliseconds", x="tokens", y="milliseconds"),
-    "reading": lambda results: figures.growth(results, "reading_milliseconds", x="tokens", y="milliseconds"),
-    "distance": figures.distance_plot,
+    "metric": tables_and_plots.metric_plot,
+    "loss": lambda results: tables_and_plots.learning_curves(results, "tokens"),
+    "held out": lambda results: tables_and_plots.held_out_curves(
+        results, "tokens", key="perplexity", name="$perplexity$"
+    ),
+    "size": lambda results: tables_and_plots.quality_against(results, lambda row: row.parameters, name="parameters"),
+    "state": lambda results: tables_and_plots.growth(results, "state_bytes", x="tokens", y="bytes"),
+    "step": lambda results: tables_and_plots.growth(results, "step_milliseconds", x="tokens", y="milliseconds"),
+    "reading": lambda results: tables_and_plots.growth(results, "reading_milliseconds", x="tokens", y="milliseconds"),
+    "distance": tables_and_plots.distance_plot,
 }
 
 
@@ -48,7 +49,7 @@ def test_a_report_is_whole_and_says_what_the_results_say(tmp_path: Path) -> None
     page = check_page(path.read_text(encoding="utf-8"))
     text = page.text()
     for row in results["rows"]:
-        assert tables.Metric(**results["metric"]).text(row["metrics"]) in text
+        assert tables_and_plots.Metric(**results["metric"]).text(row["metrics"]) in text
         assert f"{row['parameters']:,}" in text
         assert all(run["command"] in text for run in row["runs"])
     assert results["command"] in text
@@ -91,7 +92,7 @@ def test_any_one_thing_may_be_missing() -> None:
     assert all(kept_state(row) and training(row, results) for row in results.rows)
     assert finding(results)
     assert controlled_variables(results)
-    for table in (tables.summary_table, tables.words_table, tables.shapes_table):
+    for table in (tables_and_plots.summary_table, tables_and_plots.words_table, tables_and_plots.shapes_table):
         assert len(table(results).rows) == len(results.rows)
     for draw in DRAWN.values():
         assert draw(results) is not None

@@ -7,10 +7,10 @@ import torch
 
 import seriatim
 from seriatim.cli.comparison_console import ComparisonConsole
-from seriatim.comparison.comparison_progress import ComparisonProgress
-from seriatim.comparison.pace import pace_of
+from seriatim.comparison.comparing import ComparisonProgress
 from seriatim.comparison.plan import Plan
 from seriatim.comparison.planning import ComparisonSettings, fit_plan, make_plan
+from seriatim.comparison.worker import pace_of
 
 from .comparisons import small
 

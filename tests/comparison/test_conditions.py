@@ -4,19 +4,19 @@ from typing import Any
 
 import pytest
 
+from seriatim.comparison.assemble import add_conditions
 from seriatim.comparison.comparison_page import report
-from seriatim.comparison.conditions import (
-    add_conditions,
+from seriatim.comparison.results import Results
+from seriatim.comparison.sentences import generating, training
+from seriatim.comparison.verdict import (
     at_once,
     busy,
     conditions,
+    finding,
     machines,
     same_conditions,
     unequal_minutes,
 )
-from seriatim.comparison.results import Results
-from seriatim.comparison.sentences import generating, training
-from seriatim.comparison.verdict import finding
 
 from ..pages.test_page import check_page
 from .comparisons import made_up

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import seriatim
-from seriatim.comparison.comparison_progress import ComparisonProgress, ComparisonReporter, PresentTraining
+from seriatim.comparison.comparing import ComparisonProgress, ComparisonReporter, PresentTraining
 from seriatim.processes.cluster import open_cluster
 
 from ..refusals import refused

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from seriatim.comparison.comparison_tables import FACTOR, HELD_BACK, extrapolate
+from seriatim.comparison.tables_and_plots import FACTOR, HELD_BACK, extrapolate
 
 TOKENS = np.arange(1, 9) * 1000.0
 

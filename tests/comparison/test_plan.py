@@ -8,12 +8,18 @@ import pytest
 
 import seriatim
 from seriatim.comparison import row
-from seriatim.comparison.pace import Pace
 from seriatim.comparison.plan import FIGURE_OF_SUMS, Budget, difference, read_plan
-from seriatim.comparison.planning import ComparisonSettings, fit_plan, make_plan, parse_parameters, share_options
+from seriatim.comparison.planning import (
+    TOLERANCE,
+    ComparisonSettings,
+    WidthSolver,
+    fit_plan,
+    make_plan,
+    parse_parameters,
+    share_options,
+)
 from seriatim.comparison.row import known_distances
-from seriatim.comparison.width_solver import TOLERANCE, WidthSolver
-from seriatim.comparison.worker import VALIDATING, VALIDATIONS, evaluate_every, settle_budget
+from seriatim.comparison.worker import VALIDATING, VALIDATIONS, Pace, evaluate_every, settle_budget
 from seriatim.config import resolve
 from seriatim.evaluation.intervals import paired
 from seriatim.evaluation.label_metrics import Predictions, prediction_measures, tagging_measures

@@ -15,8 +15,7 @@ import pytest
 import seriatim
 from seriatim.cli.main import main
 from seriatim.comparison import workers
-from seriatim.comparison.comparing import Comparison, resume
-from seriatim.comparison.comparison_progress import ComparisonProgress, ComparisonReporter, PresentTraining
+from seriatim.comparison.comparing import Comparison, ComparisonProgress, ComparisonReporter, PresentTraining, resume
 from seriatim.comparison.worker import WorkerJob
 from seriatim.core.errors import InputError, TrainingError
 

@@ -7,20 +7,19 @@ import numpy as np
 import pytest
 
 from seriatim.comparison import assemble
-from seriatim.comparison.comparison_figures import pareto_front
 from seriatim.comparison.comparison_page import _front, meanings_table, report
-from seriatim.comparison.comparison_tables import (
-    longer_budget_table,
-    metrics_table,
-    seeds_table,
-    summary_table,
-)
-from seriatim.comparison.conditions import busy, missed_budgets
 from seriatim.comparison.differences_section import _bucket_sentence
 from seriatim.comparison.results import Distance, ResultRow, Results
 from seriatim.comparison.row import _by_length, gain
 from seriatim.comparison.sentences import controlled_variables, generating, training, training_remarks, using_context
-from seriatim.comparison.verdict import beside_simplest, finding
+from seriatim.comparison.tables_and_plots import (
+    longer_budget_table,
+    metrics_table,
+    pareto_front,
+    seeds_table,
+    summary_table,
+)
+from seriatim.comparison.verdict import beside_simplest, busy, finding, missed_budgets
 from seriatim.evaluation.context_use import summed
 from seriatim.pages.page import Cell
 from seriatim.tasks import FITTED

@@ -12,9 +12,8 @@ from seriatim.counting.ngram import NGram
 from seriatim.counting.ngrams.counts import count_ngrams
 from seriatim.counting.ngrams.smoothing import Smoothing, smoothed
 from seriatim.counting.ngrams.table import orders_of
-from seriatim.decoding.drafts import Draft
 from seriatim.decoding.sampling import Sampling, read, sample
-from seriatim.decoding.speculative import Generated, speculate
+from seriatim.decoding.speculative import Draft, Generated, speculate
 from seriatim.models import LanguageModel
 from seriatim.models.base_models import TextModel
 

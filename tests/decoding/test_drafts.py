@@ -2,9 +2,8 @@
 
 import numpy as np
 
-from seriatim.decoding.drafts import ModelDraft, NgramDraft, PromptLookup
 from seriatim.decoding.sampling import Sampling
-from seriatim.decoding.speculative import DraftLength
+from seriatim.decoding.speculative import DraftLength, ModelDraft, NgramDraft, PromptLookup
 
 from .drafting import PROMPT, VOCABULARY, counted, network, plain
 

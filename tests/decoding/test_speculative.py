@@ -6,9 +6,8 @@ import torch
 import seriatim
 from seriatim.core.state import select_state
 from seriatim.counting.ngram import NGram
-from seriatim.decoding.drafts import ModelDraft, PromptLookup, draft_with
 from seriatim.decoding.sampling import Sampling
-from seriatim.decoding.speculative import speculate
+from seriatim.decoding.speculative import ModelDraft, PromptLookup, draft_with, speculate
 from seriatim.models import LanguageModel
 from seriatim.models.base_models import TextModel
 from seriatim.models.mixture import Mixture

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seriatim.core.errors import InputError
-from seriatim.decoding.stop_strings import StopStrings, check_stop_strings
+from seriatim.decoding.sampling import StopStrings, check_stop_strings
 
 TEXTS = st.text("abc", max_size=14)
 

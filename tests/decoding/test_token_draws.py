@@ -6,9 +6,8 @@ import pytest
 import torch
 
 from seriatim.decoding import token_draws
-from seriatim.decoding.penalties import Penalties
 from seriatim.decoding.sampling import Sampling, sample
-from seriatim.decoding.token_draws import NUM_CANDIDATES, draw, largest
+from seriatim.decoding.token_draws import NUM_CANDIDATES, Penalties, draw, largest
 
 from ..refusals import refused
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from seriatim.evaluation import label_metrics
-from seriatim.evaluation.class_counts import count_chunks, count_labels, exchange_test, f1, holm
+from seriatim.evaluation.label_metrics import count_chunks, count_labels, exchange_test, f1, holm
 
 TAGS = ["O", "B-X", "I-X", "B-Y", "I-Y"]
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from seriatim.evaluation import intervals
-from seriatim.evaluation.displayed_metrics import Metric
 from seriatim.evaluation.intervals import (
     SIGNIFICANT,
     Measure,
+    Metric,
     exp_mean,
     interval,
     interval_digits,

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import seriatim
-from seriatim.decoding.ctc_search import best_alignments, search
+from seriatim.decoding.beam import best_alignments, search_alignments
 from seriatim.models.ctc_translator import CTCTranslator
 
 PLACES, VOCABULARY = 4, 3
@@ -31,7 +31,7 @@ def test_a_wide_search_finds_the_best_answers_of_all(seed: int) -> None:
     torch.manual_seed(seed)
     log_p = torch.log_softmax(2 * torch.randn(PLACES, VOCABULARY, dtype=torch.float64), dim=1)
     expected = sorted(every_answer(log_p).items(), key=lambda item: -item[1])
-    found = search(log_p, beam=100, n_best=len(expected))
+    found = search_alignments(log_p, beam=100, n_best=len(expected))
     assert sum(share for _, share in expected) == pytest.approx(1)
     for mine, (answer, share) in zip(found, expected, strict=True):
         assert mine.tokens == answer

@@ -12,7 +12,7 @@ from seriatim.core.lengths import valid_mask
 from seriatim.decoding.beam import Beam, beam_search
 from seriatim.decoding.continuous_batch import ContinuousBatch
 from seriatim.decoding.sampling import TextRequest, score_tokens
-from seriatim.decoding.sampling_settings import Sampling
+from seriatim.decoding.token_draws import Sampling
 from seriatim.evaluation.context_use import by_context
 from seriatim.evaluation.word_surprisal import SurprisalReader
 from seriatim.models.base_models import TextModel

@@ -8,7 +8,7 @@ import torch
 
 import seriatim
 from seriatim.core.state import map_state
-from seriatim.decoding.drafts import PromptLookup
+from seriatim.decoding.speculative import PromptLookup
 
 from ..refusals import refused
 

@@ -12,8 +12,7 @@ from seriatim.cli.main import main
 from seriatim.comparison.planning import ComparisonSettings, make_plan
 from seriatim.config import resolve
 from seriatim.data import synthetic
-from seriatim.evaluation.displayed_metrics import Metric
-from seriatim.evaluation.intervals import Paired
+from seriatim.evaluation.intervals import Metric, Paired
 from seriatim.runs.ensembles import open_baseline
 from seriatim.storage.weights import load_tensors
 from seriatim.tasks import FITTED, TASKS, new_task

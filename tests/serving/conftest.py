@@ -11,8 +11,7 @@ import pytest
 
 import seriatim
 from seriatim.recurrence import uncompiled
-from seriatim.serving.access import AccessRules
-from seriatim.serving.application import make_application
+from seriatim.serving.application import AccessRules, make_application
 from seriatim.serving.limits import Limits
 from seriatim.serving.server import LimitedServer, ServerSettings, open_socket
 from seriatim.serving.service import Service

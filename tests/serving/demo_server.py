@@ -8,8 +8,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from seriatim.serving.http_errors import EXCEPTION_HANDLERS, HttpError
-from seriatim.serving.json_bodies import read_body
+from seriatim.serving.json_bodies import EXCEPTION_HANDLERS, HttpError, read_body
 from seriatim.serving.server import ServerSettings, open_socket, serve_app, until_disconnect
 
 SEEN = {"disconnected": 0, "streams": 0}

@@ -12,8 +12,8 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from seriatim.serving.access import Access, AccessRules, check_origin, hosts_for
-from seriatim.serving.http_errors import EXCEPTION_HANDLERS
+from seriatim.serving.application import Access, AccessRules, check_origin, hosts_for
+from seriatim.serving.json_bodies import EXCEPTION_HANDLERS
 
 from ..refusals import refused
 

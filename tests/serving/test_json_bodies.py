@@ -13,9 +13,18 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from starlette.requests import ClientDisconnect, Request
 
 from seriatim.core.errors import InputError
-from seriatim.serving.http_errors import HttpError, as_http_error, error_body
-from seriatim.serving.json_bodies import MAX_DEPTH, depth, parse_json, read_body, read_request, validate
-from seriatim.serving.limits import BodyLimits
+from seriatim.serving.json_bodies import (
+    MAX_DEPTH,
+    BodyLimits,
+    HttpError,
+    as_http_error,
+    depth,
+    error_body,
+    parse_json,
+    read_body,
+    read_request,
+    validate,
+)
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
 VALUES = st.recursive(

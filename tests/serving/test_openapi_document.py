@@ -3,8 +3,7 @@
 import pytest
 from starlette.testclient import TestClient
 
-from seriatim.serving.access import AccessRules
-from seriatim.serving.application import OPEN_PATHS, make_application
+from seriatim.serving.application import OPEN_PATHS, AccessRules, make_application
 from seriatim.serving.service import Service
 
 ERRORS = {"400", "403", "404", "408", "409", "413", "415", "429", "500", "503"}

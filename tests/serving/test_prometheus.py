@@ -13,7 +13,8 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from seriatim.serving.metrics import RequestMetrics, ServerMetrics
+from seriatim.serving.application import RequestMetrics
+from seriatim.serving.service import ServerMetrics
 
 
 def read(metrics: ServerMetrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:

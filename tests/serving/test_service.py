@@ -13,11 +13,10 @@ import torch
 
 import seriatim
 from seriatim.serving import text_engine
-from seriatim.serving.access import AccessRules
-from seriatim.serving.application import OPEN_PATHS
+from seriatim.serving.application import OPEN_PATHS, AccessRules
 from seriatim.serving.limits import Limits
-from seriatim.serving.model_thread import ModelThread
 from seriatim.serving.service import Service, model_names
+from seriatim.serving.text_engine import ModelThread
 
 from ..golden.answers import GOLDEN
 from ..refusals import refused

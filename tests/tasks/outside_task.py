@@ -19,8 +19,7 @@ from seriatim.data.pairs import Side, encode_side
 from seriatim.data.sources import find_sources
 from seriatim.data.text import read_items
 from seriatim.data.vocabulary import Vocabulary, fit_tokenizer
-from seriatim.evaluation.displayed_metrics import Metric
-from seriatim.evaluation.intervals import Measure, mean, with_interval
+from seriatim.evaluation.intervals import Measure, Metric, mean, with_interval
 from seriatim.layers.registry import REGISTRY
 from seriatim.tasks import TASKS, register
 from seriatim.tasks.task import Evaluator, ModelBuilder, Objective, Predictor, Reader, Task, TaskKind, evaluating

@@ -8,8 +8,7 @@ from ..core.errors import FixedError, RangeError, RequiredError, TrainingError
 from .options import Parser, add_code, add_task, allowed, number, require_task, whole_number
 
 if TYPE_CHECKING:
-    from ..comparison.comparing import Comparison
-    from ..comparison.comparison_progress import ComparisonReporter
+    from ..comparison.comparing import Comparison, ComparisonReporter
 
 
 def add_compare(parser: Parser) -> None:

@@ -4,14 +4,12 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any
 
-from ..comparison.comparing import Comparison
-from ..comparison.comparison_progress import ComparisonProgress, ComparisonReporter, PresentTraining
-from ..comparison.conditions import conditions, missed_budgets
+from ..comparison.comparing import Comparison, ComparisonProgress, ComparisonReporter, PresentTraining
 from ..comparison.plan import Plan, is_non_neural
 from ..comparison.results import ResultRow, Results, TrainingRow
-from ..comparison.verdict import beside_baseline, beside_simplest, finding
+from ..comparison.verdict import beside_baseline, beside_simplest, conditions, finding, missed_budgets
 from ..core.errors import InputError, printable
-from ..evaluation.displayed_metrics import Metric
+from ..evaluation.intervals import Metric
 from ..pages.wording import listed
 from ..storage.files import to_json
 from ..tasks import FITTED

@@ -14,7 +14,7 @@ from .options import Parser, add_code, add_weights, number, open_run, whole_numb
 
 if TYPE_CHECKING:
     from ..runs.run import Run
-    from ..serving.access import AccessRules
+    from ..serving.application import AccessRules
     from ..serving.limits import Limits
     from ..serving.service import Service
 
@@ -89,8 +89,7 @@ def serve(options: argparse.Namespace) -> None:
 
 def _serve(service: "Service", rules: "AccessRules", listening: socket.socket, options: argparse.Namespace) -> None:
     """Serve models that have been loaded."""
-    from ..serving.access import hosts_for
-    from ..serving.application import make_application
+    from ..serving.application import hosts_for, make_application
     from ..serving.server import ServerSettings, serve_app
 
     code = [f"--{name.replace('_', '-')}" for name in ("allow_code", "allow_changed_code") if getattr(options, name)]
@@ -133,8 +132,7 @@ def _limits(options: argparse.Namespace) -> "Limits":
 
 def _rules(options: argparse.Namespace) -> "AccessRules":
     """Return who may use the server."""
-    from ..serving.access import AccessRules, hosts_for
-    from ..serving.application import OPEN_PATHS
+    from ..serving.application import OPEN_PATHS, AccessRules, hosts_for
 
     key = os.environ.get(KEY_VARIABLE) or None
     if options.key_file is not None:
@@ -146,7 +144,7 @@ def _rules(options: argparse.Namespace) -> "AccessRules":
 
 
 def _checked(origin: str) -> str:
-    from ..serving.access import check_origin
+    from ..serving.application import check_origin
 
     try:
         return check_origin(origin)

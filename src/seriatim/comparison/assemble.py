@@ -14,8 +14,7 @@ import torch
 from ..core.errors import MissingError
 from ..core.json_object import JsonObject
 from ..data.split import share_of
-from ..evaluation.displayed_metrics import Metric
-from ..evaluation.intervals import is_significant
+from ..evaluation.intervals import Metric, is_significant
 from ..layers import find as find_layer
 from ..layers.outside_code import CODE
 from ..storage.weights import load_tensors
@@ -23,13 +22,16 @@ from ..tasks import FITTED
 from ..tasks.model_size import machine_memory
 from ..training.hardware import environment
 from ..version import __version__
-from .conditions import add_conditions
-from .conditions import conditions as condition_sentences
 from .differences import differences
 from .item_answers import PREFIX
 from .plan import FORMAT, Plan, architecture, choose_metric, difference, is_non_neural, parts, read_trials, width_of
 from .results import ResultRow, Results, Row, TrainingRow
+from .verdict import conditions
 
+SHORT = 0.01
+"""Share of a training up to which another one that runs at the same time does not count."""
+MACHINE = ("processor", "device", "threads", "processors")
+"""Fields of a machine that the results record; its name is recorded only if there are several machines."""
 OF_EVERY_RUN = (
     *("seed", "metrics", "steps", "epochs", "tokens", "training_seconds", "planned_seconds", "tokens_per_second"),
     *("load", "machine"),
@@ -87,7 +89,7 @@ def assemble(folder: Path, plan: Plan, finished: Rows, failures: Failures, secon
         "differ": differences(folder, first_runs, figures, tags=task.reader.tags_words),
         "rows": [row.to_json() for row in rows],
     }
-    return {**values, "conditions": condition_sentences(Results(values))}
+    return {**values, "conditions": conditions(Results(values))}
 
 
 def _machine(rows: Sequence[ResultRow]) -> JsonObject:
@@ -210,3 +212,60 @@ def _statistics(folder: Path, row: ResultRow) -> dict[str, np.ndarray]:
                 continue
             total[name] = total.get(name, 0) + values.numpy()
     return total
+
+
+def add_conditions(runs: Sequence[JsonObject], trials: Sequence[JsonObject]) -> None:
+    """Replace the record of each run by what its conditions were, from the records of all runs and trials.
+
+    A run gets its ``machine``; ``at_once``, the largest number of trainings at the same time on that machine, itself
+    included; and ``beside``, how many others ran there on average. ``load["rows_cpu_seconds"]`` estimates the part of
+    the other programs' time that these others took. The records of the trials are removed.
+    """
+    recorded = [training for training in (*runs, *trials) if (training.get("machine") or {}).get("used")]
+    machines = {id(training): training["machine"] for training in recorded}
+    several = len({machine["host"] for machine in machines.values()}) > 1
+
+    # Only trainings on the same machine disturb each other, and a short overlap does not count.
+    for run in runs:
+        own = machines.get(id(run))
+        if own is None:
+            continue
+        others = [
+            training
+            for training in recorded
+            if training is not run
+            and machines[id(training)]["host"] == own["host"]
+            and _overlap(own, machines[id(training)]) > SHORT * (own["ended"] - own["began"])
+        ]
+        spans = [machines[id(training)] for training in others]
+        run["at_once"] = 1 + _most_at_once(own, spans)
+        run["beside"] = sum(_overlap(own, span) for span in spans) / max(own["ended"] - own["began"], 1e-9)
+        if run.get("load"):
+            trained = own["trained_from"], own["trained_from"] + run["load"]["seconds"]
+            run["load"] = {**run["load"], "rows_cpu_seconds": sum(_used_between(*trained, span) for span in spans)}
+
+    # The record of each machine is shortened last, since the others were compared with it.
+    for run in runs:
+        if (own := machines.get(id(run))) is not None:
+            names = ("host", *MACHINE) if several else MACHINE
+            run["machine"] = {name: own[name] for name in names}
+    for trial in trials:
+        for name in ("machine", "load"):
+            trial.pop(name, None)
+
+
+def _overlap(first: JsonObject, second: JsonObject) -> float:
+    """Return the seconds that two spans have in common."""
+    return float(max(0.0, min(first["ended"], second["ended"]) - max(first["began"], second["began"])))
+
+
+def _most_at_once(own: JsonObject, others: Sequence[JsonObject]) -> int:
+    """Return the largest number of other spans at one moment of a span; it is reached where one of them begins."""
+    moments = [max(own["began"], other["began"]) for other in others]
+    return max((sum(other["began"] <= at < other["ended"] for other in others) for at in moments), default=0)
+
+
+def _used_between(began: float, ended: float, machine: JsonObject) -> float:
+    """Return the processor seconds that a training used between two moments, evenly between those that it noted."""
+    clock, seconds = zip(*machine["used"], strict=True)
+    return float(np.interp(ended, clock, seconds) - np.interp(began, clock, seconds))

@@ -1,6 +1,7 @@
 """Compare layers on the same data under one budget: what `seriatim.compare` and the command do.
 
-A `Runner` trains the rows of a plan, one after another or several at a time, and keeps what is finished.
+A `Runner` trains the rows of a plan, one after another or several at a time, keeps what is finished, and tells a
+`ComparisonReporter` of its progress.
 """
 
 import shlex
@@ -9,8 +10,7 @@ import time
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from operator import itemgetter
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..config import ConfigSource
@@ -25,9 +25,7 @@ from ..processes.signals import Interrupted, signals_deferred
 from ..storage.files import locked, read_json, refuse_locked, to_json, write_whole
 from ..storage.written_folders import (
     COMPARISON,
-    RUN,
     begin,
-    discard,
     finish_replacing,
     outer,
     place_of,
@@ -37,8 +35,20 @@ from ..storage.written_folders import (
 )
 from ..training.run_files import check_out, check_place, files_read, refuse_overwriting
 from .assemble import assemble
-from .comparison_progress import ComparisonProgress, ComparisonReporter, PresentTraining
-from .plan import MAX_BYTES, REPORT, Plan, check_runs, default_out, is_non_neural, read_plan, read_row, read_trials
+from .plan import (
+    MAX_BYTES,
+    REPORT,
+    Plan,
+    Trials,
+    best_rate,
+    check_runs,
+    choose_metric,
+    default_out,
+    is_non_neural,
+    read_plan,
+    read_row,
+    trials_left,
+)
 from .planning import (
     ComparisonSettings,
     check_data_named,
@@ -52,82 +62,144 @@ from .results import Results, TrainingRow
 from .worker import WorkerJob
 from .workers import TrainingWorkers, open_workers, run_jobs
 
-RATE_FACTOR = 3.0  # the factor between two learning rates that are tried
+OVERHEAD = 15.0  # estimated seconds that a row takes beside its training, until a row has been finished
+KNOWN_SHARE = 0.05  # the share of a run after which its remaining time is known
 
 
-@dataclass
-class Trials:
-    """The learning rates that ``--tune`` tries for a layer, once for all of its seeds; trials are numbered from 1.
+class PresentTraining:
+    """A training that is running.
 
     Attributes:
-        results: what `read_trials` returns, by number; a failed training has the value None and a ``reason``.
-        waiting: the numbers of the trials that have not been started.
-        error: the reason why no trial of this layer can be made, such as a budget that is too small.
+        number: of its row, from 1, in the order in which the rows were begun.
+        trial: the number of a learning rate that is tried, None for the training of a row.
+        share: how much of it is done, 0 to 1.
+        event: what it told last; empty before it told anything.
+        left: its seconds that are left, None while they are not known.
     """
 
-    plan: Plan
-    layer: str
-    count: int
-    results: dict[int, JsonObject] = field(default_factory=dict)
-    waiting: list[int] = field(init=False)
-    error: Exception | None = None
+    def __init__(self, number: int, layer: str, seed: int, trial: int | None) -> None:
+        self.number, self.layer, self.seed, self.trial = number, layer, seed, trial
+        self.share, self.event = 0.0, JsonObject()
+        self.left: float | None = None
+        self.began = time.monotonic()
 
-    def __post_init__(self) -> None:
-        self.waiting = [number for number in range(1, self.count + 1) if number not in self.results]
-
-    @property
-    def seed(self) -> int:
-        """The seed of all trials."""
-        return self.plan.seeds[0]
-
-    @property
-    def ended(self) -> bool:
-        """Whether nothing is left to try."""
-        return self.error is not None or len(self.results) == self.count
-
-    def rate(self, trial: int) -> float:
-        """Return the learning rate of a trial: those of all trials lie around the planned one."""
-        planned = self.plan.sized[self.layer].learning_rate or 1.0
-        return float(planned * RATE_FACTOR ** (trial - (self.count + 1) / 2))
-
-    def add(self, folder: Path, trial: int, outcome: JsonObject | Exception) -> None:
-        """Take the outcome of a trial; after the last one write the file of the trials, and remove their runs."""
-        if isinstance(outcome, Exception):
-            outcome = {"reason": str(outcome)}
-        recorded = {name: value for name, value in outcome.items() if name != "event"}
-        self.results[trial] = {"learning_rate": self.rate(trial), "value": None, **recorded}
-        if len(self.results) < self.count:
-            return
-        path = folder / "trials" / f"{self.layer}.json"
-        path.parent.mkdir(exist_ok=True)
-        write_whole(path, to_json([self.results[number] for number in sorted(self.results)]))
-        for run in path.parent.glob(f"{self.layer}-{self.seed}-*"):
-            discard(run, RUN)
+    def hear(self, event: JsonObject) -> None:
+        """Take note of an event."""
+        self.event = event
+        if event["event"] == "step":
+            self.share = float(event["progress"])
+            self.left = event["seconds_left"] if self.share > KNOWN_SHARE else None
 
 
-def trials_left(folder: Path, plan: Plan, layer: str, *, repeat_failed: bool) -> Trials | None:
-    """Return the trials of a layer that an earlier process has not made, or None if there are none.
+class ComparisonProgress:
+    """Which trainings are running, how long the comparison will take, and which layer is the best so far.
 
-    Failed trials are made again if ``repeat_failed``: the reason may have been the machine, and not the learning rate.
+    Attributes:
+        count: the number of rows, one for each layer and seed.
+        done: the number of rows that are finished or have failed.
+        present: the trainings that are running; several if there are several workers.
+        workers: how many run at the same time; there may be more workers, with nothing to do.
+        best: the best layer so far and its metric.
     """
-    assert plan.tune is not None
-    tried = read_trials(folder, layer)
-    if len(tried) != plan.tune:
-        tried = []
-    kept = {number: trial for number, trial in enumerate(tried, 1) if trial["value"] is not None or not repeat_failed}
-    return None if len(kept) == plan.tune else Trials(plan, layer, plan.tune, kept)
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan, self.metric = plan, choose_metric(plan.task(), plan.metric or None)
+        self.count = len(plan.layers) * len(plan.seeds)
+        self.done, self.workers = 0, 1
+        self.present: list[PresentTraining] = []
+        self.best: tuple[str, float] | None = None
+        self._numbers: dict[tuple[str, int], int] = {}
+        self._spent: dict[tuple[str, int], float] = {}  # seconds of the finished trainings of a row
+        self._durations: list[float] = []  # seconds of finished rows, with their trials
+
+    def name(self, layer: str, seed: int) -> str:
+        """Return the layer, and the seed where there are several."""
+        return layer if len(self.plan.seeds) == 1 else f"{layer}, seed {seed}"
+
+    @property
+    def share(self) -> float:
+        """The mean share of the present trainings that is done."""
+        return sum(training.share for training in self.present) / max(1, len(self.present))
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Estimated seconds of the whole comparison; None while the speed is not known."""
+        run = self._seconds_of_a_row()
+        if run is None:
+            return None
+        present = {(training.layer, training.seed) for training in self.present}
+        left = [max(run - self._spent_on(*row), *self._known_left(*row), 0.0) for row in present]
+        waiting = max(0, self.count - self.done - len(present))
+        workers = max(1, min(self.workers, len(present) + waiting))
+        return max([*left, (sum(left) + run * waiting) / workers])
+
+    def _spent_on(self, layer: str, seed: int) -> float:
+        """Return the seconds of all trainings of a row, the present ones included."""
+        present = (training for training in self.present if (training.layer, training.seed) == (layer, seed))
+        return self._spent.get((layer, seed), 0.0) + sum(time.monotonic() - each.began for each in present)
+
+    def _known_left(self, layer: str, seed: int) -> list[float]:
+        present = (training for training in self.present if (training.layer, training.seed) == (layer, seed))
+        return [training.left for training in present if training.left is not None]
+
+    def _seconds_of_a_row(self) -> float | None:
+        if self._durations:
+            return sum(self._durations) / len(self._durations)
+        if self.plan.budget.minutes is not None:
+            return 60 * self.plan.budget.minutes + OVERHEAD
+        rows = [training for training in self.present if training.trial is None]
+        known = [self._spent_on(each.layer, each.seed) + each.left + OVERHEAD for each in rows if each.left is not None]
+        return max(known, default=None)
+
+    def start(self, layer: str, seed: int, trial: int | None) -> PresentTraining:
+        """Begin a training."""
+        number = self._numbers.setdefault((layer, seed), max(self.done, *self._numbers.values(), 0) + 1)
+        training = PresentTraining(number, layer, seed, trial)
+        self.present.append(training)
+        return training
+
+    def end(self, training: PresentTraining, *, succeeded: bool) -> None:
+        """End a training. The time that counting takes says nothing about other rows."""
+        row = training.layer, training.seed
+        self.present.remove(training)
+        self._spent[row] = self._spent.get(row, 0.0) + time.monotonic() - training.began
+        if succeeded and training.trial is None and not is_non_neural(training.layer):
+            self._durations.append(self._spent[row])
+
+    def add(self, layer: str, metrics: Mapping[str, float | None]) -> None:
+        """Count a finished row, and compare its metric with the best so far."""
+        self.done += 1
+        value = metrics.get(self.metric.key)
+        if value is not None and (self.best is None or self.metric.best([self.best[1], value]) != self.best[1]):
+            self.best = (layer, value)
 
 
-def best_rate(folder: Path, plan: Plan, layer: str) -> float:
-    """Return the best of the learning rates that were tried; a TrainingError says why none succeeded."""
-    tried = read_trials(folder, layer)
-    succeeded = [trial for trial in tried if trial["value"] is not None]
-    if not succeeded:
-        reasons = [trial["reason"] for trial in tried if trial.get("reason")]
-        last = f"; the last reason: {reasons[-1]}" if reasons else ""
-        raise TrainingError(f"the training failed with every learning rate that was tried{last}")
-    best = max if any(trial["more_is_better"] for trial in succeeded) else min
-    return float(best(succeeded, key=itemgetter("value"))["learning_rate"])
+class ComparisonReporter:
+    """Listens to a comparison. The library never prints; a program passes a subclass of this class.
+
+    All methods are called by the thread that compares.
+    """
+
+    def begin(self, plan: Plan, progress: ComparisonProgress) -> None:
+        """Receive the plan before the first training."""
+
+    def run(self, progress: ComparisonProgress, training: PresentTraining) -> None:
+        """Hear that a training begins."""
+
+    def hear(self, progress: ComparisonProgress, training: PresentTraining, event: JsonObject) -> None:
+        """Receive an event of a training: ``timing``, ``begin``, ``step``, ``validation`` or ``measuring``."""
+
+    def row(self, progress: ComparisonProgress, row: TrainingRow) -> None:
+        """Receive a finished row."""
+
+    def failure(self, layer: str, seed: int, reason: str) -> None:
+        """Receive the reason why a run failed."""
+
+    def end(self, results: JsonObject) -> None:
+        """Receive what `results.json` holds, after the last run."""
+
+    def close(self) -> None:
+        """Release what the reporter holds; whoever made the reporter calls this."""
 
 
 @dataclass

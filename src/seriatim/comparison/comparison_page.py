@@ -25,13 +25,12 @@ from ..pages.page import (
     write_page,
 )
 from ..pages.wording import in_bytes, in_short, in_time, listed, sentence_case, short_name
-from . import comparison_figures as figures
-from . import comparison_tables as tables
-from .comparison_tables import SPEED, TOKEN, Cells
+from . import tables_and_plots
 from .differences_section import differences_section
 from .plan import REPORT
 from .results import MAX_DRAWN, Json, ResultRow, Results
 from .sentences import controlled_variables, state_sizes
+from .tables_and_plots import SPEED, TOKEN, Cells
 from .verdict import beside_baseline, beside_simplest, finding
 
 # The tables of a comparison page that explain its figures, and name the machine that measured them.
@@ -135,10 +134,10 @@ def report(values: Json, pages: Mapping[str, str] = MappingProxyType({})) -> str
     commands = [f"# {layer}, seed {run['seed']}\n{run['command']}" for layer, run in runs]
     ngrams = next(({**row.metrics, "ngrams": row.ngrams} for row in results.rows if row.ngrams), None)
     details = [
-        tables.metrics_table(results),
-        tables.shapes_table(results),
-        tables.trials_table(results),
-        tables.seeds_table(results),
+        tables_and_plots.metrics_table(results),
+        tables_and_plots.shapes_table(results),
+        tables_and_plots.trials_table(results),
+        tables_and_plots.seeds_table(results),
     ]
 
     # A reader can repeat the whole comparison, or one row of it.
@@ -151,7 +150,7 @@ def report(values: Json, pages: Mapping[str, str] = MappingProxyType({})) -> str
     # A section without parts is left out of the page.
     sections = [
         PageSection("summary", "Summary", _summary(results, drawn, pages)),
-        PageSection("words", "In words", [tables.words_table(results)]),
+        PageSection("words", "In words", [tables_and_plots.words_table(results)]),
         PageSection("differ", "Where models differ", differences_section(drawn)),
         PageSection("learning", "Learning", _learning(drawn)),
         PageSection("trade", "Quality against cost", _quality_against_cost(drawn)),
@@ -180,7 +179,7 @@ def _summary(results: Results, drawn: Results, pages: Mapping[str, str]) -> list
     if len(results.seeds) > 1:
         caption += " Small strokes are single seeds."
     name = sentence_case(results.metric.name)
-    plots = [(figures.metric_plot(drawn), f"{name} of each layer", caption), _distance_plot(drawn)]
+    plots = [(tables_and_plots.metric_plot(drawn), f"{name} of each layer", caption), _distance_plot(drawn)]
     if any(buckets["by"] == results.at_distance().kind for buckets in results.section("differ").get("buckets") or ()):
         plots.pop()  # drawn among the differences, with more ranges
     notes = " ".join(
@@ -193,7 +192,7 @@ def _summary(results: Results, drawn: Results, pages: Mapping[str, str]) -> list
         few = f"the best {MAX_DRAWN} of {len(results.rows):,} layers"
         remarks.append(Prose(f"Figures and samples show {few}. The tables show all of them."))
     shown = _plots(drawn, plots, "No layer has a value of the metric.")
-    return [tables.summary_table(results, pages), *([Prose(notes)] if notes else []), *shown, *remarks]
+    return [tables_and_plots.summary_table(results, pages), *([Prose(notes)] if notes else []), *shown, *remarks]
 
 
 def _distance_plot(results: Results) -> Drawn:
@@ -217,7 +216,7 @@ def _distance_plot(results: Results) -> Drawn:
             "95 % intervals.",
         ),
     }.get(distance.kind, (f"{sentence_case(distance.of)} at distance", distance.name))
-    return figures.distance_plot(results), title, caption
+    return tables_and_plots.distance_plot(results), title, caption
 
 
 def _learning(results: Results) -> list[PageBlock]:
@@ -227,16 +226,16 @@ def _learning(results: Results) -> list[PageBlock]:
     plots = list[Drawn]()
     for key in sorted(keys, key=lambda key: (key != results.metric.key, key)):
         name = names.get(key, key)
-        for against, other in figures.AGAINST.items():
-            figure = figures.held_out_curves(results, against, key=key, name=name)
+        for against, other in tables_and_plots.AGAINST.items():
+            figure = tables_and_plots.held_out_curves(results, against, key=key, name=name)
             caption = f"On held-out data, during training. {LEARNING_CAPTIONS[against]}"
             plots.append((figure, f"{sentence_case(name)} against {other}", caption))
     caption = (
         "Smoothed, without the steep start. A model that memorizes its training data also has a low training loss."
     )
-    plots.append((figures.learning_curves(results, "tokens"), "Training loss against tokens read", caption))
+    plots.append((tables_and_plots.learning_curves(results, "tokens"), "Training loss against tokens read", caption))
     drawn = _plots(results, plots, "No layer was trained by steps, so there are no learning curves.")
-    longer = tables.longer_budget_table(results)
+    longer = tables_and_plots.longer_budget_table(results)
     return drawn if longer is None else [*drawn, longer]
 
 
@@ -256,7 +255,7 @@ def _quality_against_cost(results: Results) -> list[PageBlock]:
         if len(known) > 1 and max(known) < MIN_RATIO * min(known):
             equal.append(name)
         else:
-            figure = figures.quality_against(results, cost, name=axis, written=written)
+            figure = tables_and_plots.quality_against(results, cost, name=axis, written=written)
             better = "Higher" if results.metric.more_is_better else "Lower"
             caption = f"{better} and further left is better. "
             caption += "Lines are 95 % intervals. " if results.has_intervals else ""
@@ -268,7 +267,7 @@ def _quality_against_cost(results: Results) -> list[PageBlock]:
 
 def _front(results: Results, cost: Callable[[ResultRow], float | None]) -> str:
     """Return which layers no other one equals at a smaller cost, and which have no such cost."""
-    front = [row.layer for row in figures.pareto_front(results, cost)]
+    front = [row.layer for row in tables_and_plots.pareto_front(results, cost)]
     line = " (the dotted line)" if len(front) > 1 else ""
     text = f"{listed(front)}: no other layer that is drawn is as good at a smaller cost{line}."
     without = [row.layer for row in results.measured if not cost(row)]
@@ -279,9 +278,9 @@ def _growth(results: Results) -> list[PageBlock]:
     stateless = [row.layer for row in results.rows if row.is_stateless]
     keep = "keeps no state and is" if len(stateless) == 1 else "keep no state and are"
     remark = f" {listed(stateless)} {keep} not drawn." if stateless else ""
-    size = figures.growth(results, "state_bytes", x="tokens seen", y="state size", written=in_bytes)
-    step = figures.growth(results, "step_milliseconds", x="tokens seen", y="milliseconds per step")
-    text = figures.growth(results, "reading_milliseconds", x="tokens in the text", y="milliseconds to read it")
+    size = tables_and_plots.growth(results, "state_bytes", x="tokens seen", y="state size", written=in_bytes)
+    step = tables_and_plots.growth(results, "step_milliseconds", x="tokens seen", y="milliseconds per step")
+    text = tables_and_plots.growth(results, "reading_milliseconds", x="tokens in the text", y="milliseconds to read it")
     level = f"Bytes of the state of one text. A level line is a state of constant size.{remark}"
     late = "Time of one step after a number of tokens, for one text: the cost of generating late in a text."
     whole = "Time to read a whole text at once, for one text and without gradients."
@@ -292,7 +291,7 @@ def _growth(results: Results) -> list[PageBlock]:
 def _state_size(results: Results) -> list[PageBlock]:
     """Return the section on state sizes, which is empty where no layer was trained at several widths."""
     groups, metric = results.by_width(), results.metric
-    figure = figures.state_size_plot(results)
+    figure = tables_and_plots.state_size_plot(results)
     if figure is None or not any(len(rows) > 1 for rows in groups.values()):
         return []
     tokens = max(row.state_at_length["tokens"] for rows in groups.values() for row in rows)
@@ -303,7 +302,7 @@ def _state_size(results: Results) -> list[PageBlock]:
         points = ", ".join(f"{metric.written(results.of(row))} at {in_bytes(row.state)}" for row in rows)
         curves.append(f"{layer}: {points}")
     plot = Plot(figure, f"{sentence_case(metric.name)} against state size", caption, "; ".join(curves))
-    return [Prose(" ".join(state_sizes(results))), Plots([plot]), tables.state_size_table(results)]
+    return [Prose(" ".join(state_sizes(results))), Plots([plot]), tables_and_plots.state_size_table(results)]
 
 
 def _samples(results: Results) -> list[PageBlock]:
@@ -320,7 +319,7 @@ def _samples(results: Results) -> list[PageBlock]:
     for text in inputs:
         truth = next(str(answers[layer, text]["truth"]) for layer in layers if (layer, text) in answers)
         given = [answers.get((layer, text)) for layer in layers]
-        shown = [Cell(str(sample["text"]), _mark(sample)) if sample else tables.MISSING for sample in given]
+        shown = [Cell(str(sample["text"]), _mark(sample)) if sample else tables_and_plots.MISSING for sample in given]
         cells.append([text, truth, *shown])
     return [
         Table(["input", "right answer", *layers], cells, "Inputs of the measured data, with the answers of all layers.")

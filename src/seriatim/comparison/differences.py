@@ -11,11 +11,9 @@ import numpy as np
 
 from ..core.json_object import JsonObject
 from ..data.tag_sets import marks_chunks
-from ..evaluation.class_counts import ClassCounts, count_chunks, count_labels, exchange_test, f1, holm
-from ..evaluation.displayed_metrics import Metric
 from ..evaluation.error_analysis import MAX_CONFUSIONS
-from ..evaluation.intervals import SIGNIFICANT, Compute, Measure, interval, mean, paired, wilson, with_intervals
-from ..evaluation.label_metrics import TYPELESS
+from ..evaluation.intervals import SIGNIFICANT, Compute, Measure, Metric, interval, mean, paired, wilson, with_intervals
+from ..evaluation.label_metrics import TYPELESS, ClassCounts, count_chunks, count_labels, exchange_test, f1, holm
 from ..evaluation.token_scores import UNKNOWN, TokenLosses
 from ..inspection.mistakes import MAX_LABELS
 from ..storage.weights import load_tensors

@@ -12,7 +12,6 @@ import numpy as np
 from ..core.errors import InputError
 from ..core.json_object import JsonObject
 from ..evaluation.token_scores import TokenLosses
-from ..inspection.inspected_run import explainer_of
 from ..pages.wording import cut
 from ..runs.run import Run
 from ..tasks.explainer import NotOfferedError
@@ -196,7 +195,7 @@ TOKEN_ARRAYS = ("nats", "ids", "positions", "frequencies", "piece_ends", "piece_
 def measure_tokens(run: Run, data: TaskData, train: TaskData) -> tuple[JsonObject, Arrays]:
     """Return the fields of a row and the arrays beside it; both are empty for tasks without losses of tokens."""
     try:
-        explainer = explainer_of(run)
+        explainer = run.task.explainer(run.model, run.vocabulary, run.answering)
         losses = explainer.require(explainer.token_losses)(data, train)
     except NotOfferedError:
         return {}, {}

@@ -1,4 +1,4 @@
-"""The plan of a comparison (layers, sizes, budget, seeds and data), and the folder where it is stored.
+"""The plan of a comparison (layers, sizes, budget, seeds, data), and the folder that keeps it with rows and trials.
 
 A row of a comparison has a name: ``lstm``, ``mamba+transformer`` for a stack that mixes two layers, ``lstm@32`` for a
 layer of width 32.
@@ -6,6 +6,8 @@ layer of width 32.
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -13,18 +15,17 @@ import numpy as np
 from pydantic import Field, ValidationError
 
 from ..config import Config, Count, Positive, Section, explain, read_yaml, resolve
-from ..core.errors import DamagedError, MismatchError, MissingError, UnknownNameError, nearest
+from ..core.errors import DamagedError, MismatchError, MissingError, TrainingError, UnknownNameError, nearest
 from ..core.json_object import JsonObject
 from ..data.sources import SPLITS
 from ..data.vocabulary import Vocabulary
-from ..evaluation.displayed_metrics import Metric
-from ..evaluation.intervals import Compute, Measure, exp_mean, mean, paired
+from ..evaluation.intervals import Compute, Measure, Metric, exp_mean, mean, paired
 from ..evaluation.label_metrics import FIGURES as OF_LABELS
 from ..evaluation.translation import FIGURES as OF_TRANSLATIONS
 from ..layers import REGISTRY, split_names
 from ..layers.outside_code import origin_of, outside_names, stacks_of
-from ..storage.files import dump_plain, read_json
-from ..storage.written_folders import finish_replacing
+from ..storage.files import dump_plain, read_json, to_json, write_whole
+from ..storage.written_folders import RUN, discard, finish_replacing
 from ..tasks import FITTED, new_task
 from ..tasks.beside_baseline import main_metric
 from ..tasks.task import Task
@@ -266,12 +267,6 @@ def read_row(folder: Path, name: str, plan: Plan) -> TrainingRow | None:
     return row
 
 
-def read_trials(folder: Path, layer: str) -> list[JsonObject]:
-    """Return the ``learning_rate`` and ``value`` of each trial of a layer; a failed one has no value, but a reason."""
-    path, remedy = folder / "trials" / f"{layer}.json", "remove it to try the learning rates again"
-    return read_json(path, max_bytes=MAX_BYTES, remedy=remedy) if path.exists() else []
-
-
 def check_row(path: Path, row: TrainingRow, plan: Plan) -> None:
     """Refuse a row that was trained or measured on other data than the comparison's."""
     for part, key in ROW_DIGESTS.items():
@@ -291,3 +286,89 @@ def check_runs(folder: Path, plan: Plan) -> None:
         row, layer = run.name.rpartition("-")[0], summary.get("layer")
         if row in plan.layers and layer != stack_name(row):
             raise MismatchError(f"{run}: is a run of {layer}, not of {row}; remove it to train it again")
+
+
+# The learning rates that are tried for a layer before it is trained.
+
+RATE_FACTOR = 3.0  # the factor between two learning rates that are tried
+
+
+@dataclass
+class Trials:
+    """The learning rates that ``--tune`` tries for a layer, once for all of its seeds; trials are numbered from 1.
+
+    Attributes:
+        results: what `read_trials` returns, by number; a failed training has the value None and a ``reason``.
+        waiting: the numbers of the trials that have not been started.
+        error: the reason why no trial of this layer can be made, such as a budget that is too small.
+    """
+
+    plan: Plan
+    layer: str
+    count: int
+    results: dict[int, JsonObject] = field(default_factory=dict)
+    waiting: list[int] = field(init=False)
+    error: Exception | None = None
+
+    def __post_init__(self) -> None:
+        self.waiting = [number for number in range(1, self.count + 1) if number not in self.results]
+
+    @property
+    def seed(self) -> int:
+        """The seed of all trials."""
+        return self.plan.seeds[0]
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing is left to try."""
+        return self.error is not None or len(self.results) == self.count
+
+    def rate(self, trial: int) -> float:
+        """Return the learning rate of a trial: those of all trials lie around the planned one."""
+        planned = self.plan.sized[self.layer].learning_rate or 1.0
+        return float(planned * RATE_FACTOR ** (trial - (self.count + 1) / 2))
+
+    def add(self, folder: Path, trial: int, outcome: JsonObject | Exception) -> None:
+        """Take the outcome of a trial; after the last one write the file of the trials, and remove their runs."""
+        if isinstance(outcome, Exception):
+            outcome = {"reason": str(outcome)}
+        recorded = {name: value for name, value in outcome.items() if name != "event"}
+        self.results[trial] = {"learning_rate": self.rate(trial), "value": None, **recorded}
+        if len(self.results) < self.count:
+            return
+        path = folder / "trials" / f"{self.layer}.json"
+        path.parent.mkdir(exist_ok=True)
+        write_whole(path, to_json([self.results[number] for number in sorted(self.results)]))
+        for run in path.parent.glob(f"{self.layer}-{self.seed}-*"):
+            discard(run, RUN)
+
+
+def read_trials(folder: Path, layer: str) -> list[JsonObject]:
+    """Return the ``learning_rate`` and ``value`` of each trial of a layer; a failed one has no value, but a reason."""
+    path, remedy = folder / "trials" / f"{layer}.json", "remove it to try the learning rates again"
+    return read_json(path, max_bytes=MAX_BYTES, remedy=remedy) if path.exists() else []
+
+
+def trials_left(folder: Path, plan: Plan, layer: str, *, repeat_failed: bool) -> Trials | None:
+    """Return the trials of a layer that an earlier process has not made, or None if there are none.
+
+    Failed trials are made again if ``repeat_failed``: the reason may have been the machine, and not the learning rate.
+    """
+    assert plan.tune is not None
+    tried = read_trials(folder, layer)
+    if len(tried) != plan.tune:
+        tried = []
+    kept = {number: trial for number, trial in enumerate(tried, 1) if trial["value"] is not None or not repeat_failed}
+    return None if len(kept) == plan.tune else Trials(plan, layer, plan.tune, kept)
+
+
+def best_rate(folder: Path, plan: Plan, layer: str) -> float:
+    """Return the best of the learning rates that were tried; a TrainingError says why none succeeded."""
+    tried = read_trials(folder, layer)
+    succeeded = [trial for trial in tried if trial["value"] is not None]
+    if not succeeded:
+        reasons = [trial["reason"] for trial in tried if trial.get("reason")]
+        last = f"; the last reason: {reasons[-1]}" if reasons else ""
+        raise TrainingError(f"the training failed with every learning rate that was tried{last}")
+    best = max if any(trial["more_is_better"] for trial in succeeded) else min
+    return float(best(succeeded, key=itemgetter("value"))["learning_rate"])

@@ -11,8 +11,7 @@ from functools import cached_property
 from typing import Any, Self
 
 from ..core.json_object import JsonObject
-from ..evaluation.displayed_metrics import Metric
-from ..evaluation.intervals import is_significant
+from ..evaluation.intervals import Metric, is_significant
 
 Json = Mapping[str, Any]  # an object of a JSON file
 SMALLEST_GAIN = 0.001  # the smallest share by which context changes the perplexity that is worth a sentence

@@ -20,7 +20,7 @@ from ..data.corpus import Corpus
 from ..data.synthetic import SYNTHETIC_TASKS, generate
 from ..data.tokenizers import END
 from ..decoding.sampling import read, sample
-from ..decoding.sampling_settings import Sampling
+from ..decoding.token_draws import Sampling
 from ..evaluation.context_use import COMPARED, MIN_BLOCKS, losses_by_block
 from ..evaluation.intervals import exp_mean, interval, mean, paired, wilson
 from ..evaluation.perplexity import BLOCK, safe_exp

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 
 from ..evaluation.intervals import interval_digits, written
 from ..pages.wording import in_bytes, in_time, listed, percent, rounded, short_name, times
-from .conditions import conditions, missed_budgets, same_conditions
 from .results import SMALLEST_GAIN, Json, ResultRow, Results, excludes_zero
-from .verdict import MIN_VALIDATIONS, TOO_RARELY, held_out, last_gain
+from .verdict import MIN_VALIDATIONS, TOO_RARELY, conditions, held_out, last_gain, missed_budgets, same_conditions
 
 NOTABLE = 1.5  # the ratio from which a step late in a text counts as slower than the first
 TOLERANCE = 0.02  # relative difference up to which numbers of parameters are called equal

@@ -1,36 +1,195 @@
 """One training of a comparison in a process of its own: ``python -m seriatim.comparison.worker JOBFILE``.
 
-So the peak of memory belongs to one training, and a crash loses one row, not the comparison.
+So the peak of memory belongs to one training, and a crash loses one row, not the comparison. The speed of the layer is
+measured first, which turns a budget in minutes into a number of steps. Then the run is trained and measured, and the
+row is written, with the machine and what else was running there.
 """
 
+import hashlib
+import json
 import math
+import os
+import platform
 import time
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
-from ..config import resolve
+from ..config import Config, resolve
 from ..core.errors import RangeError
 from ..core.json_object import JsonObject
+from ..data.corpus import Corpus
 from ..data.repairs import DataWarning
 from ..layers.outside_code import Origin, import_origins
 from ..processes.child import OnEvent, serve
+from ..processes.ranks import ONE_RANK
 from ..runs.run import Run, load
 from ..runs.train import resume, train
+from ..storage.disk_cache import cache_folder, cached, read_entry, read_facts, seal
 from ..storage.files import to_json, write_whole
 from ..storage.weights import save_tensors
 from ..storage.written_folders import RUN, discard
+from ..tasks.model_size import build_model
+from ..tasks.task import TaskBatch
+from ..training.checkpoints import RunWriter
 from ..training.finish import MINUTES
-from ..training.hardware import choose_device, peak_memory, resident_memory
-from ..training.reporting import Record, Reporter
-from .conditions import ProcessTimes, describe_machine
-from .pace import Pace, pace_of, store_pace
+from ..training.hardware import choose_device, environment, freed_memory_kept, peak_memory, resident_memory
+from ..training.loop import Trainer
+from ..training.reporting import Record, Reporter, SafeReporter
+from ..training.settle import Settled, settle
 from .plan import BASELINE, Budget, Plan, check_row, is_non_neural, read_plan
-from .processor_load import Load
 from .row import measure
+
+# The training speed of a layer, measured once on a machine and cached with a key of everything that it depends on. If
+# it were measured for every training, two trainings with the same seed and a budget in minutes would take different
+# numbers of steps and give different figures.
+
+FORMAT = 1
+SHARE, LONGEST, SHORTEST = 0.08, 8.0, 1.5
+"""Time to measure the speed: its share of a budget in minutes, and its bounds in seconds."""
+ROUGH = 0.5
+"""Seconds to measure the speed without a budget in minutes."""
+MIN_STEPS = 3
+"""Steps that are timed, if they take less than `LONGEST` seconds."""
+PART = 10_000
+"""Tokens of a running text that are validated to estimate the time for all of it."""
+
+
+@dataclass(frozen=True)
+class Pace:
+    """The speed of a layer."""
+
+    step_seconds: float
+    step_tokens: float
+    validation_seconds: float  # 0 without held-out data
+
+
+def pace_of(config: Config, device: torch.device, seconds: float | None, *, at_once: int = 1) -> tuple[Pace, str]:
+    """Return the speed of a layer on this machine, and the name of its cache entry.
+
+    The budget in ``seconds`` bounds the time of the measurement; None stands for a budget of tokens or steps. With a
+    budget in seconds, the speed beside other trainings has an entry of its own: ``at_once`` trainings run at the same
+    time, this one included. Otherwise the speed only decides how often to validate, which must not depend on it.
+    """
+    torch.manual_seed(0)
+    settled = settle(config, device)
+    beside = "" if at_once == 1 or seconds is None else f"-{at_once}"
+    name = f"pace-{FORMAT}-{_key(settled, device)}{beside}"
+
+    def write(folder: Path) -> None:
+        (folder / "pace.json").write_text(json.dumps(asdict(_measure(settled, device, seconds))), encoding="utf-8")
+
+    return read_entry(lambda: cached(name, write), lambda folder: Pace(**read_facts(folder / "pace.json"))), name
+
+
+def store_pace(name: str, pace: Pace) -> None:
+    """Replace a measured speed in the cache by the speed that a training showed."""
+    with suppress(OSError):  # a full cache must not cost the row
+        write_whole(cache_folder() / name / "pace.json", json.dumps(asdict(pace)))
+        seal(cache_folder() / name)
+
+
+def _key(settled: Settled, device: torch.device) -> str:
+    """Return a digest of everything that the speed depends on; seed, learning rate and budget are left out."""
+    same = {"seed": 0, "learning_rate": 1.0, "warmup_steps": 0, "evaluate_every": None, "checkpoint_every": 1}
+    same |= {"epochs": None, "steps": 1, "tokens": None, "minutes": None}
+    training = settled.config.training.model_copy(update=same)
+    data_keys = settled.train.key, "" if settled.valid is None else settled.valid.key
+    settings = settled.config.model_copy(update={"training": training}).to_yaml()
+    texts = [settings, settled.vocabulary.fingerprint(), *data_keys, json.dumps(environment(device))]
+    return hashlib.blake2b("\0".join(texts).encode(), digest_size=16).hexdigest()
+
+
+def _measure(settled: Settled, device: torch.device, seconds: float | None) -> Pace:
+    """Measure the speed by training a model for a moment, which is thrown away."""
+    limit = ROUGH if seconds is None else max(SHORTEST, min(LONGEST, SHARE * seconds))
+    model = build_model(settled.task.builder, settled.vocabulary)
+    settled.initialise(model)
+    writer = RunWriter(Path("unused"), {})
+    trainer = Trainer(settled, model, device, writer, SafeReporter(Reporter()), ONE_RANK)
+
+    # Two steps before the clock starts: the first compiles the layer, the second finds its memory allocated.
+    trainer.start()
+    trainer.model.train()
+    trainer.began = time.perf_counter()
+    batches = _endless_batches(trainer)
+    with freed_memory_kept():
+        trainer.step(next(batches))
+        trainer.step(next(batches))
+        before, steps, started = trainer.progress.tokens, 0, time.perf_counter()
+        while (spent := time.perf_counter() - started) < limit or (steps < MIN_STEPS and spent < LONGEST) or not steps:
+            trainer.step(next(batches))
+            steps += 1
+        tokens = trainer.progress.tokens - before
+        return Pace(spent / steps, tokens / steps, _validation_seconds(trainer))
+
+
+def _endless_batches(trainer: Trainer) -> Iterator[list[TaskBatch]]:
+    while True:
+        yield from trainer.steps_of_epoch()
+        trainer.progress.epoch, trainer.progress.window = trainer.progress.epoch + 1, 0
+
+
+def _validation_seconds(trainer: Trainer) -> float:
+    """Return the seconds of a validation, estimated from a part of a long running text."""
+    valid, factor = trainer.valid, 1.0
+    if valid is None:
+        return 0.0
+    if isinstance(valid, Corpus) and valid.ends is None and len(valid.ids) > PART:
+        factor, valid = len(valid.ids) / PART, replace(valid, ids=valid.ids[:PART])
+    started = time.perf_counter()
+    trainer.objective.validate(trainer.model, valid)
+    return factor * (time.perf_counter() - started)
+
+
+# What else the machine did meanwhile: how busy its processors were.
+
+IDLE = (3, 4)
+"""Columns of idle time in the first line of ``/proc/stat``: doing nothing, and waiting for a disk."""
+COUNTED = 8
+"""Columns of that line that add up to all of the time; the later ones are part of the first."""
+
+
+class Load(NamedTuple):
+    """Seconds of the clock, of all processors for this process and its children, and for all other programs.
+
+    The last is None where the system does not tell.
+    """
+
+    seconds: float
+    cpu_seconds: float
+    other_cpu_seconds: float | None
+
+    @classmethod
+    def now(cls) -> "Load":
+        """Return the counters at this moment, whose differences are a load."""
+        own, busy = sum(os.times()[:4]), _busy_seconds()  # with children, such as the compiler
+        return cls(time.perf_counter(), own, None if busy is None else busy - own)
+
+    def since(self, before: "Load") -> "Load":
+        """Return the load between two moments."""
+        other: float | None = None
+        if self.other_cpu_seconds is not None and before.other_cpu_seconds is not None:
+            other = max(0.0, self.other_cpu_seconds - before.other_cpu_seconds)
+        return Load(self.seconds - before.seconds, self.cpu_seconds - before.cpu_seconds, other)
+
+
+def _busy_seconds() -> float | None:
+    """Return the seconds that all processors together were busy since the system started."""
+    try:
+        first = Path("/proc/stat").read_text(encoding="ascii").splitlines()[0].split()
+        ticks = [int(value) for value in first[1 : 1 + COUNTED]]
+        return sum(value for i, value in enumerate(ticks) if i not in IDLE) / float(os.sysconf("SC_CLK_TCK"))
+    except (OSError, ValueError, IndexError, AttributeError):
+        return None
+
+
+# The training.
 
 STEP_SECONDS = 0.2  # seconds between two lines about steps
 VALIDATIONS = (8, 4, 2, 1)
@@ -41,6 +200,40 @@ TOO_FAST = 0.7
 
 Below 0.7, the training had far too few steps, and it is repeated.
 """
+
+
+class ProcessTimes:
+    """Moments of this process, each with the processor seconds that it and its children had used by then.
+
+    Attributes:
+        used: pairs of seconds of the clock and processor seconds. The first moment is ``began``, when the parent
+            started the process, because its imports take seconds of processor time; None if that is not known.
+    """
+
+    def __init__(self, began: float | None) -> None:
+        self.used: list[tuple[float, float]] = [] if began is None else [(began, 0.0)]
+        self.note()
+
+    def note(self) -> float:
+        """Note the present moment, and return it in seconds of the clock."""
+        self.used.append((time.time(), sum(os.times()[:4])))
+        return self.used[-1][0]
+
+
+def describe_machine(device: torch.device, times: ProcessTimes, trained_from: float) -> JsonObject:
+    """Return the record of this machine for a process that ends now, and whose training began then."""
+    ended, described = times.note(), environment(device)
+    return {
+        "host": platform.node(),
+        "processor": described["processor"],
+        "device": described["device"],
+        "processors": os.cpu_count() or 1,
+        "threads": torch.get_num_threads(),
+        "began": times.used[0][0],
+        "trained_from": trained_from,
+        "ended": ended,
+        "used": times.used,
+    }
 
 
 @dataclass

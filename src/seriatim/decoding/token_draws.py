@@ -1,18 +1,213 @@
-"""Draw tokens from the distribution of `Sampling.distribution`, without its passes over the vocabulary in float64.
+"""How the next token is drawn: the settings, the penalties, and a fast draw from the distribution that they define.
 
-Filters look at a few candidates only: the tokens with the largest logits (for ``typical`` alone, those closest to the
-entropy). Their exact selection needs one cheap pass: the k largest of all values are among the k blocks with the
-largest maxima. Without a filter, a token is drawn in two stages: first a block of the vocabulary, then one of its
-tokens. The probabilities agree with the reference up to the rounding of float32.
+`Sampling.distribution` is the reference, which computes the distribution in the obvious way. `draw` draws from the same
+distribution without its passes over the vocabulary in float64.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from .sampling_settings import Sampling, smallest_set
+from ..core.errors import LARGEST, check_integer, check_number
+from ..models.probabilities import NotFiniteError
+
+FINITE, POSITIVE = f"a number from {-LARGEST:.2g} to {LARGEST:.2g}", f"from {1 / LARGEST:.2g} to {LARGEST:.2g}"
+PROBABILITY: tuple[str, Callable[[float], bool]] = ("a probability above 0 and at most 1", lambda x: 0 < x <= 1)
+RANGES: dict[str, tuple[str, Callable[[float], bool]]] = {
+    "temperature": (f"0, or a number {POSITIVE}", lambda x: x == 0 or x >= 1 / LARGEST),
+    **dict.fromkeys(("top_p", "min_p", "typical"), PROBABILITY),
+    "repetition_penalty": (f"a number {POSITIVE}", lambda x: x >= 1 / LARGEST),
+    **dict.fromkeys(("frequency_penalty", "presence_penalty"), (FINITE, lambda _: True)),
+}
+"""What each setting must be, as messages say it, and whether a finite number is that."""
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Settings of how the next token is drawn.
+
+    The settings apply in this order: ``repetition_penalty``, ``frequency_penalty`` and ``presence_penalty`` change the
+    logits (see `Penalties`), ``temperature`` divides them, and ``top_k``, ``top_p``, ``min_p`` and ``typical`` remove
+    tokens. Each of these filters applies to the probabilities that the one before it left, scaled to a sum of 1.
+
+    Attributes:
+        temperature: divides the logits; 0 takes the likeliest token.
+        top_k: only the k likeliest tokens.
+        top_p: only the likeliest tokens that together have at least this probability (Holtzman et al. 2020).
+        min_p: only tokens with at least this fraction of the likeliest one's probability (Nguyen et al. 2024).
+        typical: only the tokens whose information −log p is closest to the entropy, as many as together have at least
+            this probability (locally typical sampling, Meister et al. 2023).
+        repetition_penalty: divides positive logits, and multiplies negative ones, of the tokens that occur in the text
+            so far, the prompt included (Keskar et al. 2019); 1 changes nothing.
+        frequency_penalty: is subtracted from the logit of a token once for each time it was generated.
+        presence_penalty: is subtracted once from the logit of each token that was generated.
+
+    Raises:
+        InputError: a value outside its range, or one that float32, in which logits are, cannot hold or divide by.
+    """
+
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+    typical: float | None = None
+    repetition_penalty: float = 1.0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.top_k is not None:
+            object.__setattr__(self, "top_k", check_integer("top_k", self.top_k, minimum=1))
+        for name, (kind, fits) in RANGES.items():
+            value = getattr(self, name)
+            if value is not None or getattr(Sampling, name) is not None:  # tensors take no integer above 2^63
+                object.__setattr__(self, name, check_number(name, value, kind, fits))
+
+    @property
+    def penalties(self) -> list[str]:
+        """The names of the penalties for tokens of the text so far, without those that change nothing."""
+        names = ("repetition_penalty", "frequency_penalty", "presence_penalty")
+        return [name for name in names if getattr(self, name) != getattr(Sampling, name)]
+
+    @property
+    def penalizes(self) -> bool:
+        """Whether tokens of the text so far are penalized."""
+        return bool(self.penalties)
+
+    @property
+    def filters(self) -> bool:
+        """Whether tokens may be removed, at a temperature above 0."""
+        return (self.top_k, self.top_p, self.min_p, self.typical) != (None,) * 4
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether tokens are drawn from the distribution of the model itself."""
+        return self.temperature == 1 and not self.filters and not self.penalizes
+
+    def distribution(self, logits: Tensor) -> Tensor:
+        """Return the probabilities to draw from, in float64, given penalized logits ``(batch, vocabulary)``."""
+        logits = logits.double()
+        if self.temperature == 0:
+            return torch.zeros_like(logits).scatter_(1, logits.argmax(1, keepdim=True), 1.0)
+        relative = logits - logits.amax(1, keepdim=True)  # so that no temperature overflows
+        probabilities = torch.softmax(relative / self.temperature, dim=1)
+        if self.top_k is not None and self.top_k < logits.shape[1]:
+            likeliest = probabilities.topk(self.top_k).indices
+            mask = torch.zeros_like(probabilities, dtype=torch.bool).scatter_(1, likeliest, True)
+            probabilities = restrict(probabilities, mask)
+        return self.filtered(probabilities)
+
+    def filtered(self, probabilities: Tensor) -> Tensor:
+        """Apply ``top_p``, ``min_p`` and ``typical`` to probabilities ``(batch, tokens)``.
+
+        Unlikely tokens may be left out if ``top_p`` or ``min_p`` removes them anyway; the sum is then below 1.
+        """
+        if self.top_p is not None:
+            probabilities = restrict(probabilities, smallest_set(probabilities, probabilities, self.top_p))
+        if self.min_p is not None:
+            probabilities = restrict(probabilities, probabilities >= self.min_p * probabilities.amax(1, keepdim=True))
+        if self.typical is not None:
+            probabilities = probabilities / probabilities.sum(1, keepdim=True)
+            entropy = torch.special.entr(probabilities).sum(1, keepdim=True)
+            distance = (probabilities.log() + entropy).abs()
+            probabilities = restrict(probabilities, smallest_set(-distance, probabilities, self.typical))
+        return probabilities
+
+
+def smallest_set(keys: Tensor, probabilities: Tensor, mass: float) -> Tensor:
+    """Return a mask of the tokens with the largest keys, as few as together have the probability ``mass``."""
+    order = keys.argsort(dim=1, descending=True)
+    ordered = probabilities.gather(1, order)
+    before = ordered.cumsum(1) - ordered
+    return torch.zeros_like(before, dtype=torch.bool).scatter_(1, order, before < mass)
+
+
+def restrict(probabilities: Tensor, mask: Tensor) -> Tensor:
+    """Return the probabilities of the tokens in a mask, scaled to a sum of 1, and 0 for the others."""
+    probabilities = probabilities * mask
+    return probabilities / probabilities.sum(1, keepdim=True)
+
+
+class Penalties:
+    """The penalized tokens of one text, and biases of single tokens.
+
+    The logit l of a token becomes, in this order:
+
+    1. l / r if l > 0, else l · r, for tokens in the text so far, the prompt included; r is the repetition penalty;
+    2. l − f · c − p · [c > 0] for a token generated c times; f is the frequency penalty and p the presence penalty;
+    3. l + b, where b is the bias of the token.
+
+    Only the tokens concerned are changed; there is no arithmetic on the whole vocabulary. N. Keskar et al., "CTRL: a
+    conditional transformer language model for controllable generation", 2019 (the repetition penalty).
+
+    Args:
+        sampling: the penalties.
+        biases: numbers added to the logits of tokens.
+        read: the tokens of the text before the first generated one, for the repetition penalty.
+        device: of the logits.
+    """
+
+    def __init__(
+        self, sampling: Sampling, biases: Mapping[int, float], read: Sequence[int], device: torch.device
+    ) -> None:
+        self.sampling, self.changes = sampling, bool(biases) or sampling.penalizes
+        self.bias_tokens = torch.tensor(list(biases), dtype=torch.long, device=device)
+        self.bias_values = torch.tensor(list(biases.values()), device=device)
+        known = list(dict.fromkeys(read)) if sampling.repetition_penalty != 1 else []
+        # Slot i has a token, whether it is in use, and how often the token was generated.
+        self.slots = {token: slot for slot, token in enumerate(known)}
+        self.tokens = torch.tensor(known, dtype=torch.long, device=device)
+        self.used = torch.ones(len(known), dtype=torch.bool, device=device)
+        self.counts = torch.zeros(len(known), device=device)
+
+    def apply(self, logits: Tensor) -> Tensor:
+        """Return the changed logits ``(1, vocabulary)``; those given are not modified.
+
+        Raises:
+            NotFiniteError: penalties and biases make logits infinite that were finite before.
+        """
+        if not self.changes:
+            return logits
+        # The whole vocabulary is copied, but arithmetic is done on the tokens of the text alone.
+        given, logits = logits, logits.clone() if logits.dtype.itemsize >= 4 else logits.float()
+        if len(self.tokens):
+            before = logits[0, self.tokens]
+            factor, counts = self.sampling.repetition_penalty, self.counts.to(logits.dtype)
+            after = torch.where(before > 0, before / factor, before * factor) if factor != 1 else before
+            after = after - self.sampling.frequency_penalty * counts
+            after = after - self.sampling.presence_penalty * (counts > 0)
+            change = torch.where(self.used & before.isfinite(), after - before, 0.0)
+            logits[0].scatter_add_(0, self.tokens, change)
+        if len(self.bias_tokens):
+            logits.index_add_(1, self.bias_tokens, self.bias_values.to(logits.dtype).unsqueeze(0))
+
+        # Finite settings can be too large together; a model's own NaN and infinities are reported where it is drawn.
+        if not bool(logits.amax().isfinite()) and bool(given.amax().isfinite()):
+            names = [*self.sampling.penalties, *(["logit_bias"] if len(self.bias_tokens) else [])]
+            raise NotFiniteError(f"give values of {', '.join(names)} that are nearer to the defaults")
+        return logits
+
+    def add(self, token: int) -> None:
+        """Count one more generated token."""
+        if not self.sampling.penalizes:
+            return
+        slot = self.slots.setdefault(token, len(self.slots))
+        if slot >= len(self.tokens):  # the memory doubles, so that a token costs the same at any length
+            more = max(16, len(self.tokens))
+            self.tokens, self.used, self.counts = (
+                torch.cat([values, values.new_zeros(more)]) for values in (self.tokens, self.used, self.counts)
+            )
+        self.tokens[slot], self.used[slot] = token, True
+        self.counts[slot] += 1
+
+
+# The fast draw. Filters look at a few candidates only: the tokens with the largest logits (for ``typical`` alone, those
+# closest to the entropy). Their exact selection needs one cheap pass: the k largest of all values are among the k
+# blocks with the largest maxima. Without a filter, a token is drawn in two stages: first a block of the vocabulary,
+# then one of its tokens. The probabilities agree with the reference up to the rounding of float32.
 
 SMALL = 1024
 """Up to this size of a vocabulary the reference is as fast."""

@@ -1,4 +1,4 @@
-"""Confidence intervals of metrics by the percentile bootstrap, and the paired test of two systems.
+"""Metrics as they are displayed, their confidence intervals by the percentile bootstrap, and the paired test.
 
 Every metric here is a function of sums over independent items (sentences, documents): accuracy of hits, F1 of counts,
 BLEU of n-gram matches. An item is therefore a row of its *sufficient statistics*, and a resample weights the rows.
@@ -8,9 +8,9 @@ Sources: B. Efron and R. Tibshirani, *An Introduction to the Bootstrap* (1993), 
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -259,3 +259,55 @@ def wilson(hits: int, trials: int) -> tuple[float, float]:
     half = Z * math.sqrt(share * (1 - share) / trials + squared / (4 * trials**2))
     low, high = max(0.0, (centre - half) / scale), min(1.0, (centre + half) / scale)
     return min(low, share), max(high, share)  # which rounding could exclude
+
+
+Figures: TypeAlias = Mapping[str, Any]
+"""Metrics by name, each with its interval as ``NAME_low`` and ``NAME_high``, if it has one."""
+
+
+class Metric(NamedTuple):
+    """A metric and how it is displayed: its ``digits`` after the decimal point, and which values are better.
+
+    Fewer digits are shown of a value whose interval is too wide for them; see `supported_digits`. ``headline`` metrics
+    are shown after every validation. ``ceiling`` is the largest possible value where larger ones are better.
+    """
+
+    key: str
+    name: str
+    digits: int
+    headline: bool = False
+    more_is_better: bool = False
+    ceiling: float = 1.0
+
+    def best(self, values: Iterable[float]) -> float:
+        """Return the best of some values."""
+        return max(values) if self.more_is_better else min(values)
+
+    def written(self, value: float, bounds: tuple[float, float] | None = None) -> str:
+        """Return a value as a table shows it, with the digits that its interval ``bounds`` supports."""
+        return written(value, self.digits if bounds is None else supported_digits(*bounds, self.digits))
+
+    def bounds(self, metrics: Figures) -> tuple[float, float] | None:
+        """Return the confidence interval; None if the metrics have none, or an empty one, which says nothing."""
+        low, high = metrics.get(f"{self.key}_low"), metrics.get(f"{self.key}_high")
+        return None if low is None or high is None or low == high else (low, high)
+
+    def text(self, metrics: Figures, beside: Figures | None = None) -> str:
+        """Return the value among some metrics as a table shows it.
+
+        A value without an interval has the digits of the value ``beside`` it.
+        """
+        return self.written(metrics[self.key], self.bounds(metrics) or self.bounds(beside or {}))
+
+    def interval(self, metrics: Figures) -> str:
+        """Return the confidence interval in words, or an empty string if the metrics have none."""
+        bounds = self.bounds(metrics)
+        return "" if bounds is None else " to ".join(self.written(bound, bounds) for bound in bounds)
+
+
+class MetricsTable(NamedTuple):
+    """Metrics that are shown in a table of their own: headings, rows of cells, and a note below the table."""
+
+    headings: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    note: str = ""

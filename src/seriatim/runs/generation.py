@@ -25,9 +25,8 @@ from ..data.sources import find_sources
 from ..data.text import numbered_lines, read_objects, string_field
 from ..data.tokenizers import END, END_TEXT, Tokenizer
 from ..decoding.continuous_batch import ContinuousBatch, PromptRead, TokenDrawn
-from ..decoding.sampling import TextRequest
-from ..decoding.sampling_settings import FINITE, Sampling
-from ..decoding.stop_strings import StopStrings, check_stop_strings
+from ..decoding.sampling import StopStrings, TextRequest, check_stop_strings
+from ..decoding.token_draws import FINITE, Sampling
 from ..layers.positions import learned_positions
 from ..models.base_models import TextModel
 from ..tasks.data_files import check_lengths

@@ -27,7 +27,7 @@ from ..core.json_object import JsonObject
 from ..data.pipes import chunks
 from ..data.tokenizers import END
 from ..data.vocabulary import Vocabulary, load_vocabulary
-from ..decoding.drafts import Draft, PromptLookup, draft_with
+from ..decoding.speculative import Draft, PromptLookup, draft_with
 from ..evaluation.word_surprisal import By, UnitSurprisal
 from ..layers.outside_code import AllowCode, require_code, stacks_of
 from ..layers.positions import learned_positions

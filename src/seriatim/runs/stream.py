@@ -16,10 +16,8 @@ from ..core.contract import KIND, saved_kind
 from ..core.errors import ConflictError, MismatchError, RangeError, UnwritableError, check_integer, shown
 from ..core.state import State, require_kind, state_bytes, state_from_dict, state_leaves, state_to_dict
 from ..data.tokenizers import Tokenizer
-from ..decoding.drafts import Draft
-from ..decoding.sampling import DrawsNext, TextState, read, sample
-from ..decoding.speculative import Generated, speculate
-from ..decoding.stop_strings import StopStrings
+from ..decoding.sampling import DrawsNext, StopStrings, TextState, read, sample
+from ..decoding.speculative import Draft, Generated, speculate
 from ..layers.positions import learned_positions
 from ..models.base_models import TextModel
 from ..models.probabilities import named, naming, token_log_probabilities

@@ -14,8 +14,7 @@ from ..data.tokenizers import END, Spelling, Tokenizer, name_of_bytes
 from ..decoding.sampling import CandidateScore, TextRequest
 from ..tasks import TASKS
 from .completions import TextGeneration, usage
-from .http_errors import BODY_ERRORS, HttpError, described_errors
-from .json_bodies import JsonResponse, new_router
+from .json_bodies import BODY_ERRORS, HttpError, JsonResponse, described_errors, new_router
 from .prediction_engine import PredictionRequest
 from .schemas import AnswerList, AnswerRequest, ScoreAnswer, ScoreRequest, TokenizeRequest, TokenList, answer_request
 from .server import unless_disconnected

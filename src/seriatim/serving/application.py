@@ -1,28 +1,272 @@
-"""The application of the server: all endpoints, the playground, access and metrics."""
+"""The application of the server: all endpoints and the playground, and around them access and the count of requests."""
 
 import asyncio
+import base64
 import contextlib
+import functools
+import hashlib
+import hmac
+import ipaddress
+import re
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
-from fastapi import FastAPI, Path
+from fastapi import FastAPI
+from fastapi import Path as PathParameter
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.routing import compile_path
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..config import Fields
+from ..core.errors import MalformedError, shown
+from ..pages.palette import DARK, LIGHT
 from ..version import __version__
 from . import answers, completions, inspection_pages, session_endpoints
-from .access import Access, AccessRules
-from .http_errors import EXCEPTION_HANDLERS, MEANINGS, described_errors
 from .inspection_pages import InspectionPages
-from .json_bodies import JsonResponse, new_router
-from .limits import BodyLimits
-from .metrics import CONTENT_TYPE, RequestMetrics
-from .playground import playground_html, playground_policy
+from .json_bodies import (
+    CLIENT_CLOSED,
+    EXCEPTION_HANDLERS,
+    MEANINGS,
+    BodyLimits,
+    HttpError,
+    JsonResponse,
+    described_errors,
+    error_response,
+    new_router,
+)
 from .schemas import Health, ModelList, ModelObject
-from .service import STOP_SECONDS, CurrentService, Service
+from .service import CONTENT_TYPE, STOP_SECONDS, CurrentService, ServerMetrics, Service
+
+# Who may use the server: keys, the names of the host, the origins of web pages, and headers for browsers.
+
+LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]"})
+HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^:\[\]/?#@*\s]+)(?::([0-9]{1,5}))?")
+"""A host with an optional port, in small letters."""
+ORIGIN = re.compile(r"(https?)://" + HOST.pattern)
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+CORS_METHODS = "GET, HEAD, POST, PUT, DELETE"
+CORS_SECONDS = 600
+"""The time for which a browser may remember the answer to a preflight request."""
+
+
+@dataclass(frozen=True)
+class AccessRules:
+    """What a request needs to be served.
+
+    Attributes:
+        key: The key that ``Authorization: Bearer KEY`` must have; None asks for none.
+        open_paths: Paths that need no key; one that ends with ``/`` (other than ``/``) opens all paths below it.
+        hosts: The names that the header Host may have, without ports; None allows all (see `hosts_for`).
+        origins: Origins of other web pages that may use the server, like ``https://example.org``; ``*`` is all pages.
+    """
+
+    key: str | None = None
+    open_paths: Collection[str] = frozenset({"/", "/health"})
+    hosts: Collection[str] | None = None
+    origins: Collection[str] = ()
+
+    def __post_init__(self) -> None:
+        """Check the key, and bring the origins to the form that browsers send."""
+        key = self.key
+        if key is not None and not (key and key.isascii() and key.isprintable() and " " not in key):
+            raise MalformedError("key: it cannot be sent; give visible ASCII characters without spaces")
+        object.__setattr__(self, "origins", frozenset(map(check_origin, self.origins)))
+
+    def is_open(self, path: str) -> bool:
+        """Return whether a path needs no key."""
+        return path in self.open_paths or any(
+            path.startswith(prefix) for prefix in self.open_paths if prefix.endswith("/") and prefix != "/"
+        )
+
+    def has_key(self, authorization: str) -> bool:
+        """Return whether the header Authorization has the key; the time does not tell how much of it is right."""
+        scheme, _, key = authorization.partition(" ")
+        right = (self.key or "").encode()
+        return scheme.lower() == "bearer" and hmac.compare_digest(key.strip().encode("latin-1"), right)
+
+
+def hosts_for(host: str) -> frozenset[str] | None:
+    """Return the names by which a server that is bound to ``host`` may be called; None is every name.
+
+    A web page of a stranger can let the name of its own server point to 127.0.0.1 (DNS rebinding), and then read from
+    a server that only this machine can reach. Its requests have the stranger's name in the header Host.
+    """
+    name = host.lower().strip("[]")
+    try:
+        loopback = ipaddress.ip_address(name.partition("%")[0]).is_loopback
+    except ValueError:
+        loopback = name == "localhost" or name.endswith(".localhost")
+    return LOOPBACK_HOSTS | {f"[{name}]" if ":" in name else name} if loopback else None
+
+
+def check_origin(origin: str) -> str:
+    """Return an origin as browsers send it; raise InputError for what is none."""
+    if origin == "*":
+        return origin
+    match = ORIGIN.fullmatch(origin.lower().rstrip("/"))
+    if match is None:
+        raise MalformedError(
+            f"origin: {shown(origin)} is not an origin; write https://example.org, http://localhost:3000 or *"
+        )
+    return _origin(match[1], match[2], match[3])
+
+
+def _origin(scheme: str, host: str, port: str | None) -> str:
+    usual = {"http": "80", "https": "443"}[scheme]
+    return f"{scheme}://{host}" if port in (None, usual) else f"{scheme}://{host}:{port}"
+
+
+class Access:
+    """An ASGI middleware that refuses requests against the rules, and adds headers for browsers to all responses.
+
+    It must lie around the whole application, so that it sees the responses to exceptions, too.
+    """
+
+    def __init__(self, app: ASGIApp, rules: AccessRules) -> None:
+        self.app = app
+        self.rules = rules
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        # All responses get the headers, refusals too: a page must be able to read why it was refused.
+        headers = Headers(scope=scope)
+        origin = headers.get("origin")
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                answer = MutableHeaders(scope=message)
+                answer["X-Content-Type-Options"] = "nosniff"
+                answer["Referrer-Policy"] = "no-referrer"
+                answer.setdefault("Cache-Control", "no-store")
+                self._add_cors(answer, origin)
+            await send(message)
+
+        refusal = self._refusal(scope, headers)
+        if refusal is not None:
+            await error_response(refusal)(scope, receive, send_with_headers)
+        elif origin is not None and _is_preflight(scope, headers) and self._allowed(origin):
+            await _preflight_response(headers)(scope, receive, send_with_headers)
+        else:
+            await self.app(scope, receive, send_with_headers)
+
+    def _refusal(self, scope: Scope, headers: Headers) -> HttpError | None:
+        """Return why a request is refused, or None."""
+        rules = self.rules
+
+        # A page of a stranger must not reach a server of this machine by a name of its own (see `hosts_for`).
+        hosts = headers.getlist("host")
+        match = HOST.fullmatch(hosts[0].lower()) if len(hosts) == 1 else None
+        if rules.hosts is not None and (match is None or match[1] not in rules.hosts):
+            name, known = "".join(hosts[:1]), ", ".join(sorted(rules.hosts))
+            if not name:
+                problem = f"the header Host is {'empty' if hosts else 'missing'}; send one of this server's names"
+                return HttpError(403, f"{problem}: {known}")
+            return HttpError(403, f"this server is not {shown(name)}; call it by one of its names: {known}")
+
+        # Browsers say from which page a request comes. A question (GET) has no effects, and its answer cannot be read.
+        origin, preflight = headers.get("origin"), _is_preflight(scope, headers)
+        if origin is not None and (preflight or scope["method"] not in SAFE_METHODS):
+            own = _origin(scope["scheme"], match[1], match[2]) if match is not None else None
+            if origin.lower() != own and not self._allowed(origin):
+                hint = "start the server with --cors-origin ORIGIN to allow it"
+                return HttpError(403, f"web pages of {shown(origin)} may not use this server; {hint}")
+
+        # A browser sends no key with its question before a request.
+        if rules.key is None or preflight or rules.is_open(scope["path"]):
+            return None
+        authorization = headers.get("authorization", "")
+        if rules.has_key(authorization):
+            return None
+        reason = "the key is wrong" if authorization else "a key is needed"
+        message = f"{reason}; send the header Authorization: Bearer KEY with the server's key"
+        return HttpError(401, message, code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"})
+
+    def _allowed(self, origin: str) -> bool:
+        return "*" in self.rules.origins or origin.lower() in self.rules.origins
+
+    def _add_cors(self, answer: MutableHeaders, origin: str | None) -> None:
+        """Let the pages of allowed origins read a response. Cookies are never allowed; the server has none."""
+        if "*" in self.rules.origins:
+            answer["Access-Control-Allow-Origin"] = "*"
+        elif self.rules.origins:
+            answer.add_vary_header("Origin")
+            if origin is not None and self._allowed(origin):
+                answer["Access-Control-Allow-Origin"] = origin
+        if "Access-Control-Allow-Origin" in answer:
+            answer["Access-Control-Expose-Headers"] = "Retry-After"
+
+
+def _is_preflight(scope: Scope, headers: Headers) -> bool:
+    """Return whether a browser asks with a request whether it may send another; such a request has no key."""
+    return scope["method"] == "OPTIONS" and "origin" in headers and "access-control-request-method" in headers
+
+
+def _preflight_response(headers: Headers) -> Response:
+    answer = {
+        "Access-Control-Allow-Methods": CORS_METHODS,
+        "Access-Control-Max-Age": str(CORS_SECONDS),
+        "Vary": "Access-Control-Request-Headers",
+    }
+    if names := headers.get("access-control-request-headers"):  # clients add headers of their own
+        answer["Access-Control-Allow-Headers"] = names
+    if headers.get("access-control-request-private-network") == "true":  # from a public page to a private address
+        answer["Access-Control-Allow-Private-Network"] = "true"
+    return Response(status_code=204, headers=answer)
+
+
+# How many requests are answered, and how long each takes.
+
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+
+
+class RequestMetrics:
+    """An ASGI middleware that counts requests and measures how long each takes, until the end of its response.
+
+    Args:
+        app: The application. The middleware should lie around everything else.
+        metrics: Where the requests are counted.
+        templates: The paths of the routes, like ``/v1/models/{id}``. The path of a request is counted under its route,
+            and under "other" if it has none: clients must not be able to create series without bound.
+    """
+
+    def __init__(self, app: ASGIApp, metrics: ServerMetrics, templates: Sequence[str]) -> None:
+        self.app, self.metrics = app, metrics
+        self._routes = [(compile_path(template)[0], template) for template in templates]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request, and count it."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+
+        # A client who goes away before the response begins leaves no other status.
+        status = CLIENT_CLOSED
+        start = time.perf_counter()
+
+        async def send_and_see(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self.app(scope, receive, send_and_see)
+        finally:
+            method = scope["method"] if scope["method"] in METHODS else "other"
+            path = next((template for pattern, template in self._routes if pattern.match(scope["path"])), "other")
+            self.metrics.requests.labels(method, path, str(status)).inc()
+            self.metrics.request_seconds.labels(method, path).observe(time.perf_counter() - start)
+
+
+# The endpoints.
 
 OPEN_PATHS = frozenset({"/", "/health", "/pages/"})
 """What needs no key; the addresses of pages are secret."""
@@ -145,7 +389,7 @@ async def list_models(service: CurrentService) -> Response:
 
 @general.get("/v1/models/{model}", response_model=ModelObject, responses=described_errors(404))
 async def show_model(
-    service: CurrentService, model: Annotated[str, Path(description="The id of the model.", min_length=1)]
+    service: CurrentService, model: Annotated[str, PathParameter(description="The id of the model.", min_length=1)]
 ) -> Response:
     """Describe a model."""
     return JsonResponse(service.named(model).described())
@@ -171,3 +415,74 @@ async def health(service: CurrentService) -> Response:
 async def metrics(service: CurrentService) -> Response:
     """Return metrics for Prometheus."""
     return Response(service.metrics.exposition(), media_type=CONTENT_TYPE)
+
+
+# The playground: one page that calls the HTTP interface, and the policy that a browser applies to it. The page is
+# built from the files in ``templates`` and the style and the first script of `pages`, whose look it has. It contains
+# everything it needs, and connects to the server that it came from and to nothing else.
+
+TEMPLATES = Path(__file__).parent / "templates"
+PAGE_TEMPLATES = Path(__file__).parents[1] / "pages" / "templates"
+SCRIPTS = (
+    *("values.js", "requests.js", "tokens.js", "token_texts.js", "links.js", "answers.js", "settings.js"),
+    *("panels.js", "write.js", "text_panels.js", "compare.js", "tabs.js", "start.js"),
+)
+"""The parts of the script, in their order; they come after the first script of the kit for pages."""
+
+
+@functools.cache
+def playground_html() -> str:
+    """Return the page, which is the same for all servers: it asks for the models when it is opened."""
+    html = (TEMPLATES / "playground.html").read_text(encoding="utf-8")
+    return html.replace("{{ style }}", _style()).replace("{{ script }}", _script())
+
+
+@functools.cache
+def playground_policy() -> str:
+    """Return the value of the header ``Content-Security-Policy`` with which the page must be sent.
+
+    It allows the one script and the one style of the page, requests and frames of the same server, and nothing else.
+    """
+    rules = (
+        "default-src 'none'",
+        f"script-src '{_digest(_script())}'",
+        f"style-src '{_digest(_style())}'",
+        "connect-src 'self'",
+        "frame-src 'self'",
+        "img-src data:",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+    )
+    return "; ".join(rules)
+
+
+@functools.cache
+def _style() -> str:
+    dark = f"color-scheme: dark; {_variables(DARK)}"
+    themes = (
+        f":root {{ {_variables(LIGHT)} }}",
+        f'@media (prefers-color-scheme: dark) {{ :root:not([data-theme="light"]) {{ {dark} }} }}',
+        f':root[data-theme="dark"] {{ {dark} }}',
+    )
+    files = (PAGE_TEMPLATES / "page.css", TEMPLATES / "playground.css")
+    return "\n".join((*_texts(files), *themes))
+
+
+@functools.cache
+def _script() -> str:
+    files = (PAGE_TEMPLATES / "page.js", *(TEMPLATES / name for name in SCRIPTS))
+    return "\n".join(_texts(files))
+
+
+def _variables(colours: Mapping[str, str]) -> str:
+    return " ".join(f"--{name}: {colour};" for name, colour in colours.items())
+
+
+def _texts(files: Sequence[Path]) -> list[str]:
+    return [file.read_text(encoding="utf-8") for file in files]
+
+
+def _digest(text: str) -> str:
+    """Return the hash of an inline script or style as a source of the policy."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

@@ -19,18 +19,25 @@ from starlette.types import Receive, Scope, Send
 
 from ..core.errors import InputError
 from ..decoding.sampling import TextRequest, TextState
-from ..decoding.sampling_settings import Sampling
+from ..decoding.token_draws import Sampling
 from ..runs.generation import choose_seed
 from ..storage.files import json_line
-from .http_errors import BODY_ERRORS, LOGGER, HttpError, as_http_error, described_errors, error_body
-from .json_bodies import JsonResponse, new_router
+from .json_bodies import (
+    BODY_ERRORS,
+    LOGGER,
+    HttpError,
+    JsonResponse,
+    as_http_error,
+    described_errors,
+    error_body,
+    new_router,
+)
 from .limits import Limits
-from .model_thread import ModelDeadError
 from .schemas import CompletionAnswer, CompletionRequest
 from .server import unless_disconnected
 from .service import CurrentService, ServedLanguageModel, Service
 from .session_store import Session
-from .text_engine import GenerationStream, ScoredToken
+from .text_engine import GenerationStream, ModelDeadError, ScoredToken
 
 PATH = "/v1/completions"
 DEFAULT_MAX_TOKENS = 16

@@ -17,8 +17,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from ..processes.child import child_environment, python_command
-from .http_errors import BODY_ERRORS, HttpError, described_errors
-from .json_bodies import JsonResponse, new_router
+from .json_bodies import BODY_ERRORS, HttpError, JsonResponse, described_errors, new_router
 from .schemas import InspectRequest, PageAnswer
 from .server import unless_disconnected
 from .service import INSPECT, Service, can_inspect

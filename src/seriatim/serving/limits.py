@@ -28,14 +28,6 @@ def _batch_bytes() -> int:
 
 
 @dataclass(frozen=True)
-class BodyLimits:
-    """Limits of the body of a request: ``size`` in bytes, and ``seconds`` until it must have arrived."""
-
-    size: int = 1 << 20
-    seconds: float = 30.0
-
-
-@dataclass(frozen=True)
 class Limits:
     """How much of everything a server allows. What exceeds a limit is refused before any work is done.
 

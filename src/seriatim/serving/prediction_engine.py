@@ -12,7 +12,7 @@ from ..core.errors import InputError
 from ..core.json_object import JsonObject
 from ..runs.run import Run
 from .limits import Limits
-from .model_thread import ModelDeadError, ModelThread, use_fastest_threads
+from .text_engine import ModelDeadError, ModelThread, use_fastest_threads
 
 UNIT_SECONDS = 0.25
 """The time that the inputs that are answered together may take, as estimated; other requests wait for it."""

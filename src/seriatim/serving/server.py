@@ -23,7 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ..core.errors import RangeError, UnavailableError, shown
-from .http_errors import LOGGER, HttpError, error_body
+from .json_bodies import LOGGER, HttpError, error_body
 
 Result = TypeVar("Result")
 ACCEPT_BATCH = 8

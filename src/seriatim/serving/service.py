@@ -1,35 +1,105 @@
-"""What a server serves: models by name, each with its thread, and their sessions."""
+"""What a server serves: models by name, each with its thread and its sessions, and the metrics of all of it."""
 
 import functools
 import hashlib
 import importlib.util
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 from fastapi import Depends
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from starlette.requests import Request
 
 from ..core.errors import DuplicateError, MalformedError, nearest
 from ..layers.positions import learned_positions
 from ..runs.run import Run
 from ..training.run_files import identity, weights_digest
-from .http_errors import HttpError
+from .json_bodies import HttpError
 from .limits import Limits
-from .metrics import ServerMetrics
-from .model_thread import ModelDeadError, ModelThread
 from .prediction_engine import PredictionEngine
 from .schemas import answer_request
 from .session_store import SessionStore
-from .text_engine import TextEngine
+from .text_engine import GenerationStream, ModelDeadError, ModelThread, TextEngine
 
 INSPECT = "/v1/inspect"
 STOP_SECONDS = 5.0
 """The time that a thread has to end what it computes."""
 FINGERPRINT = 16
 """Digits of a fingerprint."""
+
+
+# The metrics, for Prometheus: requests, generated texts, sessions, and the process.
+
+CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
+REQUEST_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 60, 300)
+TOKEN_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+disable_created_metrics()  # a time of creation beside each counter would double the number of series
+
+
+class ServerMetrics:
+    """The metrics, in a registry of their own: a process may have several servers."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        self.requests = self._counter(
+            "http_requests",
+            "Requests that were answered; status 499 is a client that went away before the answer.",
+            ["method", "path", "status"],
+        )
+        text = "Time from the headers of a request to the end of its response."
+        self.request_seconds = self._histogram("http_request_duration", text, ["method", "path"], REQUEST_SECONDS)
+        text = "Time from the arrival of a request to the first token of a text."
+        self.first_token_seconds = self._histogram("time_to_first_token", text, ["model"], TOKEN_SECONDS)
+
+        # Of the language models; their gauges are read when the metrics are asked for (see `watch`).
+        self.prompt_tokens = self._counter("prompt_tokens", "Tokens of prompts, known ones included.")
+        self.cached_tokens = self._counter("cached_prompt_tokens", "Tokens of prompts that were read for another text.")
+        self.generated_tokens = self._counter("generated_tokens", "Tokens that were generated.")
+        self.cancelled_texts = self._counter("cancelled_texts", "Texts whose clients went away.")
+        self._gauges = {
+            name: Gauge(f"seriatim_{name}", text, ["model"], registry=self.registry)
+            for name, text in (
+                ("running_texts", "Texts in the batch."),
+                ("waiting_texts", "Texts that wait for a place in the batch."),
+                ("prefix_cache_bytes", "Size of the states of prompts."),
+                ("sessions", "Sessions on the server."),
+                ("session_bytes", "Size of the states of sessions."),
+            )
+        }
+
+    def _counter(self, name: str, text: str, labels: Sequence[str] = ("model",)) -> Counter:
+        return Counter(f"seriatim_{name}_total", text, labels, registry=self.registry)
+
+    def _histogram(self, name: str, text: str, labels: Sequence[str], buckets: Sequence[float]) -> Histogram:
+        return Histogram(f"seriatim_{name}_seconds", text, labels, buckets=buckets, registry=self.registry)
+
+    def watch(self, model: str, **readings: Callable[[], float]) -> None:
+        """Read the gauges of a language model by functions, each time the metrics are asked for."""
+        for name, read in readings.items():
+            self._gauges[name].labels(model).set_function(read)
+
+    def observe_text(self, model: str, text: GenerationStream, *, is_cancelled: bool) -> None:
+        """Count a text that has ended or was cancelled."""
+        self.prompt_tokens.labels(model).inc(text.num_prompt if text.is_read else 0)
+        self.cached_tokens.labels(model).inc(text.num_cached)
+        self.generated_tokens.labels(model).inc(text.num_generated)
+        if is_cancelled:
+            self.cancelled_texts.labels(model).inc()
+        if text.first_token is not None:
+            self.first_token_seconds.labels(model).observe(text.first_token - text.arrived)
+
+    def exposition(self) -> bytes:
+        """Return all metrics in the text format of Prometheus."""
+        return generate_latest(self.registry)
+
+
+# The models.
 
 
 @functools.cache

@@ -9,9 +9,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ..core.errors import nearest, shown
-from .http_errors import BODY_ERRORS, HttpError, described_errors
-from .json_bodies import JsonResponse, check_content_type, new_router, read_body
-from .limits import BodyLimits
+from .json_bodies import (
+    BODY_ERRORS,
+    BodyLimits,
+    HttpError,
+    JsonResponse,
+    check_content_type,
+    described_errors,
+    new_router,
+    read_body,
+)
 from .schemas import SESSION_NAME, DeletedSession, SessionList, SessionObject
 from .service import CurrentService, ServedLanguageModel
 from .session_store import load_session, save_session

@@ -19,7 +19,7 @@ from ..core.state import State, state_bytes, state_leaves
 from ..data.tokenizers import Decoder
 from ..decoding.sampling import TextState
 from ..runs.run import Run
-from .http_errors import HttpError
+from .json_bodies import HttpError
 from .limits import Limits
 
 

@@ -20,12 +20,10 @@ from ..data.batches import Buckets
 from ..data.pairs import PairBatch, Pairs, Side
 from ..data.tokenizers import END, Tokenizer
 from ..data.vocabulary import Vocabulary
-from ..decoding.beam import MAX_WIDTH, Beam, Hypothesis, beam_search
-from ..decoding.ctc_search import best_alignments, search
+from ..decoding.beam import MAX_WIDTH, Beam, Hypothesis, beam_search, best_alignments, search_alignments
 from ..decoding.sampling import sample
-from ..decoding.sampling_settings import Sampling
-from ..evaluation.displayed_metrics import Metric
-from ..evaluation.intervals import Measure, mean, with_interval
+from ..decoding.token_draws import Sampling
+from ..evaluation.intervals import Measure, Metric, mean, with_interval
 from ..evaluation.perplexity import safe_exp
 from ..evaluation.translation import translation_measures, translation_metrics
 from ..models.ctc_translator import CTCTranslator
@@ -289,7 +287,7 @@ def search_at_once(model: CTCTranslator, sources: Sources, settings: Translation
     if settings.beam == 1:
         return [[best] for best in best_alignments(log_p, places)]
     return [
-        search(log_p[row, :size], beam=settings.beam, n_best=settings.n_best)
+        search_alignments(log_p[row, :size], beam=settings.beam, n_best=settings.n_best)
         for row, size in enumerate(places.tolist())
     ]
 

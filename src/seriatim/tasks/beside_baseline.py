@@ -8,8 +8,7 @@ from torch import nn
 
 from ..core.json_object import JsonObject
 from ..data.vocabulary import Vocabulary
-from ..evaluation.displayed_metrics import Metric
-from ..evaluation.intervals import Measure, Paired, is_significant, paired
+from ..evaluation.intervals import Measure, Metric, Paired, is_significant, paired
 from . import FITTED
 from .task import Task
 

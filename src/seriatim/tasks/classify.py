@@ -15,8 +15,7 @@ from ..counting.bag import Bag, BlendedClassifier
 from ..data.batches import Buckets
 from ..data.vocabulary import Vocabulary
 from ..decoding.ensemble import Classifiers
-from ..evaluation.displayed_metrics import Metric
-from ..evaluation.intervals import Measure
+from ..evaluation.intervals import Measure, Metric
 from ..evaluation.label_metrics import Predictions, prediction_measures, prediction_metrics
 from ..layers.positions import learned_positions
 from ..models import Classifier

@@ -15,8 +15,7 @@ from ..core.state import State
 from ..data.batches import Batch, Batches
 from ..data.corpus import Corpus
 from ..data.vocabulary import Vocabulary
-from ..evaluation.displayed_metrics import Metric
-from ..evaluation.intervals import Measure, mean
+from ..evaluation.intervals import Measure, Metric, mean
 from ..evaluation.perplexity import WINDOW, block_losses, each_loss, text_metrics, unigram_metrics
 from ..layers import check_options, options_of, split_names
 from ..models import LanguageModel

@@ -27,8 +27,7 @@ from ..data.batches import Buckets, Windows, cut
 from ..data.corpus import Corpus
 from ..data.tokenizers import END, Tokenizer
 from ..data.vocabulary import Vocabulary
-from ..evaluation.displayed_metrics import Metric
-from ..evaluation.intervals import Measure
+from ..evaluation.intervals import Measure, Metric
 from ..evaluation.perplexity import unigram_metrics
 from ..evaluation.pseudo_likelihood import evaluate_masked_language_model, pseudo_measures
 from ..layers.pointwise import EPSILON

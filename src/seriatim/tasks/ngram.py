@@ -20,8 +20,7 @@ from ..counting.ngrams.unseen import seen_arrays, sparsity, tallied
 from ..data.corpus import Corpus
 from ..data.encoding import BLOCK
 from ..data.vocabulary import Vocabulary
-from ..evaluation.displayed_metrics import MetricsTable
-from ..evaluation.intervals import Measure
+from ..evaluation.intervals import Measure, MetricsTable
 from ..evaluation.perplexity import each_loss, sum_blocks, text_metrics
 from ..models.base_models import TextModel
 from ..models.mixture import Mixture

@@ -24,8 +24,7 @@ from ..data.text import Source
 from ..data.tokenizers import WordTokenizer
 from ..data.vectors import read_vectors
 from ..data.vocabulary import Vocabulary
-from ..evaluation.displayed_metrics import Metric
-from ..evaluation.intervals import Measure, mean, with_interval
+from ..evaluation.intervals import Measure, Metric, mean, with_interval
 from ..evaluation.label_metrics import tagging_measures, tagging_metrics
 from ..layers.positions import learned_positions
 from ..models.probabilities import checked_losses

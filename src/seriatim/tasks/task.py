@@ -30,8 +30,7 @@ from ..data.split import usual_share
 from ..data.text import Source, read_items, read_pieces
 from ..data.tokenizers import Tokenizer
 from ..data.vocabulary import Vocabulary
-from ..evaluation.displayed_metrics import Metric, MetricsTable
-from ..evaluation.intervals import Measure
+from ..evaluation.intervals import Measure, Metric, MetricsTable
 from ..processes.ranks import Share
 from ..storage.weights import load_weights, no_larger_than
 from .data_files import DataFiles, explain_equal_rows
