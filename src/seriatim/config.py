@@ -4,6 +4,7 @@ It comes from a YAML file, a dict, or dotted options on the command line. An unk
 reported in one line that names the key.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import NoneType, UnionType
@@ -22,25 +23,27 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
-from .core.errors import MalformedError, MismatchError, RangeError, UnknownNameError, nearest, shown
+from .core.errors import InputError, MalformedError, MismatchError, RangeError, UnknownNameError, nearest, shown
 from .storage.files import dump_plain, load_plain, read_text
 
 Count = Annotated[int, Field(ge=1, lt=2**31, strict=True)]
 
 
-def _no_text(value: object) -> object:
-    """Refuse a text where a number is expected: a number of YAML is not a text, and 1_0.0 or ١٠ is none."""
-    if isinstance(value, str):
+def _ascii_number(value: object) -> object:
+    """Refuse a text that is no number with the digits 0 to 9: `float` would read 1_0.0 and ١٠, too."""
+    if isinstance(value, str) and not re.fullmatch(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?", value):
         raise ValueError("input should be a valid number")
     return value
 
 
-Number = Annotated[float, BeforeValidator(_no_text)]
+Number = Annotated[float, BeforeValidator(_ascii_number)]
 Positive = Annotated[Number, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[Number, Field(ge=0, allow_inf_nan=False)]
 Rate = Annotated[Number, Field(ge=0, lt=1)]
 BATCH_SIZE = 32
 """Usual number of sequences of a batch, where the training data do not say otherwise."""
+MAX_BEAM = 64
+"""The largest width of beam search: each hypothesis holds a state, and beams wider than about 50 rarely help."""
 Fields: TypeAlias = dict[str, Any]
 """The fields of a section, or of the whole configuration, by name."""
 
@@ -59,9 +62,16 @@ class Section(BaseModel):
     _settled: bool = PrivateAttr(default=False)
 
     def __setattr__(self, name: str, value: object) -> None:
+        self._refuse_if_settled(name)
+        super().__setattr__(name, value)
+
+    def __delattr__(self, name: str) -> None:
+        self._refuse_if_settled(name)
+        super().__delattr__(name)
+
+    def _refuse_if_settled(self, name: str) -> None:
         if (self.__pydantic_private__ or {}).get("_settled"):
             raise SettledError(f"{name}: the configuration is settled; make a changed copy with Config.replaced")
-        super().__setattr__(name, value)
 
 
 class Fixed:
@@ -70,7 +80,7 @@ class Fixed:
     def _refuse(self, *_: object, **__: object) -> NoReturn:
         raise SettledError("model.options: the configuration is settled; make a changed copy with Config.replaced")
 
-    __setitem__ = __delitem__ = __iadd__ = __ior__ = update = setdefault = pop = popitem = clear = _refuse
+    __setitem__ = __delitem__ = __iadd__ = __imul__ = __ior__ = update = setdefault = pop = popitem = clear = _refuse
     append = extend = insert = remove = sort = reverse = _refuse
 
 
@@ -261,15 +271,20 @@ class Config(Section):
         """Return a copy with other values for some fields, by dotted name; it is settled if this one is.
 
         Raises:
-            ValidationError: a value does not fit.
+            InputError: there is no such field, or a value does not fit.
         """
         copy, options = self._copy({**self.model.options}, settled=False), {}
         for name, value in values.items():
             section, _, key = name.rpartition(".")
             if section == "model.options":
                 options[key] = value
-            else:
+                continue
+            if name not in fields():
+                raise UnknownNameError(f"unknown key {name}; {nearest(name, fields())}", place=name)
+            try:
                 setattr(getattr(copy, section) if section else copy, key, value)
+            except ValidationError as error:
+                raise RangeError(f"{section}{'.' * bool(section)}{explain(error)}") from None
         copy.model.options.update(options)
         return copy.settled() if self._settled else copy
 
@@ -373,7 +388,7 @@ def resolve(source: ConfigSource, overrides: Mapping[str, object] | None = None)
     try:
         return Config.model_validate(tree)
     except ValidationError as error:
-        raise RangeError(where + explain(error)) from None
+        raise input_error_of(error, where) from None
 
 
 def resolve_leniently(source: ConfigSource, overrides: Mapping[str, object] | None = None) -> tuple[Config, list[str]]:
@@ -409,7 +424,7 @@ def _read(source: ConfigSource, overrides: Mapping[str, object]) -> tuple[Fields
     elif isinstance(source, Mapping):
         tree = _copy(source)
     elif not isinstance(source, str | Path):
-        raise RangeError(f"config: {shown(source)} is not one; give a Config, a dict or the path of a YAML file")
+        raise RangeError(f"config: {shown(source)} is not a configuration; give a Config, a dict or the path of a file")
     else:
         tree, where = read_yaml(_path_of(source)), f"{source}: "
         task = overrides.get("task")
@@ -453,20 +468,7 @@ def read_settings(kind: type[Settings], settings: Mapping[str, object]) -> Setti
     try:
         return kind.model_validate(dict(settings))
     except ValidationError as error:
-        raise RangeError(explain(error)) from None
-
-
-def changed(config: Config, values: Mapping[str, object]) -> Config:
-    """Return a configuration with other values of some fields, by dotted name; see `Config.replaced`.
-
-    Raises:
-        InputError: a value that does not fit.
-    """
-    try:
-        return config.replaced(values)
-    except ValidationError as error:
-        section = next(iter(values)).rpartition(".")[0] if len(values) == 1 else ""
-        raise RangeError(f"{section}{'.' * bool(section)}{explain(error)}") from None
+        raise input_error_of(error) from None
 
 
 def read_yaml(path: Path) -> Fields:
@@ -519,6 +521,13 @@ def _set(tree: Fields, name: str, value: object) -> None:
 
 TYPES = ("int", "float", "str", "bool", "none")
 """Names by which pydantic calls types in the place of an error; the others are no identifiers."""
+
+
+def input_error_of(error: ValidationError, where: str = "") -> InputError:
+    """Return the first of the problems of an error; ``where`` is the beginning of the message, such as the file."""
+    problem = error.errors()[0]
+    kind = UnknownNameError if problem["type"] == "extra_forbidden" else RangeError
+    return kind(where + explain(error), place=where.removesuffix(": ") or _field_of(problem))
 
 
 def explain(error: ValidationError) -> str:

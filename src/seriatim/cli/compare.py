@@ -15,6 +15,7 @@ def add_compare(parser: Parser) -> None:
     """Add ``seriatim compare TASK --data F --layers A,B,C``."""
     parser.set_defaults(run_verb=compare)
     add_task(parser)
+    parser.hidden_fields = ("model.layer",)
     add = parser.add_argument
     add("--layers", metavar="A,B,C", help="the layers; A+B is a stack that mixes two; see seriatim layers")
     budget = parser.add_argument_group("budget of each layer", "give one of these; the default is 2 minutes")

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from ..core.errors import RangeError
-from .options import Parser, add_code, allowed, write_out
+from .options import Parser, add_code, allowed, number, write_out
 
 
 def add_export(parser: Parser) -> None:
@@ -64,8 +64,8 @@ def import_run(options: argparse.Namespace) -> None:
     weights = None
     if options.mixture_weights is not None:
         try:
-            weights = [float(weight) for weight in options.mixture_weights.split(",")]
-        except ValueError:
+            weights = [number(weight) for weight in options.mixture_weights.split(",")]
+        except argparse.ArgumentTypeError:
             raise RangeError("--mixture-weights: not all are numbers; give for instance 0.7,0.3") from None
     torch_options = TorchOptions(options.vocabulary, options.end, options.nonlinearity, options.unit)
     run = runs.import_run(

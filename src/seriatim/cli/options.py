@@ -10,7 +10,7 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 from ..core.errors import (
@@ -83,12 +83,14 @@ def number(text: str) -> float:
 class Parser(argparse.ArgumentParser):
     """A parser that reports an error in one line."""
 
-    lists_tasks = False  # whether the help lists the tasks
+    lists_tasks = False  # whether the help lists the tasks and the fields of the configuration
+    hidden_fields: Collection[str] = ()  # fields that the verb refuses
 
     def error(self, message: str) -> NoReturn:
         """Raise InputError with a message, whose place is the option."""
         remedy = "" if "; " in message else f"; see {self.prog} --help"
-        raise RangeError(f"{message.removeprefix('argument ')}{remedy}")
+        kind = RequiredError if "required" in message else RangeError
+        raise kind(f"{message.removeprefix('argument ')}{remedy}")
 
     def format_help(self) -> str:
         """Return the help; the configuration, whose import takes a while, is imported only here."""
@@ -96,7 +98,9 @@ class Parser(argparse.ArgumentParser):
             from ..tasks.names import TASK_SUMMARIES
 
             tasks = [f"  {name:9} {summary}" for name, summary in TASK_SUMMARIES.items()]
-            self.epilog = "\n".join(["tasks:", *tasks, "", FIELDS_HELP, "", *_list_fields()])
+            self.epilog = "\n".join(
+                ["tasks:", *tasks, "", FIELDS_HELP, "", *_list_fields({*self.flags(), *self.hidden_fields})]
+            )
         return super().format_help()
 
     def _print_message(self, message: str, file: object = None) -> None:
@@ -108,8 +112,11 @@ class Parser(argparse.ArgumentParser):
         return [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
 
 
-def _list_fields() -> list[str]:
-    """Return the lines of the help that list the fields of the configuration, in groups, with their defaults."""
+def _list_fields(hidden: Collection[str]) -> list[str]:
+    """Return the lines of the help that list the fields of the configuration, in groups, with their defaults.
+
+    A field is left out if it is among the ``hidden`` ones, or if its short form is, which is an option of the verb.
+    """
     from ..config import MAIN_HEADING, describe_fields
 
     short = {field: name for name, field in SHORT.items()}
@@ -118,7 +125,10 @@ def _list_fields() -> list[str]:
     for heading, rows in describe_fields().items():
         lines += [f"{heading}:"]
         for name, default, text in rows:
-            shown = short.get(name, name.rpartition(".")[2]) if heading == MAIN_HEADING else name
+            alone = short.get(name, name.rpartition(".")[2])
+            if name in hidden or f"--{alone}" in hidden:
+                continue
+            shown = alone if heading == MAIN_HEADING else name
             given = f"  --{shown}" + (f" {default}" if default else "")
             # Descriptions begin in one column, below a name that is too long for it.
             column = 34
@@ -224,16 +234,12 @@ def parse_biases(pairs: Iterable[str]) -> dict[str, float]:
     """Return the biases of the option ``--logit-bias`` by token."""
     biases: dict[str, float] = {}
     for pair in pairs:
-        token, _, number = pair.rpartition("=")
-        try:
-            value = float(number)
-        except ValueError:
-            value = None
-        if not token or value is None:
+        token, _, bias = pair.rpartition("=")
+        if not token or NUMBER.fullmatch(bias.strip()) is None:
             raise MalformedError(f"--logit-bias: {shown(pair)} is not TOKEN=NUMBER; write for instance the=-2")
         if token in biases:
             raise DuplicateError(f"--logit-bias: the token {shown(token)} is given twice; give it once")
-        biases[token] = value
+        biases[token] = float(bias)
     return biases
 
 

@@ -23,7 +23,7 @@ def add_train(parser: Parser) -> None:
 
 def train(options: argparse.Namespace) -> None:
     """Train a model, or resume a training."""
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+    if os.environ.get("WORLD_SIZE", "1") != "1":
         # PyTorch, which is not imported yet, advises against a setting.
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     is_leader = os.environ.get("RANK", "0") == "0"

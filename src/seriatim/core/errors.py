@@ -35,14 +35,15 @@ class InputError(ValueError):
 
     kind = ""
 
-    def __init__(self, message: object) -> None:
+    def __init__(self, message: object, *, place: str | None = None) -> None:
         line = " ".join(str(message).splitlines())
         if len(line) > LONGEST:
             line = f"{line[: LONGEST // 2]} … {line[-LONGEST // 4 :]}"
         super().__init__(printable(line))
         _, separator, remedy = line.rpartition("; ")
-        place, colon, _ = line.partition("; ")[0].partition(": ")
-        self.place, self.remedy = place if colon else "", remedy if separator else ""
+        before, colon, _ = line.partition("; ")[0].partition(": ")
+        self.place = place if place is not None else before if colon else ""
+        self.remedy = remedy if separator else ""
 
     def with_message(self, message: str) -> "InputError":
         """Return an error of the same kind with another message, such as one that says more about the place."""
@@ -348,7 +349,7 @@ def check_number(name: str, value: object, kind: str, fits: Callable[[float], bo
             number = math.inf
         if abs(number) <= LARGEST and (number or not value) and fits(number):
             return number
-    raise RangeError(f"{name}: {shown(value)} is not {kind}; give one")
+    raise RangeError(f"{name}: {shown(value)} does not fit; give {kind}")
 
 
 def data_name(data: object) -> str:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import Field
 from torch import Tensor
 
-from ..config import Count, Model, Rate
+from ..config import MAX_BEAM, Count, Model, Rate
 from ..core.contract import SequenceLayer
 from ..core.errors import ConflictError
 from ..layers import check_options, options_of, split_names
@@ -64,7 +64,7 @@ class Options(ScheduledSampling):
     hallucination: Rate | None = None
     """Share of the training pairs in which the longest part that source and target share gets other tokens, on both
     sides and again at every step (Anastasopoulos & Neubig 2019); by default for few pairs that share much."""
-    beam: Annotated[int, Field(ge=1, le=1000)] | None = None
+    beam: Annotated[int, Field(ge=1, le=MAX_BEAM)] | None = None
     """Width of beam search where a command names none; by default 5, or 1 with ctc."""
     length_penalty: Annotated[float, Field(ge=0, le=10)] | None = None
     """Length penalty of beam search where a command names none; by default 1, or 0 with ctc."""

@@ -133,7 +133,7 @@ class RanksOfGroup(Ranks):
     def __init__(self, environment: dict[str, str], device: str, timeout: float) -> None:
         numbers = {name: _integer(name, environment[name]) for name in RANK_VARIABLES if name != "MASTER_ADDR"}
         self.index, self.count, self.local_index = (numbers[name] for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
-        self.restarts = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+        self.restarts = _integer("TORCHELASTIC_RESTART_COUNT", os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
         self.calls = 0
         limit, address = timedelta(seconds=timeout), (environment["MASTER_ADDR"], numbers["MASTER_PORT"])
         hosts = self.index == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
@@ -244,6 +244,11 @@ def is_lost_connection(error: BaseException) -> bool:
     return isinstance(error, dist.DistError) or any(word in str(error).lower() for word in CONNECTION_WORDS)
 
 
+def world_size() -> int:
+    """Return the number of processes that torchrun has started, or 1."""
+    return _integer("WORLD_SIZE", os.environ.get("WORLD_SIZE", "1"))
+
+
 def _integer(name: str, text: str) -> int:
     if not (text.isascii() and text.isdecimal()):
         raise RangeError(f"{name}: must be a whole number, got {shown(text)}; start the ranks with torchrun")
@@ -258,7 +263,7 @@ def open_store(host: str, port: int, *, hosts: bool) -> Store:
 
 def refuse_ranks(what: str, option: str) -> None:
     """Raise InputError if torchrun has started several processes for work that is divided with an option instead."""
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+    if world_size() > 1:
         raise NotSupportedError(f"{what} is not divided by torchrun; start it without torchrun, with {option}")
 
 
@@ -270,9 +275,9 @@ def join_ranks(device: str, timeout: float) -> Ranks:
     Raises:
         InputError: the environment variables of ``torchrun`` are incomplete.
     """
-    if os.environ.get("WORLD_SIZE", "1") == "1":
+    if world_size() == 1:
         only = Ranks()
-        only.restarts = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+        only.restarts = _integer("TORCHELASTIC_RESTART_COUNT", os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
         return only
     environment = {name: os.environ[name] for name in RANK_VARIABLES if name in os.environ}
     if missing := [name for name in RANK_VARIABLES if name not in environment]:

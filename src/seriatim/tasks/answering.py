@@ -11,7 +11,7 @@ import torch
 from pydantic import Field, SkipValidation
 from torch import Tensor
 
-from ..config import Section
+from ..config import MAX_BEAM, Section
 from ..core.errors import ConflictError, NotSupportedError, RangeError, check_integer, shown
 from ..core.json_object import JsonObject
 from ..core.lengths import valid_mask
@@ -20,7 +20,7 @@ from ..data.batches import Buckets
 from ..data.pairs import PairBatch, Pairs, Side
 from ..data.tokenizers import END, Tokenizer
 from ..data.vocabulary import Vocabulary
-from ..decoding.beam import MAX_WIDTH, Beam, Hypothesis, beam_search, best_alignments, search_alignments
+from ..decoding.beam import Beam, Hypothesis, beam_search, best_alignments, search_alignments
 from ..decoding.sampling import sample
 from ..decoding.token_draws import Sampling
 from ..evaluation.intervals import Measure, Metric, mean, with_interval
@@ -109,6 +109,8 @@ def exact_share(model: EncoderDecoder, data: Pairs) -> float:
 
 LENGTH_FACTOR, LENGTH_MARGIN = 2, 32
 """An answer has at most `LENGTH_FACTOR` times as many tokens as its source, plus `LENGTH_MARGIN`."""
+MAX_SAMPLED = 1000
+"""The largest number of answers that are sampled for one source."""
 SAMPLING = ("temperature", "top_k", "top_p", "min_p", "seed")
 """Settings that ask for sampled answers."""
 SEARCHING = ("beam", "length_penalty", "min_length")
@@ -121,7 +123,7 @@ class TranslationSettings(Section):
     Values are checked where they are used; the ranges that are declared here are those that a server allows.
     """
 
-    beam: SkipValidation[Annotated[int | None, Field(ge=1, le=64)]] = None
+    beam: SkipValidation[Annotated[int | None, Field(ge=1, le=MAX_BEAM)]] = None
     """Number of hypotheses of beam search, at least ``n_best``; None is that of the run."""
     length_penalty: SkipValidation[Annotated[float | None, Field(ge=0, le=100)]] = None
     """Prefers longer answers; 0 does not. None is that of the run."""
@@ -243,8 +245,8 @@ def sample_stepwise(model: EncoderDecoder, sources: Sources, settings: Translati
     # The answers to a source depend on its own text and the seed alone, whatever else is in the batch or comes before
     # it.
     count, source = check_integer("n_best", settings.n_best), sources.ids
-    if not 1 <= count <= MAX_WIDTH:
-        raise RangeError(f"n_best: {shown(count)} is out of range; give a number from 1 to {MAX_WIDTH:,}")
+    if not 1 <= count <= MAX_SAMPLED:
+        raise RangeError(f"n_best: {shown(count)} is out of range; give a number from 1 to {MAX_SAMPLED:,}")
     base = random.SystemRandom().getrandbits(63) if settings.seed is None else check_integer("seed", settings.seed)
     texts = [row[:size] for row, size in zip(source.tolist(), sources.lengths.tolist(), strict=True)]
     seeds = [random.Random(f"{base} {text} {i}").getrandbits(63) for text in texts for i in range(count)]

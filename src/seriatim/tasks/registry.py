@@ -12,6 +12,7 @@ from ..core.errors import (
     ContractError,
     ExistsError,
     InputError,
+    MalformedError,
     MismatchError,
     UnknownNameError,
     closest,
@@ -24,7 +25,7 @@ from ..layers import current, names, split_names
 from ..layers import find as find_layer
 from ..layers.option_types import accepted
 from ..layers.outside_code import import_references, line_of, outside_names, stacks_of
-from ..layers.registry import REGISTRY, check_options, location_of
+from ..layers.registry import NAME, REGISTRY, check_options, location_of
 from ..testing import LawError, check_quickly
 from .defaults import with_model
 from .names import FITTED_NAMES, TASK_SUMMARIES
@@ -42,6 +43,11 @@ def register(name: str, task: TaskKind) -> None:
     Raises:
         InputError: another task has the name, or ``task`` is no `TaskKind`.
     """
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise MalformedError(
+            f"register: {shown(name)} cannot be the name of a task; use letters, digits, - and _, "
+            "and begin with a letter"
+        )
     if not isinstance(task, TaskKind):
         raise ContractError(
             f"{name}: {shown(task)} is not a task; give a seriatim.tasks.task.TaskKind, which composes "

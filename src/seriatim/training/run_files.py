@@ -348,7 +348,7 @@ def check_belongs(weights: Path, config: Config, vocabulary: Vocabulary) -> None
     if len(wrong) == 1 and wrong[0] != weights.name:
         raise MismatchError(
             f"{weights.parent}: {wrong[0]} does not belong to {weights.name}; restore the one that was changed, or "
-            "train again"
+            "train again, also where an earlier version trained the run"
         )
     if wrong:
         raise MismatchError(f"{weights}: does not belong to the files beside it; restore it, or train again")

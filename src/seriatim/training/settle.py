@@ -22,8 +22,8 @@ import torch
 from pydantic import BaseModel, ValidationError
 from torch import nn
 
-from ..config import BATCH_SIZE, Config, Fields, Training, changed
-from ..core.errors import DamagedError, NotSupportedError, RangeError, RequiredError
+from ..config import BATCH_SIZE, Config, Fields, Training
+from ..core.errors import InputError, NotSupportedError, RangeError, RequiredError
 from ..data.corpus import Corpus
 from ..data.repairs import DataWarning, Repairs
 from ..data.split import NOTHING, share_of
@@ -56,7 +56,6 @@ BLIND_STEPS, BLIND_EPOCHS = 2000, (5, 50)
 
 
 MAX_DECISIONS_BYTES = 1 << 20
-REMEDY = "remove it: the training then resumes without the record of what was decided"
 
 
 class Decision(NamedTuple):
@@ -207,11 +206,11 @@ def _read_decisions(path: Path) -> tuple[dict[str, Decision], dict[str, int]]:
     """Return what `Settled.to_json` wrote, or nothing if there is no such file."""
     if not path.exists():
         return {}, {}
-    content = read_json(path, max_bytes=MAX_DECISIONS_BYTES, remedy=REMEDY)
     try:
-        stored = _Stored.model_validate(content)
-    except ValidationError:
-        raise DamagedError(f"{path}: damaged; {REMEDY}") from None
+        stored = _Stored.model_validate(read_json(path, max_bytes=MAX_DECISIONS_BYTES, remedy=""))
+    except (ValidationError, InputError):  # it only informs
+        warnings.warn(f"{path}: damaged, and written again without the former reasons", DataWarning, stacklevel=2)
+        return {}, {}
     return {name: Decision(name, one.value, one.reason) for name, one in stored.decisions.items()}, stored.counts
 
 
@@ -250,7 +249,7 @@ def fill(config: Config, values: Fields) -> Config:
 
     A field is open if it is None, or if nobody has given or decided it, so that it has its usual value.
     """
-    return changed(config, {name: value for name, value in values.items() if _is_open(config, name)})
+    return config.replaced({name: value for name, value in values.items() if _is_open(config, name)})
 
 
 def with_data_defaults(config: Config, train: TaskData) -> Config:
