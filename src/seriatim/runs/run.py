@@ -452,7 +452,8 @@ def load(
         InputError: a file is missing, damaged, or belongs to another run; or the run needs code that is not allowed,
             is missing or has changed; or its weights cannot be rounded.
     """
-    check_format(weights)
+    if weights != "float32":
+        check_format(weights)  # before anything is read
     if not isinstance(path, str | Path):
         raise RangeError(f"load: {shown(path)} is not the path of a folder; give that of a run")
     return steadily(Path(path), lambda: _load(path, device, allow_code, weights))
