@@ -9,8 +9,8 @@ import pytest
 
 from seriatim.data.source_content import TextDigest, content_of, expected_size, listening
 from seriatim.data.sources import find_sources
-from seriatim.data.split import end_part, line_part
 from seriatim.data.text import Source
+from seriatim.tasks.data_files import end_part, line_part
 
 from ..refusals import refused
 

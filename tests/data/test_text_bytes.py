@@ -19,12 +19,12 @@ from seriatim.data.pairs import read_pairs, read_unpaired
 from seriatim.data.repairs import Repairs
 from seriatim.data.source_content import content_of, find_repairs
 from seriatim.data.sources import find_sources, standard_input
-from seriatim.data.split import end_part, line_part
 from seriatim.data.tables import read_labelled
 from seriatim.data.text import read_items, read_lines, read_pieces
 from seriatim.data.vectors import read_vectors
 from seriatim.evaluation.minimal_pairs import read_pairs as read_minimal_pairs
 from seriatim.runs.generation import read_prompts
+from seriatim.tasks.data_files import end_part, line_part
 
 from ..refusals import refused
 

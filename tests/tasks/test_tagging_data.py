@@ -12,9 +12,9 @@ import seriatim
 from seriatim.cli.main import main
 from seriatim.config import resolve
 from seriatim.data.repairs import DataWarning
-from seriatim.data.split import is_held_out
 from seriatim.inspection.inspected_run import explainer_of
 from seriatim.tasks import new_task
+from seriatim.tasks.data_files import is_held_out
 from seriatim.training.settle import with_data_defaults
 
 from ..refusals import refused

@@ -16,6 +16,7 @@ from .options import (
     add_strict,
     add_weights,
     answer_settings,
+    open_answering,
     open_run,
 )
 
@@ -53,7 +54,7 @@ def add_evaluate(parser: Parser) -> None:
 
 def evaluate(options: argparse.Namespace) -> None:
     """Print the metrics of a run, of a mixture of runs, or of two runs and their differences."""
-    from ..runs.ensembles import compare, cost_of_rounding, ensemble, evaluate_beside_baseline, interpolate
+    from ..runs.ensembles import compare, cost_of_rounding, evaluate_beside_baseline, interpolate
     from .console import print_cost_of_rounding, print_differences, print_metrics
 
     if options.minimal_pairs:
@@ -63,7 +64,7 @@ def evaluate(options: argparse.Namespace) -> None:
     # One model answers: a run, an ensemble of several, or a mixture whose weights are fitted on held-out text.
     paths, other, shares = options.run.split(","), options.other, {}
     if options.interpolate is None:
-        run = ensemble([open_run(path, options) for path in paths])
+        run = open_answering(options.run, options)
     else:
         paths, other = [*paths, *([other] if other else [])], None
         if len(paths) < 2:
@@ -109,18 +110,14 @@ def evaluate_pairs(options: argparse.Namespace) -> None:
     from ..data.sources import find_sources
     from ..evaluation.intervals import paired, written
     from ..evaluation.minimal_pairs import PairScores, read_pairs, score_pairs
-    from ..runs.ensembles import ensemble
     from .console import show, table_of
 
     for name in ("interpolate", *SEARCH):
         if getattr(options, name) is not None:
             raise ConflictError(f"--minimal-pairs: cannot be combined with --{name.replace('_', '-')}; leave one out")
 
-    def opened(paths: str) -> "Run":
-        return ensemble([open_run(path, options) for path in paths.split(",")])
-
     # Sentences are read as the first run reads texts, and both runs score the same ones.
-    run = opened(options.run)
+    run = open_answering(options.run, options)
     repairs = run.task.files.new_repairs(run.vocabulary)
     repairs.markers = run.task.files.markers_in([])
     pairs = read_pairs(find_sources(options.data, file_format=options.format or "auto", split="test"), repairs)
@@ -131,7 +128,7 @@ def evaluate_pairs(options: argparse.Namespace) -> None:
         return score_pairs(pairs, lambda sentences: [score.log_probability for score in run.score(sentences)])
 
     # One run: its accuracy by phenomenon, and how often it is undecided.
-    first, second = scored(run), None if options.other is None else scored(opened(options.other))
+    first, second = scored(run), None if options.other is None else scored(open_answering(options.other, options))
     if second is None:
         metrics = first.metrics()
         if options.json:

@@ -268,6 +268,16 @@ def open_run(path: str, options: argparse.Namespace) -> "Run":
     return run.reading(options.fields)
 
 
+def open_answering(paths: str, options: argparse.Namespace) -> "Run":
+    """Open what answers: a run, or the ensemble of several with commas between them."""
+    runs = [open_run(path, options) for path in paths.split(",")]
+    if len(runs) == 1:
+        return runs[0]
+    from ..runs.ensembles import ensemble
+
+    return ensemble(runs)
+
+
 def answer_settings(options: argparse.Namespace, run: "Run") -> dict[str, object]:
     """Return the settings of beam search and sampling that were given; the task of the run must have them."""
     settings = named(options, *SEARCH, *SAMPLING)

@@ -14,7 +14,7 @@ from .options import (
     add_strict,
     add_weights,
     answer_settings,
-    open_run,
+    open_answering,
     write_out,
 )
 
@@ -39,9 +39,8 @@ def predict(options: argparse.Namespace) -> None:
     """Print one answer for each line of a file, or of standard input while it arrives."""
     from ..data.pipes import chunks, ready
     from ..data.sources import TEXT_SUFFIXES, find_sources, standard_input
-    from ..runs.ensembles import ensemble
 
-    run = ensemble([open_run(path, options) for path in options.run.split(",")])
+    run = open_answering(options.run, options)
     settings = answer_settings(options, run)
     if options.json and "alignments" in run.predictor.settings.model_fields:
         settings["alignments"] = True

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..core.errors import InputError, RangeError, UnavailableError, printable
-from .options import Parser, add_code, add_weights, number, open_run, whole_number
+from .options import Parser, add_code, add_weights, number, open_answering, whole_number
 
 if TYPE_CHECKING:
-    from ..runs.run import Run
     from ..serving.application import AccessRules
     from ..serving.limits import Limits
     from ..serving.service import Service
@@ -83,7 +82,7 @@ def serve(options: argparse.Namespace) -> None:
     except InputError as error:
         raise error.with_message(f"--{error}") from None
     with contextlib.closing(listening):
-        runs = {name: _open(folder, options) for name, folder in names.items()}
+        runs = {name: open_answering(folder, options) for name, folder in names.items()}
         _serve(Service(runs, limits), rules, listening, options)
 
 
@@ -109,12 +108,6 @@ def _serve(service: "Service", rules: "AccessRules", listening: socket.socket, o
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)
-
-
-def _open(folder: str, options: argparse.Namespace) -> "Run":
-    from ..runs.ensembles import ensemble
-
-    return ensemble([open_run(path, options) for path in folder.split(",")])
 
 
 def _limits(options: argparse.Namespace) -> "Limits":

@@ -13,12 +13,12 @@ import torch
 
 from ..core.errors import MissingError
 from ..core.json_object import JsonObject
-from ..data.split import share_of
 from ..evaluation.intervals import Metric, is_significant
 from ..layers import find as find_layer
 from ..layers.outside_code import CODE
 from ..storage.weights import load_tensors
 from ..tasks import FITTED
+from ..tasks.data_files import share_of
 from ..tasks.model_size import machine_memory
 from ..training.hardware import environment
 from ..version import __version__

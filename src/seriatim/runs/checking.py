@@ -7,10 +7,10 @@ from typing import TypeVar
 from ..config import Config, ConfigSource, Model, resolve_leniently
 from ..core.errors import InputError, ProblemsError
 from ..data.sources import skipped_files
-from ..data.split import NOTHING
 from ..data.vocabulary import Vocabulary
 from ..storage.files import refuse_locked
 from ..tasks import open_task, with_current_layer, with_defaults
+from ..tasks.data_files import NOTHING
 from ..tasks.model_size import build_model, check_memory
 from ..tasks.task import Task
 from ..training.hardware import choose_device

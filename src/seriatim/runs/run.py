@@ -11,7 +11,6 @@ from typing import Literal, Unpack, overload
 
 from torch import nn
 
-from ..config import changed
 from ..core.errors import (
     MismatchError,
     MissingError,
@@ -109,7 +108,7 @@ class Run:
         if not values:
             return self
         run = copy.copy(self)
-        run.task = open_task(changed(self.config, values))
+        run.task = open_task(self.config.replaced(values))
         run.config = run.task.config
         return run
 
@@ -452,7 +451,8 @@ def load(
         InputError: a file is missing, damaged, or belongs to another run; or the run needs code that is not allowed,
             is missing or has changed; or its weights cannot be rounded.
     """
-    check_format(weights)
+    if weights != "float32":
+        check_format(weights)  # before anything is read
     if not isinstance(path, str | Path):
         raise RangeError(f"load: {shown(path)} is not the path of a folder; give that of a run")
     return steadily(Path(path), lambda: _load(path, device, allow_code, weights))

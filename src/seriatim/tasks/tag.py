@@ -17,7 +17,6 @@ from ..data.batches import Buckets
 from ..data.conll import Sentence, read_sentences, read_untagged, untagged, write
 from ..data.repairs import Repairs
 from ..data.sources import TAGGED_SUFFIXES
-from ..data.split import is_held_out, share_of
 from ..data.tag_sets import TagSet, marks_chunks
 from ..data.tagged_corpus import TaggedBatch, TaggedCorpus, fit_vocabulary, word_ids
 from ..data.text import Source
@@ -38,7 +37,16 @@ from ..models.tagger import (
     tag_corpus,
     tagger,
 )
-from .data_files import DataFiles, check_lengths, declared_positions, listed, warn_of_long, warn_of_unseen
+from .data_files import (
+    DataFiles,
+    check_lengths,
+    declared_positions,
+    is_held_out,
+    listed,
+    share_of,
+    warn_of_long,
+    warn_of_unseen,
+)
 from .defaults import BASELINE_WEIGHTS, USUAL_WEIGHT, network_defaults, small_batches, split_options, with_model
 from .names import TASK_SUMMARIES
 from .tag_explainer import explain_tagger

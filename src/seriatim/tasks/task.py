@@ -26,14 +26,13 @@ from ..core.json_object import JsonObject
 from ..core.state import State
 from ..data.repairs import Repairs, with_warnings
 from ..data.sources import TEXT_SUFFIXES
-from ..data.split import usual_share
 from ..data.text import Source, read_items, read_pieces
 from ..data.tokenizers import Tokenizer
 from ..data.vocabulary import Vocabulary
 from ..evaluation.intervals import Measure, Metric, MetricsTable
 from ..processes.ranks import Share
 from ..storage.weights import load_weights, no_larger_than
-from .data_files import DataFiles, explain_equal_rows
+from .data_files import DataFiles, explain_equal_rows, usual_share
 from .explainer import ExplainedModel, Explainer
 
 NAMED_ROWS = 3

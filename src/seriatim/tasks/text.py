@@ -15,11 +15,20 @@ from ..data.encoding import BLOCK
 from ..data.repairs import Repairs
 from ..data.source_content import find_repairs
 from ..data.spellings import note_other_form
-from ..data.split import end_part, line_part, text_size, usual_share, usual_share_of_text
 from ..data.text import Source, read_items, read_lines, read_pieces, read_whole_lines
 from ..data.tokenizers import END
 from ..data.vocabulary import Vocabulary
-from .data_files import check_lengths, declared_positions, explain_equal_rows, warn_of_long
+from .data_files import (
+    check_lengths,
+    declared_positions,
+    end_part,
+    explain_equal_rows,
+    line_part,
+    text_size,
+    usual_share,
+    usual_share_of_text,
+    warn_of_long,
+)
 from .task import Data, Reader
 
 

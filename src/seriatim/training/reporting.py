@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 from ..config import Config, Training
-from ..data.split import share_of
 from ..evaluation.intervals import written
 from ..evaluation.perplexity import safe_exp
+from ..tasks.data_files import share_of
 from .settle import DEFAULT, Settled
 
 Record = dict[str, Any]

@@ -26,10 +26,10 @@ from ..config import BATCH_SIZE, Config, Fields, Training
 from ..core.errors import InputError, NotSupportedError, RangeError, RequiredError
 from ..data.corpus import Corpus
 from ..data.repairs import DataWarning, Repairs
-from ..data.split import NOTHING, share_of
 from ..data.vocabulary import Vocabulary
 from ..storage.files import read_json
 from ..tasks import open_task, with_defaults
+from ..tasks.data_files import NOTHING, share_of
 from ..tasks.defaults import default_rate, has_budget
 from ..tasks.task import Task, TaskData
 from .hardware import choose_precision
