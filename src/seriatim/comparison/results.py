@@ -151,7 +151,7 @@ class TrainingRow(Row):
     Attributes:
         planned_seconds: the budget in time; None where there is none, or where the training ended early.
         load: what other programs did meanwhile; None for a run that an earlier process trained.
-        machine: the record of `conditions.describe_machine`.
+        machine: the record of `worker.describe_machine`.
         trained_on, data, tokenizer: digests of the training data, of the measured data, and of the tokenizer.
         simplest, answers, token_losses: figures of the simplest prediction, and what `item_answers` keeps of single
             items; only of the first seed.

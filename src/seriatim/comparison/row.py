@@ -363,7 +363,7 @@ def measure(
 
     Returns:
         The row, and the arrays beside it: the statistics of every item for paired
-        tests, and with ``full`` those of `item_answers` and `text_losses`.
+        tests, and with ``full`` those of `item_answers` and `measure_tokens`.
     """
     measured = plan.measured(run.task)
     data = run.task.reader.read(*measured, run.vocabulary)
