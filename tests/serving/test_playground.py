@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 import pytest
 
 from seriatim.pages.palette import DARK, LIGHT
-from seriatim.serving.application import SCRIPTS, TEMPLATES, playground_html, playground_policy
+from seriatim.serving.playground import SCRIPTS, TEMPLATES, playground_html, playground_policy
 
 HTML = playground_html()
 (STYLE,) = re.findall(r"<style>(.*?)</style>", HTML, re.DOTALL)
@@ -157,6 +157,6 @@ def test_every_template_is_used() -> None:
 
 
 def test_the_page_needs_neither_matplotlib_nor_jinja2() -> None:
-    code = "import sys, seriatim.serving.application as page; page.playground_html(); print(*sys.modules)"
+    code = "import sys, seriatim.serving.playground as page; page.playground_html(); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not {"matplotlib", "jinja2", "torch", "numpy", "starlette"} & set(done.stdout.split())

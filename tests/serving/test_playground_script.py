@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from seriatim.serving.application import TEMPLATES
+from seriatim.serving.playground import TEMPLATES
 
 NODE = shutil.which("node")
 pytestmark = pytest.mark.skipif(NODE is None, reason="needs Node.js")

@@ -195,9 +195,7 @@ def test_health_says_that_a_model_is_dead(runs, monkeypatch: pytest.MonkeyPatch,
 
 
 def test_a_thread_that_hangs_counts_as_dead(runs, monkeypatch: pytest.MonkeyPatch) -> None:
-    from seriatim.serving import model_thread
-
-    monkeypatch.setattr(model_thread, "STALLED_SECONDS", 0.1)
+    monkeypatch.setattr(text_engine, "STALLED_SECONDS", 0.1)
     with serving({"chars": runs["char-stream"]}) as served:
         served.service.models["chars"].engine.call(lambda: time.sleep(0.6))
         served.wait_until(lambda: served.http.get("/health").status_code == 503, 2)

@@ -264,7 +264,7 @@ def compare_lengths(
         metric: that of the ranking.
 
     Returns:
-        A result like those of `loss_buckets.compare_buckets`; None where no layer has statistics of the metric, or with
+        A result like those of `compare_buckets`; None where no layer has statistics of the metric, or with
         fewer than two buckets.
     """
     first = next(iter(answers.values()))

@@ -26,7 +26,7 @@ WIDEST = 0.5  # the largest distance of all intervals of a bucket
 def bucket_figure(buckets: Json) -> Figure | None:
     """Draw the figure of each layer in each shown bucket, with 95 % intervals; None with fewer than two buckets.
 
-    ``buckets`` is a result of `loss_buckets.compare_buckets` or `length_buckets.compare_lengths`.
+    ``buckets`` is a result of `compare_buckets` or `compare_lengths`.
     """
     shown, names = list(buckets["shown"]), buckets["names"]
     values = {layer: [each[i] for i in shown] for layer, each in buckets["values"].items()}

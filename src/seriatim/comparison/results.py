@@ -49,7 +49,8 @@ class FromJson:
     def to_json(self) -> JsonObject:
         """Return the fields by name."""
         values = {each.name: getattr(self, each.name) for each in fields(self)}
-        return {name: value or None if name in UNLESS_MEASURED else value for name, value in values.items()}
+        measured = {name: value or None if name in UNLESS_MEASURED else value for name, value in values.items()}
+        return {name: value.to_json() if isinstance(value, FromJson) else value for name, value in measured.items()}
 
 
 def excludes_zero(gain: Json) -> bool:
@@ -76,6 +77,10 @@ class Distance(FromJson):
     whole: float | None = None
     bounds: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
     gains: Sequence[Json] = ()
+
+    def __bool__(self) -> bool:
+        """Return whether anything was measured."""
+        return bool(self.kind)
 
     @property
     def clear_gains(self) -> list[Json]:
@@ -131,8 +136,12 @@ class Row(FromJson):
     milliseconds_per_token: float | None = None
     milliseconds_spread: Sequence[float] = ()
     reading_milliseconds: Mapping[str, float | None] = field(default_factory=dict)
-    distance: Json = field(default_factory=dict)
+    distance: Distance = field(default_factory=Distance)
     samples: Sequence[Json] = ()
+
+    def __post_init__(self) -> None:
+        if isinstance(self.distance, Mapping):  # of a file
+            self.distance = Distance.read(self.distance)
 
 
 @dataclass(eq=False, kw_only=True)
@@ -142,7 +151,7 @@ class TrainingRow(Row):
     Attributes:
         planned_seconds: the budget in time; None where there is none, or where the training ended early.
         load: what other programs did meanwhile; None for a run that an earlier process trained.
-        machine: the record of `conditions.describe_machine`.
+        machine: the record of `worker.describe_machine`.
         trained_on, data, tokenizer: digests of the training data, of the measured data, and of the tokenizer.
         simplest, answers, token_losses: figures of the simplest prediction, and what `item_answers` keeps of single
             items; only of the first seed.
@@ -229,14 +238,9 @@ class ResultRow(Row):
         low, high = self.value(f"{key}_low"), self.value(f"{key}_high")
         return None if low is None or high is None or low == high else (low, high)
 
-    @cached_property
-    def at_distance(self) -> Distance:
-        """The figure at several distances, without values where none was measured."""
-        return Distance.read(self.distance)
-
     def distances(self, kind: str) -> list[tuple[int, float]]:
         """Return the values at distances of one kind, nearest first."""
-        return self.at_distance.points if self.at_distance.kind == kind else []
+        return self.distance.points if self.distance.kind == kind else []
 
     @property
     def trainings(self) -> list[Json]:
@@ -359,4 +363,4 @@ class Results:
 
     def at_distance(self) -> Distance:
         """Return the first figure at several distances; all rows have the same kind."""
-        return next((row.at_distance for row in self.rows if row.distance), Distance())
+        return next((row.distance for row in self.rows if row.distance), Distance())

@@ -6,16 +6,17 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from ..core.contract import MemoryLayer, SequenceLayer
 from ..core.errors import InputError
 from ..core.json_object import JsonObject
-from ..core.state import state_bytes
+from ..core.state import State, state_bytes
 from ..data.corpus import Corpus
 from ..data.synthetic import SYNTHETIC_TASKS, generate
 from ..data.tokenizers import END
@@ -24,8 +25,8 @@ from ..decoding.token_draws import Sampling
 from ..evaluation.context_use import COMPARED, MIN_BLOCKS, losses_by_block
 from ..evaluation.intervals import exp_mean, interval, mean, paired, wilson
 from ..evaluation.perplexity import BLOCK, safe_exp
-from ..models.base_models import TextModel
-from ..models.stepping import Stepper, any_ids, read_at_once, reading_module, stepper_of
+from ..models.base_models import NeuralModel, TextModel, input_layer
+from ..models.encoder_decoder import EncoderDecoder
 from ..runs.run import Run
 from ..tasks.task import TaskData, evaluating
 from ..training.checkpoints import read_metrics
@@ -35,6 +36,78 @@ from .differences import by_length
 from .item_answers import MAX_ITEMS, Item, answer_items, evenly, listed, measure_tokens, stored
 from .plan import FIGURE_OF_SUMS, MeasuredData, Plan, is_non_neural, statistics_of
 from .results import Distance, TrainingRow
+
+# A model is run over tokens whose values do not matter, to measure the size of its state and its speed.
+
+PIECE = 256  # tokens read at once on the way to a state
+
+
+@dataclass(frozen=True)
+class Stepper:
+    """A model that reads one sequence token by token.
+
+    ``begin`` maps the number of source tokens, which only a decoder uses, to the state before the first token.
+    ``reads_source`` says whether the model decodes a source, so that its state depends on the length of the source.
+    """
+
+    model: TextModel | EncoderDecoder | SequenceLayer
+    begin: Callable[[int], State]
+    reads_source: bool = False
+
+    def read(self, count: int, state: State) -> State:
+        """Return the state after ``count`` tokens more."""
+        for start in range(0, count, PIECE):
+            _, state = self.model(any_inputs(self.model, min(PIECE, count - start)), state)
+        return state
+
+    def step(self, state: State) -> None:
+        """Compute one step from a state, which stays as it is."""
+        self.model.step(any_inputs(self.model, 1)[:, 0], state)
+
+
+def stepper_of(model: nn.Module) -> Stepper | None:
+    """Return a stepper over a language model, a decoder, or the layer that reads the input of another model.
+
+    None is returned where that layer needs later inputs or a memory, and where a target is predicted at once.
+    """
+    if isinstance(model, TextModel):
+        return Stepper(model, lambda _: model.initial_state(1))
+    if isinstance(model, EncoderDecoder):
+        return Stepper(model, lambda tokens: model.encode(any_ids(model, tokens)), reads_source=True)
+    layer = getattr(model, "layer", None) if isinstance(model, NeuralModel) else None
+    if not isinstance(layer, SequenceLayer) or isinstance(layer, MemoryLayer) or not layer.causal:
+        return None
+    return Stepper(layer, lambda _: layer.initial_state(1))
+
+
+def reading_module(model: nn.Module) -> nn.Module | None:
+    """Return the part of a model that reads a text: all of a language model, or the layer that reads the input."""
+    return model if isinstance(model, TextModel) else input_layer(model)
+
+
+def read_at_once(module: nn.Module, count: int) -> None:
+    """Read a text of ``count`` tokens with a layer or a language model."""
+    if isinstance(module, TextModel):
+        module(any_ids(module, count), module.initial_state(1))
+    else:
+        module(any_inputs(module, count))
+
+
+def any_inputs(module: nn.Module, count: int) -> Tensor:
+    """Return inputs of a module: embeddings ``(1, count, input_size)`` for a layer, else ids ``(1, count)``."""
+    if not isinstance(module, SequenceLayer):
+        return any_ids(module, count)
+    return torch.sin(torch.arange(count * module.input_size, device=_device(module))).view(1, count, -1)
+
+
+def any_ids(module: nn.Module, count: int) -> Tensor:
+    """Return ids of tokens ``(1, count)`` other than the boundary."""
+    return (torch.arange(count, device=_device(module)) % 2 + 1).unsqueeze(0)
+
+
+def _device(module: nn.Module) -> torch.device | None:
+    return next((parameter.device for parameter in module.parameters()), None)  # a layer may have no parameters
+
 
 # The costs of using a trained model: the size of its state, and the time of a step, a token and a whole text.
 
@@ -290,7 +363,7 @@ def measure(
 
     Returns:
         The row, and the arrays beside it: the statistics of every item for paired
-        tests, and with ``full`` those of `item_answers` and `text_losses`.
+        tests, and with ``full`` those of `item_answers` and `measure_tokens`.
     """
     measured = plan.measured(run.task)
     data = run.task.reader.read(*measured, run.vocabulary)
@@ -330,8 +403,7 @@ def measure(
     if full:
         items = list(islice(run.task.reader.measured_items(run.vocabulary, *measured), MAX_ITEMS))
         row |= costs(run, [text for text, _ in evenly(items, INPUTS)])
-        distance = distances(run, data, measured, plan.metric, statistics)
-        row["distance"] = None if distance is None else asdict(distance)
+        row["distance"] = distances(run, data, measured, plan.metric, statistics)
         row["samples"] = samples(run, data, items)
         for fields, arrays in (answer_items(run, items), measure_tokens(run, data, train)):
             row |= fields

@@ -138,7 +138,7 @@ def generating(row: ResultRow, results: Results) -> str:
 
 def using_context(row: ResultRow) -> str:
     """Return what the context gains a layer, or its figure at the nearest and at the farthest distance."""
-    distance = row.at_distance
+    distance = row.distance
     if distance.kind == "context" and distance.gains:
         return _context_gains(row)
     if distance.kind in ("distance", "length") and distance.points:
@@ -155,16 +155,16 @@ def _context_gains(row: ResultRow) -> str:
     """Return the gains from context that differ clearly from 0: beyond 4 tokens, and the farthest."""
     if row.is_stateless:
         return "uses no context"
-    significant = row.at_distance.clear_gains
+    significant = row.distance.clear_gains
     if not significant:
-        return _no_gain(row.at_distance.gains[0])
-    shown = {gain["beyond"]: gain for gain in (row.at_distance.gain_beyond(4), significant[-1]) if gain in significant}
+        return _no_gain(row.distance.gains[0])
+    shown = {gain["beyond"]: gain for gain in (row.distance.gain_beyond(4), significant[-1]) if gain in significant}
     clauses = [
         f"context beyond {_tokens(size)} {'lowers' if gain['share'] > 0 else 'raises'} perplexity by {in_share(gain)}"
         for size, gain in shown.items()
         if gain
     ]
-    rest = [gain for gain in row.at_distance.gains if gain["beyond"] > significant[-1]["beyond"]]
+    rest = [gain for gain in row.distance.gains if gain["beyond"] > significant[-1]["beyond"]]
     return "; ".join([*clauses, *([_no_gain(rest[0])] if rest else [])])
 
 

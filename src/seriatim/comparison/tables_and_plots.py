@@ -170,15 +170,15 @@ def _distance_column(results: Results) -> Column:
     """Return the gain from context, or the figure at the largest distance or length."""
     distance = results.at_distance()
     if distance.kind == "context":
-        return Column(GAIN, lambda row: (row.at_distance.gain_beyond(BEYOND) or {}).get("share"), _gain)
-    farthest = max((far for row in results.rows for far, _ in row.at_distance.points), default=0)
+        return Column(GAIN, lambda row: (row.distance.gain_beyond(BEYOND) or {}).get("share"), _gain)
+    farthest = max((far for row in results.rows for far, _ in row.distance.points), default=0)
     length = distance.kind == "length"  # the figure is the metric then
     heading = f"{distance.of}, longest inputs" if length else f"{distance.of} at {farthest} {distance.unit}"
     best = results.metric.best if length else max
     return Column(
         heading,
-        lambda row: row.at_distance.values.get(str(farthest)),
-        lambda row: row.at_distance.written(farthest),
+        lambda row: row.distance.values.get(str(farthest)),
+        lambda row: row.distance.written(farthest),
         best,
     )
 
@@ -199,7 +199,7 @@ def _token_time(row: ResultRow) -> tuple[str, str]:
 
 
 def _gain(row: ResultRow) -> tuple[str, str]:
-    gain = row.at_distance.gain_beyond(BEYOND) or {}
+    gain = row.distance.gain_beyond(BEYOND) or {}
     text, _, bounds = sentences.in_share(gain).partition(" (")
     return f"−{text}" if gain["share"] < 0 and text != "0 %" else text, bounds.removesuffix(")")
 
@@ -504,9 +504,9 @@ def distance_plot(results: Results) -> Figure | None:
     distance = results.at_distance()
     lines = []
     for row in results.rows:
-        bounds = [(float(far), low, high) for far, (low, high) in row.at_distance.bounds.items()]
+        bounds = [(float(far), low, high) for far, (low, high) in row.distance.bounds.items()]
         known = [(far, low, high) for far, low, high in bounds if low is not None and high is not None]
-        lines.append(ChartLine(row.layer, row.at_distance.points, known))
+        lines.append(ChartLine(row.layer, row.distance.points, known))
     is_context = distance.kind == "context"
     wide = is_context and distance.of == "perplexity"
     x = "last tokens seen" if is_context else distance.unit

@@ -1,21 +1,16 @@
 """The application of the server: all endpoints and the playground, and around them access and the count of requests."""
 
 import asyncio
-import base64
 import contextlib
-import functools
-import hashlib
 import hmac
 import ipaddress
 import re
 import time
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
 
-from fastapi import FastAPI
-from fastapi import Path as PathParameter
+from fastapi import FastAPI, Path
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
@@ -24,7 +19,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..config import Fields
 from ..core.errors import MalformedError, shown
-from ..pages.palette import DARK, LIGHT
 from ..version import __version__
 from . import answers, completions, inspection_pages, session_endpoints
 from .inspection_pages import InspectionPages
@@ -39,6 +33,7 @@ from .json_bodies import (
     error_response,
     new_router,
 )
+from .playground import playground_html, playground_policy
 from .schemas import Health, ModelList, ModelObject
 from .service import CONTENT_TYPE, STOP_SECONDS, CurrentService, ServerMetrics, Service
 
@@ -389,7 +384,7 @@ async def list_models(service: CurrentService) -> Response:
 
 @general.get("/v1/models/{model}", response_model=ModelObject, responses=described_errors(404))
 async def show_model(
-    service: CurrentService, model: Annotated[str, PathParameter(description="The id of the model.", min_length=1)]
+    service: CurrentService, model: Annotated[str, Path(description="The id of the model.", min_length=1)]
 ) -> Response:
     """Describe a model."""
     return JsonResponse(service.named(model).described())
@@ -415,74 +410,3 @@ async def health(service: CurrentService) -> Response:
 async def metrics(service: CurrentService) -> Response:
     """Return metrics for Prometheus."""
     return Response(service.metrics.exposition(), media_type=CONTENT_TYPE)
-
-
-# The playground: one page that calls the HTTP interface, and the policy that a browser applies to it. The page is
-# built from the files in ``templates`` and the style and the first script of `pages`, whose look it has. It contains
-# everything it needs, and connects to the server that it came from and to nothing else.
-
-TEMPLATES = Path(__file__).parent / "templates"
-PAGE_TEMPLATES = Path(__file__).parents[1] / "pages" / "templates"
-SCRIPTS = (
-    *("values.js", "requests.js", "tokens.js", "token_texts.js", "links.js", "answers.js", "settings.js"),
-    *("panels.js", "write.js", "text_panels.js", "compare.js", "tabs.js", "start.js"),
-)
-"""The parts of the script, in their order; they come after the first script of the kit for pages."""
-
-
-@functools.cache
-def playground_html() -> str:
-    """Return the page, which is the same for all servers: it asks for the models when it is opened."""
-    html = (TEMPLATES / "playground.html").read_text(encoding="utf-8")
-    return html.replace("{{ style }}", _style()).replace("{{ script }}", _script())
-
-
-@functools.cache
-def playground_policy() -> str:
-    """Return the value of the header ``Content-Security-Policy`` with which the page must be sent.
-
-    It allows the one script and the one style of the page, requests and frames of the same server, and nothing else.
-    """
-    rules = (
-        "default-src 'none'",
-        f"script-src '{_digest(_script())}'",
-        f"style-src '{_digest(_style())}'",
-        "connect-src 'self'",
-        "frame-src 'self'",
-        "img-src data:",
-        "base-uri 'none'",
-        "form-action 'none'",
-        "frame-ancestors 'none'",
-    )
-    return "; ".join(rules)
-
-
-@functools.cache
-def _style() -> str:
-    dark = f"color-scheme: dark; {_variables(DARK)}"
-    themes = (
-        f":root {{ {_variables(LIGHT)} }}",
-        f'@media (prefers-color-scheme: dark) {{ :root:not([data-theme="light"]) {{ {dark} }} }}',
-        f':root[data-theme="dark"] {{ {dark} }}',
-    )
-    files = (PAGE_TEMPLATES / "page.css", TEMPLATES / "playground.css")
-    return "\n".join((*_texts(files), *themes))
-
-
-@functools.cache
-def _script() -> str:
-    files = (PAGE_TEMPLATES / "page.js", *(TEMPLATES / name for name in SCRIPTS))
-    return "\n".join(_texts(files))
-
-
-def _variables(colours: Mapping[str, str]) -> str:
-    return " ".join(f"--{name}: {colour};" for name, colour in colours.items())
-
-
-def _texts(files: Sequence[Path]) -> list[str]:
-    return [file.read_text(encoding="utf-8") for file in files]
-
-
-def _digest(text: str) -> str:
-    """Return the hash of an inline script or style as a source of the policy."""
-    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
