@@ -143,7 +143,7 @@ def test_a_bidirectional_layer_cannot_step(name: str) -> None:
     layer = build(name)
     inputs, state = example(layer, 1)
     assert not layer.causal
-    with pytest.raises(ValueError, match="whole sequence"):
+    with refused("unsupported"):
         layer.step(inputs[:, 0], state)
 
 
@@ -151,14 +151,14 @@ def test_a_bidirectional_layer_cannot_step(name: str) -> None:
 def test_wrong_shapes_are_named(name: str) -> None:
     layer = build(name)
     inputs, _state = example(layer, 7)
-    with pytest.raises(ValueError, match=r"\(batch, time, 5\)"):
+    with refused("mismatch", "inputs"):
         layer(inputs[:, :, :-1], initial(layer))
-    with pytest.raises(ValueError, match="give 0 to 7"):
+    with refused("range", "lengths"):
         layer(inputs, initial(layer), lengths=torch.tensor([8, 1, 1, 1]))
-    with pytest.raises(ValueError, match="give 0 to 7"):
+    with refused("range", "lengths"):
         layer(inputs, initial(layer), lengths=torch.tensor([-1, 1, 1, 1]))
     for lengths in (torch.tensor([1, 1]), torch.tensor([True, True, False, True]), torch.ones(4)):
-        with pytest.raises(ValueError, match="4 integers"):
+        with refused("mismatch", "lengths"):
             layer(inputs, initial(layer), lengths=lengths)
     if isinstance(layer, MemoryLayer):
         with pytest.raises(ValueError, match="needs a memory"):
