@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from seriatim.config import Config, Count, Model, Section, explain, resolve, resolve_leniently
+from seriatim.config import Config, Count, Model, Section, SettledError, explain, resolve, resolve_leniently
 
 from .refusals import refused
 
@@ -63,3 +63,37 @@ def test_a_problem_names_the_field_and_nothing_else(fields: dict, name: str) -> 
     with pytest.raises(ValidationError) as caught:
         Outer.model_validate(fields)
     assert explain(caught.value).split(": ")[0].split(";")[0] == name
+
+
+def test_a_misspelt_key_is_unknown_and_is_the_place() -> None:
+    with refused("unknown", "training.stesp", "training.steps"):
+        resolve({"training": {"stesp": 1}})
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "place"),
+    [
+        ({"training.stps": 7}, "unknown", "training.stps"),
+        ({"nope.x": 1}, "unknown", "nope.x"),
+        ({"training.steps": -1}, "range", "training.steps"),
+        ({"task": 3}, "range", "task"),
+    ],
+)
+def test_a_copy_with_other_values_refuses_what_does_not_fit(values: dict, kind: str, place: str) -> None:
+    with refused(kind, place):
+        Config().settled().replaced(values)
+
+
+def test_a_list_of_settled_options_cannot_change() -> None:
+    config = Config(model=Model(options={"word_features": ["shape"]})).settled()
+    features = config.model.options["word_features"]
+    with pytest.raises(SettledError):
+        config.model.options["word_features"] *= 2
+    assert features == ["shape"]
+
+
+@pytest.mark.parametrize("text", ["1_0.5", "\u0661", " ", "nan", "inf", "0x1"])
+def test_a_text_that_is_no_ascii_number_is_no_number(text: str) -> None:
+    assert resolve({"training": {"learning_rate": "0.1"}}).training.learning_rate == 0.1
+    with refused("range", "training.learning_rate"):
+        resolve({"training": {"learning_rate": text}})

@@ -41,7 +41,6 @@ def test_another_process_reports_an_error_of_the_same_kind() -> None:
 
 
 PUT_TOGETHER = (
-    "{message.removeprefix('argument ')}{remedy}",
     "{section}{'.' * bool(section)}{explain(error)}",
     "model.options.{explain(error)}",
     "{self.name}:{self.number}: {reason}",

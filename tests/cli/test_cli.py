@@ -214,6 +214,8 @@ BAD = {
     "many tokens": (["generate", "RUN", "--max-tokens", "9" * 30], "is out of range; give a number from 1 to"),
     "no samples": (["generate", "RUN", "--samples", "0"], "--samples: 0 is too small"),
     "a bias": (["generate", "RUN", "--logit-bias", "a"], "--logit-bias: 'a' is not TOKEN=NUMBER"),
+    "a bias in other digits": (["generate", "RUN", "--logit-bias", "a=٣"], "is not TOKEN=NUMBER"),
+    "a bias with an underscore": (["generate", "RUN", "--logit-bias", "a=1_0"], "is not TOKEN=NUMBER"),
     "a bias twice": (["generate", "RUN", "--logit-bias", "a=1", "--logit-bias", "a=2"], "given twice"),
     "a bias of nothing": (["generate", "RUN", "--logit-bias", "Ü=1"], "logit_bias: 'Ü' is no token of the model"),
     "an empty stop": (["generate", "RUN", "--stop", ""], "stop: a stop string is empty"),

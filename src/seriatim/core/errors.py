@@ -349,7 +349,7 @@ def check_number(name: str, value: object, kind: str, fits: Callable[[float], bo
             number = math.inf
         if abs(number) <= LARGEST and (number or not value) and fits(number):
             return number
-    raise RangeError(f"{name}: {shown(value)} does not fit; give {kind}")
+    raise RangeError(f"{name}: {shown(value)} is not {kind}; give one")
 
 
 def data_name(data: object) -> str:
