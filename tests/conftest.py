@@ -16,12 +16,16 @@ from hypothesis import HealthCheck, settings
 from torch import Tensor
 
 import seriatim
-from seriatim.comparison import row, worker, workers
+from seriatim.comparison import planning, row, worker, workers
 from seriatim.comparison.worker import WorkerJob, work
 from seriatim.core.contract import SequenceLayer
+from seriatim.data.vocabulary import Vocabulary
 from seriatim.layers import to_torch
+from seriatim.layers.registry import BUILT_IN
 from seriatim.processes.executors import InlineExecutor
 from seriatim.recurrence import uncompiled
+from seriatim.tasks.model_size import count_parameters
+from seriatim.tasks.task import ModelBuilder
 
 from .quick_compiler import optimised
 from .tasks import outside_task
@@ -96,6 +100,20 @@ def outside_registered():
     outside_task.remove_both()
 
 
+COUNTED: dict[tuple[object, ...], int] = {}
+
+
+def count_once(builder: ModelBuilder, vocabulary: Vocabulary) -> int:
+    """Count the parameters of equal models once: comparisons of all tests try the same widths of the same layers."""
+    config, sizes = builder.config, [tokenizer.vocabulary_size for tokenizer in vocabulary.tokenizers.values()]
+    if not {*config.model.layer.split(",")} <= {*BUILT_IN}:
+        return count_parameters(builder, vocabulary)  # layers of different tests may have one name
+    key = (type(builder), config.task, config.model.model_dump_json(), *sizes, len(vocabulary.labels))
+    if key not in COUNTED:
+        COUNTED[key] = count_parameters(builder, vocabulary)
+    return COUNTED[key]
+
+
 @pytest.fixture
 def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let comparisons measure little, and train in the process of the test: another one takes seconds to start."""
@@ -112,6 +130,7 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
         return events[-1]
 
     monkeypatch.setattr(workers, "run_worker", run)
+    monkeypatch.setattr(planning, "count_parameters", count_once)
     monkeypatch.setattr(workers, "ThreadExecutor", InlineExecutor)
     monkeypatch.setattr(worker, "SHORTEST", 0.0)
     monkeypatch.setattr(worker, "ROUGH", 0.0)
