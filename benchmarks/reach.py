@@ -22,8 +22,7 @@ from distance import READING
 import seriatim
 from seriatim.data.synthetic import generate
 from seriatim.inspection.gradient_flow import LayerFlow, gradient_flow
-from seriatim.inspection.gradient_trend import REACH_FRACTION
-from seriatim.inspection.gradient_trend import reach
+from seriatim.inspection.gradient_trend import REACH_FRACTION, reach
 
 LAYERS = {"rnn": "Elman", "lstm": "LSTM", "gru": "GRU", "transformer": "Transformer"}
 TEXTS = 32
