@@ -28,7 +28,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def set_sizes(monkeypatch: pytest.MonkeyPatch, *, piece: int, block: int, parallel: int) -> None:
-    monkeypatch.setattr("seriatim.data.text.PIECE_BYTES", piece)
+    monkeypatch.setattr("seriatim.data.text.CHUNK_BYTES", piece)
     monkeypatch.setattr("seriatim.data.encoding.MIN_CHARACTERS", piece)
     monkeypatch.setattr("seriatim.data.encoding.BLOCK_CHARACTERS", block)
     monkeypatch.setattr("seriatim.data.encoding.PARALLEL_BYTES", parallel)

@@ -234,7 +234,7 @@ class SourceVocabulary(NamedTuple):
         """The value of ``data.unit``: lines if a token begins each, or if no character is a line end."""
         one = self.tokenizer
         if one.kind == "char":
-            return "line" if one.unknown_pieces("\n") else "stream"
+            return "line" if one.find_unknown("\n") else "stream"
         return "line" if one.kind == "word" and one.begin != END else "stream"
 
 
