@@ -354,8 +354,8 @@ def converted(
 ) -> Iterator[tuple[str, np.ndarray]]:
     """Yield every parameter, one at a time."""
     for rule in rules:
-        parts = [tensors.read(name) for name in rule.theirs]
-        yield rule.ours, rule.to_ours(parts, token_rows(tokenizer)).contiguous().numpy()
+        given = [tensors.read(name) for name in rule.theirs]
+        yield rule.ours, rule.to_ours(given, token_rows(tokenizer)).contiguous().numpy()
 
 
 def token_rows(tokenizer: Tokenizer) -> TokenRows:

@@ -103,8 +103,8 @@ def find_recurrence(tensors: StateTensors) -> Recurrence:
         problem = f"{len(prefixes)} recurrent modules" if prefixes else f"no tensor {FIRST}"
         raise MalformedError(f"{where}: {problem}; give a file with {NEEDED} (this one has {tensors.listed()})")
     (prefix,) = prefixes
-    parts = [name for name in tensors.names() if name.startswith(prefix) and PARAMETER.fullmatch(name[len(prefix) :])]
-    shapes = {name.removeprefix(prefix): tensors.shape(name) for name in parts}
+    given = [name for name in tensors.names() if name.startswith(prefix) and PARAMETER.fullmatch(name[len(prefix) :])]
+    shapes = {name.removeprefix(prefix): tensors.shape(name) for name in given}
     if reverse := sorted(name for name in shapes if name.endswith("_reverse")):
         raise NotSupportedError(
             f"{where}: {prefix}{reverse[0]} reads backwards, but a language model must not read what it predicts; use "
@@ -487,9 +487,9 @@ def _parameters(
     yield "embedding.weight", _arranged(tensors.read(tables.embedding), source).numpy()
     for depth in range(found.num_layers):
         cell = "layer.cell" if found.num_layers == 1 else f"layer.layers.{depth}.cell"
-        for part in PARAMETERS:
-            if (name := f"{found.prefix}{part}_l{depth}") in tensors.names():
-                yield f"{cell}.{part}_l0", tensors.read(name).contiguous().numpy()
+        for kind in PARAMETERS:
+            if (name := f"{found.prefix}{kind}_l{depth}") in tensors.names():
+                yield f"{cell}.{kind}_l0", tensors.read(name).contiguous().numpy()
     if tables.output is not None:
         yield "output.weight", _arranged(tensors.read(tables.output), source).numpy()
     if tables.bias is not None or source.added:
