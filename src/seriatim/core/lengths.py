@@ -105,13 +105,13 @@ def run_by_length(
             ended.append(select_state(state, torch.arange(running, rows, device=inputs.device)))
             state = select_state(state, torch.arange(running, device=inputs.device))
             rows = running
-        piece, state = run(inputs[:running, start:end], state)  # (running, end − start, D)
-        outputs.append(F.pad(piece, (0, 0, 0, 0, 0, len(sorted_lengths) - running)))
+        block, state = run(inputs[:running, start:end], state)  # (running, end − start, D)
+        outputs.append(F.pad(block, (0, 0, 0, 0, 0, len(sorted_lengths) - running)))
         start = end
 
     if not outputs:  # every row is empty: a step on zeros tells the width of the outputs
-        piece, _ = run(torch.zeros_like(inputs[:, :1]), state)
-        outputs.append(torch.zeros_like(piece[:, :0]))
+        step, _ = run(torch.zeros_like(inputs[:, :1]), state)
+        outputs.append(torch.zeros_like(step[:, :0]))
 
     # the rows return to their order; those that ran longest come first among the states, as they do in `order`
     back = torch.argsort(order)
