@@ -17,7 +17,7 @@ from seriatim.data.encoding import JOURNAL, JournaledFiles
 from seriatim.data.source_content import remembered
 from seriatim.data.sources import find_sources
 from seriatim.data.tokenizers import ByteTokenizer
-from seriatim.storage.disk_cache import CHECKSUMS, cached, cached_in_parts, damage, seal
+from seriatim.storage.disk_cache import CHECKSUMS, cached, cached_resumable, damage, seal
 
 from ..promises.hostile import NOT_REGULAR, PLACED
 
@@ -57,7 +57,7 @@ def place(what: str, path: Path) -> None:
 
 
 @pytest.mark.parametrize("what", PLACES)
-@pytest.mark.parametrize("make", [cached, cached_in_parts])
+@pytest.mark.parametrize("make", [cached, cached_resumable])
 @pytest.mark.parametrize("name", ["entry", f"entry/{CHECKSUMS}", "entry/file", "entry/other"])
 def test_a_damaged_entry_is_made_again_and_named(cache: Path, what: str, make: Make, name: str) -> None:
     make("entry", write)
@@ -79,7 +79,7 @@ def test_a_damaged_entry_is_made_again_and_named(cache: Path, what: str, make: M
 @pytest.mark.parametrize("name", ["entry.partial", "locks", "locks/entry.partial"])
 def test_what_stands_where_a_folder_is_made(cache: Path, what: str, name: str) -> None:
     place(what, cache / name)
-    assert (cached_in_parts("entry", write) / "file").read_text() == "whole"
+    assert (cached_resumable("entry", write) / "file").read_text() == "whole"
 
 
 @pytest.mark.parametrize("what", [what for what in NOT_REGULAR if what != "a folder"])

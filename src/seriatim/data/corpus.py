@@ -19,7 +19,7 @@ import numpy as np
 
 from ..config import Tokenizer as TokenizerConfig
 from ..core.errors import EmptyError
-from ..storage.disk_cache import cached_in_parts, complete, find, intact, make_folder, read_entry, read_facts
+from ..storage.disk_cache import cached_resumable, complete, find, intact, make_folder, read_entry, read_facts
 from .encoding import BLOCK, PARALLEL_BYTES, Statistics, id_type, measure, no_text, write_encoded, write_words
 from .repairs import Repairs
 from .source_content import HashedSources, ReadingProgress, TextDigest, content_of, name_text, report
@@ -366,7 +366,7 @@ def _open_cached(
     def waiting() -> None:
         report(f"waiting for another process that reads {name_text(sources)}", 0.0)
 
-    return read_entry(lambda: cached_in_parts(name, write, waiting), read)
+    return read_entry(lambda: cached_resumable(name, write, waiting), read)
 
 
 def _tokenizer_folder(config: TokenizerConfig, unit: str, content: TextDigest) -> str:

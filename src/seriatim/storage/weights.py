@@ -1,8 +1,8 @@
 """Parameters in safetensors files: nothing is unpickled, and every name and shape is checked.
 
-A file begins with the length of its header (8 bytes, little endian), and the header in JSON: the type, shape and place
-of each tensor by name, and some texts, the metadata. Whoever wrote the configuration beside it, no model is built that
-is larger than its file.
+A file begins with the length of its header (8 bytes, little endian), and the header in JSON: the type, shape and
+offsets of each tensor by name, and some texts, the metadata. Whoever wrote the configuration beside it, no model is
+built that is larger than its file.
 """
 
 import contextlib

@@ -45,7 +45,7 @@ from ..core.state import State, join_states, require_kind, select_state, state_f
 from ..processes.ranks import Ranks, Share
 from ..storage.files import PARTIAL, flush, open_regular, read_json, read_text, remove, to_json, whole, write_whole
 from ..storage.weights import is_finite, load_tensors, load_weights, read_metadata, save_tensors, save_weights
-from ..storage.written_folders import RUN, outer, place_of, record, settle
+from ..storage.written_folders import RUN, latest_folder, outer, record, settle
 from ..tasks.model_size import MOMENTS
 from .reporting import Record
 
@@ -239,7 +239,7 @@ def saving(folder: Path) -> Iterator[None]:
 def how_to_continue(folder: Path) -> str:
     """Return in words what to do after the training of a run has failed."""
     folder = outer(folder)
-    saved = checkpoints(place_of(folder, RUN) / "checkpoints")
+    saved = checkpoints(latest_folder(folder, RUN) / "checkpoints")
     if not saved:
         return "no checkpoint is complete, start the training again"
     return f"{saved[-1].name} is complete, resume with --resume {shlex.quote(str(folder))}"
