@@ -115,5 +115,5 @@ def run_by_length(
 
     # the rows return to their order; those that ran longest come first among the states, as they do in `order`
     back = torch.argsort(order)
-    whole = F.pad(torch.cat(outputs, dim=1), (0, 0, 0, inputs.shape[1] - start))
-    return whole[back], select_state(join_states([state, *reversed(ended)]), back)
+    padded = F.pad(torch.cat(outputs, dim=1), (0, 0, 0, inputs.shape[1] - start))
+    return padded[back], select_state(join_states([state, *reversed(ended)]), back)

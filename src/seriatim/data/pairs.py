@@ -117,12 +117,12 @@ def read_unpaired(
         elif chosen == "jsonl":
             pairs = _from_objects(source, False, repairs)
         else:
-            pairs = _whole_lines(source, repairs, warn=file_format != "text")
+            pairs = _lines_as_sources(source, repairs, warn=file_format != "text")
         for pair in pairs:
             yield repairs.text(pair.source, pair.name, pair.line)
 
 
-def _whole_lines(source: Source, repairs: Repairs, *, warn: bool) -> Iterator[Pair]:
+def _lines_as_sources(source: Source, repairs: Repairs, *, warn: bool) -> Iterator[Pair]:
     for number, line in numbered_lines(source, repairs):
         hint = ""
         if number == 1 and TAB in line:

@@ -77,8 +77,8 @@ class ReadingProgress:
             self.reported = now
             speed = max(0, done - self.before) / max(now - self.started, 1e-9) / 1e6
             unit, size = ("GB", 1e9) if (self.total or done) >= 1e9 else ("MB", 1e6)
-            whole, fraction = ("", 0.0) if self.total is None else (f" of {self.total / size:,.1f}", done / self.total)
-            report(f"{self.doing}: {done / size:,.1f}{whole} {unit}, {speed:,.0f} MB/s", min(1.0, fraction))
+            total, fraction = ("", 0.0) if self.total is None else (f" of {self.total / size:,.1f}", done / self.total)
+            report(f"{self.doing}: {done / size:,.1f}{total} {unit}, {speed:,.0f} MB/s", min(1.0, fraction))
 
 
 BLOCK = 1 << 20  # the number of bytes that are read at once

@@ -43,7 +43,7 @@ from ..counting.ngrams.table import NgramTable, Order
 from ..data.repairs import DataWarning, Repairs
 from ..data.text import UNREADABLE, TextFile
 from ..data.tokenizers import END, Tokenizer
-from ..storage.files import whole
+from ..storage.files import atomic
 from ..training.run_files import ARPA_MARK
 
 BEGIN, FINISH, UNKNOWN = "<s>", "</s>", "<unk>"
@@ -58,7 +58,7 @@ def write_arpa(orders: Sequence[Order], tokenizer: Tokenizer, path: Path) -> Non
     """Write a model, its orders shortest first, completely or not at all."""
     names = [spelled(tokenizer, token) for token in range(tokenizer.vocabulary_size)]
     write: Callable[..., IO[str]] = gzip.open if path.suffix == ".gz" else open
-    with whole(path) as aside, write(aside, "wt", encoding="utf-8", newline="\n") as file:
+    with atomic(path) as aside, write(aside, "wt", encoding="utf-8", newline="\n") as file:
         file.write(ARPA_MARK + "\n")
         if any("\\" in name for name in names):
             file.write(ESCAPED + "\n")

@@ -40,7 +40,7 @@ from ..layers.gated_cell import TorchCell
 from ..layers.registry import REGISTRY
 from ..models.base_models import NeuralModel
 from ..runs.run import Run
-from ..storage.files import read_json, read_text, whole
+from ..storage.files import atomic, read_json, read_text
 from ..storage.weights import write_safetensors
 from ..storage.written_folders import is_run
 from ..tasks import new_task
@@ -521,7 +521,7 @@ def export_torch(run: Run, out: str) -> None:
     path = check_file(out, EXPORTED_STATE, (data.train, data.valid, data.test))
     if not isinstance(run.model, NeuralModel) or run.answering is not run.model:
         raise NotSupportedError(f"{run.path}: has no parameters of a single network; give a run of a neural layer")
-    with whole(path) as aside:
+    with atomic(path) as aside:
         write_safetensors(torch_state(run.model), aside, _facts(run))
 
 
