@@ -80,6 +80,8 @@ class Stateful(nn.Module):
             kind = type(values).__name__
             raise RangeError(f"{name}: {owner} takes a torch.Tensor, not a {kind}; convert it with torch.as_tensor")
         require_dense(name, values)
+
+        # The weights say which numbers fit; PyTorch itself would fail later, without the name of the argument.
         like = next(filter(Tensor.is_floating_point, itertools.chain(self.parameters(), self.buffers())), None)
         if like is None:  # a layer without weights takes every type of floating-point numbers
             like = values if values.is_floating_point() else torch.zeros((), device=values.device)

@@ -30,6 +30,8 @@ def check_lengths(lengths: Tensor | list[int] | None, batch_size: int, time: int
         return None
     if isinstance(lengths, Tensor) and lengths is _cleared.get():
         return lengths
+
+    # Type and shape are known for every tensor, so they are checked first.
     try:
         lengths = torch.as_tensor(lengths)
     except (TypeError, ValueError, RuntimeError):  # not numbers
@@ -40,10 +42,12 @@ def check_lengths(lengths: Tensor | list[int] | None, batch_size: int, time: int
         raise MismatchError(
             f"lengths: got {kind} of shape {tuple(lengths.shape)}; give {batch_size} integers, one a row"
         )
+
+    # The values are compared only where there are some: not on the device meta, and not while a program is exported.
     if lengths.is_meta and not exporting():
         raise RangeError("lengths: the tensor is on the device meta, which has no values; give one with values")
     if exporting():
-        return lengths.long()  # what the values are is not known
+        return lengths.long()
     if batch_size == 0:
         return None
     shortest, longest = int(lengths.min()), int(lengths.max())

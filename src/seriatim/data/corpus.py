@@ -343,11 +343,14 @@ def count_text(sources: Sequence[Source], tokenizer: Tokenizer, *, unit: str) ->
     corpus = encode_corpus(sources, tokenizer, unit=unit)
     words: Counter[str] = Counter()
     longest = unfinished = 0
+
+    # The corpus holds token ids only, so the text is read again for its words, and a line may go on in the next chunk.
     for text, _ in measure(sources, unit=unit):
         words.update(text.split())
         lengths = [len(line) for line in text.split("\n")]
         lengths[0] += unfinished if unit == "stream" else 0
         longest, unfinished = max(longest, *lengths), lengths[-1]
+
     return {
         "files": [source.name for source in sources],
         **vars(corpus.statistics),

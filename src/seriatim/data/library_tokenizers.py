@@ -382,6 +382,8 @@ def library_fields(tokenizer: Tokenizer) -> Fields:
     """
     if isinstance(tokenizer, PretrainedTokenizer):
         return tokenizer.fields
+
+    # The library has no tokenizers of bytes, characters or words: each is one of its models with such a vocabulary.
     if tokenizer.kind in ("bpe", "unigram"):
         inner = tokenizers.Tokenizer.from_str(json.dumps(_shifted(tokenizer.payload()["model"])))
     elif tokenizer.kind == "byte":
@@ -397,8 +399,11 @@ def library_fields(tokenizer: Tokenizer) -> Fields:
             inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     else:
         raise NotSupportedError(f"tokenizer.kind: {tokenizer.kind} cannot be exported; give a run of another kind")
+
     if tokenizer.lowercase:
         inner.normalizer = normalizers.Lowercase()
+
+    # As a special token, ``</s>`` is left out of decoded texts.
     inner.add_special_tokens([END_TEXT])
     fields: Fields = json.loads(inner.to_str())
     return fields

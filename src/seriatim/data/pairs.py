@@ -81,6 +81,8 @@ def read_pairs(
     if file_format not in FORMATS:
         raise UnknownNameError(f"{file_format}: not a format of pairs; {nearest(file_format, list(FORMATS))}")
     names, repairs = data.split(","), repairs or Repairs(strict=True)
+
+    # A file whose name has a comma is one file.
     files: Iterable[tuple[str, Iterator[Pair]]]
     if len(names) == 2 and not os.path.exists(data):
         left, right = (_single_file(name, data, split) for name in names)

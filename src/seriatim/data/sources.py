@@ -184,6 +184,8 @@ def find_paths(source: str, suffixes: Sequence[str]) -> dict[str, Path]:
         paths = [path]
     else:
         paths = _paths_of_glob(source)
+
+    # A file that grows while it is read would never end.
     for path in paths:
         if _is_output(path):
             raise ExistsError(

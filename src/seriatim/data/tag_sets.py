@@ -75,6 +75,7 @@ def first_without_chunk(counts: Mapping[str, int]) -> str | None:
 
 def to_scheme(tags: Sequence[str], scheme: str) -> list[str]:
     """Convert the tags of one sentence to a scheme of `SCHEMES`; tags that mark no chunk are unchanged."""
+    # The tags become BIO first, from which every other scheme follows, whatever the scheme of the tags is.
     converted, before, before_kind = list(tags), OUTSIDE, ""
     for i, tag in enumerate(tags):
         prefix, kind = _split_tag(tag)
@@ -84,6 +85,8 @@ def to_scheme(tags: Sequence[str], scheme: str) -> list[str]:
         before, before_kind = prefix, kind
     if scheme == "bio":
         return converted
+
+    # Whether a chunk ends is known only from the tag that follows.
     inside, (last, single) = INSIDE[scheme], CLOSING[scheme]
     closed = converted.copy()
     for i, (tag, following) in enumerate(pairwise([*converted, OUTSIDE])):

@@ -273,6 +273,8 @@ def decode(raw: bytes, name: str, line: int, *, following: Iterable[bytes], know
         damage, reason = nul, ""
     except UnicodeDecodeError as error:
         damage, reason = error.start, error.reason
+
+    # The remedy depends on the other characters: if some of them are UTF-8, the damage is a single mistake.
     where = f"{name}:{line + line_ends(raw[:damage])}"
     if not reason:
         raise MalformedError(f"{where}: a NUL byte: the file is binary or damaged; give plain UTF-8 text")
@@ -291,12 +293,15 @@ def _remedy(blocks: Iterable[bytes], *, known: bool) -> str:
     characters there.
     """
     c1 = set[int]()
+
+    # A large file may follow, so reading ends with the first block that decides.
     for raw in blocks:
         rest, characters = UTF8.subn(b"", raw)
         known = known or characters > len(rest.translate(None, ASCII))
         c1 |= {*rest.translate(None, NO_C1)}
         if known or c1 & UNDEFINED:
             break
+
     encoding = "" if c1 & UNDEFINED else "WINDOWS-1252" if c1 else "ISO-8859-1"
     if known:
         return f"other characters are UTF-8, correct this one{f' (it may be {encoding})' * bool(encoding)}"

@@ -194,6 +194,8 @@ class _Reader:
         for raw in text.__enter__():
             self.number += 1
             text.record(str(self.path), self.repairs)
+
+            # A file of any kind may be given, so that lines can be long and bytes can be no text.
             if len(raw) >= MAX_LINE:
                 raise self.wrong(f"a line of {MAX_LINE:,} bytes or more", "give an ARPA file")
             try:
@@ -202,6 +204,7 @@ class _Reader:
                 raise self.wrong("not UTF-8", "give an ARPA file in UTF-8") from None
             if "\0" in line:
                 raise self.wrong("a NUL byte", "give an ARPA file")
+
             line = line.removesuffix("\n").removesuffix("\r")  # white space inside an entry is up to `entry`
             if self.number == 1:
                 line = line.removeprefix("\ufeff")

@@ -367,6 +367,8 @@ class LlamaFamily(Family):
             for e in range(options["num_experts"]):
                 for projection, name in (("up_proj", "w3"), ("gate_proj", "w1"), ("down_proj", "w2")):
                     network[f"1.layer.module.experts.{e}.{projection}"] = f"block_sparse_moe.experts.{e}.{name}"
+
+        # One matrix computes queries, keys and values here, which checkpoints of this family keep apart.
         rules = self.tables("model.embed_tokens.weight", "lm_head.weight")
         for i in range(self.number("num_hidden_layers")):
             ours, theirs = f"layer.layers.{i}.layers.", f"model.layers.{i}."

@@ -287,6 +287,7 @@ def _from_library(path: Path, content: Fields, size: int, end: str | None) -> So
     """Return the vocabulary of a `tokenizer.json` of the ``tokenizers`` library."""
     import tokenizers
 
+    # A vocabulary of words or characters becomes one of ours, which can also name what is unknown in a text.
     try:
         before, normalizer = content.get("pre_tokenizer") or {}, (content.get("normalizer") or {}).get("type")
         ids = tokenizers.Tokenizer.from_str(json.dumps(content)).get_vocab()
@@ -295,6 +296,8 @@ def _from_library(path: Path, content: Fields, size: int, end: str | None) -> So
             if by_character or before.get("type") == "WhitespaceSplit":
                 tokens = sorted(ids, key=ids.__getitem__)
                 return _listed(path, tokens, size, end, is_characters=by_character, lowercase=normalizer is not None)
+
+        # Any other tokenizer is kept as it is.
         ending = _ending(path, ids, end, ENDS[:-1])
         if ending is None:
             raise RequiredError(f"{path}: no token ends a text; name it with --end TOKEN")
@@ -402,6 +405,7 @@ def state_file(source: Path) -> Path | None:
     Raises:
         InputError: the weights are pickled.
     """
+    # A folder with a configuration is a checkpoint or a run, which another function reads.
     pickled = []
     if source.is_dir():
         if (source / CONFIG).exists() or is_run(source):
@@ -415,6 +419,8 @@ def state_file(source: Path) -> Path | None:
     elif source.is_file():
         with source.open("rb") as file:
             pickled = [source] if file.read(4).startswith(PICKLED_BEGINNINGS) else []
+
+    # A user with pickled weights learns how to convert them, not only that nothing was found.
     if not pickled:
         return None
     call = "save_file(torch.load(F, weights_only=True), G)"
@@ -460,6 +466,8 @@ def _model(found: Recurrence, tables: Tables, source: SourceVocabulary, nonlinea
     options: Fields = {} if found.has_bias else {"bias": False}
     if found.output_size != found.hidden_size:
         options["projection_size"] = found.output_size
+
+    # The shapes do not tell tanh from ReLU, so the user or the metadata must.
     if nonlinearity is not None:
         if "activation" not in options_of(found.layer, {}):
             raise ConflictError(f"--nonlinearity: {path} is a layer {found.layer} and not an RNN; leave it out")
@@ -468,6 +476,7 @@ def _model(found: Recurrence, tables: Tables, source: SourceVocabulary, nonlinea
                 f"--nonlinearity: {shown(nonlinearity)} is unknown; use {' or '.join(NONLINEARITIES)}"
             )
         options["activation"] = nonlinearity
+
     return {
         "layer": found.layer,
         "embedding_size": found.input_size,

@@ -281,6 +281,8 @@ def locked(folder: Path) -> Iterator[None]:
         )
     except OSError as error:
         raise UnwritableError(f"{folder}: cannot be written ({error.strerror}); check it, or use another one") from None
+
+    # Where there are no locks, as on some network file systems, work goes on: few users start two processes.
     try:
         yield
     finally:
