@@ -54,7 +54,7 @@ def test_the_size_of_blocks_changes_nothing(
     found = []
     for block in (1 << 22, size):
         with pytest.MonkeyPatch.context() as patched:
-            set_sizes(patched, piece=8, block=block, parallel=1)
+            set_sizes(patched, chunk=8, block=block, parallel=1)
             in_this_process(patched)
             found.append(written(folder / str(block), sources, tokenizer_of(kind), unit))
             if kind == "word":

@@ -61,7 +61,7 @@ def test_mark_and_line_ends_are_normalised(tmp_path: Path) -> None:
 def test_one_line_of_fifty_megabytes(tmp_path: Path) -> None:
     spec = written(tmp_path, b"ab" * 25_000_000)
     assert [len(line) for line in lines_of(spec)] == [50_000_000]
-    assert max(len(piece.text) for piece in read_chunks(find_sources(spec))) <= 2 * CHUNK_BYTES
+    assert max(len(chunk.text) for chunk in read_chunks(find_sources(spec))) <= 2 * CHUNK_BYTES
 
 
 def test_folders_globs_gzip_and_jsonl(tmp_path: Path) -> None:
@@ -73,8 +73,8 @@ def test_folders_globs_gzip_and_jsonl(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match=r"1 file was not read .*: picture\.png"):
         assert lines_of(str(tmp_path)) == ["a", "c", "d", "e", "b"]
     assert lines_of(str(tmp_path / "*.txt")) == ["a"]
-    pieces = list(read_chunks(find_sources(str(tmp_path / "3.jsonl"))))
-    assert [piece.begins_document for piece in pieces] == [True, True]
+    chunks = list(read_chunks(find_sources(str(tmp_path / "3.jsonl"))))
+    assert [chunk.begins_document for chunk in chunks] == [True, True]
     assert text_of(str(tmp_path / "3.jsonl"), file_format="text").startswith('{"text"')
 
 

@@ -48,7 +48,7 @@ def parallel(path: str, repairs: Repairs) -> Any:
 
 
 READERS: dict[str, tuple[list[str], str, Reader]] = {
-    "pieces": (WORDS, "a.txt", lambda *given: "".join(piece.text for piece in of(read_chunks)(*given)).strip()),
+    "pieces": (WORDS, "a.txt", lambda *given: "".join(chunk.text for chunk in of(read_chunks)(*given)).strip()),
     "lines": (WORDS, "a.txt", of(read_lines)),
     "items": (WORDS, "a.txt", of(read_items)),
     "items of JSONL": (objects("text"), "a.jsonl", of(read_items)),

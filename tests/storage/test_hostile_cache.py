@@ -163,7 +163,7 @@ def flip_and_continue(folder: Path, place: int) -> None:
     content[place % len(content)] ^= 4
     (folder / JOURNAL).write_bytes(content)
     with JournaledFiles(folder, ("a", "b"), [1]) as files:
-        assert [part.digest for part in files.entries] == [f"part {i}" for i in range(len(files.entries))]
+        assert [entry.digest for entry in files.entries] == [f"part {i}" for i in range(len(files.entries))]
         assert len(files.entries) < 3
-        assert [part.facts for part in files.entries] == [f"facts {i}" for i in range(len(files.entries))]
+        assert [entry.facts for entry in files.entries] == [f"facts {i}" for i in range(len(files.entries))]
         assert (folder / "a").stat().st_size == 2 * len(files.entries)

@@ -135,6 +135,6 @@ def test_parts_of_other_settings_are_not_used(tmp_path: Path) -> None:
         files.append("one", {"a": b"xy", "b": b""}, "facts")
     for settings, parts in ([1], ["one"]), ([2], []), ([1], []):
         with JournaledFiles(tmp_path, ("a", "b"), settings) as files:
-            assert [part.digest for part in files.entries] == parts
-            assert [part.facts for part in files.entries] == ["facts"] * len(parts)
+            assert [entry.digest for entry in files.entries] == parts
+            assert [entry.facts for entry in files.entries] == ["facts"] * len(parts)
             assert (tmp_path / "a").stat().st_size == 2 * len(parts)
