@@ -30,7 +30,7 @@ from seriatim.counting.ngrams.windows import CHUNK_SIZE
 from seriatim.data.encoding import write_encoded
 from seriatim.data.source_content import content_of
 from seriatim.data.sources import find_sources
-from seriatim.data.text import read_pieces
+from seriatim.data.text import read_chunks
 from seriatim.data.vocabulary import fit_tokenizer
 from seriatim.processes.executors import LocalExecutor, WorkExecutor
 from seriatim.storage.weights import stream_tensors
@@ -74,7 +74,7 @@ def _measure(folder: Path, words: int, pool: WorkExecutor) -> dict[str, float]:
     make_text(path, words)
     sources = find_sources(str(path))
     tokenizer = fit_tokenizer(
-        TokenizerConfig(kind="word", vocabulary_size=2 * WORDS), (piece.text for piece in read_pieces(sources))
+        TokenizerConfig(kind="word", vocabulary_size=2 * WORDS), (chunk.text for chunk in read_chunks(sources))
     )
     content = content_of(sources)
 

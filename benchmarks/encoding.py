@@ -25,7 +25,7 @@ from seriatim.config import Tokenizer as TokenizerConfig
 from seriatim.data.encoding import write_encoded, write_words
 from seriatim.data.source_content import content_of
 from seriatim.data.sources import find_sources
-from seriatim.data.text import read_pieces
+from seriatim.data.text import read_chunks
 from seriatim.data.vocabulary import fit_tokenizer
 
 PART = 20_000
@@ -51,7 +51,7 @@ def main() -> None:
         sources = find_sources(path)
         content = content_of(sources)
         size = content.bytes / 1e6
-        text = "".join(piece.text for piece in read_pieces(sources))
+        text = "".join(chunk.text for chunk in read_chunks(sources))
         tokenizers = {
             kind: fit_tokenizer(TokenizerConfig(kind=kind), [text[:5_000_000]])
             for kind in ("bpe", "byte", "char", "word")

@@ -23,13 +23,13 @@ TEXT = "one two\n\n three  fours é\r\nfive <unk>\t" * 40
 
 
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks of a few pieces, and two processes for every text."""
-    set_sizes(monkeypatch, piece=64, block=300, parallel=1)
+    """Blocks of a few chunks, and two processes for every text."""
+    set_sizes(monkeypatch, chunk=64, block=300, parallel=1)
 
 
-def set_sizes(monkeypatch: pytest.MonkeyPatch, *, piece: int, block: int, parallel: int) -> None:
-    monkeypatch.setattr("seriatim.data.text.PIECE_BYTES", piece)
-    monkeypatch.setattr("seriatim.data.encoding.MIN_CHARACTERS", piece)
+def set_sizes(monkeypatch: pytest.MonkeyPatch, *, chunk: int, block: int, parallel: int) -> None:
+    monkeypatch.setattr("seriatim.data.text.CHUNK_BYTES", chunk)
+    monkeypatch.setattr("seriatim.data.encoding.MIN_CHARACTERS", chunk)
     monkeypatch.setattr("seriatim.data.encoding.BLOCK_CHARACTERS", block)
     monkeypatch.setattr("seriatim.data.encoding.PARALLEL_BYTES", parallel)
     monkeypatch.setattr("seriatim.data.encoding.worker_count", lambda: 2)

@@ -14,7 +14,7 @@ from seriatim.data.corpus import Corpus, encode_corpus, fit_corpus_tokenizer
 from seriatim.data.encoding import Statistics, write_encoded, write_words
 from seriatim.data.source_content import listening
 from seriatim.data.sources import find_sources
-from seriatim.data.text import read_pieces
+from seriatim.data.text import read_chunks
 from seriatim.data.tokenizers import END, Spelling
 from seriatim.data.vocabulary import fit_tokenizer
 from seriatim.storage.disk_cache import SCRATCH
@@ -181,7 +181,7 @@ def test_one_reading_learns_and_writes_what_two_would(
     for name in ("one", "two"):
         (folder / name).mkdir()
     once = write_words(folder / "one", sources, config, unit=unit)
-    twice = fit_tokenizer(config, (piece.text for piece in read_pieces(sources)))
+    twice = fit_tokenizer(config, (chunk.text for chunk in read_chunks(sources)))
     write_encoded(folder / "two", sources, twice, unit=unit)
     assert once.to_json() == twice.to_json()
     written = [
@@ -198,7 +198,7 @@ def test_texts_of_many_pieces_are_one(tmp_path: Path, unit: str, monkeypatch) ->
     (tmp_path / "a.txt").write_text("one two\n\nthree  four\r\nfive " * 30 + "end")
     found = []
     for size in (1 << 20, 7, 64):
-        monkeypatch.setattr("seriatim.data.text.PIECE_BYTES", size)
+        monkeypatch.setattr("seriatim.data.text.CHUNK_BYTES", size)
         monkeypatch.setattr("seriatim.data.encoding.MIN_CHARACTERS", size)
         folder = tmp_path / str(size)
         folder.mkdir()
@@ -250,7 +250,7 @@ def test_ids_that_were_changed_are_encoded_again(tmp_path: Path, token: int, mon
 
 
 def test_words_that_tabs_part_are_not_cut(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("seriatim.data.text.PIECE_BYTES", 64)
+    monkeypatch.setattr("seriatim.data.text.CHUNK_BYTES", 64)
     (tmp_path / "a.txt").write_text("\t".join(f"word{i}" for i in range(100)))
     assert encode(tmp_path / "a.txt", "word", "stream")[0].statistics.tokens == 101
 
@@ -258,7 +258,7 @@ def test_words_that_tabs_part_are_not_cut(tmp_path: Path, monkeypatch) -> None:
 @pytest.mark.parametrize("unit", ["stream", "line"])
 def test_progress_is_shown_while_the_lines_of_a_large_text_are_compared(tmp_path: Path, unit: str, monkeypatch) -> None:
     monkeypatch.setattr("seriatim.data.source_content.SECONDS", 0.0)
-    monkeypatch.setattr("seriatim.data.text.PIECE_BYTES", 64)
+    monkeypatch.setattr("seriatim.data.text.CHUNK_BYTES", 64)
     (tmp_path / "a.txt").write_text("one two é\n" * 100)
     sources, tokenizer = find_sources(str(tmp_path / "a.txt")), fit_tokenizer(TokenizerConfig(kind="byte"), [])
     corpus, reports = encode_corpus(sources, tokenizer, unit=unit), []

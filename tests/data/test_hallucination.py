@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from seriatim.config import Tokenizer
-from seriatim.data.pairs import Pair, encode_pairs, shared_parts, with_invented_stems
+from seriatim.data.pairs import Pair, encode_pairs, shared_spans, with_invented_stems
 from seriatim.data.vocabulary import Vocabulary, fit_tokenizer
 from seriatim.models.copying import copied_tokens
 
@@ -24,7 +24,7 @@ def batch():
     vocabulary = Vocabulary(tokenizers)
     pairs = encode_pairs([Pair(*text, "train.tsv", i + 1) for i, text in enumerate(TEXTS)], vocabulary)
     table = copied_tokens(vocabulary.tokenizer, vocabulary.target)
-    return pairs.with_parts(table).batch(np.arange(len(TEXTS))), vocabulary, table
+    return pairs.with_shared_spans(table).batch(np.arange(len(TEXTS))), vocabulary, table
 
 
 def words(ids: torch.Tensor, size: int, tokenizer) -> list[str]:
@@ -54,10 +54,10 @@ def test_only_the_inside_of_the_longest_shared_part_changes_on_both_sides_alike(
 def test_no_pair_changes_at_rate_zero_or_without_parts() -> None:
     given, _, table = batch()
     assert given.with_invented_stems(0.0) is given
-    source, targets = with_invented_stems(given.source, given.targets, given.parts, 0.0)
+    source, targets = with_invented_stems(given.source, given.targets, given.spans, 0.0)
     assert torch.equal(source, given.source)
     assert torch.equal(targets, given.targets)
-    none = shared_parts([], [], table)
+    none = shared_spans([], [], table)
     assert none.sizes.shape == (0,)
 
 

@@ -13,7 +13,7 @@ import seriatim
 from seriatim.cli.main import main
 from seriatim.config import resolve
 from seriatim.data.sources import find_sources
-from seriatim.data.text import read_lines, read_pieces
+from seriatim.data.text import read_chunks, read_lines
 from seriatim.runs.checking import check_training
 from seriatim.storage.weights import load_tensors
 from seriatim.tasks import new_task
@@ -44,7 +44,7 @@ def labelled(folder: Path, rows: int) -> Path:
 
 
 def text_of(sources: list) -> str:
-    return "".join(piece.text for piece in read_pieces(sources))
+    return "".join(chunk.text for chunk in read_chunks(sources))
 
 
 def test_a_share_is_about_as_large_as_it_says_and_depends_on_the_content_only() -> None:
@@ -195,7 +195,7 @@ def test_the_end_of_a_file_is_cut_where_a_line_begins(lines: list[bytes], ended:
     content = b"\n".join(lines) + (b"\n" if ended else b"")
     at, size = data.draw(st.integers(1, max(1, len(content)))), data.draw(st.integers(1, 5))
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("seriatim.tasks.data_files.PIECE_BYTES", size)
+        patched.setattr("seriatim.tasks.data_files.CHUNK_BYTES", size)
         rest, end = (b"".join(cut_at(io.BytesIO(content), at=at, end=end)) for end in (False, True))
     place, expected = 0, b""
     for line in io.BytesIO(content):
@@ -206,7 +206,7 @@ def test_the_end_of_a_file_is_cut_where_a_line_begins(lines: list[bytes], ended:
 
 
 def test_the_end_of_a_file_is_found_without_reading_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("seriatim.tasks.data_files.PIECE_BYTES", 10)
+    monkeypatch.setattr("seriatim.tasks.data_files.CHUNK_BYTES", 10)
     file, reads = io.BytesIO(b"one two\n" * 100), []
     counted = SimpleNamespace(
         read=lambda size: reads.append(size) or file.read(size), seek=file.seek, seekable=lambda: True

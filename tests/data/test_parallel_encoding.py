@@ -16,7 +16,7 @@ from seriatim.data.corpus import encode_corpus
 from seriatim.data.encoding import BlockTokens, TextBlock, WordNumberer
 from seriatim.data.source_content import listening
 from seriatim.data.sources import find_sources
-from seriatim.data.text import Piece
+from seriatim.data.text import TextChunk
 from seriatim.data.tokenizers import Tokenizer
 
 from .encoded_texts import (
@@ -54,7 +54,7 @@ def test_the_size_of_blocks_changes_nothing(
     found = []
     for block in (1 << 22, size):
         with pytest.MonkeyPatch.context() as patched:
-            set_sizes(patched, piece=8, block=block, parallel=1)
+            set_sizes(patched, chunk=8, block=block, parallel=1)
             in_this_process(patched)
             found.append(written(folder / str(block), sources, tokenizer_of(kind), unit))
             if kind == "word":
@@ -144,7 +144,7 @@ def test_the_numbers_of_a_block_do_not_refer_to_themselves(monkeypatch) -> None:
         return encode(block, tokenizer, unit)
 
     monkeypatch.setattr(encoding, "encode_block", watched)
-    numbered = WordNumberer(TokenizerConfig(kind="word"), "stream")(TextBlock([Piece("one two", True)]))
+    numbered = WordNumberer(TokenizerConfig(kind="word"), "stream")(TextBlock([TextChunk("one two", True)]))
     (numbers,) = made
     assert list(numbers) == numbered.words
     assert numbers not in gc.get_referents(numbers.default_factory)

@@ -181,7 +181,7 @@ def test_a_device_without_an_end_is_refused(device: str) -> None:
 
 def test_an_endless_pipe_stops_before_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipes, "SPARE_BYTES", 1 << 62)
-    monkeypatch.setattr(pipes, "SPARE_SHARE", 1)
+    monkeypatch.setattr(pipes, "SPARE_DIVISOR", 1)
     with refused("size", "pipe"):
         copied(tmp_path / "pipe", b"text\n")
 

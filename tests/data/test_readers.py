@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from seriatim.core.errors import InputError
 from seriatim.data import pipes
 from seriatim.data.sources import find_sources
-from seriatim.data.text import PIECE_BYTES, read_lines, read_pieces
+from seriatim.data.text import CHUNK_BYTES, read_chunks, read_lines
 
 from ..refusals import refused
 
@@ -26,7 +26,7 @@ PACKED = gzip.compress(b"hello world" * 99, mtime=0)
 
 
 def text_of(spec: str, **options: str) -> str:
-    return "".join(piece.text for piece in read_pieces(find_sources(spec, **options)))
+    return "".join(chunk.text for chunk in read_chunks(find_sources(spec, **options)))
 
 
 def lines_of(spec: str) -> list[str]:
@@ -47,7 +47,7 @@ def test_whatever_the_pieces_nothing_is_lost(tmp_path: Path, text: str, size: in
     spec = written(tmp_path, text)
     normal = re.sub("^\ufeff+", "", text.replace("\r\n", "\n").replace("\r", "\n"), flags=re.MULTILINE)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("seriatim.data.text.PIECE_BYTES", size)
+        patch.setattr("seriatim.data.text.CHUNK_BYTES", size)
         assert text_of(spec) == normal
         expected = normal.split("\n")
         assert lines_of(spec) == (expected[:-1] if expected[-1] == "" else expected)
@@ -61,7 +61,7 @@ def test_mark_and_line_ends_are_normalised(tmp_path: Path) -> None:
 def test_one_line_of_fifty_megabytes(tmp_path: Path) -> None:
     spec = written(tmp_path, b"ab" * 25_000_000)
     assert [len(line) for line in lines_of(spec)] == [50_000_000]
-    assert max(len(piece.text) for piece in read_pieces(find_sources(spec))) <= 2 * PIECE_BYTES
+    assert max(len(chunk.text) for chunk in read_chunks(find_sources(spec))) <= 2 * CHUNK_BYTES
 
 
 def test_folders_globs_gzip_and_jsonl(tmp_path: Path) -> None:
@@ -73,8 +73,8 @@ def test_folders_globs_gzip_and_jsonl(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match=r"1 file was not read .*: picture\.png"):
         assert lines_of(str(tmp_path)) == ["a", "c", "d", "e", "b"]
     assert lines_of(str(tmp_path / "*.txt")) == ["a"]
-    pieces = list(read_pieces(find_sources(str(tmp_path / "3.jsonl"))))
-    assert [piece.begins_document for piece in pieces] == [True, True]
+    chunks = list(read_chunks(find_sources(str(tmp_path / "3.jsonl"))))
+    assert [chunk.begins_document for chunk in chunks] == [True, True]
     assert text_of(str(tmp_path / "3.jsonl"), file_format="text").startswith('{"text"')
 
 
@@ -96,7 +96,7 @@ def test_a_pipe_goes_by_its_own_name(tmp_path: Path) -> None:
     writer.join()
     assert (source.name, source.format) == (str(path), "jsonl")
     with refused("missing", "texts.jsonl:2"):
-        list(read_pieces([source]))
+        list(read_chunks([source]))
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from seriatim.data.repairs import Repairs
 from seriatim.data.source_content import content_of, find_repairs
 from seriatim.data.sources import find_sources, standard_input
 from seriatim.data.tables import read_labelled
-from seriatim.data.text import read_items, read_lines, read_pieces
+from seriatim.data.text import read_chunks, read_items, read_lines
 from seriatim.data.vectors import read_vectors
 from seriatim.evaluation.minimal_pairs import read_pairs as read_minimal_pairs
 from seriatim.runs.generation import read_prompts
@@ -48,11 +48,11 @@ def parallel(path: str, repairs: Repairs) -> Any:
 
 
 READERS: dict[str, tuple[list[str], str, Reader]] = {
-    "pieces": (WORDS, "a.txt", lambda *given: "".join(piece.text for piece in of(read_pieces)(*given)).strip()),
+    "pieces": (WORDS, "a.txt", lambda *given: "".join(chunk.text for chunk in of(read_chunks)(*given)).strip()),
     "lines": (WORDS, "a.txt", of(read_lines)),
     "items": (WORDS, "a.txt", of(read_items)),
     "items of JSONL": (objects("text"), "a.jsonl", of(read_items)),
-    "running text of JSONL": (objects("text"), "a.jsonl", of(read_pieces)),
+    "running text of JSONL": (objects("text"), "a.jsonl", of(read_chunks)),
     "texts": (WORDS, "a.txt", of(read_labelled, label=None)),
     "TSV": (["label\ttext", *map("\t".join, zip(LABELS, WORDS, strict=True))], "a.tsv", of(read_labelled)),
     "CSV": (["label,text", *map('{},"{}, so"'.format, LABELS, WORDS)], "a.csv", of(read_labelled)),
@@ -91,7 +91,7 @@ def joined(lines: list[str], ends: list[str]) -> bytes:
 @pytest.fixture(params=[1 << 20, 5], ids=["at once", "in pieces"])
 def pieces(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """The number of bytes that are read at once: few let a line end fall on a border."""
-    monkeypatch.setattr("seriatim.data.text.PIECE_BYTES", request.param)
+    monkeypatch.setattr("seriatim.data.text.CHUNK_BYTES", request.param)
     monkeypatch.setattr("seriatim.data.text.LINE_BYTES", request.param)
     return request.param
 

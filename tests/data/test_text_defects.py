@@ -10,7 +10,7 @@ from seriatim.core.errors import InputError
 from seriatim.data.repairs import DataWarning, Repairs
 from seriatim.data.source_content import find_repairs
 from seriatim.data.sources import find_sources
-from seriatim.data.text import read_objects, read_pieces
+from seriatim.data.text import read_chunks, read_objects
 from seriatim.runs.checking import check_training
 
 ROWS = [json.dumps({"text": f"row {i} of the text"}) + "\n" for i in range(60)]
@@ -27,7 +27,7 @@ def config(tmp_path: Path) -> dict[str, object]:
 
 def test_those_are_counted_that_readers_leave_out(config) -> None:
     sources, read, counted = find_sources(config["data"]["train"]), Repairs(), Repairs()
-    assert len(list(read_objects(sources[0], read))) == len(list(read_pieces(sources))) == 60
+    assert len(list(read_objects(sources[0], read))) == len(list(read_chunks(sources))) == 60
     find_repairs([*find_sources("builtin:python-docs"), *sources], counted)
     assert counted.facts() == read.facts()
     assert counted.lines() == {"repairs": ["blank lines 3 (first: a.jsonl:4)"]}

@@ -14,7 +14,7 @@ from seriatim.config import Tokenizer as TokenizerConfig
 from seriatim.data.corpus import SAMPLED, TokenizerSample, describe_sample, fit_corpus_tokenizer, in_words
 from seriatim.data.source_content import HashedSources
 from seriatim.data.sources import find_sources
-from seriatim.data.text import read_pieces
+from seriatim.data.text import read_chunks
 from seriatim.runs.checking import check_training
 
 from ..conftest import small_config
@@ -58,7 +58,7 @@ def test_every_tenth_of_a_text_is_in_its_sample(tmp_path: Path, bound: int, json
     path.write_text("".join(f'{{"id": "{"x" * 30}", "text": {json.dumps(row)}}}\n' if jsonl else row for row in rows))
     hashed = HashedSources(find_sources(str(path)))
     sample = TokenizerSample(TokenizerConfig(kind="bpe", sample_bytes=bound), path.stat().st_size)
-    chosen = list(sample.choose((piece.text for piece in read_pieces(hashed.sources)), lambda: hashed.bytes))
+    chosen = list(sample.choose((chunk.text for chunk in read_chunks(hashed.sources)), lambda: hashed.bytes))
     numbers = [int(word) for text in chosen for word in text.split() if len(word) == 6 and word.isdigit()]
     tenths = np.bincount(np.array(numbers) // 15_000, minlength=10)
     assert 0.8 * bound <= sample.taken <= bound
@@ -104,7 +104,7 @@ def test_sizes_are_told_in_fitting_units(size: int, words: str) -> None:
 
 @pytest.mark.parametrize("unit", ["stream", "line"])
 def test_subwords_are_those_of_the_sample(tmp_path: Path, unit: str, monkeypatch) -> None:
-    monkeypatch.setattr("seriatim.data.text.PIECE_BYTES", 64)
+    monkeypatch.setattr("seriatim.data.text.CHUNK_BYTES", 64)
     (tmp_path / "a.txt").write_text("".join(f"word{i % 3} other{i}\n" for i in range(300)))
     sources = find_sources(str(tmp_path / "a.txt"))
     found = [

@@ -87,7 +87,7 @@ def test_special_strings_are_words_only_to_the_word_tokenizer() -> None:
     assert word.encode("<unk>").tolist() == [word.unknown_id]
     assert word.encode("</s>").tolist() not in ([END], [word.unknown_id])
     assert word.encode("zebra <unk>\n").tolist() == [word.unknown_id, word.unknown_id, END]
-    assert word.unknown_pieces("zebra <unk>") == ["zebra"]
+    assert word.find_unknown("zebra <unk>") == ["zebra"]
     for kind in ("byte", "char", "bpe", "unigram"):
         tokenizer = fitted(kind)
         ids = tokenizer.encode("<unk></s>").tolist()
@@ -100,9 +100,9 @@ def test_rare_words_and_characters_become_unknown() -> None:
     text = "a a a b b c"
     word = fitted("word", text, min_count=2)
     assert word.vocabulary_size == 4
-    assert word.unknown_pieces(text) == ["c"]
-    assert fitted("word", text, vocabulary_size=3).unknown_pieces(text) == ["b", "b", "c"]
-    assert fitted("char", text, min_count=2).unknown_pieces("abc!") == ["c", "!"]
+    assert word.find_unknown(text) == ["c"]
+    assert fitted("word", text, vocabulary_size=3).find_unknown(text) == ["b", "b", "c"]
+    assert fitted("char", text, min_count=2).find_unknown("abc!") == ["c", "!"]
     lower = fitted("word", "The the THE", lowercase=True)
     assert lower.vocabulary_size == 3
     assert lower.decode(lower.encode("THE")) == "the"

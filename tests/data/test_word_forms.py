@@ -33,7 +33,7 @@ def test_spellings_are_the_characters_of_the_words(vocabulary: Vocabulary) -> No
     spelled, characters = forms.spellings(tokens), vocabulary.tokenizers["characters"]
     for row, words in enumerate((["the", "tide"], [long[: MAX_CHARACTERS // 2] + long[-MAX_CHARACTERS // 2 :], "the"])):
         for place, word in enumerate(words):
-            index = spelled.places[row, place]
+            index = spelled.indices[row, place]
             found = spelled.characters[index, : spelled.lengths[index]]
             assert found.tolist() == characters.encode(word).tolist()
 

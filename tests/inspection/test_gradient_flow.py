@@ -10,7 +10,7 @@ from torch import Tensor
 
 import seriatim
 from seriatim.core.contract import SequenceLayer
-from seriatim.core.state import map_state, state_leaves, with_parts
+from seriatim.core.state import map_state, state_leaves, with_children
 from seriatim.inspection import jacobians
 from seriatim.inspection.gradient_flow import (
     FlowCurve,
@@ -91,7 +91,7 @@ def _each_leaf(state: object, parts: list[list[Tensor]]) -> object:
         tensors = [part.clone().requires_grad_() for part in state]
         parts.append(tensors)
         return type(state)(*tensors)
-    return with_parts(state, [_each_leaf(part, parts) for part in state])
+    return with_children(state, [_each_leaf(part, parts) for part in state])
 
 
 @pytest.mark.parametrize("options", [{}, {"position": "alibi"}, {"window": 3}, {"score": "additive"}])

@@ -199,7 +199,7 @@ def test_batches_hold_what_the_sentences_hold(corpus) -> None:
             for t, word in enumerate(original.words):
                 assert vocabulary.tokenizer.describe(int(batch.words[row, t])) == word
                 assert vocabulary.labels[batch.tags[row, t]] == original.tags[t]
-                place = batch.spellings.places[row, t]
+                place = batch.spellings.indices[row, t]
                 letters = batch.spellings.characters[place, : batch.spellings.lengths[place]]
                 assert vocabulary.tokenizers["characters"].decode(letters) == word
 

@@ -23,7 +23,7 @@ from seriatim.data.conll import read_sentences
 from seriatim.data.pairs import read_pairs
 from seriatim.data.sources import find_sources
 from seriatim.data.tables import read_labelled
-from seriatim.data.text import read_lines, read_pieces
+from seriatim.data.text import read_chunks, read_lines
 from seriatim.data.vectors import read_vectors
 from seriatim.interchange.arpa import read_arpa
 
@@ -102,7 +102,7 @@ def read(path: Path) -> str:
         return f"{len(read_vectors(path, {'a', 'b'})[0])} read"
     if ".arpa" in path.name:
         return f"{len(read_arpa(path).words)} read"
-    return count(read_pieces(sources(name)) if path.name.startswith("line.bomb") else read_lines(sources(name)))
+    return count(read_chunks(sources(name)) if path.name.startswith("line.bomb") else read_lines(sources(name)))
 
 
 def within_bounds(path: Path) -> tuple[str, float]:

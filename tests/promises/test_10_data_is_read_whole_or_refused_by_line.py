@@ -28,7 +28,7 @@ from seriatim.data.conll import read_sentences, write
 from seriatim.data.pairs import read_pairs
 from seriatim.data.sources import find_sources, standard_input
 from seriatim.data.tables import read_labelled
-from seriatim.data.text import read_lines, read_pieces
+from seriatim.data.text import read_chunks, read_lines
 from seriatim.data.tokenizers import END, Spelling, Tokenizer, WordTokenizer
 from seriatim.data.vectors import read_vectors
 from seriatim.data.vocabulary import fit_tokenizer
@@ -105,9 +105,9 @@ def test_text(tmp_path: Path, lines: list[str], end: str, edits: list, size: int
     content = damaged(encoded(lines, end), edits)
     path, expected = written(tmp_path, content, name), plain(content)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("seriatim.data.text.PIECE_BYTES", size)
+        patch.setattr("seriatim.data.text.CHUNK_BYTES", size)
         try:
-            found = "".join(piece.text for piece in read_pieces(find_sources(path)))
+            found = "".join(chunk.text for chunk in read_chunks(find_sources(path)))
             assert found == expected
             assert list(read_lines(find_sources(path))) == lines_of(found)
         except InputError as error:
@@ -152,7 +152,7 @@ def test_packed_text_that_is_cut_off_or_changed(tmp_path: Path, lines: list[str]
     path = tmp_path / "a.txt.gz"
 
     def reading() -> str:
-        return "".join(piece.text for piece in read_pieces(find_sources(str(path))))
+        return "".join(chunk.text for chunk in read_chunks(find_sources(str(path))))
 
     path.write_bytes(packed[: 1 + place % (len(packed) - 1)])
     assert read(str(path), content, reading, False) is None
@@ -288,7 +288,7 @@ def test_a_text_never_becomes_a_symbol(tokenizers: dict[str, Tokenizer], lines: 
         ids = tokenizer.encode(text)
         assert np.all((ids >= 0) & (ids < tokenizer.vocabulary_size))
         assert (ids == END).sum() == (text.count("\n") if kind == "word" else 0)
-        unknown = tokenizer.unknown_pieces(text)
+        unknown = tokenizer.find_unknown(text)
         literal = text.split().count("<unk>") if kind == "word" else 0
         assert (ids == tokenizer.unknown_id).sum() == len(unknown) + literal
         expected = text
@@ -312,7 +312,7 @@ def test_a_tokenizer_knows_the_text_it_was_learned_from(kind: str, lines: list[s
     tokenizer = fit_tokenizer(TokenizerConfig(kind=kind, vocabulary_size=280 if kind in KINDS[3:] else None), [text])
     whole = "\n".join(" ".join(line.split()) for line in lines) if kind == "word" else text
     assert tokenizer.decode(tokenizer.encode(text)) == whole
-    assert not tokenizer.unknown_pieces(text)
+    assert not tokenizer.find_unknown(text)
 
 
 CHECKS = [

@@ -13,7 +13,7 @@ from seriatim.cli.main import main
 from seriatim.core.errors import InputError, TrainingError
 from seriatim.processes.signals import Interrupted
 from seriatim.storage.files import LOCK, locked
-from seriatim.storage.written_folders import LIST, RUN, STAGE, begin, clear, place_of, settle
+from seriatim.storage.written_folders import LIST, RUN, STAGE, begin, clear, latest_folder, settle
 from seriatim.training.reporting import Reporter
 
 from ..conftest import small_config
@@ -85,7 +85,7 @@ def test_killed_at_any_moment_it_leaves_the_old_run_or_the_new_one(
         layers.append(seriatim.load(folder).config.model.layer)  # also where it was killed while it replaced files
         if layers[-1] == "window":
             assert content(folder) == content(old_run)
-        if place_of(folder, RUN) != folder or layers[-1] == "gru":
+        if latest_folder(folder, RUN) != folder or layers[-1] == "gru":
             seriatim.resume(folder)
             assert outcome(folder) == outcome(whole)
             assert (folder / "notes.txt").read_text() == "mine"

@@ -13,7 +13,7 @@ from seriatim.data.corpus import encode_corpus
 from seriatim.data.sources import find_sources
 from seriatim.data.tokenizers import ByteTokenizer
 from seriatim.storage import disk_cache
-from seriatim.storage.disk_cache import cached, cached_in_parts
+from seriatim.storage.disk_cache import cached, cached_resumable
 
 from ..refusals import refused
 
@@ -50,7 +50,7 @@ def write(folder: Path) -> None:
     (folder / "file").write_text("whole")
 
 
-@pytest.mark.parametrize("make", [cached, cached_in_parts])
+@pytest.mark.parametrize("make", [cached, cached_resumable])
 def test_an_entry_that_can_only_be_read_is_used(named: Path, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = make("name", write)
     make_read_only(named, monkeypatch)
@@ -72,7 +72,7 @@ def test_an_encoded_text_in_a_cache_that_can_only_be_read_is_used(named: Path, m
         encode_corpus(sources, tokenizer, unit="line")
 
 
-@pytest.mark.parametrize("make", [cached, cached_in_parts])
+@pytest.mark.parametrize("make", [cached, cached_resumable])
 def test_another_folder_than_the_default_is_told_once(named: Path, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SERIATIM_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(named))
@@ -94,7 +94,7 @@ def test_small_entries_need_no_cache_that_can_be_written(named: Path, monkeypatc
         assert (cached("name", write) / "file").read_text() == "whole"
 
 
-@pytest.mark.parametrize("make", [cached, cached_in_parts])
+@pytest.mark.parametrize("make", [cached, cached_resumable])
 def test_a_cache_that_is_no_folder_is_refused_in_one_line(named: Path, make: Make) -> None:
     for create in (named.touch, lambda: named.symlink_to(named.parent / "missing"), lambda: named.symlink_to(named)):
         create()

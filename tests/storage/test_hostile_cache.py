@@ -17,7 +17,7 @@ from seriatim.data.encoding import JOURNAL, JournaledFiles
 from seriatim.data.source_content import remembered
 from seriatim.data.sources import find_sources
 from seriatim.data.tokenizers import ByteTokenizer
-from seriatim.storage.disk_cache import CHECKSUMS, cached, cached_in_parts, damage, seal
+from seriatim.storage.disk_cache import CHECKSUMS, cached, cached_resumable, damage, seal
 
 from ..promises.hostile import NOT_REGULAR, PLACED
 
@@ -57,7 +57,7 @@ def place(what: str, path: Path) -> None:
 
 
 @pytest.mark.parametrize("what", PLACES)
-@pytest.mark.parametrize("make", [cached, cached_in_parts])
+@pytest.mark.parametrize("make", [cached, cached_resumable])
 @pytest.mark.parametrize("name", ["entry", f"entry/{CHECKSUMS}", "entry/file", "entry/other"])
 def test_a_damaged_entry_is_made_again_and_named(cache: Path, what: str, make: Make, name: str) -> None:
     make("entry", write)
@@ -79,7 +79,7 @@ def test_a_damaged_entry_is_made_again_and_named(cache: Path, what: str, make: M
 @pytest.mark.parametrize("name", ["entry.partial", "locks", "locks/entry.partial"])
 def test_what_stands_where_a_folder_is_made(cache: Path, what: str, name: str) -> None:
     place(what, cache / name)
-    assert (cached_in_parts("entry", write) / "file").read_text() == "whole"
+    assert (cached_resumable("entry", write) / "file").read_text() == "whole"
 
 
 @pytest.mark.parametrize("what", [what for what in NOT_REGULAR if what != "a folder"])
@@ -163,7 +163,7 @@ def flip_and_continue(folder: Path, place: int) -> None:
     content[place % len(content)] ^= 4
     (folder / JOURNAL).write_bytes(content)
     with JournaledFiles(folder, ("a", "b"), [1]) as files:
-        assert [part.digest for part in files.parts] == [f"part {i}" for i in range(len(files.parts))]
-        assert len(files.parts) < 3
-        assert [part.facts for part in files.parts] == [f"facts {i}" for i in range(len(files.parts))]
-        assert (folder / "a").stat().st_size == 2 * len(files.parts)
+        assert [entry.digest for entry in files.entries] == [f"part {i}" for i in range(len(files.entries))]
+        assert len(files.entries) < 3
+        assert [entry.facts for entry in files.entries] == [f"facts {i}" for i in range(len(files.entries))]
+        assert (folder / "a").stat().st_size == 2 * len(files.entries)

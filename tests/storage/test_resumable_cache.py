@@ -10,7 +10,7 @@ import pytest
 
 from seriatim.core.errors import InputError, TrainingError
 from seriatim.data.encoding import JournaledFiles
-from seriatim.storage.disk_cache import DAY, cached, cached_in_parts
+from seriatim.storage.disk_cache import DAY, cached, cached_resumable
 
 
 @pytest.fixture(autouse=True)
@@ -30,13 +30,13 @@ def write_first_and_die(folder: Path) -> None:
 
 def test_what_was_written_is_found_again(cache: Path) -> None:
     with pytest.raises(Killed):
-        cached_in_parts("name", write_first_and_die)
+        cached_resumable("name", write_first_and_die)
     assert not (cache / "name").exists()
     seen = []
-    folder = cached_in_parts("name", lambda partial: seen.append((partial / "first").read_text()))
+    folder = cached_resumable("name", lambda partial: seen.append((partial / "first").read_text()))
     assert seen == ["1"]
     assert (folder / "first").read_text() == "1"
-    assert cached_in_parts("name", seen.append) == folder
+    assert cached_resumable("name", seen.append) == folder
     assert len(seen) == 1
     assert not list(cache.glob("*.partial"))
 
@@ -47,11 +47,11 @@ def test_what_failed_for_its_input_is_removed(cache: Path) -> None:
         raise InputError("a bad line")
 
     with pytest.raises(InputError, match="a bad line"):
-        cached_in_parts("name", refuse)
+        cached_resumable("name", refuse)
     assert not list(cache.glob("name*"))
 
 
-@pytest.mark.parametrize("make_folder", [cached, cached_in_parts])
+@pytest.mark.parametrize("make_folder", [cached, cached_resumable])
 def test_a_cache_that_is_removed_while_it_is_used_is_named(cache: Path, make_folder) -> None:
     def make(folder: Path) -> None:
         shutil.rmtree(cache)
@@ -64,7 +64,7 @@ def test_a_cache_that_is_removed_while_it_is_used_is_named(cache: Path, make_fol
 
 def test_an_error_within_a_cache_that_is_there_is_not_that_of_its_removal() -> None:
     with pytest.raises(FileNotFoundError, match="missing"):
-        cached_in_parts("name", lambda folder: (folder / "missing").read_text() and None)
+        cached_resumable("name", lambda folder: (folder / "missing").read_text() and None)
 
 
 @pytest.mark.parametrize("parts", [0, 1])
@@ -76,7 +76,7 @@ def test_an_interrupted_user_is_told_whether_the_next_run_continues(parts: int) 
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt) as error:
-        cached_in_parts("name", make)
+        cached_resumable("name", make)
     assert ("the same command continues" in str(error.value)) == bool(parts)
 
 
@@ -91,10 +91,10 @@ def test_of_two_that_make_a_folder_one_waits(monkeypatch) -> None:
         made.append(folder)
         (folder / "file").write_text("whole")
 
-    first = threading.Thread(target=lambda: cached_in_parts("name", make))
+    first = threading.Thread(target=lambda: cached_resumable("name", make))
     first.start()
     begun.wait()
-    folder = cached_in_parts("name", make, lambda: waited.append(True))
+    folder = cached_resumable("name", make, lambda: waited.append(True))
     first.join()
     assert len(made) == 1
     assert (folder / "file").read_text() == "whole"
@@ -106,15 +106,15 @@ def test_without_locks_a_folder_is_made_from_the_beginning(monkeypatch) -> None:
 
     monkeypatch.setattr("seriatim.storage.disk_cache.FileLock.acquire", refuse)
     with pytest.raises(Killed):
-        cached_in_parts("name", write_first_and_die)
-    folder = cached_in_parts("name", lambda partial: (partial / "second").write_text("2") and None)
+        cached_resumable("name", write_first_and_die)
+    folder = cached_resumable("name", lambda partial: (partial / "second").write_text("2") and None)
     assert sorted(path.name for path in folder.iterdir()) == ["checksums.json", "second"]
 
 
 @pytest.mark.parametrize("age", [DAY / 2, 2 * DAY])
 def test_what_nobody_continues_is_removed_after_a_day(cache: Path, age: float) -> None:
     with pytest.raises(Killed):
-        cached_in_parts("name", write_first_and_die)
+        cached_resumable("name", write_first_and_die)
     then = time.time() - age
     for path in (cache / "name.partial", *(cache / "name.partial").iterdir()):
         os.utime(path, (then, then))
@@ -124,7 +124,7 @@ def test_what_nobody_continues_is_removed_after_a_day(cache: Path, age: float) -
 
 def test_a_folder_that_is_written_is_not_old(cache: Path) -> None:
     with pytest.raises(Killed):
-        cached_in_parts("name", write_first_and_die)
+        cached_resumable("name", write_first_and_die)
     os.utime(cache / "name.partial", (0, 0))  # only its files were appended to since
     cached("other", lambda folder: None)
     assert (cache / "name.partial" / "first").exists()
@@ -135,6 +135,6 @@ def test_parts_of_other_settings_are_not_used(tmp_path: Path) -> None:
         files.append("one", {"a": b"xy", "b": b""}, "facts")
     for settings, parts in ([1], ["one"]), ([2], []), ([1], []):
         with JournaledFiles(tmp_path, ("a", "b"), settings) as files:
-            assert [part.digest for part in files.parts] == parts
-            assert [part.facts for part in files.parts] == ["facts"] * len(parts)
+            assert [entry.digest for entry in files.entries] == parts
+            assert [entry.facts for entry in files.entries] == ["facts"] * len(parts)
             assert (tmp_path / "a").stat().st_size == 2 * len(parts)

@@ -25,7 +25,7 @@ from seriatim.storage.written_folders import (
     begin,
     clear,
     finish_replacing,
-    place_of,
+    latest_folder,
     record,
     refuse_strangers,
     settle,
@@ -138,7 +138,7 @@ def test_replacing_can_be_killed_at_every_touch_of_the_disk(
                     finish_replacing(folder)
         finish_replacing(folder)
         assert content(folder, STAGE) == ({**new, **mine} if decided else {**old, **mine})
-        assert place_of(folder, form) == (folder if decided else stage)
+        assert latest_folder(folder, form) == (folder if decided else stage)
 
 
 def test_what_is_put_there_meanwhile_is_kept(tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ def test_a_list_leads_nowhere_else(tmp_path: Path) -> None:
     for name in (STAGE, DECIDED):
         (folder / name).symlink_to(outside)
     finish_replacing(folder)
-    assert place_of(folder, RUN) == folder
+    assert latest_folder(folder, RUN) == folder
     settle(write(begin(folder, RUN, lambda folder: True), NEW, RUN))
     assert content(folder) == {**NEW, **MINE}
     assert content(outside) == {"config.yaml": CONFIG, "precious.txt": "mine"}

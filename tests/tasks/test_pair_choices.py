@@ -8,7 +8,7 @@ import pytest
 
 import seriatim
 from seriatim.config import resolve
-from seriatim.data.text_kinds import kind_of, shared_share
+from seriatim.data.text_kinds import kind_of, shared_fraction
 from seriatim.tasks import new_task, open_task, with_current_layer
 from seriatim.tasks.paired import LARGER, TRANSFORMER_PAIRS, choose, data_dependent_defaults, hallucination_rate
 from seriatim.training.settle import settle_texts
@@ -36,9 +36,9 @@ def test_many_occurrences_of_few_long_symbols_are_symbols() -> None:
 
 
 def test_tokens_are_shared_as_often_as_they_occur() -> None:
-    assert shared_share(["abb"], ["bbb"]) == 2 / 3
-    assert shared_share(["", "a"], ["", "a"]) == 1
-    assert shared_share([], []) == 0
+    assert shared_fraction(["abb"], ["bbb"]) == 2 / 3
+    assert shared_fraction(["", "a"], ["", "a"]) == 1
+    assert shared_fraction([], []) == 0
 
 
 CHOICES = {

@@ -45,7 +45,7 @@ def surprisal(options: argparse.Namespace) -> None:
     from ..data.text import located_items, read_items
     from ..layers.positions import learned_positions
     from ..runs.ensembles import surprisal_table
-    from ..storage.files import whole
+    from ..storage.files import atomic
     from ..storage.written_folders import is_run
     from ..training.run_files import Kind, check_file
 
@@ -72,7 +72,7 @@ def surprisal(options: argparse.Namespace) -> None:
     if path is None:
         _write(rows, sys.stdout)
         return
-    with whole(path) as aside, aside.open("w", encoding="utf-8", newline="") as file:
+    with atomic(path) as aside, aside.open("w", encoding="utf-8", newline="") as file:
         _write(rows, file)
 
 

@@ -27,8 +27,8 @@ from ..storage.written_folders import (
     COMPARISON,
     begin,
     finish_replacing,
+    latest_folder,
     outer,
-    place_of,
     record,
     recover,
     settle,
@@ -505,7 +505,7 @@ def resume(
     refuse_ranks("a comparison", "--workers or --cluster")
     folder = outer(Path(folder))
     finish_replacing(folder)
-    place = place_of(folder, COMPARISON)
+    place = latest_folder(folder, COMPARISON)
     if place != folder:
         kept = f"the one that is there stays until a layer of this one is finished (to forget this one, remove {place})"
         warnings.warn(f"{folder}: continues the comparison that is to replace the one there; {kept}", stacklevel=2)
@@ -524,7 +524,7 @@ def resume(
     # From here on the folder is written. Data are read again only if something is left to train.
     with open_workers(workers, cluster) as opened, locked(folder), opened.session(folder, plan):
         recover(folder)
-        place = place_of(folder, COMPARISON)
+        place = latest_folder(folder, COMPARISON)
         check_runs(place, plan)
         runner = Runner(place, plan, reporter, opened)
         finished = runner.read_rows()

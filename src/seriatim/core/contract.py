@@ -80,6 +80,8 @@ class Stateful(nn.Module):
             kind = type(values).__name__
             raise RangeError(f"{name}: {owner} takes a torch.Tensor, not a {kind}; convert it with torch.as_tensor")
         require_dense(name, values)
+
+        # The weights say which numbers fit; PyTorch itself would fail later, without the name of the argument.
         like = next(filter(Tensor.is_floating_point, itertools.chain(self.parameters(), self.buffers())), None)
         if like is None:  # a layer without weights takes every type of floating-point numbers
             like = values if values.is_floating_point() else torch.zeros((), device=values.device)
@@ -107,7 +109,7 @@ class SequenceLayer(Stateful):
     wrap: ClassVar[Wrap] = "none"
     """What `seriatim.layer` puts around the layer by default."""
     grows: ClassVar[bool] = True
-    """Whether a part of the state of size 0 may grow with time; if not, it stays empty."""
+    """Whether a leaf of the state of size 0 may grow with time; if not, it stays empty."""
     square: ClassVar[bool] = False
     """Whether outputs must have the width of inputs; `seriatim.layer` then puts a linear map before the layer."""
 
@@ -237,7 +239,7 @@ _forms: WeakKeyDictionary[SequenceLayer, _Form | None] = WeakKeyDictionary()
 
 def _form_of(layer: SequenceLayer) -> _Form | None:
     like = layer.zeros(0)
-    with torch.no_grad(), torch.autocast(like.device.type, enabled=False):  # which would change the types of parts
+    with torch.no_grad(), torch.autocast(like.device.type, enabled=False):  # which would change the types of leaves
         state = layer.example_state()
     if state is None:
         return None
@@ -252,7 +254,7 @@ def _equal_sizes(shape: torch.Size, like: torch.Size) -> bool:
 
 
 def _check_leaf(leaf: Tensor, dtype: torch.dtype | None, inputs: Tensor, name: str) -> None:
-    """Raise InputError where a part of a state of the layer ``name`` has another type or device than it should have."""
+    """Raise InputError where a leaf of a state of the layer ``name`` has another type or device than it should have."""
     if leaf.device != inputs.device:
         raise MismatchError(
             f"state: that of {name} is on {leaf.device}, but the inputs are on {inputs.device}; move one of them"
@@ -305,7 +307,7 @@ class MemoryLayer(SequenceLayer):
 
     def example_state(self, batch_size: int = 1, memory_time: int = 0) -> State | None:
         """Return a state with a memory of zeros; None without the attribute ``memory_size``, or if it is not enough."""
-        sizes = (vars(part).get("memory_size") for part in self.modules())
+        sizes = (vars(module).get("memory_size") for module in self.modules())
         size = next((size for size in sizes if isinstance(size, int)), None)
         if size is None or self.reads_encoder_state:
             return None
@@ -340,9 +342,9 @@ def initial_state_of(
     *,
     encoder_state: State | None = None,
 ) -> State:
-    """Return the initial state of a part of another layer, whose `initial_state` received these arguments.
+    """Return the initial state of a layer inside another one, whose `initial_state` received these arguments.
 
-    Only a `MemoryLayer` receives the memory; no part receives the encoder's state.
+    Only a `MemoryLayer` receives the memory; no inner layer receives the encoder's state.
     """
     if isinstance(layer, MemoryLayer):
         return layer.initial_state(batch_size, memory, memory_lengths)
@@ -386,15 +388,15 @@ def _joined_type(fields: type, count: int, names: tuple[str, ...]) -> Callable[.
     return _joined_types[key]
 
 
-def _joined_state(fields: type, count: int, names: tuple[str, ...], *parts: State) -> State:
+def _joined_state(fields: type, count: int, names: tuple[str, ...], *children: State) -> State:
     make: Callable[..., State] = _joined_type(fields, count, names)
-    return make(*parts)
+    return make(*children)
 
 
 def _innermost(model: nn.Module) -> list[str]:
     """Return the classes of the layers and cells in a model that have no others in them, in order."""
-    parts = [part for part in model.modules() if isinstance(part, Stateful)]
-    return [_class_name(part) for part in parts if sum(isinstance(each, Stateful) for each in part.modules()) == 1]
+    layers = [module for module in model.modules() if isinstance(module, Stateful)]
+    return [_class_name(layer) for layer in layers if sum(isinstance(each, Stateful) for each in layer.modules()) == 1]
 
 
 def _class_name(module: nn.Module) -> str:

@@ -28,7 +28,7 @@ def as_export() -> AbstractContextManager[bool]:
 def time_scan(
     step: Callable[..., list[Tensor]], state: Sequence[Tensor], sequences: Sequence[Tensor], constants: Sequence[Tensor]
 ) -> list[Tensor]:
-    """Run a step over sequences of at least one place, for export only: as a computation, a loop is much faster.
+    """Run a step over sequences of at least one position, for export only: as a computation, a loop is much faster.
 
     Args:
         step: from the tensors of the state, one of each sequence and the constants to the next state and outputs, none

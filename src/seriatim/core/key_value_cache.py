@@ -1,7 +1,7 @@
 """The keys and values of past inputs, a state that grows without a copy at every step; and those of a memory.
 
-The state shows a part of a larger buffer. A step writes new entries behind this part and returns a state that shows one
-more entry; the state it was given still shows the same entries. Where the next place is already taken, because two
+The state is a view of a larger buffer. A step writes new entries behind this view and returns a state that shows one
+more entry; the state it was given still shows the same entries. Where the next slot is already taken, because two
 texts continue from one state (perhaps in two threads), or the buffer is full, the entries move to a new buffer of twice
 the size. Gradients need the past entries unchanged: while they are recorded, the entries are copied instead.
 """
@@ -15,14 +15,14 @@ import torch
 from torch import Tensor
 
 from .exporting import exporting
-from .state import S, State, with_parts
+from .state import S, State, with_children
 
 MIN_CAPACITY = 64
 _claiming = Lock()
 
 
 class EntryBuffer:
-    """Memory for entries ``(batch, heads, capacity, size)``, of which the first ``filled`` places are taken."""
+    """Memory for entries ``(batch, heads, capacity, size)``, of which the first ``filled`` slots are taken."""
 
     def __init__(self, entries: Tensor, needed: int) -> None:
         capacity = max(2 * needed, MIN_CAPACITY)
@@ -31,7 +31,7 @@ class EntryBuffer:
         self.memory[:, :, : self.filled] = entries
 
     def claim(self, start: int, size: int) -> bool:
-        """Take the places from ``start`` on if they are the first free ones and can be written; tell whether."""
+        """Take the slots from ``start`` on if they are the first free ones and can be written; tell whether."""
         if self.memory.is_inference() and not torch.is_inference_mode_enabled():
             return False
         with _claiming:
@@ -48,12 +48,12 @@ class _Leaves(NamedTuple):
 class KeyValueCache(_Leaves):
     """The state of attention, of which each layer has a type of its own; shorter rows are zero in front."""
 
-    buffer: EntryBuffer | None = None  # that `kept` is a part of
+    buffer: EntryBuffer | None = None  # that `kept` is a view of
     end: int = 0  # of `kept` in the buffer
 
     @classmethod
     def of(cls, kept: Tensor, seen: Tensor, buffer: EntryBuffer | None, end: int) -> Self:
-        """Return the state whose entries are a part of a buffer."""
+        """Return the state whose entries are a view of a buffer."""
         state = cls(kept, seen)
         state.buffer, state.end = buffer, end
         return state
@@ -69,7 +69,7 @@ class KeyValueMemory(NamedTuple):
 class MemoryRows(NamedTuple):
     """Entries of a memory ``(batch, time, size)``, or weights of it ``(batch, time)``.
 
-    A state names such parts, whose size differs from source to source, in ``memory_fields``.
+    A state names such leaves, whose size differs from source to source, in ``memory_fields``.
     """
 
     entries: Tensor
@@ -81,12 +81,12 @@ def memories_of(state: State) -> frozenset[int]:
 
 
 def _is_memory(state: tuple[State, ...], fields: Sequence[str]) -> Iterator[bool]:
-    """Say of each leaf whether it is a part that ``fields`` names, or their lengths."""
-    for name, part in zip(getattr(state, "_fields", itertools.repeat("")), state, strict=False):
-        if isinstance(part, Tensor):
-            yield bool(fields) and (name in fields or not part.is_floating_point())
+    """Say of each leaf whether it is one that ``fields`` names, or their lengths."""
+    for name, child in zip(getattr(state, "_fields", itertools.repeat("")), state, strict=False):
+        if isinstance(child, Tensor):
+            yield bool(fields) and (name in fields or not child.is_floating_point())
         else:
-            yield from _is_memory(part, getattr(part, "memory_fields", ()))
+            yield from _is_memory(child, getattr(child, "memory_fields", ()))
 
 
 def append(past: KeyValueCache, new: Tensor, seen: Tensor) -> KeyValueCache:
@@ -124,7 +124,7 @@ def newest(cache: KeyValueCache, size: int) -> KeyValueCache:
     if dropped <= 0:
         return cache
     kept = cache.kept[:, :, dropped:]
-    if dropped > size + MIN_CAPACITY:  # a part of the buffer would hold all the others in memory
+    if dropped > size + MIN_CAPACITY:  # a view of the buffer would hold all the others in memory
         return type(cache)(kept.clone(), cache.seen)
     return cache.of(kept, cache.seen, cache.buffer, cache.end)
 
@@ -135,7 +135,7 @@ def without_unused(state: S) -> S:
         return newest(state, int(state.seen.max()) if len(state.seen) else 0)  # type: ignore[return-value]
     if isinstance(state, Tensor):
         return state
-    return with_parts(state, map(without_unused, state))
+    return with_children(state, map(without_unused, state))
 
 
 def newest_of_each(values: Tensor, valid: Tensor, end: Tensor, size: int) -> Tensor:

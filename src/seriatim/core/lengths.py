@@ -30,6 +30,8 @@ def check_lengths(lengths: Tensor | list[int] | None, batch_size: int, time: int
         return None
     if isinstance(lengths, Tensor) and lengths is _cleared.get():
         return lengths
+
+    # Type and shape are known for every tensor, so they are checked first.
     try:
         lengths = torch.as_tensor(lengths)
     except (TypeError, ValueError, RuntimeError):  # not numbers
@@ -40,10 +42,12 @@ def check_lengths(lengths: Tensor | list[int] | None, batch_size: int, time: int
         raise MismatchError(
             f"lengths: got {kind} of shape {tuple(lengths.shape)}; give {batch_size} integers, one a row"
         )
+
+    # The values are compared only where there are some: not on the device meta, and not while a program is exported.
     if lengths.is_meta and not exporting():
         raise RangeError("lengths: the tensor is on the device meta, which has no values; give one with values")
     if exporting():
-        return lengths.long()  # what the values are is not known
+        return lengths.long()
     if batch_size == 0:
         return None
     shortest, longest = int(lengths.min()), int(lengths.max())
@@ -105,15 +109,15 @@ def run_by_length(
             ended.append(select_state(state, torch.arange(running, rows, device=inputs.device)))
             state = select_state(state, torch.arange(running, device=inputs.device))
             rows = running
-        piece, state = run(inputs[:running, start:end], state)  # (running, end − start, D)
-        outputs.append(F.pad(piece, (0, 0, 0, 0, 0, len(sorted_lengths) - running)))
+        block, state = run(inputs[:running, start:end], state)  # (running, end − start, D)
+        outputs.append(F.pad(block, (0, 0, 0, 0, 0, len(sorted_lengths) - running)))
         start = end
 
     if not outputs:  # every row is empty: a step on zeros tells the width of the outputs
-        piece, _ = run(torch.zeros_like(inputs[:, :1]), state)
-        outputs.append(torch.zeros_like(piece[:, :0]))
+        step, _ = run(torch.zeros_like(inputs[:, :1]), state)
+        outputs.append(torch.zeros_like(step[:, :0]))
 
     # the rows return to their order; those that ran longest come first among the states, as they do in `order`
     back = torch.argsort(order)
-    whole = F.pad(torch.cat(outputs, dim=1), (0, 0, 0, inputs.shape[1] - start))
-    return whole[back], select_state(join_states([state, *reversed(ended)]), back)
+    padded = F.pad(torch.cat(outputs, dim=1), (0, 0, 0, inputs.shape[1] - start))
+    return padded[back], select_state(join_states([state, *reversed(ended)]), back)

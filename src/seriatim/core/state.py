@@ -1,11 +1,11 @@
 """The state: what a model remembers of the inputs it has read.
 
-A state is a tensor, or a tuple (usually a ``NamedTuple``) of states. Dimension 0 of every leaf is the batch. A leaf
-that grows with time grows along one dimension, whose size is 0 in the initial state. The newest entry is last, and a
-row with fewer entries than the longest row starts with zeros. These functions work for every architecture and never
-change a state in place.
+A state is a tensor, or a tuple (usually a ``NamedTuple``) of states, its children. Dimension 0 of every leaf is the
+batch. A leaf that grows with time grows along one dimension, whose size is 0 in the initial state. The newest entry is
+last, and a row with fewer entries than the longest row starts with zeros. These functions work for every architecture
+and never change a state in place.
 
-The kind of a state is its structure with the types of its tuples. A layer whose state has several parts has a
+The kind of a state is its structure with the types of its tuples. A layer whose state has several tensors has a
 ``NamedTuple`` of its own, so that no other layer takes its state, also where the shapes agree; one made of other layers
 has one for each choice of these (see `seriatim.core.contract.joined_type`). The kind of a single tensor is not known;
 in a file it stands beside the names of the layers (see `seriatim.core.contract.saved_kind`).
@@ -27,7 +27,7 @@ FunctionalStep: TypeAlias = Callable[[Sequence[Tensor], Tensor, State], OutputsA
 """One step as a function of (weights, inputs ``(batch, ...)``, state)."""
 S = TypeVar("S", bound=State)
 Kind: TypeAlias = type | tuple["Kind", ...]
-"""The type of a state, followed by the kinds of its parts if it is a tuple."""
+"""The type of a state, followed by the kinds of its children if it is a tuple."""
 
 
 def kind_of(state: object) -> Kind:
@@ -41,8 +41,8 @@ def kind_in_words(kind: Kind) -> str:
     """Return a kind as text, such as ``Stack[LSTM, GRU](LSTMState(Tensor, Tensor), Tensor)``."""
     if not isinstance(kind, tuple):
         return kind.__qualname__
-    first, *parts = map(kind_in_words, kind)
-    return f"{first}({', '.join(parts)})"
+    first, *children = map(kind_in_words, kind)
+    return f"{first}({', '.join(children)})"
 
 
 def require_kind(found: Kind | str, expected: Kind | str, owner: str) -> None:
@@ -51,10 +51,10 @@ def require_kind(found: Kind | str, expected: Kind | str, owner: str) -> None:
     Both are kinds, or both are texts from files.
     """
     if found != expected:
-        place = "" if isinstance(found, str) else "state: "  # of a file: the caller names it
+        prefix = "" if isinstance(found, str) else "state: "  # of a file: the caller names it
         found, expected = (kind if isinstance(kind, str) else kind_in_words(kind) for kind in (found, expected))
         raise MismatchError(
-            f"{place}the state belongs to another layer ({owner} keeps {expected}, not {found}); give one of {owner}"
+            f"{prefix}the state belongs to another layer ({owner} keeps {expected}, not {found}); give one of {owner}"
         )
 
 
@@ -67,7 +67,7 @@ def map_state(fn: Callable[..., Tensor], state: S, *rest: State) -> S:
     for other in rest:
         if not isinstance(other, tuple) or len(other) != len(state):
             raise MismatchError(f"states: not all are tuples of {len(state)} states; give states of one layer")
-    return with_parts(state, [map_state(fn, *parts) for parts in zip(state, *rest, strict=True)])
+    return with_children(state, [map_state(fn, *children) for children in zip(state, *rest, strict=True)])
 
 
 def select_state(state: S, index: Tensor) -> S:
@@ -91,7 +91,7 @@ def state_leaves(state: State) -> list[Tensor]:
         return [state]
     if not isinstance(state, tuple):
         raise RangeError(f"state: got a {type(state).__name__}; give a tensor or a tuple of states")
-    return [leaf for part in state for leaf in state_leaves(part)]
+    return [leaf for child in state for leaf in state_leaves(child)]
 
 
 def with_leaves(state: S, leaves: Iterable[Tensor]) -> S:
@@ -100,9 +100,9 @@ def with_leaves(state: S, leaves: Iterable[Tensor]) -> S:
     return map_state(lambda _: next(remaining), state)
 
 
-def with_parts(state: S, parts: Iterable[State]) -> S:
-    """Return a tuple of the same type as a state, named fields included, with other parts."""
-    return type(state)(*parts) if hasattr(state, "_fields") else tuple(parts)  # type: ignore[return-value]
+def with_children(state: S, children: Iterable[State]) -> S:
+    """Return a tuple of the same type as a state, named fields included, that holds other states."""
+    return type(state)(*children) if hasattr(state, "_fields") else tuple(children)  # type: ignore[return-value]
 
 
 def state_bytes(state: State) -> int:
@@ -116,8 +116,8 @@ def state_to_dict(state: State) -> dict[str, Tensor]:
         return {"": state.contiguous()}
     return {
         f"{name}.{path}" if path else name: leaf
-        for name, part in zip(_names(state), state, strict=True)
-        for path, leaf in state_to_dict(part).items()
+        for name, child in zip(_names(state), state, strict=True)
+        for path, leaf in state_to_dict(child).items()
     }
 
 
@@ -166,11 +166,11 @@ def _fill(like: S, tensors: Mapping[str, Tensor], prefix: str) -> S:
     if isinstance(like, Tensor):
         # copied, because the last bits of a matrix product depend on the addresses of its factors
         return tensors[prefix].to(like.device, copy=True)  # type: ignore[return-value]
-    parts = [
-        _fill(part, tensors, f"{prefix}.{name}" if prefix else name)
-        for name, part in zip(_names(like), like, strict=True)
+    children = [
+        _fill(child, tensors, f"{prefix}.{name}" if prefix else name)
+        for name, child in zip(_names(like), like, strict=True)
     ]
-    return with_parts(like, parts)
+    return with_children(like, children)
 
 
 def _names(state: tuple[State, ...]) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ they compute the same with PyTorch's operators.
         the attention of one query ``(batch, key_size)`` to a memory ``(batch, time, size)``: scores are scale · q·k, or
         with a vector v those of an additive score, v · tanh(q + k); contexts ``(batch, size)``. With the weights
         ``before (batch, time)`` of the step before, the filter over their neighbours is added to the scores, and the
-        compiled step replaces this part of the state
+        compiled step replaces this leaf of the state
     dropout_mask(like, shape, p)
         a mask of `seriatim.core.random_masks`, of the type and device of ``like``
     append_and_attend(queries, entry, cache, seen, slopes, scale, window)

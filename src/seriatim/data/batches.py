@@ -288,12 +288,12 @@ class ShuffledGroups(Sequence[np.ndarray]):
     def longest(self) -> Iterator[np.ndarray]:
         """Iterate over the lengths of the longest rows of the groups ``(groups,)``, many at a time, in any order."""
         step = POOL * self.size
-        whole = len(self.order) // step
-        for start in range(0, whole, POOLS_TOGETHER):
-            rows = self.order[start * step : min(whole, start + POOLS_TOGETHER) * step]
+        full_pools = len(self.order) // step
+        for start in range(0, full_pools, POOLS_TOGETHER):
+            rows = self.order[start * step : min(full_pools, start + POOLS_TOGETHER) * step]
             lengths = np.sort(self.lengths[rows].reshape(-1, step), axis=1)
             yield lengths[:, self.size - 1 :: self.size].ravel()
-        lengths = np.sort(self.lengths[self.order[whole * step :]])
+        lengths = np.sort(self.lengths[self.order[full_pools * step :]])
         yield lengths[self.size - 1 :: self.size]
         if len(lengths) % self.size:
             yield lengths[-1:]

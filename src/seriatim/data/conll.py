@@ -55,7 +55,7 @@ class Sentence(NamedTuple):
     number: int  # the number of the first of `lines` in the file, from 1
     raw_tags: list[str] | None = None  # the tags in the scheme of the file if `tags` are in another one; else None
 
-    def place(self, word: int) -> str:
+    def location(self, word: int) -> str:
         """Return the file and the line of a word, for messages."""
         return f"{self.name}:{self.number + self.rows[word]}"
 
@@ -452,7 +452,7 @@ def _converted(sentences: Iterable[Sentence], tag_set: TagSet, scheme: str, repa
     for sentence in sentences:
         for i, tag in enumerate(sentence.tags):
             if tag_set.lacks_type(tag):
-                raise MalformedError(f"{sentence.place(i)}: {tag} has no type; write {tag}X, where X is the type")
+                raise MalformedError(f"{sentence.location(i)}: {tag} has no type; write {tag}X, where X is the type")
 
         # Most sentences are unchanged: a repair is recorded for each word whose tag is not.
         tags = tag_set.converted(sentence.tags) if any(tag != "O" for tag in sentence.tags) else sentence.tags

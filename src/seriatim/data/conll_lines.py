@@ -75,10 +75,14 @@ class ConlluFormat:
         if not word_id.isdigit():
             self._note_needed(word_id)
             return None
+
+        # A wrong number shows where two sentences ran together, or where a line is lost.
         if word_id != str(self.next_id):
             remedy = "put a blank line between sentences" if word_id == "1" else "number the words 1, 2, 3, ..."
             raise BadLineError(f"id {word_id[:SHOWN_DIGITS]} where {self.next_id} is expected; {remedy}")
         self.next_id += 1
+
+        # The format writes _ for what is missing, so that an empty column is a mistake.
         if not word:
             raise BadLineError("an empty word; write it into the second column")
         if not tag:
@@ -171,6 +175,8 @@ class ColumnsFormat:
             if len(fields) == self.count:
                 problem = "a tab, but the columns of the first word of the file are between spaces"
             raise BadLineError(f"{problem}; give every line the same columns")
+
+        # Input without tags can lack their column, and what stands there need not be a tag.
         tag = fields[self.column] if self.column < self.count else MISSING
         self.seen.add(tag)
         _check_tag(tag, self.labelled)

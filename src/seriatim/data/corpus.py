@@ -1,6 +1,6 @@
 """Texts encoded as token ids, cached on disk by content and mapped into memory.
 
-A text need not fit in memory: it is encoded piece by piece, and training reads the memory map. Subwords are learned
+A text need not fit in memory: it is encoded chunk by chunk, and training reads the memory map. Subwords are learned
 from a part of a large text, which is bounded, the same every time, and spread over the text.
 """
 
@@ -19,11 +19,11 @@ import numpy as np
 
 from ..config import Tokenizer as TokenizerConfig
 from ..core.errors import EmptyError
-from ..storage.disk_cache import cached_in_parts, complete, find, intact, make_folder, read_entry, read_facts
+from ..storage.disk_cache import cached_resumable, complete, find, intact, make_folder, read_entry, read_facts
 from .encoding import BLOCK, PARALLEL_BYTES, Statistics, id_type, measure, no_text, write_encoded, write_words
 from .repairs import Repairs
 from .source_content import HashedSources, ReadingProgress, TextDigest, content_of, name_text, report
-from .text import Source, located_lines, read_pieces, read_whole_lines
+from .text import Source, located_lines, read_chunks, read_whole_lines
 from .tokenizers import END, Tokenizer
 from .vocabulary import fit_tokenizer, load_tokenizer
 
@@ -31,17 +31,17 @@ SAMPLED = ("bpe", "unigram")
 """The kinds of tokenizers that are learned from a part of a large text."""
 SAMPLE_BYTES = 256_000_000
 """The number of bytes that subwords are learned from by default, at most."""
-MAX_PART_BYTES, MIN_PARTS = 1 << 16, 32
-"""The largest parts of a sample, and the number of parts that even a small sample has, at least."""
-MIN_PART_BYTES, FEWEST_PARTS = 64, 8
-"""The same for a sample that would have very small parts with `MIN_PARTS`, in which few words would be whole."""
+MAX_SEGMENT_BYTES, MIN_SEGMENTS = 1 << 16, 32
+"""The largest segments of a sample, and the number of segments that even a small sample has, at least."""
+MIN_SEGMENT_BYTES, FEWEST_SEGMENTS = 64, 8
+"""The same for a sample that would have very small segments with `MIN_SEGMENTS`, in which few words would be whole."""
 SAMPLE_FILE = "sample.json"
 """The file beside a tokenizer that says how much it was learned from."""
-SAMPLE_VERSION = 2  # increased whenever other parts are chosen, so that no tokenizer of an older sample is used
+SAMPLE_VERSION = 2  # increased whenever other segments are chosen, so that no tokenizer of an older sample is used
 
 
 class TokenizerSample:
-    """The parts of a text that a tokenizer is learned from.
+    """The segments of a text that a tokenizer is learned from.
 
     Args:
         config: that of the tokenizer.
@@ -53,12 +53,12 @@ class TokenizerSample:
         self.taken = self.read = 0  # bytes that were chosen, and those of the text without what surrounds it in JSONL
 
     def choose(self, texts: Iterable[str], position: Callable[[], int]) -> Iterator[str]:
-        """Choose parts, which end after a line end or a space if possible.
+        """Choose segments, which end after a line end or a space if possible.
 
         All of the text is read, so that errors are found and a text that changes is noticed.
 
         Args:
-            texts: the text in pieces, in order.
+            texts: the text in chunks, in order.
             position: returns how many bytes of the files were read.
 
         Raises:
@@ -67,20 +67,20 @@ class TokenizerSample:
         if self.bound == self.total:
             yield from texts
             return
-        few = min(MIN_PART_BYTES, self.bound // FEWEST_PARTS)
-        size, before, blank = max(1, few, min(MAX_PART_BYTES, self.bound // MIN_PARTS)), 0, True
+        few = min(MIN_SEGMENT_BYTES, self.bound // FEWEST_SEGMENTS)
+        size, before, blank = max(1, few, min(MAX_SEGMENT_BYTES, self.bound // MIN_SEGMENTS)), 0, True
         for text in texts:
             content, after = text.encode(), position()
             self.read += len(content)
             end = 0
-            for part in _sample_parts(content, size):
-                end += len(part)
+            for segment in _segments(content, size):
+                end += len(segment)
                 position_here = before + (after - before) * end // len(content)
-                # There must be room for the largest part: short ones are not preferred.
-                if (self.taken + max(size, len(part))) * self.total <= self.bound * position_here:
-                    self.taken += len(part)
-                    blank = blank and part.isspace()
-                    yield part.decode()
+                # There must be room for the largest segment: short ones are not preferred.
+                if (self.taken + max(size, len(segment))) * self.total <= self.bound * position_here:
+                    self.taken += len(segment)
+                    blank = blank and segment.isspace()
+                    yield segment.decode()
             before = after
         if blank and self.read:
             problem = f"tokenizer.sample_bytes: a sample of {self.bound:,} bytes holds no word"
@@ -123,8 +123,8 @@ def in_words(size: int) -> str:
     return f"{size / divisor:,.1f} {unit}" if size >= 1e3 else f"{size} bytes"
 
 
-def _sample_parts(content: bytes, size: int) -> Iterator[bytes]:
-    """Cut UTF-8 into parts of at most ``size`` bytes, or of one character."""
+def _segments(content: bytes, size: int) -> Iterator[bytes]:
+    """Cut UTF-8 into segments of at most ``size`` bytes, or of one character."""
     start = 0
     while len(content) - start > size:
         end = content.rfind(b"\n", start, start + size) + 1 or content.rfind(b" ", start, start + size) + 1
@@ -227,13 +227,13 @@ class Corpus:
             lengths[start : start + BLOCK] = block
         return lengths
 
-    def place(self, row: int, whole: Sequence[Source]) -> str:
-        """Return the file and line of a line of the text, whose files may be parts of the ``whole`` ones."""
+    def location(self, row: int, complete_files: Sequence[Source]) -> str:
+        """Return the file and line of a line of the text, whose files may be excerpts of ``complete_files``."""
         text = next(itertools.islice((line for _, line in located_lines(self.sources)), row, None))
-        return next(place for place, line in located_lines(whole) if line == text)
+        return next(location for location, line in located_lines(complete_files) if line == text)
 
     def spans(self, rows: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the starts and ends of sequences: the lines, or a stream cut into ``rows`` parts of equal size."""
+        """Return the starts and ends of sequences: the lines, or a stream cut into ``rows`` sequences of equal size."""
         if self.ends is not None:
             return np.concatenate([[0], self.ends[:-1]]), np.asarray(self.ends)
         cuts = np.arange(rows + 1) * len(self.ids) // rows
@@ -308,7 +308,7 @@ def _fit(
     """Learn a tokenizer from a text that is read once."""
     hashed = HashedSources(sources)
     texts = (
-        read_whole_lines(hashed.sources) if unit == "line" else (piece.text for piece in read_pieces(hashed.sources))
+        read_whole_lines(hashed.sources) if unit == "line" else (chunk.text for chunk in read_chunks(hashed.sources))
     )
     doing, is_large = f"learning the tokenizer from {name_text(sources)}", content.bytes >= PARALLEL_BYTES
     progress = ReadingProgress(doing, content.bytes if is_large else 0)
@@ -326,7 +326,7 @@ def _fit(
 
     # The text is read to its end even where a sample is enough, so that errors are found and a change is noticed.
     chosen = sample.choose(watched(), lambda: hashed.bytes)
-    if unit == "line":  # a part of a sample may end within a line
+    if unit == "line":  # a segment of a sample may end within a line
         chosen = (line for text in chosen for line in text.removesuffix("\n").split("\n"))
     tokenizer = fit_tokenizer(config, chosen)
     if hashed.bytes:  # else the tokenizer is the same for all texts, and nothing was read
@@ -343,11 +343,14 @@ def count_text(sources: Sequence[Source], tokenizer: Tokenizer, *, unit: str) ->
     corpus = encode_corpus(sources, tokenizer, unit=unit)
     words: Counter[str] = Counter()
     longest = unfinished = 0
+
+    # The corpus holds token ids only, so the text is read again for its words, and a line may go on in the next chunk.
     for text, _ in measure(sources, unit=unit):
         words.update(text.split())
         lengths = [len(line) for line in text.split("\n")]
         lengths[0] += unfinished if unit == "stream" else 0
         longest, unfinished = max(longest, *lengths), lengths[-1]
+
     return {
         "files": [source.name for source in sources],
         **vars(corpus.statistics),
@@ -366,7 +369,7 @@ def _open_cached(
     def waiting() -> None:
         report(f"waiting for another process that reads {name_text(sources)}", 0.0)
 
-    return read_entry(lambda: cached_in_parts(name, write, waiting), read)
+    return read_entry(lambda: cached_resumable(name, write, waiting), read)
 
 
 def _tokenizer_folder(config: TokenizerConfig, unit: str, content: TextDigest) -> str:

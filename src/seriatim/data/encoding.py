@@ -26,13 +26,13 @@ from ..processes.executors import InlineExecutor, LocalExecutor, ProcessEndedErr
 from ..storage.disk_cache import SCRATCH
 from ..storage.files import open_regular, write_all
 from .source_content import LARGE_BYTES, HashedSources, ReadingProgress, TextDigest, name_text
-from .text import PIECE_BYTES, Piece, Source, read_pieces, read_whole_lines
+from .text import CHUNK_BYTES, Source, TextChunk, read_chunks, read_whole_lines
 from .tokenizers import BOUNDARY, END, Spelling, Tokenizer, WordNumbers
 from .vocabulary import tokenizer_from_json
 
 BLOCK_CHARACTERS = 1 << 22  # the number of characters from which on a block ends
 MIN_CHARACTERS = 1 << 16  # the smallest number of characters of lines that are encoded together
-PIECE_COST = 64  # the number of characters that a piece counts besides its own
+CHUNK_COST = 64  # the number of characters that a chunk counts besides its own
 EMPTY_LINE = re.compile(r"(?<=\n)\n")
 
 
@@ -50,45 +50,45 @@ class Statistics:
     unknown_tokens: int = 0  # tokens that are not in the vocabulary
     spelling_nats: float = 0.0  # the cost in nats of spelling out the unknown words or characters
 
-    def add(self, part: "Statistics") -> None:
-        """Add the counts of a part of the text."""
-        for name, value in vars(part).items():
+    def add(self, counts: "Statistics") -> None:
+        """Add the counts of more of the text."""
+        for name, value in vars(counts).items():
             setattr(self, name, getattr(self, name) + value)
 
 
 class TextBlock(NamedTuple):
-    """Some pieces of a stream, or some lines, with what comes before them."""
+    """Some chunks of a stream, or some lines, with what comes before them."""
 
-    pieces: list[Piece]  # in unit line, the text of each is some lines with their line ends
-    last: str = "\n"  # the last character of the piece before, if it has one; else a line end
-    last_character: str = "\n"  # the last character before, in whichever piece
+    chunks: list[TextChunk]  # in unit line, the text of each is some lines with their line ends
+    last: str = "\n"  # the last character of the chunk before, if it has one; else a line end
+    last_character: str = "\n"  # the last character before, in whichever chunk
     is_first: bool = True  # whether no token comes before; the encoder sets it
 
 
 def cut_blocks(sources: Iterable[Source], *, unit: str) -> Iterator[TextBlock]:
-    """Cut a text into blocks of about `BLOCK_CHARACTERS`, always at the same places."""
-    pieces: list[Piece] = []
+    """Cut a text into blocks of about `BLOCK_CHARACTERS`, always at the same positions."""
+    chunks: list[TextChunk] = []
     last, last_character, size = "\n", "\n", 0
-    for piece in read_pieces(sources) if unit == "stream" else _joined(read_whole_lines(sources)):
-        pieces.append(piece)
-        size += len(piece.text) + PIECE_COST
+    for chunk in read_chunks(sources) if unit == "stream" else _joined(read_whole_lines(sources)):
+        chunks.append(chunk)
+        size += len(chunk.text) + CHUNK_COST
         if size >= BLOCK_CHARACTERS:
-            yield TextBlock(pieces, last, last_character)
-            last, last_character = pieces[-1].text[-1:] or "\n", last_of(pieces, last_character)
-            pieces, size = [], 0
-    if pieces:
-        yield TextBlock(pieces, last, last_character)
+            yield TextBlock(chunks, last, last_character)
+            last, last_character = chunks[-1].text[-1:] or "\n", last_of(chunks, last_character)
+            chunks, size = [], 0
+    if chunks:
+        yield TextBlock(chunks, last, last_character)
 
 
-def last_of(pieces: Iterable[Piece], before: str) -> str:
-    """Return the last character of some pieces; ``before`` if they have none."""
-    return next((piece.text[-1] for piece in reversed(list(pieces)) if piece.text), before)
+def last_of(chunks: Iterable[TextChunk], before: str) -> str:
+    """Return the last character of some chunks; ``before`` if they have none."""
+    return next((chunk.text[-1] for chunk in reversed(list(chunks)) if chunk.text), before)
 
 
 def measure_block(block: TextBlock, *, unit: str, words: bool = True) -> Iterator[tuple[str, Statistics]]:
-    """Iterate over the pieces of a block, and count each; see `seriatim.data.encoding.measure`."""
+    """Iterate over the chunks of a block, and count each; see `seriatim.data.encoding.measure`."""
     last = block.last
-    for text, begins_document in block.pieces:
+    for text, begins_document in block.chunks:
         if unit == "line":
             lines = text.split("\n")[:-1]
             empty = lines.count("") + sum(map(str.isspace, lines))
@@ -103,18 +103,18 @@ def measure_block(block: TextBlock, *, unit: str, words: bool = True) -> Iterato
         last = text[-1:] or "\n"
 
 
-def _joined(texts: Iterable[str]) -> Iterator[Piece]:
+def _joined(texts: Iterable[str]) -> Iterator[TextChunk]:
     """Join short texts until they have ``MIN_CHARACTERS``."""
-    parts: list[str] = []
+    joined: list[str] = []
     size = 0
     for text in texts:
-        parts.append(text)
+        joined.append(text)
         size += len(text)
         if size >= MIN_CHARACTERS:
-            yield Piece("".join(parts), True)
-            parts, size = [], 0
-    if parts:
-        yield Piece("".join(parts), True)
+            yield TextChunk("".join(joined), True)
+            joined, size = [], 0
+    if joined:
+        yield TextChunk("".join(joined), True)
 
 
 class BlockTokens(NamedTuple):
@@ -159,7 +159,7 @@ class WordNumberer:
 def encode_block(block: TextBlock, tokenizer: Tokenizer, unit: str) -> BlockTokens:
     """Return the tokens of a block, with the boundary symbol between documents or, in unit ``line``, after lines."""
     total, last, ends_lines = Statistics(), block.last_character, tokenizer.ends_lines
-    parts, line_sizes, symbols = [BOUNDARY[:0]], [np.zeros(0, dtype=np.int64)], None
+    ids_of_chunks, line_sizes, symbols = [BOUNDARY[:0]], [np.zeros(0, dtype=np.int64)], None
     for text, statistics in measure_block(block, unit=unit, words=not ends_lines):
         if unit == "line":
             ids, sizes = tokenizer.encode_lines(text)
@@ -177,14 +177,14 @@ def encode_block(block: TextBlock, tokenizer: Tokenizer, unit: str) -> BlockToke
         statistics.words += int(np.count_nonzero(ids != END)) if ends_lines else 0
         statistics.unknown_tokens = tokenizer.count_unknown(ids)
         if statistics.unknown_tokens:
-            pieces = tokenizer.unknown_pieces(text)
+            unknown = tokenizer.find_unknown(text)
             if unit == "line":  # the boundary symbol stands for every line end, so that none is unknown
-                pieces = [piece for piece in pieces if piece != "\n"]
-            counts = Spelling.count_symbols(pieces)
+                unknown = [character for character in unknown if character != "\n"]
+            counts = Spelling.count_symbols(unknown)
             symbols = counts if symbols is None else symbols + counts
         total.add(statistics)
-        parts.append(ids.astype(id_type(tokenizer)))
-    return BlockTokens(np.concatenate(parts[1:]), np.concatenate(line_sizes), total, symbols)
+        ids_of_chunks.append(ids.astype(id_type(tokenizer)))
+    return BlockTokens(np.concatenate(ids_of_chunks[1:]), np.concatenate(line_sizes), total, symbols)
 
 
 def id_type(tokenizer: Tokenizer) -> type[np.integer]:
@@ -206,37 +206,37 @@ MAX_LINE = 1 << 20  # the number of bytes of a line of the journal
 VERSION = 1  # increased whenever the blocks change, so that a text which was begun before is begun again
 
 
-class _Part(NamedTuple):
-    """One part of some files, as the journal has it."""
+class _JournalEntry(NamedTuple):
+    """A block that was appended to some files, as the journal has it."""
 
     digest: str  # of what it was made from
-    sizes: dict[str, int]  # the number of bytes of each file up to the end of the part
-    facts: str  # what is known of all parts until here
-    journal_size: int  # the number of bytes of the journal up to the end of the part
+    sizes: dict[str, int]  # the number of bytes of each file up to the end of the block
+    facts: str  # what is known of all blocks until here
+    journal_size: int  # the number of bytes of the journal up to the end of the block
 
 
 class JournaledFiles:
-    """Some files of a folder that are appended to together, part by part: complete parts survive a crash.
+    """Some files of a folder that are appended to together, block by block: complete blocks survive a crash.
 
-    Every part is appended to the files first and to the journal afterwards, with its sizes and checksums. A part that
+    Every block is appended to the files first and to the journal afterwards, with its sizes and checksums. A block that
     is not in the journal, or that differs from its checksums, is cut off when the files are opened again. So is
     everything after a line of the journal that differs from its own checksum.
 
     Args:
         folder: the folder.
         names: the files.
-        settings: what the parts depend on. Files that were written with other settings are written again from the
+        settings: what the blocks depend on. Files that were written with other settings are written again from the
             beginning.
     """
 
     def __init__(self, folder: Path, names: tuple[str, ...], settings: object) -> None:
         self.folder, self.names = folder, names
         self._first_line = json.dumps({"files": names, "settings": settings}).encode() + b"\n"
-        self.parts: list[_Part] = []
+        self.entries: list[_JournalEntry] = []
         with suppress(OSError, ValueError, TypeError, KeyError, RecursionError):  # missing, or of another program
-            self.parts.extend(self._whole_parts())
+            self.entries.extend(self._intact_entries())
         self._files = {name: (folder / name).open("ab", buffering=0) for name in (*names, JOURNAL)}
-        self.keep(len(self.parts))
+        self.keep(len(self.entries))
 
     def __enter__(self) -> "JournaledFiles":
         return self
@@ -248,31 +248,31 @@ class JournaledFiles:
     @property
     def sizes(self) -> dict[str, int]:
         """The number of bytes of each file."""
-        return self.parts[-1].sizes if self.parts else dict.fromkeys(self.names, 0)
+        return self.entries[-1].sizes if self.entries else dict.fromkeys(self.names, 0)
 
     def append(self, digest: str, contents: Mapping[str, bytes], facts: str) -> None:
-        """Append the bytes of a part to each file; see `_Part`."""
+        """Append the bytes of a block to each file; see `_JournalEntry`."""
         checksums = {name: zlib.crc32(contents[name]) for name in self.names}
         sizes = {name: size + len(contents[name]) for name, size in self.sizes.items()}
         for name in self.names:
             write_all(self._files[name], contents[name])
         entry = json.dumps({"part": digest, "sizes": sizes, "checksums": checksums, "facts": facts}).encode()
         line = b"%08x %s\n" % (zlib.crc32(entry), entry)
-        before = self.parts[-1].journal_size if self.parts else len(self._first_line)
+        before = self.entries[-1].journal_size if self.entries else len(self._first_line)
         write_all(self._files[JOURNAL], line)
-        self.parts.append(_Part(digest, sizes, facts, before + len(line)))
+        self.entries.append(_JournalEntry(digest, sizes, facts, before + len(line)))
 
     def keep(self, count: int) -> None:
-        """Keep so many parts, and remove the others."""
-        del self.parts[count:]
+        """Keep so many blocks, and remove the others."""
+        del self.entries[count:]
         for name, size in self.sizes.items():
             self._files[name].truncate(size)
-        self._files[JOURNAL].truncate(self.parts[-1].journal_size if self.parts else 0)
-        if not self.parts:
+        self._files[JOURNAL].truncate(self.entries[-1].journal_size if self.entries else 0)
+        if not self.entries:
             write_all(self._files[JOURNAL], self._first_line)
 
-    def _whole_parts(self) -> Iterator[_Part]:
-        """Read the journal up to the first part that is missing or damaged."""
+    def _intact_entries(self) -> Iterator[_JournalEntry]:
+        """Read the journal up to the first block that is missing or damaged."""
         with ExitStack() as stack:
             journal, *files = (
                 stack.enter_context(open(open_regular(self.folder / name), "rb")) for name in (JOURNAL, *self.names)
@@ -281,8 +281,8 @@ class JournaledFiles:
                 return
             sizes, journal_size = dict.fromkeys(self.names, 0), len(self._first_line)
 
-            # A line of the journal is written after its part, but the system may have put it on the disk first.
-            # Therefore the part is read, too.
+            # A line of the journal is written after its block, but the system may have put it on the disk first.
+            # Therefore the block is read, too.
             while line := journal.readline(MAX_LINE):
                 checksum, _, text = line.removesuffix(b"\n").partition(b" ")
                 if not line.endswith(b"\n") or checksum != b"%08x" % zlib.crc32(text):
@@ -295,7 +295,7 @@ class JournaledFiles:
                     if len(content) < added or zlib.crc32(content) != entry["checksums"][name]:
                         return
                 sizes, journal_size = entry["sizes"], journal_size + len(line)
-                yield _Part(entry["part"], sizes, entry["facts"], journal_size)
+                yield _JournalEntry(entry["part"], sizes, entry["facts"], journal_size)
 
 
 def write_encoded(
@@ -336,7 +336,7 @@ def write_words(
     The arguments and errors are those of `write_encoded`.
     """
 
-    # The words of the parts that are kept are read when these are known: before the first new block is numbered.
+    # The words of the blocks that are kept are read when these are known: before the first new block is numbered.
     @functools.cache
     def numbered_words() -> WordNumbers:
         words = WordNumbers(config)
@@ -381,15 +381,15 @@ def _numbers(folder: Path) -> Iterator[np.ndarray]:
 
 
 def measure(sources: Sequence[Source], *, unit: str, words: bool = True) -> Iterator[tuple[str, Statistics]]:
-    """Iterate over the parts of a text as they are encoded, and count each.
+    """Iterate over the chunks of a text as they are encoded, and count each.
 
-    Each part is some lines with their line ends, or a piece of the stream (see `encode_corpus`). If ``words`` are not
-    counted, a correction is returned that the caller adds to its own count.
+    Each chunk is some lines with their line ends, or some text of the stream (see `encode_corpus`). If ``words`` are
+    not counted, a correction is returned that the caller adds to its own count.
     """
     last = "\n"
     for block in cut_blocks(sources, unit=unit):
         yield from measure_block(block, unit=unit, words=words)
-        last = block.pieces[-1].text[-1:] or "\n"
+        last = block.chunks[-1].text[-1:] or "\n"
     if last != "\n":
         yield "", Statistics(lines=1)
 
@@ -409,7 +409,7 @@ class _WrittenText:
     def __init__(self, folder: Path, names: tuple[str, ...], sources: Sequence[Source], unit: str) -> None:
         self.folder, self.sources, self.unit = folder, sources, unit
         self.names = (*names, "ends.bin") if unit == "line" else names
-        self.last = "\n"  # the last character of the last piece, or a line end if it has none
+        self.last = "\n"  # the last character of the last chunk, or a line end if it has none
         self.last_character = "\n"  # the last character of all
 
     def write(
@@ -428,10 +428,10 @@ class _WrittenText:
             content: the content of the text, if it is known.
             copies: how often the encoded text is on the disk at the same time.
         """
-        sizes = (BLOCK_CHARACTERS, MIN_CHARACTERS, PIECE_BYTES)
+        sizes = (BLOCK_CHARACTERS, MIN_CHARACTERS, CHUNK_BYTES)
         with JournaledFiles(self.folder, self.names, [VERSION, *sizes]) as files:
             self._restore(files)
-            hashed, done = HashedSources(self.sources), len(files.parts)
+            hashed, done = HashedSources(self.sources), len(files.entries)
             total = content.bytes if content is not None and content.bytes >= PARALLEL_BYTES else 0
             progress = ReadingProgress(f"reading {name_text(self.sources)}", total)
             cuts: deque[TextDigest] = deque()  # what was read up to the end of each block that is being encoded
@@ -440,12 +440,12 @@ class _WrittenText:
             def missing() -> Iterator[TextBlock]:
                 nonlocal done
                 for i, block in enumerate(cut_blocks(hashed.sources, unit=self.unit)):
-                    self.last = block.pieces[-1].text[-1:] or "\n"
-                    self.last_character = last_of(block.pieces, block.last_character)
-                    if i < done and hashed.content.digest == files.parts[i].digest:
+                    self.last = block.chunks[-1].text[-1:] or "\n"
+                    self.last_character = last_of(block.chunks, block.last_character)
+                    if i < done and hashed.content.digest == files.entries[i].digest:
                         progress.skip(hashed.bytes)
                         continue
-                    if i < done:  # from here on, the parts are those of another text
+                    if i < done:  # from here on, the blocks are those of another text
                         files.keep(i)
                         done = i
                         self._restore(files)
@@ -472,8 +472,10 @@ class _WrittenText:
         hashed.require(content)
 
     def _restore(self, files: JournaledFiles) -> None:
-        """Take the counts of the parts that the files hold."""
-        known = json.loads(files.parts[-1].facts) if files.parts else {"statistics": {}, "symbols": None, "bytes": 0}
+        """Take the counts of the blocks that the files hold."""
+        known = (
+            json.loads(files.entries[-1].facts) if files.entries else {"statistics": {}, "symbols": None, "bytes": 0}
+        )
         self.statistics = Statistics(**known["statistics"])  # without the cost of spelling
         self.symbols = known["symbols"] and np.array(known["symbols"])  # of unknown words or characters (257,), or None
         self.bytes = known["bytes"]  # in the sources

@@ -28,8 +28,8 @@ from ..core.errors import NotSupportedError, RangeError, shown
 from .tokenizers import BOUNDARY, END, END_TEXT, UNKNOWN_TEXT, Spelling, Tokenizer
 
 DEFAULT_SIZE = 8000
-PIECE_CHARACTERS = 20_000
-CHARACTERS_TOGETHER = 64 * PIECE_CHARACTERS
+CHUNK_CHARACTERS = 20_000
+CHARACTERS_TOGETHER = 64 * CHUNK_CHARACTERS
 WRAPPERS = ("truncation", "padding", "added_tokens", "normalizer", "post_processor")
 MODEL_SETTINGS = (
     *("dropout", "unk_token", "unk_id", "continuing_subword_prefix", "end_of_word_suffix"),
@@ -70,41 +70,41 @@ class SubwordTokenizer(Tokenizer):
             inner = _byte_level(models.Unigram())
             trainer = trainers.UnigramTrainer(vocab_size=size - 1, initial_alphabet=alphabet, show_progress=False)
 
-        # Long texts are cut, because the library holds each piece in memory as a whole.
-        pieces = (piece.lower() if config.lowercase else piece for text in texts for piece in _pieces(text))
-        inner.train_from_iterator(pieces, trainer)
+        # Long texts are cut, because the library holds each chunk in memory as a whole.
+        chunks = (chunk.lower() if config.lowercase else chunk for text in texts for chunk in _chunks(text))
+        inner.train_from_iterator(chunks, trainer)
         model = json.loads(inner.to_str())
         if config.kind == "unigram":
             vocabulary = model["model"]["vocab"]
-            for piece in vocabulary:  # for an empty text the library learns scores that are not numbers
-                piece[1] = -math.log(len(vocabulary)) if piece[1] is None else piece[1]
+            for subword in vocabulary:  # for an empty text the library learns scores that are not numbers
+                subword[1] = -math.log(len(vocabulary)) if subword[1] is None else subword[1]
         return cls(str(config.kind), model, lowercase=config.lowercase)
 
     def encode(self, text: str) -> np.ndarray:
         """Return the id of each subword plus one ``(tokens,)``, int32."""
-        parts = self._encode_pieces(_pieces(self.prepare(text)))
-        return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int32)
+        encoded = self._encode_chunks(_chunks(self.prepare(text)))
+        return np.concatenate(encoded) if encoded else np.zeros(0, dtype=np.int32)
 
     def encode_lines(self, text: str) -> tuple[np.ndarray, np.ndarray]:
         """Encode lines as every tokenizer does, but many at once."""
-        lines = [list(_pieces(self.prepare(line))) for line in text.split("\n")[:-1]]
-        parts = self._encode_pieces(piece for line in lines for piece in line)
-        lengths = np.cumsum([0, *map(len, parts)])
-        counts = np.cumsum([0, *map(len, lines)])  # of pieces
+        lines = [list(_chunks(self.prepare(line))) for line in text.split("\n")[:-1]]
+        encoded = self._encode_chunks(chunk for line in lines for chunk in line)
+        lengths = np.cumsum([0, *map(len, encoded)])
+        counts = np.cumsum([0, *map(len, lines)])  # of chunks
         sizes = np.diff(lengths[counts]) + 1
         ids = np.full(int(sizes.sum()), END, dtype=np.int32)
         is_end = np.zeros(len(ids), dtype=bool)
         is_end[np.cumsum(sizes) - 1] = True
-        ids[~is_end] = np.concatenate([BOUNDARY[:0], *parts])
+        ids[~is_end] = np.concatenate([BOUNDARY[:0], *encoded])
         return ids, sizes
 
-    def _encode_pieces(self, pieces: Iterable[str]) -> list[np.ndarray]:
-        """Return the ids of each piece."""
-        parts: list[np.ndarray] = []
-        for group in _groups(pieces):
+    def _encode_chunks(self, chunks: Iterable[str]) -> list[np.ndarray]:
+        """Return the ids of each chunk."""
+        ids: list[np.ndarray] = []
+        for group in _groups(chunks):
             encoded = self.inner.encode_batch_fast(group, add_special_tokens=False)
-            parts += [np.array(part.ids, dtype=np.int32) + np.int32(1) for part in encoded]
-        return parts
+            ids += [np.array(each.ids, dtype=np.int32) + np.int32(1) for each in encoded]
+        return ids
 
     def token_bytes(self, token: int) -> bytes:
         """Return the bytes of a subword, which may be part of a character."""
@@ -139,8 +139,8 @@ def _checked_model(kind: str, stored: Mapping[str, Any], alphabet: Mapping[str, 
         raise ValueError("another kind of model")
 
     # Every byte must have a subword, or some text could not be encoded; and the ids must be rows of the model's tables.
-    scores = [] if kind == "bpe" else [(piece, score) for piece, score in model["vocab"]]
-    ids = model["vocab"] if kind == "bpe" else {piece: i for i, (piece, _) in enumerate(scores)}
+    scores = [] if kind == "bpe" else [(subword, score) for subword, score in model["vocab"]]
+    ids = model["vocab"] if kind == "bpe" else {subword: i for i, (subword, _) in enumerate(scores)}
     if not isinstance(ids, dict) or len(ids) != len(model["vocab"]) or not alphabet.keys() <= ids.keys():
         raise ValueError("duplicate subwords, or bytes without a subword")
     if not alphabet.keys() >= set("".join(ids)) or "" in ids:
@@ -157,24 +157,24 @@ def _checked_model(kind: str, stored: Mapping[str, Any], alphabet: Mapping[str, 
     return models.BPE(ids, [(first, second) for first, second in merges])
 
 
-def _pieces(text: str) -> Iterable[str]:
-    """Cut a long text after line ends, so that its pieces are encoded in parallel and in bounded memory."""
+def _chunks(text: str) -> Iterable[str]:
+    """Cut a long text after line ends, so that its chunks are encoded in parallel and in bounded memory."""
     start = 0
-    while len(text) - start > PIECE_CHARACTERS:
-        cut = text.rfind("\n", start, start + PIECE_CHARACTERS) + 1 or start + PIECE_CHARACTERS
+    while len(text) - start > CHUNK_CHARACTERS:
+        cut = text.rfind("\n", start, start + CHUNK_CHARACTERS) + 1 or start + CHUNK_CHARACTERS
         yield text[start:cut]
         start = cut
     if start < len(text):
         yield text[start:]
 
 
-def _groups(pieces: Iterable[str]) -> Iterator[list[str]]:
-    """Group pieces that are encoded together."""
+def _groups(chunks: Iterable[str]) -> Iterator[list[str]]:
+    """Group chunks that are encoded together."""
     group: list[str] = []
     characters = 0
-    for piece in pieces:
-        group.append(piece)
-        characters += len(piece)
+    for chunk in chunks:
+        group.append(chunk)
+        characters += len(chunk)
         if characters >= CHARACTERS_TOGETHER:
             yield group
             group, characters = [], 0
@@ -233,7 +233,7 @@ class PretrainedTokenizer(Tokenizer):
         model = self.fields["model"]
         decoder = decoder_of(self.fields)
         self.is_byte_level, self.falls_back = decoder == "ByteLevel", bool(model.get("byte_fallback"))
-        self.piece_prefix = self.fields["decoder"]["prefix"] if decoder == "WordPiece" else None
+        self.subword_prefix = self.fields["decoder"]["prefix"] if decoder == "WordPiece" else None
         self.special = {token["content"] for token in self.fields.get("added_tokens") or ()}
         ids = [token for token in map(self.inner.token_to_id, self.special) if token is not None]
         self.reserved = frozenset(self.exchanged(ids).tolist())
@@ -280,7 +280,7 @@ class PretrainedTokenizer(Tokenizer):
         name = self.library_token(token)
         if name is None:  # a row of the embedding without a token
             return b""
-        if self.piece_prefix is not None:  # after another token
+        if self.subword_prefix is not None:  # after another token
             return str(self.inner.decoder.decode(["a", name])).removeprefix("a").encode()
         if self.falls_back and FALLBACK.fullmatch(name):
             return bytes([int(name[3:5], 16)])
@@ -304,7 +304,7 @@ class PretrainedTokenizer(Tokenizer):
         ends, size = super().token_ends(text, ids), len(text.encode())
         if len(ids) and ends[-1] == size + 1 and self.adds_space:
             ends -= 1
-        if len(ids) and ends[-1] == size and self.piece_prefix is None:
+        if len(ids) and ends[-1] == size and self.subword_prefix is None:
             return ends
         encodings = (inner.encode(text, add_special_tokens=False) for inner in (self.inner, self.continuing))
         offsets = next((encoding.offsets for encoding in encodings if len(encoding.offsets) == len(ids)), [])
@@ -313,9 +313,9 @@ class PretrainedTokenizer(Tokenizer):
 
     def starts_word(self, token: int) -> bool:
         """Return whether a token begins a word."""
-        if self.piece_prefix is None:
+        if self.subword_prefix is None:
             return super().starts_word(token)
-        return not (self.library_token(token) or "").startswith(self.piece_prefix)
+        return not (self.library_token(token) or "").startswith(self.subword_prefix)
 
     def describe(self, token: int) -> str:
         """Return a readable name of a token; the tokens around a text have those of the library."""
@@ -332,13 +332,13 @@ class PretrainedTokenizer(Tokenizer):
 def decoder_of(fields: Fields) -> str:
     """Return how tokens are joined, one of `DECODERS`; raise ValueError for any other way."""
     decoder = fields.get("decoder") or {}
-    parts = decoder.get("decoders") or [decoder]
-    kinds = [part.get("type") for part in parts]
+    steps = decoder.get("decoders") or [decoder]
+    kinds = [step.get("type") for step in steps]
     if "ByteLevel" in kinds:
         return "ByteLevel"
     if kinds == ["WordPiece"] and decoder.get("prefix"):
         return "WordPiece"
-    replaces = any(part.get("type") == "Replace" and part.get("content") == " " for part in parts)
+    replaces = any(step.get("type") == "Replace" and step.get("content") == " " for step in steps)
     if "Metaspace" in kinds or replaces:
         return "Metaspace"
     raise ValueError(f"its tokens are joined by {', '.join(map(str, kinds))}; {', '.join(DECODERS)} can be read")
@@ -358,12 +358,12 @@ def _opened(fields: Fields) -> tokenizers.Tokenizer:
 def without_space(fields: Fields) -> Fields:
     """Return a tokenizer that puts no space before a text."""
 
-    def changed(part: object) -> object:
-        if isinstance(part, list):
-            return [changed(item) for item in part if not (isinstance(item, dict) and item.get("type") == "Prepend")]
-        if not isinstance(part, dict) or part.get("type") == "Prepend":
-            return None if isinstance(part, dict) else part
-        values = {name: changed(value) if isinstance(value, dict | list) else value for name, value in part.items()}
+    def changed(step: object) -> object:
+        if isinstance(step, list):
+            return [changed(item) for item in step if not (isinstance(item, dict) and item.get("type") == "Prepend")]
+        if not isinstance(step, dict) or step.get("type") == "Prepend":
+            return None if isinstance(step, dict) else step
+        values = {name: changed(value) if isinstance(value, dict | list) else value for name, value in step.items()}
         for name, value in (("prepend_scheme", "never"), ("add_prefix_space", False)):
             if name in values:
                 values[name] = value
@@ -382,6 +382,8 @@ def library_fields(tokenizer: Tokenizer) -> Fields:
     """
     if isinstance(tokenizer, PretrainedTokenizer):
         return tokenizer.fields
+
+    # The library has no tokenizers of bytes, characters or words: each is one of its models with such a vocabulary.
     if tokenizer.kind in ("bpe", "unigram"):
         inner = tokenizers.Tokenizer.from_str(json.dumps(_shifted(tokenizer.payload()["model"])))
     elif tokenizer.kind == "byte":
@@ -397,8 +399,11 @@ def library_fields(tokenizer: Tokenizer) -> Fields:
             inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     else:
         raise NotSupportedError(f"tokenizer.kind: {tokenizer.kind} cannot be exported; give a run of another kind")
+
     if tokenizer.lowercase:
         inner.normalizer = normalizers.Lowercase()
+
+    # As a special token, ``</s>`` is left out of decoded texts.
     inner.add_special_tokens([END_TEXT])
     fields: Fields = json.loads(inner.to_str())
     return fields
@@ -423,7 +428,7 @@ def _shifted(fields: object) -> Fields:
     assert isinstance(fields, Mapping)
     model = dict(fields["model"])
     if isinstance(model["vocab"], Mapping):
-        model["vocab"] = {END_TEXT: 0, **{piece: i + 1 for piece, i in model["vocab"].items()}}
+        model["vocab"] = {END_TEXT: 0, **{subword: i + 1 for subword, i in model["vocab"].items()}}
     else:
         model["vocab"] = [[END_TEXT, 0.0], *model["vocab"]]
     return {**fields, "model": model}

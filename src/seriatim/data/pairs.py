@@ -4,13 +4,13 @@ TSV has no header, and no quoting unless every source or every target is in quot
 ``target``. Two files are ``train.en,train.de``. Either text may be empty (the correct answer may be nothing), and white
 space is kept except at line ends. Blank lines and trailing tabs are recorded as repairs.
 
-Invented stems: the longest shared part of a pair is replaced by other tokens, on both sides alike.
+Invented stems: the longest shared span of a pair is replaced by other tokens, on both sides alike.
 
 A. Anastasopoulos and G. Neubig, "Pushing the limits of low-resource morphological inflection", EMNLP 2019.
 
-If source and target share a long part, as l a u f in l a u f e n +V +PST and l a u f t e, most of it says nothing about
-the rest, and the pair stays right with other tokens there. The first and the last token of the part stay, because what
-follows or precedes may depend on them. The new tokens are drawn from the shared parts of the batch, again at every
+If source and target share a long span, as l a u f in l a u f e n +V +PST and l a u f t e, most of it says nothing about
+the rest, and the pair stays right with other tokens there. The first and the last token of the span stay, because what
+follows or precedes may depend on them. The new tokens are drawn from the shared spans of the batch, again at every
 step. In the paper, whole data sets are made once, from uniform letters, and the new stem can have another length.
 """
 
@@ -71,7 +71,7 @@ def read_pairs(
     Args:
         data: as for `find_sources`, or two files separated by a comma.
         file_format: ``tsv``, ``jsonl``, or ``auto`` to choose by the name and then by the first line.
-        split: the part of a built-in corpus, if ``data`` does not name one.
+        split: the split of a built-in corpus, if ``data`` does not name one.
         labelled: whether targets are required. If not, they may be missing, and are returned empty.
         repairs: records the repairs; if None, data that needs a repair is refused.
 
@@ -81,6 +81,8 @@ def read_pairs(
     if file_format not in FORMATS:
         raise UnknownNameError(f"{file_format}: not a format of pairs; {nearest(file_format, list(FORMATS))}")
     names, repairs = data.split(","), repairs or Repairs(strict=True)
+
+    # A file whose name has a comma is one file.
     files: Iterable[tuple[str, Iterator[Pair]]]
     if len(names) == 2 and not os.path.exists(data):
         left, right = (_single_file(name, data, split) for name in names)
@@ -117,12 +119,12 @@ def read_unpaired(
         elif chosen == "jsonl":
             pairs = _from_objects(source, False, repairs)
         else:
-            pairs = _whole_lines(source, repairs, warn=file_format != "text")
+            pairs = _lines_as_sources(source, repairs, warn=file_format != "text")
         for pair in pairs:
             yield repairs.text(pair.source, pair.name, pair.line)
 
 
-def _whole_lines(source: Source, repairs: Repairs, *, warn: bool) -> Iterator[Pair]:
+def _lines_as_sources(source: Source, repairs: Repairs, *, warn: bool) -> Iterator[Pair]:
     for number, line in numbered_lines(source, repairs):
         hint = ""
         if number == 1 and TAB in line:
@@ -204,7 +206,7 @@ def _aligned_lines(left: Source, right: Source, repairs: Repairs) -> Iterator[Pa
 
 
 SHORTEST = 3
-"""Smallest number of tokens of a shared part in which something is replaced."""
+"""Smallest number of tokens of a shared span in which something is replaced."""
 
 
 class Side(NamedTuple):
@@ -215,10 +217,10 @@ class Side(NamedTuple):
     lengths: np.ndarray  # the number of tokens of each text (texts,)
 
     @classmethod
-    def join(cls, parts: Sequence[np.ndarray]) -> "Side":
+    def join(cls, texts: Sequence[np.ndarray]) -> "Side":
         """Return texts that are given as token ids ``(tokens,)``."""
-        lengths = np.array([len(part) for part in parts], dtype=np.int64)
-        return cls(np.concatenate([*parts, np.zeros(0, np.int32)]), lengths.cumsum() - lengths, lengths)
+        lengths = np.array([len(ids) for ids in texts], dtype=np.int64)
+        return cls(np.concatenate([*texts, np.zeros(0, np.int32)]), lengths.cumsum() - lengths, lengths)
 
     def rows(self, rows: np.ndarray) -> tuple[Tensor, Tensor]:
         """Return the ids ``(rows, time)`` and lengths ``(rows,)`` of some texts."""
@@ -226,54 +228,54 @@ class Side(NamedTuple):
         return torch.from_numpy(ids), torch.from_numpy(self.lengths[rows])
 
 
-class SharedParts(NamedTuple):
-    """The longest part that each source shares with its target, and which target id a source id stands for."""
+class SharedSpans(NamedTuple):
+    """The longest span that each source shares with its target, and which target id a source id stands for."""
 
-    starts: Tensor  # position of the part in the source (pairs,)
+    starts: Tensor  # position of the span in the source (pairs,)
     target_starts: Tensor  # in the target (pairs,)
-    sizes: Tensor  # number of tokens of the part (pairs,)
+    sizes: Tensor  # number of tokens of the span (pairs,)
     table: Tensor  # target id of each source id, −1 if it has none (source_vocabulary,)
 
-    def rows(self, rows: np.ndarray) -> "SharedParts":
+    def rows(self, rows: np.ndarray) -> "SharedSpans":
         """Return those of some pairs."""
         index = torch.from_numpy(rows)
-        return SharedParts(self.starts[index], self.target_starts[index], self.sizes[index], self.table)
+        return SharedSpans(self.starts[index], self.target_starts[index], self.sizes[index], self.table)
 
 
-def shared_parts(sources: Sequence[np.ndarray], targets: Sequence[np.ndarray], table: Tensor) -> SharedParts:
-    """Find the longest shared part of each pair of token ids; ``table`` is that of `SharedParts`."""
+def shared_spans(sources: Sequence[np.ndarray], targets: Sequence[np.ndarray], table: Tensor) -> SharedSpans:
+    """Find the longest shared span of each pair of token ids; ``table`` is that of `SharedSpans`."""
     found = []
     for source, target in zip(sources, targets, strict=True):
         as_target = table.numpy()[source].tolist()
         match = SequenceMatcher(None, as_target, target.tolist(), autojunk=False).find_longest_match()
         found.append(tuple(match))
     starts, target_starts, sizes = torch.tensor(found, dtype=torch.long).reshape(-1, 3).unbind(1)
-    return SharedParts(starts, target_starts, sizes, table)
+    return SharedSpans(starts, target_starts, sizes, table)
 
 
-def with_invented_stems(source: Tensor, targets: Tensor, parts: SharedParts, rate: float) -> tuple[Tensor, Tensor]:
-    """Return ids ``(batch, source_time)`` and ``(batch, time)`` in which some pairs have another shared part.
+def with_invented_stems(source: Tensor, targets: Tensor, spans: SharedSpans, rate: float) -> tuple[Tensor, Tensor]:
+    """Return ids ``(batch, source_time)`` and ``(batch, time)`` in which some pairs have another shared span.
 
-    ``rate`` is the share of the pairs that are changed, of those with a part of `SHORTEST` tokens or more. The numbers
-    are drawn from the generator of `torch`.
+    ``rate`` is the fraction of the pairs that are changed, of those with a span of `SHORTEST` tokens or more. The
+    numbers are drawn from the generator of `torch`.
     """
     batch, time = source.shape
-    chosen = (torch.rand(batch) < rate) & (parts.sizes >= SHORTEST)
-    position = torch.arange(time) - parts.starts.unsqueeze(1)  # within the part (B, S)
-    shared = (position >= 0) & (position < parts.sizes.unsqueeze(1))
-    pool = source[shared]  # the tokens of all shared parts (N,)
+    chosen = (torch.rand(batch) < rate) & (spans.sizes >= SHORTEST)
+    position = torch.arange(time) - spans.starts.unsqueeze(1)  # within the span (B, S)
+    shared = (position >= 0) & (position < spans.sizes.unsqueeze(1))
+    pool = source[shared]  # the tokens of all shared spans (N,)
     if not len(pool):
         return source, targets
 
-    # The first and the last token of a part stay, because what follows or precedes may depend on them.
+    # The first and the last token of a span stay, because what follows or precedes may depend on them.
     drawn = pool[torch.randint(len(pool), (batch, time))]  # (B, S)
-    inner = chosen.unsqueeze(1) & (position > 0) & (position < parts.sizes.unsqueeze(1) - 1)
+    inner = chosen.unsqueeze(1) & (position > 0) & (position < spans.sizes.unsqueeze(1) - 1)
     source = torch.where(inner, drawn, source)
 
-    # The target has the same new tokens at the same distance from the beginning of the part.
-    position = torch.arange(targets.shape[1]) - parts.target_starts.unsqueeze(1)  # within the part (B, T)
-    inner = chosen.unsqueeze(1) & (position > 0) & (position < parts.sizes.unsqueeze(1) - 1)
-    copied = parts.table[source].gather(1, (position + parts.starts.unsqueeze(1)).clamp(0, time - 1))  # (B, T)
+    # The target has the same new tokens at the same distance from the beginning of the span.
+    position = torch.arange(targets.shape[1]) - spans.target_starts.unsqueeze(1)  # within the span (B, T)
+    inner = chosen.unsqueeze(1) & (position > 0) & (position < spans.sizes.unsqueeze(1) - 1)
+    copied = spans.table[source].gather(1, (position + spans.starts.unsqueeze(1)).clamp(0, time - 1))  # (B, T)
     return source, torch.where(inner, copied, targets)
 
 
@@ -288,13 +290,13 @@ class PairBatch:
     target_lengths: Tensor  # with the boundary symbol (batch,)
     rows: np.ndarray  # the indices of the pairs (batch,)
     fresh: bool = True  # always True: no state is carried from pair to pair
-    parts: SharedParts | None = None  # what each source shares with its target, if stems are invented
+    spans: SharedSpans | None = None  # what each source shares with its target, if stems are invented
 
     def with_invented_stems(self, rate: float) -> "PairBatch":
-        """Return the batch with invented stems in a share of its pairs."""
-        if self.parts is None or not rate:
+        """Return the batch with invented stems in a fraction of its pairs."""
+        if self.spans is None or not rate:
             return self
-        source, targets = with_invented_stems(self.source, self.targets, self.parts, rate)
+        source, targets = with_invented_stems(self.source, self.targets, self.spans, rate)
         inputs = torch.cat([self.inputs[:, :1], targets[:, :-1]], dim=1)
         return replace(self, source=source, inputs=inputs, targets=targets)
 
@@ -324,15 +326,15 @@ class Pairs:
     key: str
     items: np.ndarray  # the index of the item of each pair, in the order of their first pairs (pairs,)
     repairs: Repairs = field(default_factory=Repairs)  # the repairs made while the pairs were read
-    parts: SharedParts | None = None  # what each source shares with its target, if stems are invented
+    spans: SharedSpans | None = None  # what each source shares with its target, if stems are invented
 
-    def with_parts(self, table: Tensor) -> "Pairs":
+    def with_shared_spans(self, table: Tensor) -> "Pairs":
         """Return the pairs with what their sides share; ``table`` is the target id of each source id, −1 for none."""
         sources, targets = (
             [side.ids[start : start + size] for start, size in zip(side.starts, side.lengths, strict=True)]
             for side in (self.source, self.target)
         )
-        return replace(self, parts=shared_parts(sources, targets, table))
+        return replace(self, spans=shared_spans(sources, targets, table))
 
     @functools.cached_property
     def first_rows(self) -> np.ndarray:
@@ -374,7 +376,7 @@ class Pairs:
         """Return a number for each pair ``(pairs,)``, equal for equal pairs of one process."""
         return np.array([hash(pair) for pair in zip(self.sources, self.targets, strict=True)], dtype=np.int64)
 
-    def places_needed(self) -> np.ndarray:
+    def positions_needed(self) -> np.ndarray:
         """Return the number of frames that CTC needs for each target: its tokens, and blanks between equal ones."""
         ids, starts = self.target.ids, self.target.starts
         repeats = np.zeros(len(ids) + 1, dtype=np.int64)
@@ -390,9 +392,9 @@ class Pairs:
         targets = torch.cat([words, words.new_zeros(len(words), 1)], dim=1)  # 0 is the boundary symbol
         inputs = torch.cat([words.new_zeros(len(words), 1), words], dim=1)
         longest = int(lengths.max()) + 1
-        parts = None if self.parts is None else self.parts.rows(rows)
+        spans = None if self.spans is None else self.spans.rows(rows)
         sides = source, source_lengths, inputs[:, :longest], targets[:, :longest], lengths + 1
-        return PairBatch(*sides, rows, parts=parts)
+        return PairBatch(*sides, rows, spans=spans)
 
 
 def encode_pairs(pairs: Sequence[Pair], vocabulary: Vocabulary, *, alternatives: bool = True) -> Pairs:
@@ -418,5 +420,5 @@ def items_of(sources: Sequence[str], *, alternatives: bool) -> np.ndarray:
 
 def encode_side(texts: Sequence[str], tokenizer: Tokenizer) -> Side:
     """Encode texts, without line ends."""
-    parts = [tokenizer.encode(text) for text in texts]
-    return Side.join([part[part != END] for part in parts] if tokenizer.ends_lines else parts)
+    encoded = [tokenizer.encode(text) for text in texts]
+    return Side.join([ids[ids != END] for ids in encoded] if tokenizer.ends_lines else encoded)

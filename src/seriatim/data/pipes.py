@@ -20,10 +20,10 @@ from typing import BinaryIO, NamedTuple, TypeVar, cast
 
 from ..core.errors import InputError, SizeError, UnreadableError
 from ..storage.files import write_all
-from .text import PIECE_BYTES, TextFile
+from .text import CHUNK_BYTES, TextFile
 
-SPARE_BYTES, SPARE_SHARE = 1 << 28, 100
-"""A copy of a pipe, which may have no end, leaves so much of the disk free, or this part of what is free now."""
+SPARE_BYTES, SPARE_DIVISOR = 1 << 28, 100
+"""A copy of a pipe, which may have no end, leaves so much of the disk free, or one of so many bytes that are free."""
 ARRIVED_BYTES, ARRIVING, PAUSE = 1 << 24, 1.0, 0.1
 """How much of standard input is read before the first answer, for how many seconds, and the pause that ends that."""
 
@@ -41,7 +41,7 @@ def spool(source: str) -> Path:
             open(path, "wb", buffering=0) as file,
             nullcontext(sys.stdin.buffer) if source == "-" else _open_pipe(source) as pipe,
         ):
-            size, spare, copied = _size_of(source, pipe), min(SPARE_BYTES, free // SPARE_SHARE), 0
+            size, spare, copied = _size_of(source, pipe), min(SPARE_BYTES, free // SPARE_DIVISOR), 0
             if size is not None and size > free:
                 raise _too_large(source, f"{size:,}", free)
 
@@ -73,7 +73,7 @@ def _open_pipe(source: str) -> BinaryIO:
 
 def _read(source: str, pipe: BinaryIO) -> bytes:
     try:
-        return pipe.read(PIECE_BYTES)
+        return pipe.read(CHUNK_BYTES)
     except OSError as error:
         raise UnreadableError(f"{source}: cannot be read ({error.strerror}); check the file") from None
 
@@ -138,7 +138,7 @@ def arrived() -> Arrived:
         while len(content) < ARRIVED_BYTES and _has_more(
             pipe, min(PAUSE, until - time.monotonic()) if content else None
         ):
-            if not (block := pipe.read(PIECE_BYTES)):
+            if not (block := pipe.read(CHUNK_BYTES)):
                 return Arrived(bytes(content), True)
             until = until if content else time.monotonic() + ARRIVING
             content += block

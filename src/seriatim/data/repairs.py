@@ -133,7 +133,7 @@ class Repair:
 
     @property
     def message(self) -> str:
-        """Return a line that names the first place, and how many there are."""
+        """Return a line that names the first location, and how many there are."""
         times = f" ({self.count:,} times in this file)" if self.count > 1 else ""
         if self.reading is None:
             return f"{self.file}:{self.line}: {self.problem}{times}; {self.remedy}"

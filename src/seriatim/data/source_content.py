@@ -22,10 +22,10 @@ from ..core.errors import BusyError, InputError
 from ..storage.disk_cache import cached, read_entry, read_facts
 from .repairs import Repair, Repairs
 from .sources import is_compressed
-from .text import UNREADABLE, Source, read_pieces, unreadable
+from .text import UNREADABLE, Source, read_chunks, unreadable
 
 Listener: TypeAlias = Callable[[str, float], None]
-"""Receives a text such as ``reading text.txt: 1.2 of 2.0 GB, 85 MB/s``, and the share that is done, from 0 to 1."""
+"""Receives a text such as ``reading text.txt: 1.2 of 2.0 GB, 85 MB/s``, and the fraction that is done, from 0 to 1."""
 SECONDS = 0.2
 """The shortest time between two reports."""
 _listener: ContextVar[Listener | None] = ContextVar("reading_progress", default=None)
@@ -77,8 +77,8 @@ class ReadingProgress:
             self.reported = now
             speed = max(0, done - self.before) / max(now - self.started, 1e-9) / 1e6
             unit, size = ("GB", 1e9) if (self.total or done) >= 1e9 else ("MB", 1e6)
-            whole, fraction = ("", 0.0) if self.total is None else (f" of {self.total / size:,.1f}", done / self.total)
-            report(f"{self.doing}: {done / size:,.1f}{whole} {unit}, {speed:,.0f} MB/s", min(1.0, fraction))
+            total, fraction = ("", 0.0) if self.total is None else (f" of {self.total / size:,.1f}", done / self.total)
+            report(f"{self.doing}: {done / size:,.1f}{total} {unit}, {speed:,.0f} MB/s", min(1.0, fraction))
 
 
 BLOCK = 1 << 20  # the number of bytes that are read at once
@@ -216,8 +216,8 @@ def _find_repairs(files: Sequence[Source]) -> Iterator[tuple[int, Fields]]:
     for index, source in enumerate(files):
         repairs = Repairs()
         repairs.looks_for_markers = True
-        for piece in read_pieces([source], repairs):
-            done += len(piece.text)
+        for chunk in read_chunks([source], repairs):
+            done += len(chunk.text)
             progress.update(done)
         yield from ((index, asdict(found)) for found in sorted(repairs.found(), key=attrgetter("line")))
 

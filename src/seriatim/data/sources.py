@@ -71,7 +71,7 @@ def find_sources(
     Args:
         source: a path, a folder, a glob, ``-``, ``builtin:NAME[:SPLIT]`` or ``hf:NAME``.
         file_format: ``text``, ``jsonl``, or ``auto`` to choose by the name.
-        split: the part of a built-in corpus or a hub data set, if ``source`` does not name one.
+        split: the split of a built-in corpus or a hub data set, if ``source`` does not name one.
         suffixes: the files of a folder that are read, compressed (``.gz``) or not; hidden files are skipped.
 
     Raises:
@@ -184,6 +184,8 @@ def find_paths(source: str, suffixes: Sequence[str]) -> dict[str, Path]:
         paths = [path]
     else:
         paths = _paths_of_glob(source)
+
+    # A file that grows while it is read would never end.
     for path in paths:
         if _is_output(path):
             raise ExistsError(
@@ -346,12 +348,12 @@ SKIPPED_MODULES = {"test", "tests", "idlelib", "lib2to3", "turtledemo", "site-pa
 
 
 def builtin_text(source: str, split: str) -> Path:
-    """Return the file of one part of a built-in corpus or task, which is made on first use.
+    """Return the file of one split of a built-in corpus or task, which is made on first use.
 
-    ``source`` is ``builtin:NAME`` or ``builtin:NAME:SPLIT``; ``split`` is used if it does not name a part.
+    ``source`` is ``builtin:NAME`` or ``builtin:NAME:SPLIT``; ``split`` is used if it does not name one.
 
     Raises:
-        InputError: no such corpus, task or part.
+        InputError: no such corpus, task or split.
     """
     name, colon, named = source.removeprefix("builtin:").partition(":")
     known = [*CORPORA, *SYNTHETIC_TASKS]
@@ -386,7 +388,7 @@ def builtin_task(source: str | None) -> str | None:
 
 
 def _task_file(source: str, name: str, requested: str) -> Path:
-    """Return the file of one part of a task; every distance is N if ``part`` ends in ``-N``."""
+    """Return the file of one split of a task; every distance is N if ``requested`` ends in ``-N``."""
     task, parsed = SYNTHETIC_TASKS[name], re.fullmatch(rf"({'|'.join(SPLITS)})(?:-([1-9][0-9]{{0,8}}))?", requested)
     if not parsed:
         raise UnknownNameError(f"{source}: no such part; choose from {', '.join(SPLITS)}, or add -N for distance N")
@@ -403,7 +405,7 @@ def _task_file(source: str, name: str, requested: str) -> Path:
 
 
 def _write_python_docs(folder: Path) -> None:
-    split_of: dict[str, str] = {}  # a text that occurs again stays in its first part
+    split_of: dict[str, str] = {}  # a text that occurs again stays in its first split
     for i, module in enumerate(_modules()):
         for text in module:
             split_of.setdefault(text, {8: "valid", 9: "test"}.get(i % 10, "train"))
@@ -441,7 +443,7 @@ SAVED_FILES = ("dataset_dict.json", "dataset_info.json")  # the files that `save
 
 
 class HubSplit(Protocol):
-    """A part of a data set: the interface of ``datasets.Dataset`` that is used."""
+    """A split of a data set: the interface of ``datasets.Dataset`` that is used."""
 
     column_names: list[str]
 
@@ -449,12 +451,12 @@ class HubSplit(Protocol):
 
 
 def hub_source(source: str, split: str) -> BinaryIO:
-    """Return one part of a data set as JSONL in a temporary file.
+    """Return one split of a data set as JSONL in a temporary file.
 
     Columns of text, integers and truth values become fields; the numbers of classes become their names.
 
     Raises:
-        InputError: the package, the data set or its part is missing, or a class has no name.
+        InputError: the package, the data set or its split is missing, or a class has no name.
     """
     name, _, rest = source.removeprefix("hf:").partition(":")
     config, _, named = rest.partition(":")
@@ -479,7 +481,7 @@ def hub_source(source: str, split: str) -> BinaryIO:
 
 
 def _load_data_set(source: str, name: str, config: str) -> Mapping[str, HubSplit]:
-    """Return the parts of a data set by name."""
+    """Return the splits of a data set by name."""
     try:
         import datasets
     except ImportError:

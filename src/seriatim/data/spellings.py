@@ -19,8 +19,8 @@ from .repairs import Repairs
 from .tokenizers import Tokenizer
 from .vocabulary import Vocabulary
 
-OFTEN, SHARE = 5, 10
-"""Two spellings are two labels if the rarer one has `OFTEN` rows, or more than one of `SHARE` rows of both."""
+OFTEN, RARE = 5, 10
+"""Two spellings are two labels if the rarer one has `OFTEN` rows, or more than one of `RARE` rows of both."""
 BLANKS = " \t\u00a0\u2007\u202f\u3000\u200b\u2060\ufeff"
 """Blanks that can stand at the ends of a field without being seen: non-breaking, wide and zero-width ones, too."""
 
@@ -65,7 +65,7 @@ class LabelSpellings:
     def learned(cls, counts: Mapping[str, int]) -> "LabelSpellings":
         """Let the most frequent spelling stand for the others, but for those that are too frequent to be slips.
 
-        Those differ in letter case and have `OFTEN` rows, or more than one of `SHARE` rows of both. Of equally frequent
+        Those differ in letter case and have `OFTEN` rows, or more than one of `RARE` rows of both. Of equally frequent
         normal forms of a label, the composed one (NFC) stands for the others.
 
         Args:
@@ -79,7 +79,7 @@ class LabelSpellings:
         kept = list[str]()
         for group in groups.values():
             _, most = group.most_common(1)[0]
-            often = (label for label, count in group.items() if count >= OFTEN or SHARE * count > count + most)
+            often = (label for label, count in group.items() if count >= OFTEN or RARE * count > count + most)
             kept += (forms[label].most_common(1)[0][0] for label in often)
         return cls(kept)
 

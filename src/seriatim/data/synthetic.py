@@ -13,8 +13,8 @@
   last digit that occurred with this letter. All pairs must be remembered, so that the size of the state bounds the
   accuracy. After Arora et al., "Zoology: Measuring and Improving Recall in Efficient Language Models" (2023).
 
-The hash of a text (in ``reversal``, of a word) decides to which part it belongs, so that no two parts share a text. At
-the shortest distances there are only hundreds of different texts, and some occur in a part more than once.
+The hash of a text (in ``reversal``, of a word) decides to which split it belongs, so that no two splits share a text.
+At the shortest distances there are only hundreds of different texts, and some occur in a split more than once.
 """
 
 import hashlib
@@ -37,7 +37,7 @@ VERBS = ("is", "are")
 
 
 class Item(NamedTuple):
-    """A row of two fields, and the key that decides to which part it belongs."""
+    """A row of two fields, and the key that decides to which split it belongs."""
 
     fields: tuple[str, str]
     key: str
@@ -57,9 +57,9 @@ class SyntheticTask(NamedTuple):
 def generate(
     name: str, split: str, count: int, *, distance: int | None = None, seed: int = 0
 ) -> Iterator[tuple[str, str]]:
-    """Generate the rows of a part of a task: ``(label, text)``, or ``(source, target)`` for ``reversal``.
+    """Generate the rows of a split of a task: ``(label, text)``, or ``(source, target)`` for ``reversal``.
 
-    The same arguments give the same rows on every machine; another ``seed`` gives other rows of the same part. Labels
+    The same arguments give the same rows on every machine; another ``seed`` gives other rows of the same split. Labels
     are equally frequent if ``count`` is a multiple of their number. Every row has the given ``distance``, at least the
     task's ``shortest``; if it is None, distances are mixed from ``shortest`` to ``longest``.
     """
@@ -72,7 +72,7 @@ def generate(
     for turn in turns:
         row_distance = distance or task.choose(random, task.shortest, task.longest)
         item = task.draw(random, row_distance, turn)
-        while row_distance <= task.longest and _part(item.key) != split:  # longer texts are practically never equal
+        while row_distance <= task.longest and _split_of(item.key) != split:  # longer texts are practically never equal
             item = task.draw(random, row_distance, turn)
         yield item.fields
 
@@ -83,7 +83,7 @@ def noisy_reversal(words: Iterable[str], seed: int) -> list[tuple[str, str]]:
     return [(_noisy(random, word), word[::-1]) for word in words]
 
 
-def _part(key: str) -> str:
+def _split_of(key: str) -> str:
     digest = hashlib.blake2b(key.encode(), digest_size=8).digest()
     return {0: "test", 1: "valid"}.get(int.from_bytes(digest) % 10, "train")
 

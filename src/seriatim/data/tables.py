@@ -34,7 +34,7 @@ from ..core.errors import (
 from .repairs import Repairs
 from .sources import plain_name
 from .spellings import BLANKS, LabelSpellings, folded, other_spelling
-from .text import Source, numbered_lines, object_fields, read_objects, read_pieces, require_items, string_field
+from .text import Source, numbered_lines, object_fields, read_chunks, read_objects, require_items, string_field
 
 TAB = "\t"
 SEPARATORS = (",", ";", TAB)  # the possible separators of CSV fields
@@ -249,8 +249,8 @@ def _ended_lines(name: str, lines: Iterable[tuple[int, str]], separator: str) ->
 
 def peek_line(source: Source) -> str:
     """Return the first line of a source, or as much of it as is read at once; empty if there is none."""
-    piece = next(read_pieces([source._replace(format="text")]), None)
-    return piece.text.partition("\n")[0] if piece else ""
+    chunk = next(read_chunks([source._replace(format="text")]), None)
+    return chunk.text.partition("\n")[0] if chunk else ""
 
 
 FORMATS = ("auto", "tsv", "csv", "jsonl", "fasttext", "text")
@@ -313,7 +313,7 @@ def read_labelled(
             columns, quoting = ([text], "--format csv") if label is None else ([text, label], "--data.format csv")
             if chosen == "tsv":
                 remedy = f"if the fields are quoted, read them with {quoting}"
-                find = functools.partial(_places, columns=columns)
+                find = functools.partial(_column_indices, columns=columns)
                 rows = tab_separated(source, find, repairs, headed=True, remedy=remedy)
                 items = _from_table(source.name, rows, text, label, repairs, quoting)
             else:
@@ -405,10 +405,10 @@ def _from_lines(source: Source, text: str, repairs: Repairs) -> Iterator[Labelle
     for number, line in numbered_lines(source, repairs):
         if number == 1 and (likely_format := _likely_format(line, text)):
             what = LOOKS.get(likely_format, "the header of a table")
-            part = "texts without labels" if likely_format == "fasttext" else f"{shown(text)} of each row"
+            columns = "texts without labels" if likely_format == "fasttext" else f"{shown(text)} of each row"
             warnings.warn(
                 f"{source.name}:1: looks like {what}, but is read as a text, like every line; use --format "
-                f"{likely_format} to read {part}",
+                f"{likely_format} to read {columns}",
                 stacklevel=2,
             )
         yield Labelled(line, "", source.name, number)
@@ -460,7 +460,7 @@ def _from_fasttext(source: Source, label: str | None, repairs: Repairs) -> Itera
         yield Labelled(content, _checked_label(labels[0], where), source.name, number)
 
 
-def _places(header: Sequence[str], columns: Sequence[str]) -> list[int]:
+def _column_indices(header: Sequence[str], columns: Sequence[str]) -> list[int]:
     """Return the indices of the columns with some names."""
     return [i for i, name in enumerate(header) if folded(unquoted(name)) in map(folded, columns)]
 

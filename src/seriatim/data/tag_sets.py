@@ -75,19 +75,22 @@ def first_without_chunk(counts: Mapping[str, int]) -> str | None:
 
 def to_scheme(tags: Sequence[str], scheme: str) -> list[str]:
     """Convert the tags of one sentence to a scheme of `SCHEMES`; tags that mark no chunk are unchanged."""
+    # The tags become BIO first, from which every other scheme follows, whatever the scheme of the tags is.
     converted, before, before_kind = list(tags), OUTSIDE, ""
     for i, tag in enumerate(tags):
-        prefix, kind = _parts(tag)
+        prefix, kind = _split_tag(tag)
         if prefix in PREFIXES:
             begins = prefix in "BSU" or before not in ("B", "I", "M") or before_kind != kind
             converted[i] = _joined("B" if begins else "I", kind)
         before, before_kind = prefix, kind
     if scheme == "bio":
         return converted
+
+    # Whether a chunk ends is known only from the tag that follows.
     inside, (last, single) = INSIDE[scheme], CLOSING[scheme]
     closed = converted.copy()
     for i, (tag, following) in enumerate(pairwise([*converted, OUTSIDE])):
-        prefix, kind = _parts(tag)
+        prefix, kind = _split_tag(tag)
         if prefix in PREFIXES:
             ends = following != _joined("I", kind)
             closed[i] = _joined((single if ends else "B") if prefix == "B" else (last if ends else inside), kind)
@@ -96,7 +99,7 @@ def to_scheme(tags: Sequence[str], scheme: str) -> list[str]:
 
 def last_prefixes(tags: Sequence[str]) -> Iterator[str]:
     """Yield the prefix of the last word of each chunk."""
-    for (prefix, kind), (following, next_kind) in pairwise([*map(_parts, tags), ("", "")]):
+    for (prefix, kind), (following, next_kind) in pairwise([*map(_split_tag, tags), ("", "")]):
         continues = following and following in "ielmIELM" and next_kind == kind
         if prefix and (prefix in "esluESLU" or not continues):
             yield prefix.upper()
@@ -124,8 +127,8 @@ class TagSet:
 
         The labels of a model have no odd tag, since they are learned from what a `TagSet` makes of the tags.
         """
-        parts = [_parts(label) for label in labels]
-        prefixes, types = {prefix for prefix, _ in parts if prefix}, {kind for _, kind in parts if kind}
+        split = [_split_tag(label) for label in labels]
+        prefixes, types = {prefix for prefix, _ in split if prefix}, {kind for _, kind in split if kind}
         style = style_of(dict.fromkeys(labels, 1))
         if {_style(label) for label in labels} - {OUTSIDE, style} or (style == "bare" and "B" not in prefixes):
             style = ""
@@ -151,7 +154,7 @@ class TagSet:
         types, names, prefixes = Counter[str](), Counter[str](), Counter[str]()
         for tag, count in counts.items():
             if style and _style(tag) == style:
-                prefix, kind = _parts(tag)
+                prefix, kind = _split_tag(tag)
                 types[kind] += count
                 prefixes[prefix.upper()] += count
             elif not style:
@@ -190,7 +193,7 @@ class TagSet:
             return self.names(tag)
         if _style(tag) != self.style:
             return OUTSIDE
-        prefix, kind = _parts(tag)
+        prefix, kind = _split_tag(tag)
         return _joined(prefix.upper(), self.types(kind)) if prefix else tag
 
     def converted(self, tags: Sequence[str]) -> list[str]:
@@ -212,12 +215,12 @@ def _style(tag: str) -> str:
 
 
 @functools.lru_cache(maxsize=1 << 12)
-def _parts(tag: str) -> tuple[str, str]:
+def _split_tag(tag: str) -> tuple[str, str]:
     """Return the prefix of a tag, in upper or lower case, and its type; both are empty if it marks no chunk."""
     match = ANY_CASE.fullmatch(tag)
     return (match[1], match[2] or "") if match and match[2] != "" else ("", "")
 
 
 def _joined(prefix: str, kind: str) -> str:
-    """Return the tag of these parts."""
+    """Return the tag with a prefix and a type."""
     return f"{prefix}-{kind}" if kind else prefix

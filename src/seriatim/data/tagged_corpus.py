@@ -60,7 +60,7 @@ class TaggedBatch(NamedTuple):
     def to(self, device: torch.device) -> "TaggedBatch":
         """Return the batch on another device; ``lengths`` stay where they are."""
         spellings = self.spellings and self.spellings.to(device)
-        tags, once = (None if part is None else to_device(part, device) for part in (self.tags, self.once))
+        tags, once = (None if values is None else to_device(values, device) for values in (self.tags, self.once))
         return self._replace(words=to_device(self.words, device), spellings=spellings, tags=tags, once=once)
 
 
@@ -75,9 +75,9 @@ def fit_vocabulary(sentences: Iterable[Sentence], config: TokenizerConfig, *, ch
         texts.append(_joined(sentence.words))
         spellings.update(dict.fromkeys(sentence.words))
         for tag in set(sentence.tags) - tags:
-            check_label(tag, sentence.place(sentence.tags.index(tag)), "remove it from the tag")
+            check_label(tag, sentence.location(sentence.tags.index(tag)), "remove it from the tag")
         tags.update(sentence.tags)
-        first = first or sentence.place(0)
+        first = first or sentence.location(0)
     if len(tags) == 1:
         raise EmptyError(f"{first}: every word has the tag {next(iter(tags))!r}; give data with at least two tags")
     tokenizers = {"tokenizer": fit_tokenizer(config, texts)}
@@ -128,7 +128,7 @@ class TaggedCorpus:
                 known = len(numbers)
                 tags.extend([numbers.setdefault(tag, len(numbers)) for tag in sentence.tags])
                 for tag in list(numbers)[known:]:
-                    self.unseen[tag] = sentence.place(sentence.tags.index(tag))
+                    self.unseen[tag] = sentence.location(sentence.tags.index(tag))
 
         # Each distinct word is looked up once; there are few of them.
         self.vocabulary, self.tag_names = vocabulary, list(numbers)
@@ -200,10 +200,10 @@ class TaggedCorpus:
     def _spellings(self, valid: np.ndarray, at: np.ndarray) -> Spellings | None:
         if self._characters is None:
             return None
-        distinct, places = np.unique(self.forms[at], return_inverse=True)
-        characters, lengths = (part[distinct] for part in self._characters)
+        distinct, indices = np.unique(self.forms[at], return_inverse=True)
+        characters, lengths = (values[distinct] for values in self._characters)
         characters = characters[:, : int(lengths.max(initial=1))].astype(np.int64)
-        return Spellings(torch.from_numpy(characters), torch.from_numpy(lengths), _padded(valid, places, 0))
+        return Spellings(torch.from_numpy(characters), torch.from_numpy(lengths), _padded(valid, indices, 0))
 
 
 def _padded(valid: np.ndarray, values: np.ndarray, padding: int) -> Tensor:

@@ -1,11 +1,11 @@
-"""How the bytes of a source become text: pieces of documents, lines, items, and objects of JSONL.
+"""How the bytes of a source become text: chunks of documents, lines, items, and objects of JSONL.
 
 Text is UTF-8. A line ends with LF, with CR LF, or with CR, which files of old Macintosh programs have; no other
 character ends a line (U+0085 and U+2028 do not). Every line end becomes LF: a CR alone where a file is opened, so that
 no reader meets one. Byte-order marks are dropped; nothing else is changed. What cannot be read is refused by file and
 line, and the message says what it may be.
 
-Files are read in pieces and need not fit in memory, nor need a line of running text. A line in unit ``line`` and an
+Files are read in chunks and need not fit in memory, nor need a line of running text. A line in unit ``line`` and an
 object of JSONL are read as a whole. A reader records the repairs that it makes in ``repairs``; None records nothing.
 """
 
@@ -68,7 +68,7 @@ class TextFile:
 
     Args:
         opened: the file, which ends with this one.
-        longest: the number of bytes after which a line is yielded in parts; None for whole lines.
+        longest: the number of bytes after which a line is yielded in several blocks; None for whole lines.
 
     Attributes:
         returns: the number of CRs that were read as LF so far.
@@ -108,7 +108,7 @@ class TextFile:
         self.returns += returns
         if not returns:
             return block
-        return b"\r\n".join(part.replace(b"\r", b"\n") for part in block.split(b"\r\n"))
+        return b"\r\n".join(lines.replace(b"\r", b"\n") for lines in block.split(b"\r\n"))
 
     def __iter__(self) -> Iterator[bytes]:
         """Iterate over the lines, with their ends."""
@@ -129,7 +129,7 @@ class TextFile:
             yield b"".join(unfinished)
 
     def seekable(self) -> bool:
-        """Return whether the file can be read from another place on."""
+        """Return whether the file can be read from another position on."""
         return self._file.seekable()
 
     def seek(self, position: int) -> int:
@@ -196,7 +196,7 @@ def without_marks(text: str, name: str, line: int, repairs: Repairs, *, at_line:
 
 
 def line_ends(raw: bytes) -> int:
-    """Return how many lines end in a part of a `TextFile`."""
+    """Return how many lines end in a block of a `TextFile`."""
     return raw.count(b"\n")
 
 
@@ -253,17 +253,17 @@ def split_at_damage(raw: bytes) -> Iterator[bytes]:
 
 
 def decode(raw: bytes, name: str, line: int, *, following: Iterable[bytes], known: bool) -> str:
-    """Decode a part of a file.
+    """Decode a block of a file.
 
     Args:
-        raw: the part.
+        raw: the block.
         name: the name of the file in messages.
-        line: the number of the first line of the part.
-        following: what follows in the file, which is read only if the part is no UTF-8 text.
+        line: the number of the first line of the block.
+        following: what follows in the file, which is read only if the block is no UTF-8 text.
         known: whether there are characters before that are UTF-8 and not ASCII.
 
     Raises:
-        InputError: the part is no UTF-8 text; the message says what it may be.
+        InputError: the block is no UTF-8 text; the message says what it may be.
     """
     nul = raw.find(b"\0")
     try:
@@ -273,6 +273,8 @@ def decode(raw: bytes, name: str, line: int, *, following: Iterable[bytes], know
         damage, reason = nul, ""
     except UnicodeDecodeError as error:
         damage, reason = error.start, error.reason
+
+    # The remedy depends on the other characters: if some of them are UTF-8, the damage is a single mistake.
     where = f"{name}:{line + line_ends(raw[:damage])}"
     if not reason:
         raise MalformedError(f"{where}: a NUL byte: the file is binary or damaged; give plain UTF-8 text")
@@ -291,12 +293,15 @@ def _remedy(blocks: Iterable[bytes], *, known: bool) -> str:
     characters there.
     """
     c1 = set[int]()
+
+    # A large file may follow, so reading ends with the first block that decides.
     for raw in blocks:
         rest, characters = UTF8.subn(b"", raw)
         known = known or characters > len(rest.translate(None, ASCII))
         c1 |= {*rest.translate(None, NO_C1)}
         if known or c1 & UNDEFINED:
             break
+
     encoding = "" if c1 & UNDEFINED else "WINDOWS-1252" if c1 else "ISO-8859-1"
     if known:
         return f"other characters are UTF-8, correct this one{f' (it may be {encoding})' * bool(encoding)}"
@@ -335,7 +340,7 @@ def _is_text(text: str) -> bool:
     return all(unicodedata.category(character) not in NO_TEXT or character in SPACES for character in set(text))
 
 
-PIECE_BYTES = 1 << 20
+CHUNK_BYTES = 1 << 20
 UNREADABLE = (OSError, EOFError, zlib.error)
 WHITE_SPACE = (b" ", b"\t", b"\v", b"\f")
 DECODER = json.JSONDecoder(object_pairs_hook=unique_fields)
@@ -355,15 +360,15 @@ class Source(NamedTuple):
     is_live: bool = False  # whether more is to come, so that it can be read once only
 
 
-class Piece(NamedTuple):
-    """A part of a document, which ends after a line end, or else after a space, or else anywhere."""
+class TextChunk(NamedTuple):
+    """Some text of a document, which ends after a line end, or else after a space, or else anywhere."""
 
     text: str
     begins_document: bool
 
 
-def read_pieces(sources: Iterable[Source], repairs: Repairs | None = None) -> Iterator[Piece]:
-    """Read the documents piece by piece. Blank lines of JSONL are left out.
+def read_chunks(sources: Iterable[Source], repairs: Repairs | None = None) -> Iterator[TextChunk]:
+    """Read the documents chunk by chunk. Blank lines of JSONL are left out.
 
     Raises:
         InputError: bytes that are not UTF-8 text, or a line that is not a JSON object with a field ``text``.
@@ -375,9 +380,9 @@ def read_pieces(sources: Iterable[Source], repairs: Repairs | None = None) -> It
                 text = string_field(record, "text", f"{source.name}:{number}")
                 if source.markers is not None:
                     text = repairs.without_markers(text, source.markers, source.name, number, is_item=True)
-                yield Piece(text, True)
+                yield TextChunk(text, True)
         else:
-            yield from _text_pieces(source, repairs)
+            yield from _text_chunks(source, repairs)
 
 
 def read_lines(sources: Iterable[Source], repairs: Repairs | None = None) -> Iterator[str]:
@@ -390,7 +395,7 @@ def read_items(sources: Iterable[Source], repairs: Repairs | None = None, *, one
     """Read the texts that are answered one by one: the lines of a text, and the ``text`` of each object of JSONL.
 
     Raises:
-        InputError: as for `read_pieces`; with ``one_line`` also if the text of an object holds a line end.
+        InputError: as for `read_chunks`; with ``one_line`` also if the text of an object holds a line end.
     """
     for where, text in located_items(sources, repairs):
         if one_line and "\n" in text:
@@ -437,7 +442,7 @@ def require_items(items: Iterable[Item], problem: str) -> Iterator[Item]:
 def read_whole_lines(sources: Iterable[Source], repairs: Repairs | None = None) -> Iterator[str]:
     """Read some lines at a time, all with their line ends; otherwise as `read_lines`."""
     unfinished: list[str] = []
-    for text, begins_document in read_pieces(sources, repairs):
+    for text, begins_document in read_chunks(sources, repairs):
         if begins_document and unfinished:
             yield "".join([*unfinished, "\n"])
             unfinished = []
@@ -523,19 +528,19 @@ def unreadable(source: Source, error: Exception) -> InputError:
     return (InputError if is_damaged else UnreadableError)(f"{source.name}: cannot be read ({reason}); check the file")
 
 
-def _text_pieces(source: Source, repairs: Repairs | None) -> Iterator[Piece]:
+def _text_chunks(source: Source, repairs: Repairs | None) -> Iterator[TextChunk]:
     try:
         with source.open() as file:
-            yield from _decoded_pieces(source, file, repairs or Repairs())
+            yield from _decoded_chunks(source, file, repairs or Repairs())
     except UNREADABLE as error:
         raise unreadable(source, error) from None
 
 
-def _decoded_pieces(source: Source, file: BinaryIO, repairs: Repairs) -> Iterator[Piece]:
+def _decoded_chunks(source: Source, file: BinaryIO, repairs: Repairs) -> Iterator[TextChunk]:
     begins, line, at_line, known = True, 1, True, False
-    pieces = _raw_pieces(source, file)
-    for raw in pieces:  # none is empty
-        following = () if source.is_live else pieces
+    chunks = _byte_chunks(source, file)
+    for raw in chunks:  # none is empty
+        following = () if source.is_live else chunks
         for lines in split_at_damage(raw):  # so that lines before a damaged one are read
             text = decode(lines, source.name, line, following=following, known=known)
             if isinstance(file, TextFile):
@@ -552,23 +557,23 @@ def _decoded_pieces(source: Source, file: BinaryIO, repairs: Repairs) -> Iterato
             elif source.markers is not None and source.format != "lines":
                 text = repairs.without_markers(text, source.markers, source.name, line)
 
-            # A piece that was nothing but a byte-order mark is no text, and begins no document.
+            # A chunk that was nothing but a byte-order mark is no text, and begins no document.
             if not is_mark:
-                yield Piece(text, begins)
+                yield TextChunk(text, begins)
                 begins = False
             known = known or not text.isascii()
             line, at_line = line + line_ends(lines), lines.endswith(b"\n") or (at_line and is_mark)
 
 
-def _raw_pieces(source: Source, file: BinaryIO) -> Iterator[bytes]:
-    """Read bytes in pieces that end where text may be cut, without the byte-order mark."""
-    held, block = b"", first_bytes(source.name, file, PIECE_BYTES)
+def _byte_chunks(source: Source, file: BinaryIO) -> Iterator[bytes]:
+    """Read bytes in chunks that end where text may be cut, without the byte-order mark."""
+    held, block = b"", first_bytes(source.name, file, CHUNK_BYTES)
     while block:
         held += block
         if cut := _cut(held) if source.markers is None else held.rfind(b"\n") + 1:
             yield held[:cut]
             held = held[cut:]
-        block = file.read(PIECE_BYTES)
+        block = file.read(CHUNK_BYTES)
     if held:
         yield held
 
@@ -576,7 +581,7 @@ def _raw_pieces(source: Source, file: BinaryIO) -> Iterator[bytes]:
 def _cut(held: bytes) -> int:
     """Return where to cut: after the last line end, else the last space, else between characters; 0 for nowhere."""
     cut = held.rfind(b"\n") + 1 or max(map(held.rfind, WHITE_SPACE)) + 1
-    if cut or len(held) < PIECE_BYTES:
+    if cut or len(held) < CHUNK_BYTES:
         return cut
     cut = len(held) - 1  # the last character may be incomplete
     starts = (at for at in range(cut, max(0, cut - CONTINUATION_BYTES) - 1, -1) if held[at] & 0xC0 != 0x80)

@@ -1,4 +1,4 @@
-"""Kinds of texts: written symbol by symbol, single words, or running text; and text that is cut into marked pieces."""
+"""Kinds of texts: written symbol by symbol, single words, or running text; and text cut into marked subwords."""
 
 import re
 from collections import Counter
@@ -14,39 +14,39 @@ FEW, OFTEN = 300, 20
 """Symbols can also be longer if there are at most `FEW` different ones, each occurring `OFTEN` times in the mean."""
 
 
-class Pieces(NamedTuple):
-    """How another program marks the pieces of words."""
+class SubwordMarks(NamedTuple):
+    """How another program marks subwords."""
 
     mark: str
-    at_piece: str  # the pattern of a mark where it joins or begins pieces
-    between: str  # the pattern of what stands between two pieces; empty if the mark stands for the spaces of the text
-    in_line: str = ""  # the pattern that lines of pieces have, if it is not that of a mark
+    joint: str  # the pattern of a mark where it joins or begins subwords
+    between: str  # the pattern of what stands between two subwords; empty if the mark stands for the spaces of the text
+    in_line: str = ""  # the pattern that lines of subwords have, if it is not that of a mark
 
     def join(self, text: str) -> str:
-        """Return the words of a text of pieces; a text that is joined already is unchanged."""
+        """Return the words of a text of subwords; a text that is joined already is unchanged."""
         if self.between:
             return re.sub(self.between, "", text)
         return text.replace(" ", "").replace(self.mark, " ").strip() if self.mark in text else text
 
 
-PIECES = (
-    Pieces("@@", r"(?<=\S)@@(?= +\S)", r"@@( +|$)"),  # re@@ d (subword-nmt)
-    Pieces("##", r"(?<=\S )##(?=[^\s#])", r" +##(?=\S)"),  # re ##d (WordPiece)
-    Pieces("￭", r"(?<!\S)￭|￭(?!\S)", r" *￭ *"),  # re￭ d (OpenNMT)
-    Pieces("▁", r"(?<!\S)▁", "", "^▁"),  # ▁re d (SentencePiece)
+SUBWORD_MARKS = (
+    SubwordMarks("@@", r"(?<=\S)@@(?= +\S)", r"@@( +|$)"),  # re@@ d (subword-nmt)
+    SubwordMarks("##", r"(?<=\S )##(?=[^\s#])", r" +##(?=\S)"),  # re ##d (WordPiece)
+    SubwordMarks("￭", r"(?<!\S)￭|￭(?!\S)", r" *￭ *"),  # re￭ d (OpenNMT)
+    SubwordMarks("▁", r"(?<!\S)▁", "", "^▁"),  # ▁re d (SentencePiece)
 )
 LINES, SLIPS = 5, 20
-"""Texts are pieces if more than one of `LINES` has some, and at most one of `SLIPS` marks stands elsewhere."""
+"""Texts are cut into subwords if more than one of `LINES` has some, and at most one of `SLIPS` marks is elsewhere."""
 
 
-def find_pieces(texts: Sequence[str]) -> Pieces | None:
-    """Return how pieces of words are marked in some texts, each of which is a line; None for other texts."""
-    for pieces in PIECES:
-        marks = sum(text.count(pieces.mark) for text in texts)
-        joints = sum(len(re.findall(pieces.at_piece, text)) for text in texts) if marks else 0
-        lines = sum(re.search(pieces.in_line or pieces.at_piece, text) is not None for text in texts) if joints else 0
-        if LINES * lines > len(texts) and SLIPS * (marks - joints) <= marks:
-            return pieces
+def find_subword_marks(texts: Sequence[str]) -> SubwordMarks | None:
+    """Return how subwords are marked in some texts, each of which is a line; None for other texts."""
+    for marks in SUBWORD_MARKS:
+        count = sum(text.count(marks.mark) for text in texts)
+        joints = sum(len(re.findall(marks.joint, text)) for text in texts) if count else 0
+        lines = sum(re.search(marks.in_line or marks.joint, text) is not None for text in texts) if joints else 0
+        if LINES * lines > len(texts) and SLIPS * (count - joints) <= count:
+            return marks
     return None
 
 
@@ -65,8 +65,8 @@ def kind_of(texts: Iterable[str]) -> Kind:
     return "symbols" if is_short or (len(counts) <= FEW and total >= OFTEN * len(counts)) else "text"
 
 
-def shared_share(sources: Sequence[Sequence[str]], targets: Sequence[Sequence[str]]) -> float:
-    """Return which share of the target tokens also occurs in their own source; a token counts as often as there."""
+def shared_fraction(sources: Sequence[Sequence[str]], targets: Sequence[Sequence[str]]) -> float:
+    """Return which fraction of the target tokens also occurs in their own source; a token counts as often as there."""
     shared = total = 0
     for source, target in zip(sources, targets, strict=True):
         shared += (Counter(source) & Counter(target)).total()

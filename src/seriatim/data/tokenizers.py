@@ -127,8 +127,8 @@ class Tokenizer(ABC):
     def payload(self) -> dict[str, object]:
         """Return the fields of `tokenizer.json` that this kind of tokenizer adds."""
 
-    def unknown_pieces(self, text: str) -> list[str]:
-        """Return the parts of ``text`` that are not in the vocabulary."""
+    def find_unknown(self, text: str) -> list[str]:
+        """Return the words or characters of ``text`` that are not in the vocabulary."""
         return []
 
     def count_unknown(self, ids: np.ndarray) -> int:
@@ -138,9 +138,9 @@ class Tokenizer(ABC):
     def check_known(self, text: str) -> None:
         """Raise InputError if a text is not a string, or has symbols that do not occur in training."""
         check_text(text, "the text")
-        unknown = list(dict.fromkeys(self.unknown_pieces(text)))
+        unknown = list(dict.fromkeys(self.find_unknown(text)))
         if unknown:
-            names = ", ".join(repr(piece) for piece in unknown[:3])
+            names = ", ".join(repr(symbol) for symbol in unknown[:3])
             more = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
             kind = "words" if self.kind == "word" else "characters"
             raise UnknownNameError(f"the text has {kind} never seen in training: {names}{more}; leave them out")
@@ -152,8 +152,8 @@ class Tokenizer(ABC):
             Token ids ``(tokens,)``, int32, and the number of tokens of each line ``(lines,)``, int64.
         """
         end = BOUNDARY[:0] if self.frames else BOUNDARY
-        ids = [part for line in text.split("\n")[:-1] for part in (self.encode(line), end)]
-        sizes = np.array([len(part) + len(end) for part in ids[::2]], dtype=np.int64)
+        ids = [tokens for line in text.split("\n")[:-1] for tokens in (self.encode(line), end)]
+        sizes = np.array([len(tokens) + len(end) for tokens in ids[::2]], dtype=np.int64)
         return np.concatenate([BOUNDARY[:0], *ids]), sizes
 
     def prepare(self, text: str) -> str:
@@ -327,7 +327,7 @@ class CharTokenizer(Tokenizer):
         """Return after which byte each character ends; see `Tokenizer.token_ends`."""
         return np.cumsum([len(character.encode()) for character in text], dtype=np.int64)
 
-    def unknown_pieces(self, text: str) -> list[str]:
+    def find_unknown(self, text: str) -> list[str]:
         """Return the characters that are not in the vocabulary."""
         known = set(self.characters)
         return [c for c in self.prepare(text) if c not in known]
@@ -394,10 +394,10 @@ class WordTokenizer(Tokenizer):
     def token_ends(self, text: str, ids: np.ndarray) -> np.ndarray:
         """Return after which byte each word or line end ends; see `Tokenizer.token_ends`."""
         ends = [match.end() for match in TOKEN.finditer(text)]
-        pieces = [text[start:end] for start, end in itertools.pairwise([0, *ends])]
-        return np.cumsum([len(piece.encode()) for piece in pieces], dtype=np.int64)
+        tokens = [text[start:end] for start, end in itertools.pairwise([0, *ends])]
+        return np.cumsum([len(token.encode()) for token in tokens], dtype=np.int64)
 
-    def unknown_pieces(self, text: str) -> list[str]:
+    def find_unknown(self, text: str) -> list[str]:
         """Return the words that are not in the vocabulary; the word ``<unk>`` is in it."""
         return [word for word in self.prepare(text).split() if word not in self._ids]
 

@@ -28,7 +28,7 @@ from .tokenizers import (
 
 
 def fit_tokenizer(config: TokenizerConfig, texts: Iterable[str]) -> Tokenizer:
-    """Learn a vocabulary from a text in pieces, which are cut at white space if possible.
+    """Learn a vocabulary from a text in chunks, which are cut at white space if possible.
 
     Raises:
         InputError: the vocabulary size is too small for its kind.
@@ -93,7 +93,7 @@ def _from_json(fields: dict[str, Any]) -> Tokenizer:
             raise ValueError("ids that are not integers")
         return PretrainedTokenizer(fields["tokenizer"], end=end, begin=begin, size=size, mask=mask)
 
-    # Symbols become ids by their places, so each must be text and occur once.
+    # Symbols become ids by their positions, so each must be text and occur once.
     if kind == "char":
         characters = fields["characters"]
         if not isinstance(characters, str):

@@ -24,11 +24,11 @@ class Spellings(NamedTuple):
 
     characters: Tensor  # ids of the characters of each distinct word (distinct, max_length)
     lengths: Tensor  # the number of characters (distinct,)
-    places: Tensor  # the index of the distinct word at each position (batch, time)
+    indices: Tensor  # the index of the distinct word at each position (batch, time)
 
     def to(self, device: torch.device) -> "Spellings":
         """Return the spellings on another device."""
-        return Spellings(*(to_device(part, device) for part in self))
+        return Spellings(*(to_device(values, device) for values in self))
 
 
 def encode_characters(words: Sequence[str], characters: Tokenizer) -> tuple[np.ndarray, np.ndarray]:
@@ -86,8 +86,8 @@ class WordForms(WordTokenizer):
 
     def spellings(self, tokens: Tensor) -> Spellings:
         """Return the characters of the words with some ids ``(batch, time)``; padding is spelled like any word."""
-        distinct, places = np.unique(tokens.cpu().numpy(), return_inverse=True)
+        distinct, indices = np.unique(tokens.cpu().numpy(), return_inverse=True)
         characters, lengths = encode_characters([self.form(token) for token in distinct.tolist()], self._characters)
-        indices = torch.from_numpy(places.reshape(tokens.shape))
-        spelled = Spellings(torch.from_numpy(characters).long(), torch.from_numpy(lengths), indices)
+        positions = torch.from_numpy(indices.reshape(tokens.shape))
+        spelled = Spellings(torch.from_numpy(characters).long(), torch.from_numpy(lengths), positions)
         return spelled.to(tokens.device)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ..core.key_value_cache import KeyValueCache, without_unused
-from ..core.state import State, map_state, select_state, state_bytes, state_leaves, with_parts
+from ..core.state import State, map_state, select_state, state_bytes, state_leaves, with_children
 from ..layers.positions import learned_positions
 from ..models.base_models import TextModel
 from .sampling import CandidateScore, TextBatch, TextRequest, TextRow, TextState, score_tokens
@@ -117,7 +117,7 @@ def _without_large_memory(state: State) -> State:
     if isinstance(state, KeyValueCache):
         return state
     if not isinstance(state, Tensor):
-        return with_parts(state, map(_without_large_memory, state))
+        return with_children(state, map(_without_large_memory, state))
     is_view = state.untyped_storage().nbytes() > VIEW * state.numel() * state.element_size()
     return map_state(Tensor.clone, state) if is_view else state
 

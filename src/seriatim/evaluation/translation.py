@@ -22,7 +22,7 @@ from ..core.errors import (
 )
 from ..core.json_object import JsonObject
 from ..data.repairs import DataWarning
-from ..data.text_kinds import Pieces, find_pieces
+from ..data.text_kinds import SubwordMarks, find_subword_marks
 from .intervals import Measure, mean, ratio, with_intervals
 
 References = Sequence[str] | Sequence[Sequence[str]]
@@ -98,9 +98,9 @@ def _measures(
     choices, bleu, chrf = _checked(hypotheses, references), *_sacrebleu(tokenize)
     measures: dict[str, Measure] = {}
     scores: JsonObject = {}
-    if pieces := _pieces_of(hypotheses, choices):
-        hypotheses, choices = [*map(pieces.join, hypotheses)], [[*map(pieces.join, texts)] for texts in choices]
-        scores["joined"] = pieces.mark
+    if marks := _subword_marks(hypotheses, choices):
+        hypotheses, choices = [*map(marks.join, hypotheses)], [[*map(marks.join, texts)] for texts in choices]
+        scores["joined"] = marks.mark
     # sacrebleu takes a list of all first references, one of all second ones, ...; None if a sentence has fewer
     streams = [[texts[i] if i < len(texts) else None for texts in choices] for i in range(max(map(len, choices)))]
     for name, metric, compute in (("bleu", bleu, _bleu), ("chrf", chrf, _chrf)):
@@ -116,17 +116,17 @@ def _measures(
     return measures, scores
 
 
-def _pieces_of(hypotheses: Sequence[str], choices: Sequence[Sequence[str]]) -> Pieces | None:
-    """Return the pieces of words of which the references consist, or else the hypotheses alone; warn of them."""
+def _subword_marks(hypotheses: Sequence[str], choices: Sequence[Sequence[str]]) -> SubwordMarks | None:
+    """Return how the subwords of the references are marked, or else those of the hypotheses alone; warn of them."""
     references = list(itertools.chain.from_iterable(choices))
-    pieces = find_pieces(references)
-    if pieces is None:
-        pieces = find_pieces(hypotheses)
-        if pieces is None or any(pieces.mark in text for text in references):
+    marks = find_subword_marks(references)
+    if marks is None:
+        marks = find_subword_marks(hypotheses)
+        if marks is None or any(marks.mark in text for text in references):
             return None
-    problem = f"the texts are pieces of words, marked by {pieces.mark}"
+    problem = f"the texts are pieces of words, marked by {marks.mark}"
     warnings.warn(f"{problem}; they are joined before BLEU, chrF and errors are computed", DataWarning, stacklevel=2)
-    return pieces
+    return marks
 
 
 def _word_errors(hypothesis: str, references: Sequence[str]) -> tuple[int, int]:

@@ -43,7 +43,7 @@ from ..counting.ngrams.table import NgramTable, Order
 from ..data.repairs import DataWarning, Repairs
 from ..data.text import UNREADABLE, TextFile
 from ..data.tokenizers import END, Tokenizer
-from ..storage.files import whole
+from ..storage.files import atomic
 from ..training.run_files import ARPA_MARK
 
 BEGIN, FINISH, UNKNOWN = "<s>", "</s>", "<unk>"
@@ -58,7 +58,7 @@ def write_arpa(orders: Sequence[Order], tokenizer: Tokenizer, path: Path) -> Non
     """Write a model, its orders shortest first, completely or not at all."""
     names = [spelled(tokenizer, token) for token in range(tokenizer.vocabulary_size)]
     write: Callable[..., IO[str]] = gzip.open if path.suffix == ".gz" else open
-    with whole(path) as aside, write(aside, "wt", encoding="utf-8", newline="\n") as file:
+    with atomic(path) as aside, write(aside, "wt", encoding="utf-8", newline="\n") as file:
         file.write(ARPA_MARK + "\n")
         if any("\\" in name for name in names):
             file.write(ESCAPED + "\n")
@@ -86,11 +86,11 @@ def _lines(orders: Sequence[Order], n: int, names: Sequence[str]) -> Iterator[st
     if n == 1:
         yield _line(-np.inf, BEGIN, 1.0 if longest else float(order.backoff[END]))
     for start in range(0, len(order.probability), BLOCK):
-        part = slice(start, start + BLOCK)
+        block = slice(start, start + BLOCK)
 
         # A key holds the index of the shorter n-gram and the last word, so words are found from the last to the
         # first.
-        columns, words_before = [], order.key[part]
+        columns, words_before = [], order.key[block]
         for shorter in range(n - 1, 0, -1):
             columns.append([names[word] for word in (words_before % len(names)).tolist()])
             words_before = orders[shorter - 1].key[words_before // len(names)]
@@ -98,8 +98,8 @@ def _lines(orders: Sequence[Order], n: int, names: Sequence[str]) -> Iterator[st
 
         # A probability of 0 becomes −∞ here, and `NOTHING` on the line.
         with np.errstate(divide="ignore"):
-            probability = np.log10(order.probability[part]).tolist()
-        backoff = [1.0] * len(probability) if longest else order.backoff[part].tolist()
+            probability = np.log10(order.probability[block]).tolist()
+        backoff = [1.0] * len(probability) if longest else order.backoff[block].tolist()
         if n == 1 and start == 0:
             backoff[END] = 1.0  # written with `<s>`
         for p, words, weight in zip(probability, zip(*reversed(columns), strict=True), backoff, strict=True):
@@ -194,6 +194,8 @@ class _Reader:
         for raw in text.__enter__():
             self.number += 1
             text.record(str(self.path), self.repairs)
+
+            # A file of any kind may be given, so that lines can be long and bytes can be no text.
             if len(raw) >= MAX_LINE:
                 raise self.wrong(f"a line of {MAX_LINE:,} bytes or more", "give an ARPA file")
             try:
@@ -202,6 +204,7 @@ class _Reader:
                 raise self.wrong("not UTF-8", "give an ARPA file in UTF-8") from None
             if "\0" in line:
                 raise self.wrong("a NUL byte", "give an ARPA file")
+
             line = line.removesuffix("\n").removesuffix("\r")  # white space inside an entry is up to `entry`
             if self.number == 1:
                 line = line.removeprefix("\ufeff")
@@ -419,7 +422,7 @@ def _unescape(match: re.Match[bytes]) -> bytes:
 FIRST_WORD = 2
 """The number of ids before those of words: the boundary and the unknown word."""
 LEAST = 1e-12
-"""The least share that a context leaves to words it does not list; smaller ones are errors of rounding."""
+"""The least fraction that a context leaves to words it does not list; smaller ones are errors of rounding."""
 
 
 def mix(models: Sequence[Arpa], weights: Sequence[float]) -> Arpa:
@@ -445,7 +448,7 @@ def mix(models: Sequence[Arpa], weights: Sequence[float]) -> Arpa:
         for table, weight, known in zip(tables, weights, from_mixed, strict=True):
             probability += weight * _probabilities(table, known[grams], is_known=known[grams[:, -1]] >= 0)
 
-        # The context of every n-gram is an n-gram itself, so its place in the order before is its index there.
+        # The context of every n-gram is an n-gram itself, so its position in the order before is its index there.
         key = grams[:, 0].astype(np.int64)
         if n > 1:
             key = _contexts(orders, grams[:, :-1]) * size + grams[:, -1]

@@ -39,7 +39,7 @@ PLAIN_ATTENTION: Fields = {
 
 
 class GPT2Family(Family):
-    """A Transformer with learned positions, layer norms before its parts, and biases; matrices are transposed there."""
+    """A Transformer with learned positions, norms before its sublayers, and biases; matrices are transposed there."""
 
     model_types = ("gpt2",)
     ignored = (".attn.bias", ".attn.masked_bias")
@@ -111,7 +111,7 @@ NORMALIZER = {
 
 
 class BertFamily(Family):
-    """A Transformer that reads both sides, with learned positions, norms after its parts, and biases."""
+    """A Transformer that reads both sides, with learned positions, norms after its sublayers, and biases."""
 
     model_types = ("bert",)
     task = "mlm"
@@ -219,7 +219,7 @@ class BertFamily(Family):
             ours, theirs = f"layer.layers.2{f'.layers.{i}' if count > 1 else ''}.layers.", f"bert.encoder.layer.{i}."
             modules += renamed(self.MODULES, ours, theirs)
             for end in ("weight", "bias"):
-                names = tuple(f"{theirs}attention.self.{part}.{end}" for part in ("query", "key", "value"))
+                names = tuple(f"{theirs}attention.self.{projection}.{end}" for projection in ("query", "key", "value"))
                 rules.append(ConversionRule(f"{ours}0.layer.qkv_proj.{end}", names, "joined"))
         return rules + modules
 
@@ -238,7 +238,7 @@ DEFAULTS: dict[str, Fields] = {
 
 
 class LlamaFamily(Family):
-    """Llama, Mistral, Qwen2, Qwen3 and Mixtral: rotary positions, RMSNorm before each part, gated networks."""
+    """Llama, Mistral, Qwen2, Qwen3 and Mixtral: rotary positions, RMSNorm before each sublayer, gated networks."""
 
     model_types = ("llama", "mistral", "qwen2", "qwen3", "mixtral")
     prefix = "model."
@@ -300,14 +300,14 @@ class LlamaFamily(Family):
 
     @classmethod
     def type_for(cls, facts: ModelFacts) -> str:
-        """Return the ``model_type`` that has the parts of a model."""
+        """Return the ``model_type`` that has the features of a model."""
         options = facts.options
         needs = {"qwen3": "qk_norm", "qwen2": "qkv_bias", "mixtral": "num_experts", "mistral": "window"}
-        parts = [name for name, option in needs.items() if options.get(option)]
-        kind = parts[0] if parts else "llama"
-        if parts not in ([], ["mixtral", "mistral"]) and len(parts) > 1:
+        features = [name for name, option in needs.items() if options.get(option)]
+        kind = features[0] if features else "llama"
+        if features not in ([], ["mixtral", "mistral"]) and len(features) > 1:
             raise NotSupportedError(
-                f"{facts.where}: no checkpoint has {' and '.join(needs[part] for part in parts)}; leave one out"
+                f"{facts.where}: no checkpoint has {' and '.join(needs[name] for name in features)}; leave one out"
             )
         if kind == "qwen2" and options["head_size"] * options["num_heads"] != facts.model.hidden_size:
             raise NotSupportedError(f"{facts.where}: a checkpoint of qwen2 has no head_size; leave it out")
@@ -361,24 +361,26 @@ class LlamaFamily(Family):
         # An expert is a feed-forward network of its own, so that a mixture only has more names.
         options, weight = self.layer_options(), ("weight",)
         norms = {"0.norm": "input_layernorm", "1.norm": "post_attention_layernorm"}
-        network = {f"1.layer.module.{part}": f"mlp.{part}" for part in ("up_proj", "gate_proj", "down_proj")}
+        network = {f"1.layer.module.{name}": f"mlp.{name}" for name in ("up_proj", "gate_proj", "down_proj")}
         if self.has_experts:
             network = {"1.layer.module.router": "block_sparse_moe.gate"}
             for e in range(options["num_experts"]):
-                for part, name in (("up_proj", "w3"), ("gate_proj", "w1"), ("down_proj", "w2")):
-                    network[f"1.layer.module.experts.{e}.{part}"] = f"block_sparse_moe.experts.{e}.{name}"
+                for projection, name in (("up_proj", "w3"), ("gate_proj", "w1"), ("down_proj", "w2")):
+                    network[f"1.layer.module.experts.{e}.{projection}"] = f"block_sparse_moe.experts.{e}.{name}"
+
+        # One matrix computes queries, keys and values here, which checkpoints of this family keep apart.
         rules = self.tables("model.embed_tokens.weight", "lm_head.weight")
         for i in range(self.number("num_hidden_layers")):
             ours, theirs = f"layer.layers.{i}.layers.", f"model.layers.{i}."
             rules += renamed(norms, ours, theirs, ends=weight)
             for end in ("weight", "bias") if options.get("qkv_bias") else weight:
-                names = tuple(f"{theirs}self_attn.{part}_proj.{end}" for part in "qkv")
+                names = tuple(f"{theirs}self_attn.{letter}_proj.{end}" for letter in "qkv")
                 rules.append(ConversionRule(f"{ours}0.layer.qkv_proj.{end}", names, "joined"))
             rules += renamed({"0.layer.o_proj": "self_attn.o_proj"}, ours, theirs, ends=weight)
             if options.get("qk_norm"):
                 rules += [
-                    ConversionRule(f"{ours}0.layer.{part}_norm", (f"{theirs}self_attn.{part}_norm.weight",))
-                    for part in "qk"
+                    ConversionRule(f"{ours}0.layer.{letter}_norm", (f"{theirs}self_attn.{letter}_norm.weight",))
+                    for letter in "qk"
                 ]
             rules += renamed(network, ours, theirs, ends=weight)
         return [*rules, ConversionRule("layer.norm.weight", ("model.norm.weight",))]
@@ -441,7 +443,7 @@ class MambaFamily(Family):
         for i in range(self.number("num_hidden_layers")):
             ours, theirs = f"layer.layers.{i}", f"backbone.layers.{i}"
             rules.append(ConversionRule(f"{ours}.norm.weight", (f"{theirs}.norm.weight",)))
-            rules += [ConversionRule(f"{ours}.layer.{part}", (f"{theirs}.mixer.{part}",)) for part in self.MIXER]
+            rules += [ConversionRule(f"{ours}.layer.{name}", (f"{theirs}.mixer.{name}",)) for name in self.MIXER]
             rules.append(ConversionRule(f"{ours}.layer.conv_weight", (f"{theirs}.mixer.conv1d.weight",), "kernel"))
             if self.has_kernel_bias:
                 rules.append(ConversionRule(f"{ours}.layer.conv_bias", (f"{theirs}.mixer.conv1d.bias",)))
@@ -500,9 +502,9 @@ def family_for(config: Config, built: nn.Module, where: str) -> Fields:
 def chosen_sizes(built: nn.Module) -> Fields:
     """Return the options whose default is chosen from other sizes, as a model has them."""
     sizes: Fields = {}
-    for part in built.modules():
-        if all(isinstance(getattr(part, name, None), int) for name in ("num_heads", "cache_heads", "cache_size")):
-            heads: dict[str, int] = vars(part)
+    for module in built.modules():
+        if all(isinstance(getattr(module, name, None), int) for name in ("num_heads", "cache_heads", "cache_size")):
+            heads: dict[str, int] = vars(module)
             sizes |= {"num_heads": heads["num_heads"], "num_kv_heads": heads["cache_heads"] // 2}
             sizes["head_size"] = heads["cache_size"]
     widths = [len(value) for name, value in built.named_parameters() if name.endswith("up_proj.weight")]

@@ -46,7 +46,7 @@ CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.
 TOKENIZER, TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"
 PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 """Names of files that may hold pickled weights."""
-WHOLE = "check that the folder is complete"
+REMEDY = "check that the folder is complete"
 MAX_CONFIG_BYTES = 1 << 24
 HUB = "hf:"
 ROLES = {"end": "ends a text", "begin": "begins a text", "mask": "stands for a gap"}
@@ -91,9 +91,9 @@ def read_fields(folder: Path) -> Fields:
 
 
 def _object(path: Path) -> Fields:
-    fields = read_json(path, max_bytes=MAX_CONFIG_BYTES, remedy=WHOLE)
+    fields = read_json(path, max_bytes=MAX_CONFIG_BYTES, remedy=REMEDY)
     if not isinstance(fields, dict):
-        raise MalformedError(f"{path}: not a JSON object; {WHOLE}")
+        raise MalformedError(f"{path}: not a JSON object; {REMEDY}")
     return fields
 
 
@@ -127,14 +127,14 @@ class CheckpointTensors:
         elif (folder / INDEX).is_file():
             index = _object(folder / INDEX).get("weight_map")
             if not isinstance(index, dict) or not {str}.issuperset(map(type, index.values())):
-                raise MalformedError(f"{folder / INDEX}: no object weight_map; {WHOLE}")
+                raise MalformedError(f"{folder / INDEX}: no object weight_map; {REMEDY}")
             shards = sorted(set(index.values()))
             for shard in shards:
                 if Path(shard).name != shard or not (folder / shard).is_file():
-                    raise MissingError(f"{folder}: the file {shown(shard)} is missing, which {INDEX} names; {WHOLE}")
+                    raise MissingError(f"{folder}: the file {shown(shard)} is missing, which {INDEX} names; {REMEDY}")
             self._add([folder / shard for shard in shards])
             if missing := sorted(index.keys() - self.files.keys()):
-                raise MissingError(f"{folder}: {missing[0]} is in no file, although {INDEX} names it; {WHOLE}")
+                raise MissingError(f"{folder}: {missing[0]} is in no file, although {INDEX} names it; {REMEDY}")
         else:
             for pattern in PICKLED:
                 for path in sorted(folder.glob(pattern)):
@@ -142,7 +142,7 @@ class CheckpointTensors:
                         f"{path}: pickled weights can run code and are not read; load them with transformers "
                         "and write the model with save_pretrained, which writes safetensors"
                     )
-            raise MissingError(f"{folder}: no {WEIGHTS} or {INDEX}; {WHOLE}")
+            raise MissingError(f"{folder}: no {WEIGHTS} or {INDEX}; {REMEDY}")
 
     def _add(self, paths: Iterable[Path]) -> None:
         for path in paths:
@@ -154,7 +154,7 @@ class CheckpointTensors:
             with safe_open(path, framework="pt") as file:
                 return read(cast(_File, file))
         except (SafetensorError, OSError, RuntimeError, ValueError) as error:
-            raise DamagedError(f"{path}: damaged ({error}); {WHOLE}") from None
+            raise DamagedError(f"{path}: damaged ({error}); {REMEDY}") from None
 
     def names(self) -> set[str]:
         """Return the names of all tensors."""
@@ -198,9 +198,9 @@ def read_tokenizer(folder: Path, family: Family, size: int) -> PretrainedTokeniz
         raise MissingError(
             f"{folder}: no {TOKENIZER}; write one with AutoTokenizer.from_pretrained(...).save_pretrained(...)"
         )
-    content = read_json(path, max_bytes=MAX_FILE_BYTES, remedy=WHOLE)
+    content = read_json(path, max_bytes=MAX_FILE_BYTES, remedy=REMEDY)
     if not isinstance(content, dict) or not isinstance(content.get("model"), dict):
-        raise MalformedError(f"{path}: not a tokenizer of the tokenizers library; {WHOLE}")
+        raise MalformedError(f"{path}: not a tokenizer of the tokenizers library; {REMEDY}")
     added = _added_tokens(path, content, size)
 
     # Checkpoints name a special token by its id in one file, by its text in the other, or not at all.
@@ -239,7 +239,7 @@ def _added_tokens(path: Path, content: Fields, size: int) -> dict[str, object]:
     if not isinstance(listed, list) or not all(
         isinstance(token, dict) and isinstance(token.get("content"), str) for token in listed
     ):
-        raise MalformedError(f"{path}: added_tokens must be a list of tokens; {WHOLE}")
+        raise MalformedError(f"{path}: added_tokens must be a list of tokens; {REMEDY}")
     added = {token["content"]: token.get("id") for token in listed}
     for name, token in added.items():
         if isinstance(token, int) and token >= size:
@@ -354,8 +354,8 @@ def converted(
 ) -> Iterator[tuple[str, np.ndarray]]:
     """Yield every parameter, one at a time."""
     for rule in rules:
-        parts = [tensors.read(name) for name in rule.theirs]
-        yield rule.ours, rule.to_ours(parts, token_rows(tokenizer)).contiguous().numpy()
+        given = [tensors.read(name) for name in rule.theirs]
+        yield rule.ours, rule.to_ours(given, token_rows(tokenizer)).contiguous().numpy()
 
 
 def token_rows(tokenizer: Tokenizer) -> TokenRows:

@@ -155,16 +155,16 @@ class ScannedLayer(SequenceLayer):
 
 
 def scan_layers(module: nn.Module) -> None:
-    """Replace every part of a model that runs step by step by a `ScannedLayer`.
+    """Replace every layer of a model that runs step by step by a `ScannedLayer`.
 
     These are the causal layers whose state has a fixed size. Attention, whose state grows, and layers without a state
     keep their own `forward`, and so do layers of the library that are made of others.
     """
-    for name, part in module.named_children():
-        if isinstance(part, SequenceLayer) and _runs_step_by_step(part):
-            setattr(module, name, ScannedLayer(part))
+    for name, child in module.named_children():
+        if isinstance(child, SequenceLayer) and _runs_step_by_step(child):
+            setattr(module, name, ScannedLayer(child))
         else:
-            scan_layers(part)
+            scan_layers(child)
 
 
 def _runs_step_by_step(layer: SequenceLayer) -> bool:
@@ -175,7 +175,7 @@ def _runs_step_by_step(layer: SequenceLayer) -> bool:
         return False
     if type(layer).__module__.partition(".")[0] != __name__.partition(".")[0]:
         return True  # a layer from outside the library
-    inner = any(isinstance(part, SequenceLayer) for part in layer.modules() if part is not layer)
+    inner = any(isinstance(module, SequenceLayer) for module in layer.modules() if module is not layer)
     return not inner and any(leaf.is_floating_point() for leaf in leaves)
 
 
@@ -297,7 +297,7 @@ def export_onnx(run: Run, out: str) -> None:
     """Write the folder ``out``, which must not exist: models, weights, tokenizers, `model.json` and `run.py`.
 
     Raises:
-        InputError: the folder exists; the model has a part that cannot be exported; or packages are missing.
+        InputError: the folder exists; the model has a layer that cannot be exported; or packages are missing.
     """
     if missing := [name for name in MODULES if importlib.util.find_spec(name) is None]:
         raise UnavailableError(f"--format onnx: needs {' and '.join(missing)}; run pip install 'seriatim[onnx]'")
@@ -330,11 +330,11 @@ def plain_fields(tokenizer: Tokenizer) -> Fields:
     if isinstance(tokenizer, PretrainedTokenizer):
         return fields
     model: Fields = fields["model"]
-    pieces = model["vocab"]
-    is_table = isinstance(pieces, dict)
-    names = set(pieces) if is_table else {piece for piece, _ in pieces}
+    vocab = model["vocab"]
+    is_table = isinstance(vocab, dict)
+    names = set(vocab) if is_table else {subword for subword, _ in vocab}
     end = IMPOSSIBLE if END_OF_LINE in names else END_OF_LINE
-    renamed = [(end if name == END_TEXT else name, value) for name, value in (pieces.items() if is_table else pieces)]
+    renamed = [(end if name == END_TEXT else name, value) for name, value in (vocab.items() if is_table else vocab)]
     return {**fields, "added_tokens": [], "model": {**model, "vocab": dict(renamed) if is_table else renamed}}
 
 
@@ -369,7 +369,7 @@ def traced(form: ExportedForm) -> "Model":
 
 @contextmanager
 def refusing_what_cannot(where: str) -> Iterator[None]:
-    """Raise InputError where PyTorch cannot export a part of a model."""
+    """Raise InputError where PyTorch cannot export a layer of a model."""
     try:
         yield
     except (InputError, MemoryError, OSError):

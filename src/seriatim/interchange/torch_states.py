@@ -40,7 +40,7 @@ from ..layers.gated_cell import TorchCell
 from ..layers.registry import REGISTRY
 from ..models.base_models import NeuralModel
 from ..runs.run import Run
-from ..storage.files import read_json, read_text, whole
+from ..storage.files import atomic, read_json, read_text
 from ..storage.weights import write_safetensors
 from ..storage.written_folders import is_run
 from ..tasks import new_task
@@ -103,8 +103,8 @@ def find_recurrence(tensors: StateTensors) -> Recurrence:
         problem = f"{len(prefixes)} recurrent modules" if prefixes else f"no tensor {FIRST}"
         raise MalformedError(f"{where}: {problem}; give a file with {NEEDED} (this one has {tensors.listed()})")
     (prefix,) = prefixes
-    parts = [name for name in tensors.names() if name.startswith(prefix) and PARAMETER.fullmatch(name[len(prefix) :])]
-    shapes = {name.removeprefix(prefix): tensors.shape(name) for name in parts}
+    given = [name for name in tensors.names() if name.startswith(prefix) and PARAMETER.fullmatch(name[len(prefix) :])]
+    shapes = {name.removeprefix(prefix): tensors.shape(name) for name in given}
     if reverse := sorted(name for name in shapes if name.endswith("_reverse")):
         raise NotSupportedError(
             f"{where}: {prefix}{reverse[0]} reads backwards, but a language model must not read what it predicts; use "
@@ -234,7 +234,7 @@ class SourceVocabulary(NamedTuple):
         """The value of ``data.unit``: lines if a token begins each, or if no character is a line end."""
         one = self.tokenizer
         if one.kind == "char":
-            return "line" if one.unknown_pieces("\n") else "stream"
+            return "line" if one.find_unknown("\n") else "stream"
         return "line" if one.kind == "word" and one.begin != END else "stream"
 
 
@@ -287,6 +287,7 @@ def _from_library(path: Path, content: Fields, size: int, end: str | None) -> So
     """Return the vocabulary of a `tokenizer.json` of the ``tokenizers`` library."""
     import tokenizers
 
+    # A vocabulary of words or characters becomes one of ours, which can also name what is unknown in a text.
     try:
         before, normalizer = content.get("pre_tokenizer") or {}, (content.get("normalizer") or {}).get("type")
         ids = tokenizers.Tokenizer.from_str(json.dumps(content)).get_vocab()
@@ -295,6 +296,8 @@ def _from_library(path: Path, content: Fields, size: int, end: str | None) -> So
             if by_character or before.get("type") == "WhitespaceSplit":
                 tokens = sorted(ids, key=ids.__getitem__)
                 return _listed(path, tokens, size, end, is_characters=by_character, lowercase=normalizer is not None)
+
+        # Any other tokenizer is kept as it is.
         ending = _ending(path, ids, end, ENDS[:-1])
         if ending is None:
             raise RequiredError(f"{path}: no token ends a text; name it with --end TOKEN")
@@ -402,6 +405,7 @@ def state_file(source: Path) -> Path | None:
     Raises:
         InputError: the weights are pickled.
     """
+    # A folder with a configuration is a checkpoint or a run, which another function reads.
     pickled = []
     if source.is_dir():
         if (source / CONFIG).exists() or is_run(source):
@@ -415,6 +419,8 @@ def state_file(source: Path) -> Path | None:
     elif source.is_file():
         with source.open("rb") as file:
             pickled = [source] if file.read(4).startswith(PICKLED_BEGINNINGS) else []
+
+    # A user with pickled weights learns how to convert them, not only that nothing was found.
     if not pickled:
         return None
     call = "save_file(torch.load(F, weights_only=True), G)"
@@ -460,6 +466,8 @@ def _model(found: Recurrence, tables: Tables, source: SourceVocabulary, nonlinea
     options: Fields = {} if found.has_bias else {"bias": False}
     if found.output_size != found.hidden_size:
         options["projection_size"] = found.output_size
+
+    # The shapes do not tell tanh from ReLU, so the user or the metadata must.
     if nonlinearity is not None:
         if "activation" not in options_of(found.layer, {}):
             raise ConflictError(f"--nonlinearity: {path} is a layer {found.layer} and not an RNN; leave it out")
@@ -468,6 +476,7 @@ def _model(found: Recurrence, tables: Tables, source: SourceVocabulary, nonlinea
                 f"--nonlinearity: {shown(nonlinearity)} is unknown; use {' or '.join(NONLINEARITIES)}"
             )
         options["activation"] = nonlinearity
+
     return {
         "layer": found.layer,
         "embedding_size": found.input_size,
@@ -487,9 +496,9 @@ def _parameters(
     yield "embedding.weight", _arranged(tensors.read(tables.embedding), source).numpy()
     for depth in range(found.num_layers):
         cell = "layer.cell" if found.num_layers == 1 else f"layer.layers.{depth}.cell"
-        for part in PARAMETERS:
-            if (name := f"{found.prefix}{part}_l{depth}") in tensors.names():
-                yield f"{cell}.{part}_l0", tensors.read(name).contiguous().numpy()
+        for kind in PARAMETERS:
+            if (name := f"{found.prefix}{kind}_l{depth}") in tensors.names():
+                yield f"{cell}.{kind}_l0", tensors.read(name).contiguous().numpy()
     if tables.output is not None:
         yield "output.weight", _arranged(tensors.read(tables.output), source).numpy()
     if tables.bias is not None or source.added:
@@ -521,7 +530,7 @@ def export_torch(run: Run, out: str) -> None:
     path = check_file(out, EXPORTED_STATE, (data.train, data.valid, data.test))
     if not isinstance(run.model, NeuralModel) or run.answering is not run.model:
         raise NotSupportedError(f"{run.path}: has no parameters of a single network; give a run of a neural layer")
-    with whole(path) as aside:
+    with atomic(path) as aside:
         write_safetensors(torch_state(run.model), aside, _facts(run))
 
 

@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from ..core.contract import MemoryLayer, SequenceLayer, initial_state_of, joined_type
 from ..core.errors import MismatchError, NotSupportedError, RangeError, RequiredError, shown
 from ..core.lengths import padding_cleared, reverse, zero_padding
-from ..core.state import OutputsAndState, State, with_parts
+from ..core.state import OutputsAndState, State, with_children
 from ..recurrence.fast_path import run_step
 from .path_lengths import direct_paths, joined_paths
 from .pointwise import EPSILON, Epsilon, Norm, make_dropout, norm_named
@@ -108,7 +108,7 @@ class Stack(SequenceLayer):
             is_joined = self.residual and hidden.shape[-1] == outputs.shape[-1]
             hidden = hidden + outputs if is_joined else outputs
             ends.append(end)
-        return hidden if self.norm is None else self.norm(hidden), with_parts(state, ends)
+        return hidden if self.norm is None else self.norm(hidden), with_children(state, ends)
 
     def path_lengths(self, distance: int) -> Tensor:
         """Return the length of the shortest paths through all layers."""
@@ -234,7 +234,7 @@ class Bidirectional(SequenceLayer):
         forward_outputs, start = self.forwards(inputs, start, lengths=lengths)
         backward_outputs, end = self.backwards(reverse(inputs, lengths), end, lengths=lengths)
         outputs = torch.cat([forward_outputs, reverse(backward_outputs, lengths)], dim=2)
-        return outputs, with_parts(state, (start, end))
+        return outputs, with_children(state, (start, end))
 
     def path_lengths(self, distance: int) -> Tensor:
         """Return the path lengths of the forward layer: the backward layer carries later inputs to earlier outputs."""

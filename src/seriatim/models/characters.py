@@ -49,7 +49,7 @@ class CharacterModel(nn.Module):
     def append(self, embedded: Tensor, spellings: Spellings | None) -> Tensor:
         """Append the vectors of words to their embeddings ``(batch, time, size)``."""
         assert spellings is not None, "a vocabulary with characters makes batches with spellings"
-        vectors = F.embedding(spellings.places, self(spellings.characters, spellings.lengths))
+        vectors = F.embedding(spellings.indices, self(spellings.characters, spellings.lengths))
         return torch.cat([embedded, vectors], dim=2)
 
 

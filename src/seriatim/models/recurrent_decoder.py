@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from ..core.contract import MemoryLayer, SequenceLayer, joined_type
 from ..core.errors import MismatchError, NotSupportedError, RequiredError, UnknownNameError, nearest
 from ..core.lengths import zero_padding
-from ..core.state import OutputsAndState, State, fits, kind_in_words, kind_of, map_state, state_leaves, with_parts
+from ..core.state import OutputsAndState, State, fits, kind_in_words, kind_of, map_state, state_leaves, with_children
 from .base_models import Pooling
 
 MakeLayer = Callable[[int], SequenceLayer]
@@ -190,14 +190,14 @@ class ContextDecoder(RecurrentDecoder):
         inputs, state, lengths = self.begin(inputs, state, lengths)
         layer, context = cast(ContextState, state)
         outputs, layer = self.layer(_append(inputs, context, self.updates), layer, lengths=lengths)
-        return zero_padding(_append(outputs, context, self.outputs), lengths), with_parts(state, (layer, context))
+        return zero_padding(_append(outputs, context, self.outputs), lengths), with_children(state, (layer, context))
 
     def step(self, inputs: Tensor, state: State) -> OutputsAndState:
         """Run one step of the recurrence."""
         self.check_step(inputs, state)
         layer, context = cast(ContextState, state)
         outputs, layer = self.layer.step(_append(inputs, context, self.updates), layer)
-        return _append(outputs, context, self.outputs), with_parts(state, (layer, context))
+        return _append(outputs, context, self.outputs), with_children(state, (layer, context))
 
 
 def linear(input_size: int, output_size: int, *, bias: bool = True) -> nn.Linear:

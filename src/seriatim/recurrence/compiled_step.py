@@ -20,7 +20,7 @@ from ..compiler.fallback_reasons import Reason, UnsupportedError
 from ..compiler.recorder import Traced
 from ..compiler.step_program import DIMENSIONS, KINDS, NOTHING, Instruction, Operand, plan_step, preamble
 from ..core.key_value_cache import EntryBuffer, KeyValueCache, KeyValueMemory, MemoryRows, extended, newest, reserve
-from ..core.state import State, with_parts
+from ..core.state import State, with_children
 from .compiled_loop import WORTH_SHARING, UncompiledError
 from .weight_formats import packable
 
@@ -331,7 +331,7 @@ def _rebuilt(state: State, numbers: Iterator[int], new: dict[int, Tensor], appen
         buffer, end, window = appended[part]
         cache = extended(state, seen, buffer, end, 1)
         return newest(cache, window - 1) if window else cache
-    return with_parts(state, [_rebuilt(part, numbers, new, appended) for part in state])
+    return with_children(state, [_rebuilt(part, numbers, new, appended) for part in state])
 
 
 @functools.cache

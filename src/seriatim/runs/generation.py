@@ -126,7 +126,7 @@ def find_token(tokenizer: Tokenizer, text: str) -> int:
         InputError: there is none; the message names the nearest.
     """
     raw = text.encode()
-    encoded = [] if tokenizer.unknown_pieces(text) else tokenizer.encode(text).tolist()
+    encoded = [] if tokenizer.find_unknown(text) else tokenizer.encode(text).tolist()
     if len(encoded) == 1 and encoded[0] != tokenizer.unknown_id and tokenizer.token_bytes(encoded[0]) == raw:
         return int(encoded[0])
     found = (token for token in _written(tokenizer) if raw and tokenizer.token_bytes(token) == raw)

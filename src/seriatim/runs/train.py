@@ -28,7 +28,16 @@ from ..layers.outside_code import (
 from ..processes.ranks import Ranks, join_ranks
 from ..storage.files import locked, refuse_locked, write_whole
 from ..storage.weights import no_larger_than
-from ..storage.written_folders import CARD, RUN, discard, finish_replacing, outer, place_of, recover, remove_written
+from ..storage.written_folders import (
+    CARD,
+    RUN,
+    discard,
+    finish_replacing,
+    latest_folder,
+    outer,
+    recover,
+    remove_written,
+)
 from ..tasks import kind_of, new_task, open_task, with_current_layer, with_defaults
 from ..tasks.model_size import build_model
 from ..training.checkpoints import (
@@ -143,7 +152,7 @@ def resume(
         raise RangeError(f"resume: {shown(path)} is not the path of a folder; give that of a run")
     folder = outer(Path(path))
     finish_replacing(folder)
-    begun = place_of(folder, RUN)
+    begun = latest_folder(folder, RUN)
     saved = read_config(begun if str(path) else path)
     if begun != folder:
         kept = f"the run that is there stays until this one has weights (to forget this one, remove {begun})"
@@ -224,7 +233,7 @@ def run_training(
             beginning = ranks.on_rank_zero(lambda: how_to_begin(with_defaults(config), folder, restarts=restarts))
             overwrite = overwrite or beginning == "again"
             if beginning == "resume":
-                config, resume = read_config(place_of(folder, RUN)), True
+                config, resume = read_config(latest_folder(folder, RUN)), True
         device = _device(config.training, ranks)
         if resume:
             return _resume(config, folder, device, ranks, reporter)
@@ -276,7 +285,7 @@ def _begin(
     with _locked(folder, ranks):
         # Prepare: from here on the run exists, and a training that is killed can resume.
         ranks.on_rank_zero(begin)
-        place = place_of(folder, RUN)
+        place = latest_folder(folder, RUN)
         writer = RunWriter(place, identity(settled.config, settled.vocabulary))
         with _dropped_unless_begun(writer, ranks):
             ranks.advice = lambda: how_to_continue(folder)
@@ -304,7 +313,7 @@ def _resume(config: Config, folder: Path, device: torch.device, ranks: Ranks, re
     with _locked(folder, ranks):
         # Settle: only the data are read again; their keys, and the configuration, must be those of the checkpoint.
         ranks.on_rank_zero(lambda: recover(folder))
-        place = place_of(folder, RUN)
+        place = latest_folder(folder, RUN)
         with ranks.rank_zero_first(of_machine=True), listening(reporter.reading):
             vocabulary = load_vocabulary(place)
             with no_larger_than(*checkpoint_weights(place / "checkpoints")):

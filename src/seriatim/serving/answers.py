@@ -164,7 +164,7 @@ def scored(tokenizer: Tokenizer, text: str, ids: Sequence[int], scores: Sequence
     total, size = sum(score.log_probability for score in scores), len(text.encode())
 
     # Without the spelling, a model that knows few words would have the fewest bits.
-    unknown = tokenizer.unknown_pieces(text)
+    unknown = tokenizer.find_unknown(text)
     spelled = tokenizer.spelling.nats(Spelling.count_symbols(unknown)) if unknown else 0.0
     bits = (spelled - total) / math.log(2) / size if size else None
     return {

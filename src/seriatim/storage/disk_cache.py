@@ -112,7 +112,7 @@ def cached(name: str, make: Callable[[Path], None]) -> Path:
     return folder
 
 
-def cached_in_parts(name: str, make: Callable[[Path], None], waiting: Callable[[], None] = lambda: None) -> Path:
+def cached_resumable(name: str, make: Callable[[Path], None], waiting: Callable[[], None] = lambda: None) -> Path:
     """Return the folder ``name`` of the cache; as `cached`, but ``make`` may find what it wrote before it was killed.
 
     While `cached` fills a folder under a new name each time, such a folder is filled under one name, with a lock, by

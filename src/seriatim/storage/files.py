@@ -30,7 +30,7 @@ PARTIAL = ".partial"  # the suffix of files that are not complete
 
 
 @contextmanager
-def whole(path: Path) -> Iterator[Path]:
+def atomic(path: Path) -> Iterator[Path]:
     """Yield a temporary path; the file there replaces ``path``, or is removed after an error, which names ``path``."""
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}{PARTIAL}")  # unique among processes
     try:
@@ -60,7 +60,7 @@ def flush(path: Path) -> None:
 
 def write_whole(path: Path, text: str) -> None:
     """Write UTF-8 text, completely or not at all."""
-    with whole(path) as temporary:
+    with atomic(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
@@ -281,6 +281,8 @@ def locked(folder: Path) -> Iterator[None]:
         )
     except OSError as error:
         raise UnwritableError(f"{folder}: cannot be written ({error.strerror}); check it, or use another one") from None
+
+    # Where there are no locks, as on some network file systems, work goes on: few users start two processes.
     try:
         yield
     finally:

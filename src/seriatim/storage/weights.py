@@ -1,8 +1,8 @@
 """Parameters in safetensors files: nothing is unpickled, and every name and shape is checked.
 
-A file begins with the length of its header (8 bytes, little endian), and the header in JSON: the type, shape and place
-of each tensor by name, and some texts, the metadata. Whoever wrote the configuration beside it, no model is built that
-is larger than its file.
+A file begins with the length of its header (8 bytes, little endian), and the header in JSON: the type, shape and
+offsets of each tensor by name, and some texts, the metadata. Whoever wrote the configuration beside it, no model is
+built that is larger than its file.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from ..core.errors import DamagedError, InputError, MismatchError, MissingError
-from .files import open_regular, unique_fields, whole
+from .files import atomic, open_regular, unique_fields
 
 MAX_HEADER_BYTES = 1 << 22  # the largest size of a header: about 30,000 tensors
 HEADER_BYTES = 1 << 16  # the space reserved for the header of a file that is written array by array
@@ -124,7 +124,7 @@ def save_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str
         OSError: the disk is full, or the file cannot be written.
     """
     tensors = {name: value.cpu().contiguous() for name, value in tensors.items()}
-    with whole(path) as temporary:
+    with atomic(path) as temporary:
         write_safetensors(tensors, temporary, {**(metadata or {}), DIGEST: digest(tensors)})
         _sort_metadata(temporary)
 
@@ -161,7 +161,7 @@ def stream_tensors(arrays: Iterable[tuple[str, np.ndarray]], path: Path, metadat
     """
     end, sums = 0, hashlib.sha256()
     entries: dict[str, _Entry] = {}
-    with whole(path) as temporary, temporary.open("wb") as file:
+    with atomic(path) as temporary, temporary.open("wb") as file:
         file.seek(HEADER_BYTES)
         for name, values in arrays:
             values.tofile(file)

@@ -225,13 +225,13 @@ def discard(folder: Path, form: Form) -> None:
         folder.rmdir()
 
 
-def outer(place: Path) -> Path:
+def outer(folder: Path) -> Path:
     """Return the folder that the user named: of the stage the one around it."""
-    return place.parent if place.name == STAGE else place
+    return folder.parent if folder.name == STAGE else folder
 
 
-def place_of(folder: Path, form: Form) -> Path:
-    """Return where the run or comparison lies that was begun last in a folder: the folder, or its stage."""
+def latest_folder(folder: Path, form: Form) -> Path:
+    """Return the folder of the run or comparison that was begun last in a folder: that folder, or its stage."""
     stage = folder / STAGE
     return stage if (stage / form.first).is_file() and not stage.is_symlink() else folder
 
@@ -242,25 +242,25 @@ def begin(folder: Path, form: Form, is_kept: Callable[[Path], bool]) -> Path:
     That is the stage if what is there is kept until `settle` is called; else the folder, after its files are removed.
     """
     recover(folder)
-    place = folder / STAGE if is_kept(folder) else folder
+    new = folder / STAGE if is_kept(folder) else folder
     for path in (folder / STAGE, folder / DECIDED):
         if not _is_folder(path):  # a link or a file, which is not ours
             path.unlink(missing_ok=True)
-    place.mkdir(exist_ok=True)
-    clear(place, form)
-    record(place, form)
-    return place
+    new.mkdir(exist_ok=True)
+    clear(new, form)
+    record(new, form)
+    return new
 
 
-def settle(place: Path) -> Path:
+def settle(written: Path) -> Path:
     """Let what was written into a stage take the place of what is around it, and return its new folder.
 
-    The folder around it is locked. Another ``place`` is returned as it is.
+    The folder around it is locked. A folder that is no stage is returned as it is.
     """
-    folder = outer(place)
-    if folder != place:
-        flush(place)
-        place.rename(folder / DECIDED)
+    folder = outer(written)
+    if folder != written:
+        flush(written)
+        written.rename(folder / DECIDED)
         flush(folder)
         _replace(folder)
     return folder

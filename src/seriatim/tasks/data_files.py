@@ -25,7 +25,7 @@ from ..core.errors import ConflictError, RangeError, RequiredError, SizeError, s
 from ..data.repairs import DataWarning, Markers, Repairs, common_markers, markers_of
 from ..data.sources import TEXT_SUFFIXES, find_sources, is_compressed
 from ..data.spellings import note_other_form
-from ..data.text import MARK, PIECE_BYTES, UNREADABLE, Source, normal_line_ends, unreadable
+from ..data.text import CHUNK_BYTES, MARK, UNREADABLE, Source, normal_line_ends, unreadable
 from ..data.vocabulary import Vocabulary
 from ..layers import names, options_of, split_names
 from ..layers.positions import MAX_LENGTH
@@ -143,7 +143,7 @@ def cut_at(file: BinaryIO, *, at: int, end: bool) -> Iterator[bytes]:
     """Yield the lines that begin before the byte ``at``, or the lines from there on."""
     position = file.seek(max(0, at - 1)) if end and file.seekable() else 0
     is_cut = False
-    while block := file.read(PIECE_BYTES):
+    while block := file.read(CHUNK_BYTES):
         cut = 0 if is_cut else len(block)
         if not is_cut and position + len(block) >= at and (found := block.find(b"\n", max(0, at - 1 - position))) >= 0:
             cut, is_cut = found + 1, True
@@ -162,7 +162,7 @@ def _size(source: Source) -> int:
     size = 0
     try:
         with source.open() as file:
-            while block := file.read(PIECE_BYTES):
+            while block := file.read(CHUNK_BYTES):
                 size += len(block)
     except UNREADABLE as error:
         raise unreadable(source, error) from None
@@ -174,7 +174,7 @@ def _part(source: Source, choose: Callable[[BinaryIO], Iterator[bytes]], which: 
     name = f"{source.name} (the held-out part)" if held_out else source.name
     origin = (*source.origin, which, str(held_out)) if source.origin else ()
     return source._replace(
-        name=name, open=lambda: io.BufferedReader(_Pieces(source.open(), choose), PIECE_BYTES), origin=origin
+        name=name, open=lambda: io.BufferedReader(_Pieces(source.open(), choose), CHUNK_BYTES), origin=origin
     )
 
 

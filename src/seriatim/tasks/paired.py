@@ -16,7 +16,7 @@ from ..data.repairs import DataWarning, Repairs
 from ..data.sources import PAIRED_SUFFIXES
 from ..data.spellings import note_different_sides
 from ..data.text import Source
-from ..data.text_kinds import Kind, kind_of, shared_share
+from ..data.text_kinds import Kind, kind_of, shared_fraction
 from ..data.vocabulary import Vocabulary, fit_tokenizer
 from ..models.copying import copied_tokens
 from .data_files import check_lengths, declared_positions, warn_of_long
@@ -121,7 +121,7 @@ class PairReader(LabelledReader[Pairs]):
         if self.limits is not None:
             self.check_limits(data, pairs, self.limits, self.files.name_of(source))
         if self.invents_stems and split == "train":
-            return data.with_parts(copied_tokens(vocabulary.tokenizer, vocabulary.target))
+            return data.with_shared_spans(copied_tokens(vocabulary.tokenizer, vocabulary.target))
         return data
 
     def check_limits(self, data: Pairs, pairs: Sequence[Pair], limits: PairLimits, name: str) -> None:
@@ -147,7 +147,7 @@ class PairReader(LabelledReader[Pairs]):
 
         # CTC aligns each target token, and a blank between two equal ones, with a position of the source.
         if at_once:
-            needed, positions = data.places_needed(), sizes * (limits.upsample or 1)
+            needed, positions = data.positions_needed(), sizes * (limits.upsample or 1)
             for row in np.flatnonzero(needed > positions)[:1]:
                 raise SizeError(
                     f"{place(row)}: the target needs {needed[row]} positions, its source gives {positions[row]}; raise "
@@ -270,7 +270,7 @@ def choose(
     # sides are written with the same symbols, wherever they occur; subwords are not known yet, so their characters
     # stand for them.
     left, right = ([split(kind)(text) for text in texts] for kind, texts in ((kind, sources), (chosen, targets)))
-    share = shared_share(left, right)
+    share = shared_fraction(left, right)
     known, written = ({token for text in side for token in text} for side in (left, right))
     has_same = chosen == kind and len(known & written) >= SAME_SYMBOLS * len(written)
     if chosen == kind == "bpe":

@@ -129,7 +129,7 @@ class TaggedReader(LabelledReader[TaggedCorpus]):
 
         def place(index: int) -> str:
             sentences = self.sentences(source, split, file_format, labels=vocabulary.labels)
-            return next(itertools.islice(sentences, index, None)).place(0)
+            return next(itertools.islice(sentences, index, None)).location(0)
 
         check_lengths(declared_positions(self.config.model.options), corpus.lengths, place)
         corpus.repairs = self.files.repairs_to_report(repairs, source, split)

@@ -26,7 +26,7 @@ from ..core.json_object import JsonObject
 from ..core.state import State
 from ..data.repairs import Repairs, with_warnings
 from ..data.sources import TEXT_SUFFIXES
-from ..data.text import Source, read_items, read_pieces
+from ..data.text import Source, read_chunks, read_items
 from ..data.tokenizers import Tokenizer
 from ..data.vocabulary import Vocabulary
 from ..evaluation.intervals import Measure, Metric, MetricsTable
@@ -137,7 +137,7 @@ class Reader(ABC, Generic[Data]):
 
     def check_readable(self, source: str, split: str) -> None:
         """Read data without a vocabulary and discard it, to find errors in it."""
-        for _ in read_pieces(self.files.sources(source, split)):
+        for _ in read_chunks(self.files.sources(source, split)):
             pass
 
     def tokenizer_sample(self, train: Data) -> str:

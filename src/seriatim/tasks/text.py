@@ -15,7 +15,7 @@ from ..data.encoding import BLOCK
 from ..data.repairs import Repairs
 from ..data.source_content import find_repairs
 from ..data.spellings import note_other_form
-from ..data.text import Source, read_items, read_lines, read_pieces, read_whole_lines
+from ..data.text import Source, read_chunks, read_items, read_lines, read_whole_lines
 from ..data.tokenizers import END
 from ..data.vocabulary import Vocabulary
 from .data_files import (
@@ -48,7 +48,7 @@ class TextReader(Reader[Data]):
 
     def has_content(self, source: str, split: str) -> bool:
         """Return whether there is text beside white space."""
-        return any(piece.text.strip() for piece in read_pieces(self.sources(source, split)))
+        return any(chunk.text.strip() for chunk in read_chunks(self.sources(source, split)))
 
     def explain_empty_split(self, fraction: str, *, none_held_out: bool) -> str:
         """Say that all lines are equal, or where a running text has no line."""
@@ -119,7 +119,7 @@ class TextReader(Reader[Data]):
     def place(self, corpus: Corpus, row: int, source: str, split: str, file_format: str | None) -> str:
         """Return the file and line of a line of a text, also of one whose lines are in part held out."""
         subset = self.files.subset(source, split)
-        return corpus.place(row, self.files.sources(subset.source, subset.split, file_format))
+        return corpus.location(row, self.files.sources(subset.source, subset.split, file_format))
 
     def find_repairs(self, source: str, split: str, file_format: str | None = None) -> Repairs:
         """Return the repairs that a text needs; none of a held-out fraction, whose file the training split has, too.
@@ -134,7 +134,7 @@ class TextReader(Reader[Data]):
 
     def check_readable(self, source: str, split: str) -> None:
         """Read the text and discard it; see `Reader.check_readable`."""
-        for _ in read_pieces(self.sources(source, split)):
+        for _ in read_chunks(self.sources(source, split)):
             pass
         self.find_repairs(source, split)
 

@@ -22,7 +22,7 @@ from ..counting.ngrams.unseen import sparsity
 from ..data.batches import Batches, Windows
 from ..data.corpus import Corpus
 from ..data.encoding import Statistics
-from ..data.text import read_pieces
+from ..data.text import read_chunks
 from ..data.tokenizers import END, Tokenizer
 from ..evaluation.context_use import ContextExcess, ContextUse, by_context, context_sizes, excess_losses, last_logits
 from ..evaluation.error_analysis import MAX_TOKENS, MAX_WORST, Mistakes, WrongExample, compare_labels, part_of
@@ -206,7 +206,7 @@ class TextScores(LabelledData, Generic[ModelT]):
         ends = np.append(starts[1:], size)
         starts, ends = starts[starts < ends], ends[starts < ends]  # empty lines may have no token
         means = np.add.reduceat(losses, starts) / (ends - starts)
-        words = unknown_words(self.tokenizer, (piece.text for piece in read_pieces(whole.sources)), corpus.ids)
+        words = unknown_words(self.tokenizer, (chunk.text for chunk in read_chunks(whole.sources)), corpus.ids)
         worst = [
             WrongExample(float(means[i]), decode(self.tokenizer, corpus.ids, range(starts[i], ends[i]), words))
             for i in np.argsort(-means, kind="stable")[:MAX_WORST].tolist()
@@ -411,7 +411,7 @@ def unknown_words(tokenizer: Tokenizer, texts: Iterable[str], ids: Sequence[int]
     name = tokenizer.describe(tokenizer.unknown_id)  # may be a word of the text itself
 
     def read_as_unknown(text: str) -> list[str]:
-        missing = {*tokenizer.unknown_pieces(text), name}
+        missing = {*tokenizer.find_unknown(text), name}
         return [word for word in tokenizer.prepare(text).split() if word in missing]
 
     places = [place for place, token in enumerate(ids) if token == tokenizer.unknown_id]
@@ -527,7 +527,7 @@ def spelled_words(whole: Corpus, at: np.ndarray, places: np.ndarray, tokenizer: 
     """
     if not len(at) or not whole.sources or whole.statistics.bytes > MAX_BYTES:
         return {}
-    words = [word for piece in read_pieces(whole.sources) for word in tokenizer.unknown_pieces(piece.text)]
+    words = [word for piece in read_chunks(whole.sources) for word in tokenizer.find_unknown(piece.text)]
     if len(words) != whole.statistics.unknown_tokens:
         return {}
     ranks = (np.asarray(whole.ids) == tokenizer.unknown_id).cumsum()[at] - 1

@@ -43,9 +43,9 @@ from ..core.errors import (
 from ..core.key_value_cache import without_unused
 from ..core.state import State, join_states, require_kind, select_state, state_from_dict, state_leaves, state_to_dict
 from ..processes.ranks import Ranks, Share
-from ..storage.files import PARTIAL, flush, open_regular, read_json, read_text, remove, to_json, whole, write_whole
+from ..storage.files import PARTIAL, atomic, flush, open_regular, read_json, read_text, remove, to_json, write_whole
 from ..storage.weights import is_finite, load_tensors, load_weights, read_metadata, save_tensors, save_weights
-from ..storage.written_folders import RUN, outer, place_of, record, settle
+from ..storage.written_folders import RUN, latest_folder, outer, record, settle
 from ..tasks.model_size import MOMENTS
 from .reporting import Record
 
@@ -239,7 +239,7 @@ def saving(folder: Path) -> Iterator[None]:
 def how_to_continue(folder: Path) -> str:
     """Return in words what to do after the training of a run has failed."""
     folder = outer(folder)
-    saved = checkpoints(place_of(folder, RUN) / "checkpoints")
+    saved = checkpoints(latest_folder(folder, RUN) / "checkpoints")
     if not saved:
         return "no checkpoint is complete, start the training again"
     return f"{saved[-1].name} is complete, resume with --resume {shlex.quote(str(folder))}"
@@ -442,7 +442,7 @@ class MetricsLog:
         except ValueError as error:
             raise UnreadableError(f"{self.path}: {error}; remove it to go on without it") from None
         source = open(descriptor, encoding="utf-8", errors="replace")  # noqa: SIM115
-        with source, whole(self.path) as temporary, temporary.open("w", encoding="utf-8") as target:
+        with source, atomic(self.path) as temporary, temporary.open("w", encoding="utf-8") as target:
             lines = iter(lambda: source.readline(MAX_CHARACTERS), "")
             complete = itertools.takewhile(lambda line: _is_before(line, step), lines)
             return sum(target.write(line) > 0 for line in itertools.islice(complete, records))

@@ -33,7 +33,7 @@ from ..layers.containers import MemoryStack, Stack
 from ..processes.ranks import Ranks
 from ..processes.sharded_tensors import is_sharded, whole_tensor
 from ..storage.files import read_text, write_whole
-from ..storage.written_folders import RUN, is_run, place_of, record, remove_written
+from ..storage.written_folders import RUN, is_run, latest_folder, record, remove_written
 from ..tasks.task import Objective, TaskBatch
 from ..version import __version__
 from .run_files import has_begun, read_config
@@ -121,7 +121,7 @@ def how_to_begin(config: Config, folder: Path, *, restarts: int) -> Beginning:
 
     The run in the folder is continued only if this job has begun it, as far as is known, with this configuration.
     """
-    folder = place_of(folder, RUN)
+    folder = latest_folder(folder, RUN)
     if not is_run(folder) or not (restarts or _is_of_this_job(folder)):
         return "new"
     given, saved = (each.model_dump(exclude={"out"}) for each in (config, read_config(folder)))
