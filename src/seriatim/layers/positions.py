@@ -95,7 +95,7 @@ class Positions(SequenceLayer):
 
 def learned_positions(model: nn.Module) -> int | None:
     """Return the number of inputs that a model with learned positions can read at once; None for no limit."""
-    tables = (part.table for part in model.modules() if isinstance(part, Positions))
+    tables = (module.table for module in model.modules() if isinstance(module, Positions))
     return min((len(table) for table in tables if table is not None), default=None)
 
 
@@ -166,7 +166,7 @@ def positions(count: Tensor, time: int) -> Tensor:
 
 
 def sinusoids(position: Tensor, size: int) -> Tensor:
-    """Return PE of positions ``(...,)`` as float64 ``(..., size)``: sines at even places and cosines at odd ones."""
+    """Return PE of positions ``(...,)`` as float64 ``(..., size)``: sines at even indices and cosines at odd ones."""
     angles = position.unsqueeze(-1) * _frequencies((size + 1) // 2, position.device, size)
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)[..., :size]
 
