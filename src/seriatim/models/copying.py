@@ -58,9 +58,9 @@ class CopyMixture(NamedTuple):
 
     def log_probabilities(self, logits: Tensor) -> Tensor:
         """Return log P of all tokens ``(batch, time, vocabulary)`` for logits of the same shape."""
-        places = self.tokens.clamp(min=0).unsqueeze(1).expand(self.copied.shape)
+        indices = self.tokens.clamp(min=0).unsqueeze(1).expand(self.copied.shape)
         logits = logits.to(self.generated)
-        copied = torch.zeros_like(logits).scatter_add(2, places, self.copied)
+        copied = torch.zeros_like(logits).scatter_add(2, indices, self.copied)
         generated = torch.log_softmax(logits, dim=2) + torch.log(self.generated + SMALLEST).unsqueeze(2)
         return torch.logaddexp(generated, torch.log(copied + SMALLEST))
 

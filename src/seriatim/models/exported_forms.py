@@ -125,8 +125,8 @@ def _spellings(spelled: Sequence[Tensor]) -> Spellings | None:
     if not spelled:
         return None
     characters, lengths = spelled
-    places = torch.arange(lengths.numel(), device=lengths.device).view(lengths.shape)
-    return Spellings(characters.flatten(0, 1), lengths.flatten(), places)
+    indices = torch.arange(lengths.numel(), device=lengths.device).view(lengths.shape)
+    return Spellings(characters.flatten(0, 1), lengths.flatten(), indices)
 
 
 def language_forms(model: TextModel) -> ExportedModel:
@@ -170,7 +170,7 @@ def translation_forms(model: EncoderDecoder) -> ExportedModel:
 
 
 def aligned_forms(model: CTCTranslator) -> ExportedModel:
-    """Return the whole model: log probabilities of a target token, or none, at ``upsample`` places for each token."""
+    """Return the full model: log probabilities of a target token, or none, at ``upsample`` positions for each token."""
     inputs = {"source": _ids(ROWS, TIME), "lengths": torch.full((ROWS,), TIME)}
     sizes: list[Sizes] = [{0: "batch", 1: "time"}, {0: "batch"}]
     form = ExportedForm("sequence", _Aligned(model), inputs, sizes, ["log_probabilities"])
