@@ -173,24 +173,24 @@ def check_own_layers(stacks: Iterable[str], model: Model) -> None:
         check_options(name, options)
         try:
             with torch.random.fork_rng():
-                part = architecture(size, size, **options)
+                layer = architecture(size, size, **options)
         except InputError:
             raise
         except (Exception, SystemExit) as error:
-            place = location_of(architecture, "__init__") or name
+            location = location_of(architecture, "__init__") or name
             raise ContractError(
-                f"{place}: {architecture.__qualname__}({size}, {size}) cannot be built "
+                f"{location}: {architecture.__qualname__}({size}, {size}) cannot be built "
                 f"({type(error).__name__}: {first_line(error)}); correct its constructor, which takes input_size and "
                 "hidden_size first"
             ) from None
-        if isinstance(part, MemoryLayer):
+        if isinstance(layer, MemoryLayer):
             continue
         try:
-            check_quickly(part)
+            check_quickly(layer)
         except LawError as error:
             defined = location_of(architecture, "forward") or name
             file = defined.rpartition(":")[0]
             if error.__cause__ is not None:
-                place = line_of(error.__cause__, file, default=defined)
-                raise ContractError(f"{place}: {error}; correct this line") from None
+                location = line_of(error.__cause__, file, default=defined)
+                raise ContractError(f"{location}: {error}; correct this line") from None
             raise ContractError(f"{defined}: {error}; correct this method") from None
