@@ -82,6 +82,8 @@ def check_value(name: str, value: object, annotation: object) -> None:
     types = tuple(kind for kind in kinds if isinstance(kind, type))
     if annotation is inspect.Parameter.empty or len(types) < len(kinds):
         return
+
+    # an int may stand for a float, but a bool, which Python takes for an int, for no number
     accepted = (*types, int) if float in types else types
     if not isinstance(value, accepted) or (isinstance(value, bool) and bool not in types):
         text = {None: "null", True: "true", False: "false"}.get(value) if isinstance(value, bool | None) else None

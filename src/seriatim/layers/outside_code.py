@@ -115,12 +115,16 @@ def import_reference(text: str) -> Architecture:
 def import_file(path: Path) -> ModuleType:
     """Run a Python file as a module, or raise InputError; a file with the same bytes is run once."""
     path = path.resolve()
+
+    # The name tells versions of the file apart, so that classes of an older one can still be in use.
     name = PREFIX + hashlib.sha256(f"{path} {digest_of(path)}".encode()).hexdigest()[:16]
     if name in sys.modules:
         return sys.modules[name]
     loader = _SourceLoader(name, str(path))
     spec = importlib.util.spec_from_file_location(name, path, loader=loader)
     assert spec is not None
+
+    # Code that runs may look up its own module, as dataclasses do, so that the module is listed before it is complete.
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     _add_to_path(path.parent)
     try:
@@ -351,6 +355,8 @@ def origin_of(name: str) -> Origin:
             f"layer {name!r}: {cls.__qualname__} is defined in {scope}, which other processes cannot import; "
             "move it to the top level of a file, for instance cells.py"
         )
+
+    # Other processes know neither this `__main__` nor the names that `import_file` gives; they import the file.
     module_name: str | None = cls.__module__
     if module_name == "__main__":
         spec = getattr(module, "__spec__", None)  # set where a module is run with python -m
@@ -474,6 +480,8 @@ def _check_allowed(folder: Path, origin: Origin, allow_code: AllowCode) -> None:
     path = Path(origin.path)
     if not path.is_file():
         raise MissingError(f"{path}: missing, and defines the layer {origin.name!r} of {folder}; restore the file")
+
+    # Permission is given for the code of the training, so that a changed file needs one of its own.
     digest = digest_of(path)
     if digest != origin.sha256:
         change = (

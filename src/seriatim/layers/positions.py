@@ -74,6 +74,7 @@ class Positions(SequenceLayer):
         if self.table is None:
             vectors = sinusoids(position, self.input_size).to(inputs.dtype)
         else:
+            # an exported model cannot raise errors: beyond the table it repeats the last position
             if not exporting() and end.numel() and int(end.max()) > len(self.table):
                 raise SizeError(
                     f"position {int(end.max())} lies beyond the {len(self.table)} learned; give a shorter text, or "

@@ -138,6 +138,8 @@ def register(name: str, architecture: Architecture) -> None:
             f"register: {given} is not the class of a layer; give a subclass of seriatim.RecurrentCell or "
             "seriatim.SequenceLayer itself"
         )
+
+    # a class that is defined again, as in a notebook, has the same full name and may take the name of the one before
     registered, owner = REGISTRY.get(name, architecture), None
     if name in BUILT_IN or name in RESERVED:
         owner = "the library"

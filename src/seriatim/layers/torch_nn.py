@@ -25,6 +25,7 @@ def from_torch(module: nn.RNNBase) -> SequenceLayer:
     if isinstance(module, nn.RNN):
         options["activation"] = module.nonlinearity
 
+    # torch.nn has one module for all depths and directions, which the names of its weights tell apart
     def converted(depth: int, width: int, direction: str) -> SequenceLayer:
         cell = twins[type(module)](width, module.hidden_size, **options)  # type: ignore[arg-type]
         cell.to(next(module.parameters()))  # type and device, before the copy

@@ -37,7 +37,7 @@ class CopyState(NamedTuple):
 
 
 class CopyMixture(NamedTuple):
-    """The parts of P for some steps, apart from P_v."""
+    """The terms of P for some steps, apart from P_v."""
 
     copied: Tensor  # k (batch, time, source_time)
     generated: Tensor  # 1 − Σ_n k_n, computed without cancellation (batch, time)
@@ -94,7 +94,7 @@ class Copying(nn.Module):
         return CopyState(decoder, tokens, memory, self.attend.keys(memory))
 
     def mix(self, hidden: Tensor, weights: Tensor | None, state: State) -> CopyMixture:
-        """Return the parts of the mixture for steps of the decoder.
+        """Return the terms of the mixture for steps of the decoder.
 
         Args:
             hidden: its outputs ``(batch, time, size)``.

@@ -159,6 +159,7 @@ class CRF(nn.Module):
             tag = before.gather(1, tag.unsqueeze(1)).squeeze(1)
             return [tag, tag.clone()]
 
+        # the best last tag leads back to the first one, through the tags that led to each
         best, before = time_scan(forwards, [start + words[0]], [later, is_later], (moves, stay))
         _, tags = time_scan(backwards, [(best + end).argmax(1)], [before.flip(0)], ())
         return tags.flip(0).t()

@@ -110,7 +110,7 @@ def _loss_and_gradients(
         if bias is not None:
             logits += bias
 
-        # From here p is the gradient of the logits, p − q without the part ε/V of q, and replaces the probabilities.
+        # From here p is the gradient of the logits, p − q without the term ε/V of q, and replaces the probabilities.
         torch.softmax(logits, dim=1, out=p)
         total += (smoothing * logits.gather(1, target) - _log_probabilities(logits, p, target)).sum()
         p.scatter_add_(1, target, p.new_full(target.shape, smoothing - 1))

@@ -131,6 +131,7 @@ def _spellings(spelled: Sequence[Tensor]) -> Spellings | None:
 
 def language_forms(model: TextModel) -> ExportedModel:
     """Return one step, and a whole sequence, of a language model: tokens and state to logits and state."""
+    # The state after a step tells which dimensions grow, so that an exported model takes any size there.
     initial = model.initial_state(ROWS)
     like, names = _advanced(model, initial), list(state_to_dict(initial))
     sizes: list[Sizes] = [{0: "batch"}, *_free(initial, like, "past")]
@@ -146,6 +147,8 @@ def language_forms(model: TextModel) -> ExportedModel:
             outputs,
         ),
     ]
+
+    # A text begins with the initial state of one row.
     start = (leaf[:1] for leaf in state_leaves(initial))
     return ExportedModel(forms, "generate", state=dict(zip(leaves, start, strict=True)))
 

@@ -96,6 +96,8 @@ class LanguageModel(TextModel, TokenPredictor):
         nn.init.uniform_(self.output.weight, -0.1, 0.1)
         if bias:
             nn.init.zeros_(self.output.bias)
+
+        # tied last, so that the shared table has the small values of the output layer
         if tie_weights:
             self.embedding.weight = self.output.weight
 

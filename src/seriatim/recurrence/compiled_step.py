@@ -177,6 +177,7 @@ class CompiledStep:
         def operand(value: Operand) -> _Operand:
             return _Operand(self.index[value.slot.whole], value.slot.start, value.slot.width, value.strides)
 
+        # a plan knows neither the size of a table, beyond which an index fails, nor the format of a packed matrix
         extra = instruction.extra
         if instruction.kind == "gather":
             extra = (len(self.constants[instruction.sources[0].slot.buffer.number]),)
@@ -257,6 +258,8 @@ class CompiledStep:
         expected = list(self.shapes)
         if len(leaves) != len(expected):
             return False
+
+        # caches grow from step to step: the number of their entries may differ, but not what compiled code assumes
         for cache in self.caches:
             leaf, kind = leaves[cache.leaf_index], caches[cache.leaf_index]
             if kind is None or leaf.dim() != len(cache.shape) or _sides(leaf.shape) != _sides(cache.shape):

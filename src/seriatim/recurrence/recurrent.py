@@ -242,6 +242,8 @@ class Recurrent(SequenceLayer):
                 f"{type(cell).__name__} names no weights to drop; give weight_dropout 0, or the class an attribute "
                 "recurrent_weights"
             )
+
+        # with zoneout, the cell and its weights lie one module deeper
         self.cell = Zoneout(cell, zoneout) if zoneout else cell
         self.recurrent_weights = tuple(f"cell.{name}" for name in recurrent) if zoneout else recurrent
         self.input_size = cell.input_size

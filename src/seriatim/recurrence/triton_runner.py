@@ -61,9 +61,12 @@ class Replays:
         """Do the work; ``key`` stands for the memory it uses and everything else that it depends on."""
         if self.has_failed:
             return work()
+
+        # taken out and put back at the end, so that the graphs that were used last are kept
         has_run, replay = key in self.graphs, self.graphs.pop(key, None)
         if has_run and replay is None:
             try:
+                # a loop that cannot be captured is as right without a graph, only slower
                 replay = capture(work)
             except RuntimeError as error:
                 self.has_failed = True

@@ -202,6 +202,8 @@ def answer_all(
 ) -> list[JsonObject]:
     """Return the answer to each encoded source of ``side``, of at most ``longest`` tokens."""
     excluded = excluded_tokens(vocabulary.target)
+
+    # Sources of similar length are read together, so that each answer is put back into its row.
     batches = Buckets(side.lengths, TOGETHER, lambda rows: (rows, *side.rows(rows)))
     answers: list[JsonObject] = [{}] * len(side.lengths)
     with evaluating(model) as device:

@@ -188,6 +188,7 @@ def check_own_layers(stacks: Iterable[str], model: Model) -> None:
         try:
             check_quickly(layer)
         except LawError as error:
+            # An error names the line that raised it; a wrong result has no line, and names the method.
             defined = location_of(architecture, "forward") or name
             file = defined.rpartition(":")[0]
             if error.__cause__ is not None:

@@ -88,6 +88,8 @@ class RuleCounting(Fitter[Pairs]):
                 "drawn at random",
                 stacklevel=2,
             )
+
+        # Rules are of characters or of words, whatever the tokenizer of the run.
         chosen = choose(None, None, sources, targets)
         kinds = token_kind(chosen.kind), token_kind(chosen.target_kind or chosen.kind)
         left = [tuple(split(kinds[0])(text)) for text in sources]

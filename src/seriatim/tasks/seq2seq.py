@@ -207,6 +207,8 @@ class TranslationPredictor(PairPredictor[Translator]):
         if check_integer("min_length", chosen.min_length, minimum=0) > longest:
             given = shown(chosen.min_length)
             raise RangeError(f"min_length: an answer of this model has at most {longest} tokens, got {given}; lower it")
+
+        # CTC writes at several positions for each token of the source, and each needs a learned one.
         if limit is not None and (self.options.factorisation == "ctc"):
             limit //= self.options.upsample
         side = side._replace(lengths=read_lengths(items, side.lengths, limit))

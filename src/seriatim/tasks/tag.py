@@ -380,6 +380,8 @@ class TagPredictor(Predictor[TagModel]):
         with evaluating(model):
             for row, best, confidence[row] in tag_corpus(model, corpus, probabilities=wanted):
                 tags[row] = [vocabulary.labels[tag] for tag in best]
+
+        # The tags of the segments follow each other, and each sentence takes as many as it has words.
         all_tags, all_confidence, answers = itertools.chain(*tags), itertools.chain(*confidence), list[JsonObject]()
         for item, sentence in zip(items, sentences, strict=True):
             answers.append(_answer(item, sentence, list(itertools.islice(all_tags, len(sentence.words)))))

@@ -173,6 +173,8 @@ class TextScores(LabelledData, Generic[ModelT]):
             f"Each token is shaded by −log₂ of its probability, given {self.context(len(corpus.ids))}. Select a token "
             "to see the most likely ones."
         )
+
+        # A reader should see the text itself, so that unknown tokens are shown as the words they stand for.
         words = unknown_words(self.tokenizer, [text], corpus.ids)
         for position, word in words.items():
             scores[position] = scores[position]._replace(text=f"[{word}] ")
@@ -466,6 +468,8 @@ def choose_lines(whole: Corpus) -> TextSample:
         first = np.unique(np.arange(min(wanted, groups)) * groups // min(wanted, groups)) * CHOSEN_TOGETHER
         lines = (first[:, None] + np.arange(CHOSEN_TOGETHER)).ravel()
         lines = lines[lines < len(ends)]
+
+    # Lines differ in length, so that those chosen may be much longer than the mean; the sample ends where they are.
     limits = lengths[lines].cumsum()
     lines = lines[: max(1, int(np.searchsorted(limits, 2 * MAX_KEPT, side="right")))]
     at = np.concatenate([np.arange(starts[line], ends[line]) for line in lines.tolist()])
