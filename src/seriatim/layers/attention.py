@@ -137,10 +137,10 @@ def heads(hidden_size: int, num_heads: int | None) -> int:
     return num_heads
 
 
-def _check_divides(option: str, value: int, whole: str, number: int) -> None:
+def _check_divides(option: str, value: int, dividend: str, number: int) -> None:
     if value < 1 or number % value:
         raise RangeError(
-            f"model.options.{option}: {whole}, {number}, cannot be divided by {value}; choose {_divisors(number)}"
+            f"model.options.{option}: {dividend}, {number}, cannot be divided by {value}; choose {_divisors(number)}"
         )
 
 

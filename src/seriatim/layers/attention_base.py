@@ -140,7 +140,7 @@ class AttentionBase(SequenceLayer):
         # Otherwise queries are taken in blocks, each with a mask of its own over the keys between `low` and `high`, all
         # that it can see. Keys and values are split once, because the gradient of a slice is as large as the whole.
         size = BLOCK if time > BLOCK and torch.is_grad_enabled() else total
-        split_entries, outputs = [torch.split(whole, size, dim=2) for whole in (keys, values)], []
+        split_entries, outputs = [torch.split(entries, size, dim=2) for entries in (keys, values)], []
         for start, block in zip(range(0, time, BLOCK), torch.split(queries, BLOCK, dim=2), strict=True):
             end = start + block.shape[2]
             low = max(0, past + start - self.window + 1) if self.window is not None else 0

@@ -285,18 +285,18 @@ def _matrix_cotangents(loop: CompiledLoop, packing: SequencePacking, storage: St
 
     gradients: dict[int, Tensor] = {}
     for source, matrix, slot in merge_neighbours(sorted(loop.program.cotangents.matrices), merge):
-        whole, width = storage[Buffer(BufferKind.MATRIX, matrix.constant)], matrix.stop - matrix.start
-        rows = _load(source, whole.shape[0], packing, storage)
+        weight, width = storage[Buffer(BufferKind.MATRIX, matrix.constant)], matrix.stop - matrix.start
+        rows = _load(source, weight.shape[0], packing, storage)
         cotangent = _load(slot, width, packing, storage)
         if loop.numbers.reduced:
             rows, cotangent = rows.bfloat16(), cotangent.bfloat16()
         # a linear layer stores its weight transposed, and its gradient should have the same layout
-        result = (cotangent.t() @ rows).t() if whole.stride(0) == 1 else rows.t() @ cotangent
-        result = result.to(whole.dtype)
-        if width == whole.shape[1] and matrix.constant not in gradients:
+        result = (cotangent.t() @ rows).t() if weight.stride(0) == 1 else rows.t() @ cotangent
+        result = result.to(weight.dtype)
+        if width == weight.shape[1] and matrix.constant not in gradients:
             gradients[matrix.constant] = result
         else:
-            total = gradients.setdefault(matrix.constant, torch.zeros_like(whole))
+            total = gradients.setdefault(matrix.constant, torch.zeros_like(weight))
             total[:, matrix.start : matrix.stop] += result
     return gradients
 

@@ -221,7 +221,7 @@ class CompiledStep:
 
         with self.lock:  # one call at a time uses the table of pointers and the memory for intermediate values
             threads = torch.get_num_threads() if 2 * batch * self.packed_numbers >= WORTH_SHARING else 1
-            self.make_room(batch, threads * max(longest, SCORES))
+            self.reserve_scratch(batch, threads * max(longest, SCORES))
             for i, tensor in tensors:
                 self.pointers[i] = tensor.data_ptr()
             self.cache_table[: len(entries)] = entries
@@ -241,7 +241,7 @@ class CompiledStep:
         new = {number: leaves[number] for number in self.program.unchanged} | new
         return outputs, _rebuilt(state, iter(range(len(leaves))), new, appended)
 
-    def make_room(self, rows: int, scores: int) -> None:
+    def reserve_scratch(self, rows: int, scores: int) -> None:
         """Allocate memory for the intermediate values of some rows, and for scores of attention, if there is less."""
         if scores > len(self.scores):
             self.scores = torch.empty(2 * scores, dtype=self.dtype)

@@ -72,8 +72,8 @@ class Options(Section):
     @classmethod
     def _never_fewer(cls, prune: object) -> object:
         numbers = prune if isinstance(prune, list) else [0, prune]
-        whole = bool(numbers) and all(type(number) is int for number in numbers)
-        if not whole or numbers[0] != 0 or numbers != sorted(numbers):
+        are_integers = bool(numbers) and all(type(number) is int for number in numbers)
+        if not are_integers or numbers[0] != 0 or numbers != sorted(numbers):
             raise ValueError("give a number, or one for each order: 0 for the first, none smaller than the one before")
         return prune
 

@@ -83,9 +83,13 @@ def shared_options(task: str, layer: str, options: Mapping[str, object] | None =
     sections = [kind.options for kind in (find_kind(task), find_kind(task, layer))]
     if any(section is None for section in sections):
         return {}
-    usual, own = (section.model_fields for section in sections if section is not None)
+    network_fields, fitted_fields = (section.model_fields for section in sections if section is not None)
     given = options or {}
-    return {name: given[name] if name in given else usual[name].get_default() for name in usual if name in own}
+    return {
+        name: given[name] if name in given else field.get_default()
+        for name, field in network_fields.items()
+        if name in fitted_fields
+    }
 
 
 def kind_of(config: Config) -> TaskKind:
@@ -151,11 +155,11 @@ def with_current_layer(config: Config) -> Config:
     if isinstance(decoder := config.model.options.get("decoder"), str):
         fields["options"] = {**config.model.options, "decoder": import_references(decoder)}
     config = with_model(config, **fields)
-    check_own_layers(stacks_of(config), config.model)
+    check_outside_layers(stacks_of(config), config.model)
     return config
 
 
-def check_own_layers(stacks: Iterable[str], model: Model) -> None:
+def check_outside_layers(stacks: Iterable[str], model: Model) -> None:
     """Build each layer from outside the library once, and check the contract with one short batch.
 
     ``stacks`` are names of layers, or several with commas between them; ``model`` gives the width and the options.
