@@ -23,12 +23,12 @@ from seriatim.tasks.data_files import (
     MIN_ROWS,
     MOST_ROWS,
     cut_at,
-    end_part,
+    end_split,
+    fraction_of,
     is_held_out,
-    line_part,
-    share_of,
-    usual_share,
-    usual_share_of_text,
+    line_split,
+    usual_fraction,
+    usual_fraction_of_text,
 )
 
 from ..refusals import refused
@@ -56,19 +56,19 @@ def test_a_share_is_about_as_large_as_it_says_and_depends_on_the_content_only() 
 
 @pytest.mark.parametrize(("spec", "share"), [("10%", 0.1), ("2.5%", 0.025), ("file.tsv", 0), (None, 0), ("none", 0)])
 def test_shares_are_told_from_files(spec: str | None, share: float) -> None:
-    assert share_of(spec) == pytest.approx(share)
+    assert fraction_of(spec) == pytest.approx(share)
 
 
 @pytest.mark.parametrize("spec", ["0%", "100%", "250%"])
 def test_a_share_leaves_something_on_both_sides(spec: str) -> None:
     with refused("range", "data.valid"):
-        share_of(spec)
+        fraction_of(spec)
 
 
 def test_little_data_are_trained_on_whole_and_much_data_lose_a_small_share() -> None:
-    assert usual_share(MIN_ROWS - 1) == "none"
-    assert usual_share(MIN_ROWS) == "10%"
-    assert share_of(usual_share(1_000_000)) == pytest.approx(0.01)
+    assert usual_fraction(MIN_ROWS - 1) == "none"
+    assert usual_fraction(MIN_ROWS) == "10%"
+    assert fraction_of(usual_fraction(1_000_000)) == pytest.approx(0.01)
 
 
 @pytest.mark.parametrize("compressed", [False, True])
@@ -82,11 +82,11 @@ def test_both_parts_of_a_text_make_the_whole(tmp_path: Path, compressed: bool) -
         else:
             path.write_text(text, encoding="utf-8")
     sources = find_sources(str(tmp_path))
-    rest, end = (text_of(end_part(sources, 0.1, held_out=held_out)) for held_out in (False, True))
+    rest, end = (text_of(end_split(sources, 0.1, held_out=held_out)) for held_out in (False, True))
     assert rest + end == "".join(texts)
     assert 0 < len(end) < 0.2 * len(rest)
     rest_lines, held = (
-        list(read_lines([line_part(one, 0.3, held_out=out) for one in sources])) for out in (False, True)
+        list(read_lines([line_split(one, 0.3, held_out=out) for one in sources])) for out in (False, True)
     )
     assert sorted(rest_lines + held) == sorted("".join(texts).splitlines())
     assert held
@@ -217,7 +217,7 @@ def test_the_end_of_a_file_is_found_without_reading_the_rest(monkeypatch: pytest
 
 @given(st.integers(10**6, 10**12))
 def test_of_large_data_as_much_is_held_out_as_is_enough(size: int) -> None:
-    rows = share_of(usual_share(size)) * size
+    rows = fraction_of(usual_fraction(size)) * size
     assert rows == pytest.approx(min(max(MAX_ROWS, size / 100), MOST_ROWS), rel=0.02, abs=size / 10**6)
-    held_out = share_of(usual_share_of_text(size)) * size
+    held_out = fraction_of(usual_fraction_of_text(size)) * size
     assert held_out == pytest.approx(min(size / 10, MAX_BYTES), rel=0.02, abs=size / 10**6)

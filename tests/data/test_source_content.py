@@ -10,7 +10,7 @@ import pytest
 from seriatim.data.source_content import TextDigest, content_of, expected_size, listening
 from seriatim.data.sources import find_sources
 from seriatim.data.text import Source
-from seriatim.tasks.data_files import end_part, line_part
+from seriatim.tasks.data_files import end_split, line_split
 
 from ..refusals import refused
 
@@ -73,8 +73,8 @@ def test_parts_formats_and_compression_are_told_apart(text: Path) -> None:
         file.write(text.read_bytes())
     (plain,), (packed,) = find_sources(str(text)), find_sources(str(text.parent / "a.txt.gz"))
     parts = [
-        *(end_part([plain], share, held_out=held_out) for share in (0.1, 0.5) for held_out in (False, True)),
-        *([line_part(plain, 0.5, held_out=held_out)] for held_out in (False, True)),
+        *(end_split([plain], share, held_out=held_out) for share in (0.1, 0.5) for held_out in (False, True)),
+        *([line_split(plain, 0.5, held_out=held_out)] for held_out in (False, True)),
         [plain._replace(format="jsonl")],
         [plain, plain],
         [plain],
@@ -131,5 +131,5 @@ def test_progress_is_shown_while_a_large_text_is_hashed(tmp_path: Path, name: st
 @pytest.mark.parametrize("held_out", [False, True])
 def test_the_size_of_a_text_is_expected_without_its_held_out_part(text: Path, held_out: bool, monkeypatch) -> None:
     monkeypatch.setattr("seriatim.data.source_content.LARGE_BYTES", 1)
-    sources = end_part(find_sources(str(text)), 0.1, held_out=held_out)
+    sources = end_split(find_sources(str(text)), 0.1, held_out=held_out)
     assert expected_size(sources) == (None if held_out else 80)

@@ -24,7 +24,7 @@ from seriatim.data.text import read_chunks, read_items, read_lines
 from seriatim.data.vectors import read_vectors
 from seriatim.evaluation.minimal_pairs import read_pairs as read_minimal_pairs
 from seriatim.runs.generation import read_prompts
-from seriatim.tasks.data_files import end_part, line_part
+from seriatim.tasks.data_files import end_split, line_split
 
 from ..refusals import refused
 
@@ -151,7 +151,7 @@ def test_parts_and_their_digests_are_those_of_a_file_with_lf(tmp_path: Path, uni
         (tmp_path / name).write_bytes(text.replace("\n", end).encode())
         (source,) = find_sources(str(tmp_path / name))
         sides = [
-            [line_part(source, 0.2, held_out=side)] if unit == "lines" else end_part([source], 0.2, held_out=side)
+            [line_split(source, 0.2, held_out=side)] if unit == "lines" else end_split([source], 0.2, held_out=side)
             for side in (False, True)
         ]
         found.append([(list(read_lines(side)), content_of(side)) for side in sides])

@@ -134,7 +134,7 @@ def test_texts_without_another_order(inspected) -> None:
     with pytest.raises(InputError, match="ctc run"):
         order_effect(inspected["ctc"], "axbx")
     example = Example((5, 6, 7), (), ("a", "b", "c"))
-    assert example.part([1, 0, 2]).tokens == ("b", "a", "c")
+    assert example.at([1, 0, 2]).tokens == ("b", "a", "c")
 
 
 @pytest.mark.parametrize("name", LAYERS)

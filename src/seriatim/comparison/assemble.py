@@ -18,7 +18,7 @@ from ..layers import find as find_layer
 from ..layers.outside_code import CODE
 from ..storage.weights import load_tensors
 from ..tasks import FITTED
-from ..tasks.data_files import share_of
+from ..tasks.data_files import fraction_of
 from ..tasks.model_size import machine_memory
 from ..training.hardware import environment
 from ..version import __version__
@@ -66,7 +66,9 @@ def assemble(folder: Path, plan: Plan, finished: Rows, failures: Failures, secon
         "data": {
             "train": plan.base.data.train,
             "valid": None if task.files.validation_source() is None else task.files.validation_name(),
-            "measured_on": task.files.name_of(measured_on.source) if share_of(measured_on.source) else str(measured_on),
+            "measured_on": task.files.name_of(measured_on.source)
+            if fraction_of(measured_on.source)
+            else str(measured_on),
             "described": {"train": plan.described, "measured": any_row.described if any_row else ""},
         },
         "simplest": next(simplest, None),

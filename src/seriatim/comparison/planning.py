@@ -28,7 +28,7 @@ from ..layers import current, options_of
 from ..layers.outside_code import is_reference, register_reference
 from ..tasks import (
     FITTED,
-    check_own_layers,
+    check_outside_layers,
     chosen_baseline,
     find_kind,
     layer_names,
@@ -110,7 +110,7 @@ def make_plan(
     if swept and find_kind(config.task).supports_unidirectional and "bidirectional" not in model:
         defaults["model.bidirectional"] = False  # a layer that reads in both directions has no state to measure
     base = resolve(config.model_dump(exclude_unset=True, exclude={"training": set(BUDGETS)}), defaults)
-    check_own_layers([stack_name(row) for row in layers], base.model)
+    check_outside_layers([stack_name(row) for row in layers], base.model)
 
     # The plan is checked by making the task of every row, which also checks the options of its layer.
     plan = Plan(

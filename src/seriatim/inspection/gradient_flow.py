@@ -126,7 +126,7 @@ def _width(sizes: np.ndarray, length: int, count: int, *, divisible: bool) -> in
 
 
 def _window(example: Example, start: int, width: int) -> Example:
-    return example.beginning(width) if example.decoded else example.part(range(start, start + width))
+    return example.beginning(width) if example.decoded else example.at(range(start, start + width))
 
 
 def _cut_in_words(inputs: Examples, sequences: Sequence[Example]) -> str:

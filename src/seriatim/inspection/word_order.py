@@ -123,7 +123,7 @@ def order_effect(
     example, total = explainer.require(explainer.inputs).shortened(text, most)
     orders = _orders(example, permutations, seed)
     size = len(example.inputs)
-    rows, together = [example, *(example.part(order.tolist()) for order in orders)], max(1, MAX_BATCH_TOKENS // size)
+    rows, together = [example, *(example.at(order.tolist()) for order in orders)], max(1, MAX_BATCH_TOKENS // size)
     batches = [rows[start : start + together] for start in range(0, len(rows), together)]
 
     # In float64, rounding cannot look like an effect of the order.
@@ -134,7 +134,7 @@ def order_effect(
     with torch.no_grad(), uncompiled():
         with recorded_results(readers, lambda result: result[0].detach().cpu()) as recorded:
             distributions = torch.cat([predictions(batch).double().cpu() for batch in batches])
-        alone = predictions([example.part([size - 1])]).double().cpu()[0]
+        alone = predictions([example.at([size - 1])]).double().cpu()[0]
         with recorded_attention(model) as attention:
             predictions([example])
 

@@ -81,6 +81,7 @@ class Attention(AttentionBase):
         norm_epsilon: Epsilon = EPSILON,
         rotary_base: Annotated[float, Interval(ge=1, le=1e12)] = BASE,
     ) -> None:
+        # heads need not divide the width where both their number and their size are given
         count = num_heads if num_heads and head_size else heads(hidden_size, num_heads)
         size = head_size or hidden_size // count
         check_sizes(head_size=size)
@@ -91,6 +92,8 @@ class Attention(AttentionBase):
         num_kv_heads = count if num_kv_heads is None else num_kv_heads
         _check_divides("num_kv_heads", num_kv_heads, "num_heads", count)
         self.cache_heads, self.cache_size = 2 * num_kv_heads, size
+
+        # one matrix for queries, keys and values, because one large product is faster than three
         self.qkv_proj = nn.Linear(
             input_size, (count + self.cache_heads) * size, bias=bias if qkv_bias is None else qkv_bias
         )
@@ -134,10 +137,10 @@ def heads(hidden_size: int, num_heads: int | None) -> int:
     return num_heads
 
 
-def _check_divides(option: str, value: int, whole: str, number: int) -> None:
+def _check_divides(option: str, value: int, dividend: str, number: int) -> None:
     if value < 1 or number % value:
         raise RangeError(
-            f"model.options.{option}: {whole}, {number}, cannot be divided by {value}; choose {_divisors(number)}"
+            f"model.options.{option}: {dividend}, {number}, cannot be divided by {value}; choose {_divisors(number)}"
         )
 
 

@@ -140,7 +140,7 @@ class AttentionBase(SequenceLayer):
         # Otherwise queries are taken in blocks, each with a mask of its own over the keys between `low` and `high`, all
         # that it can see. Keys and values are split once, because the gradient of a slice is as large as the whole.
         size = BLOCK if time > BLOCK and torch.is_grad_enabled() else total
-        parts, outputs = [torch.split(whole, size, dim=2) for whole in (keys, values)], []
+        split_entries, outputs = [torch.split(entries, size, dim=2) for entries in (keys, values)], []
         for start, block in zip(range(0, time, BLOCK), torch.split(queries, BLOCK, dim=2), strict=True):
             end = start + block.shape[2]
             low = max(0, past + start - self.window + 1) if self.window is not None else 0
@@ -150,7 +150,9 @@ class AttentionBase(SequenceLayer):
             last = None if self.causal or lengths is None else past + lengths
             mask = self.mask(query, key, None if full else past - count, last)
             mask = mask if self.slopes is None else mask.to(queries.dtype)
-            outputs.append(attend(self.score, block, *(_between(part, size, low, high) for part in parts), mask=mask))
+            outputs.append(
+                attend(self.score, block, *(_between(blocks, size, low, high) for blocks in split_entries), mask=mask)
+            )
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=2)
 
     def mask(self, query: Tensor, key: Tensor, first: Tensor | None, end: Tensor | None) -> Tensor:
@@ -174,8 +176,8 @@ class AttentionBase(SequenceLayer):
         return bias.masked_fill(~seen, -torch.inf)
 
 
-def _between(parts: tuple[Tensor, ...], size: int, low: int, high: int) -> Tensor:
-    """Return the positions from ``low`` to ``high`` of keys or values that are split into parts of one size."""
+def _between(blocks: tuple[Tensor, ...], size: int, low: int, high: int) -> Tensor:
+    """Return the positions from ``low`` to ``high`` of keys or values that are split into blocks of one size."""
     first, last = low // size, (high - 1) // size + 1
-    joined = torch.cat(parts[first:last], dim=2) if last - first > 1 else parts[first]
+    joined = torch.cat(blocks[first:last], dim=2) if last - first > 1 else blocks[first]
     return joined[:, :, low - first * size : high - first * size]

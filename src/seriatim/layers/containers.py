@@ -62,7 +62,7 @@ class Stack(SequenceLayer):
         norm: nn.Module | None = None,
     ) -> None:
         super().__init__()
-        check_parts(self, layers)
+        check_layers(self, layers)
         if not layers:
             raise RequiredError("layers: a stack has none; give at least one")
         for below, above in itertools.pairwise(layers):
@@ -80,9 +80,9 @@ class Stack(SequenceLayer):
 
     def initial_state(self, batch_size: int, *memory: Any, **named: Any) -> State:
         """Return the tuple of the layers' initial states; the arguments are those of `initial_state_of`."""
-        parts = (initial_state_of(layer, batch_size, *memory, **named) for layer in self.layers)
+        states = (initial_state_of(layer, batch_size, *memory, **named) for layer in self.layers)
         make: Callable[..., State] = joined_type(self, self.layers)
-        return make(*parts)
+        return make(*states)
 
     def forward(self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None) -> OutputsAndState:
         """Run every layer over ``(batch, time, input_size)``; see `SequenceLayer.forward`."""
@@ -146,7 +146,7 @@ class Residual(SequenceLayer):
         variational: bool = False,
     ) -> None:
         super().__init__()
-        check_parts(self, [layer])
+        check_layers(self, [layer])
         if layer.input_size != layer.output_size:
             raise MismatchError(
                 f"residual: the layer takes {layer.input_size} features and gives {layer.output_size}; make them equal"
@@ -210,7 +210,7 @@ class Bidirectional(SequenceLayer):
 
     def __init__(self, forwards: SequenceLayer, backwards: SequenceLayer) -> None:
         super().__init__()
-        check_parts(self, [forwards, backwards])
+        check_layers(self, [forwards, backwards])
         if not (forwards.causal and backwards.causal):
             raise NotSupportedError("layer: it reads in both directions already; give a causal layer")
         if forwards.input_size != backwards.input_size:
@@ -224,8 +224,8 @@ class Bidirectional(SequenceLayer):
     def initial_state(self, batch_size: int, *memory: Any, **named: Any) -> State:
         """Return the initial states of both directions; the arguments are those of `initial_state_of`."""
         directions = (self.forwards, self.backwards)
-        parts = (initial_state_of(layer, batch_size, *memory, **named) for layer in directions)
-        return joined_type(self, directions, BidirectionalState)(*parts)
+        states = (initial_state_of(layer, batch_size, *memory, **named) for layer in directions)
+        return joined_type(self, directions, BidirectionalState)(*states)
 
     def forward(self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None) -> OutputsAndState:
         """Run both directions over ``(batch, time, input_size)``; see `SequenceLayer.forward`."""
@@ -271,14 +271,14 @@ def bidirectional(forwards: SequenceLayer, backwards: SequenceLayer) -> Bidirect
     return (MemoryBidirectional if isinstance(forwards, MemoryLayer) else Bidirectional)(forwards, backwards)
 
 
-def check_parts(container: SequenceLayer, layers: object) -> None:
-    """Raise InputError for parts that are no layers, or that attend to a memory in a container that has none."""
-    parts = list(layers) if isinstance(layers, Iterable) else [layers]
-    for part in parts:
-        if not isinstance(part, SequenceLayer):
+def check_layers(container: SequenceLayer, layers: object) -> None:
+    """Raise InputError for values that are no layers, or that attend to a memory in a container that has none."""
+    found = list(layers) if isinstance(layers, Iterable) else [layers]
+    for one in found:
+        if not isinstance(one, SequenceLayer):
             raise RangeError(
-                f"layers: {shown(part)} is not a layer; give {type(container).__name__} layers, as of seriatim.layer"
+                f"layers: {shown(one)} is not a layer; give {type(container).__name__} layers, as of seriatim.layer"
             )
-    names = [type(layer).__name__ for layer in parts if isinstance(layer, MemoryLayer)]
+    names = [type(layer).__name__ for layer in found if isinstance(layer, MemoryLayer)]
     if names and not isinstance(container, MemoryLayer):
         raise NotSupportedError(f"layers: {names[0]} attends to a memory; use Memory{type(container).__name__} for it")

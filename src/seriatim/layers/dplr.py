@@ -95,18 +95,25 @@ def unroll(system: System, length: int) -> Unrolled:
 
 def _resolved(system: System, row: Tensor, column: Tensor, length: int) -> tuple[Tensor, Tensor]:
     """Return the time sequences of row · (1 − Āz)⁻¹ ``(D, L, N)`` and of M(z)⁻¹ · column ``(D, N, L)``."""
+    # w and 1/e_k at half of the roots of unity, which is enough because the sequences are real
     angle = 2 * math.pi / length * torch.arange(length // 2 + 1, dtype=row.dtype, device=row.device)
     z = torch.complex(torch.cos(angle), -torch.sin(angle))  # (F,)
     weight = system.half_step.unsqueeze(2) * (1 + z)  # (D, 1, F)
     inverse = 1 / ((1 - z) - weight * _both(system.eigenvalues).unsqueeze(2))  # (D, N, F)
+
+    # the resolvent is M(z)⁻¹ (1 − Δ/2 A), and this factor goes to the row, since it commutes with M(z)⁻¹
     p = _both(system.p)
     c = torch.complex(*row.chunk(2, dim=1)).conj() / 2  # whose product with a state is 2 Re(c h)
     c = _both(c - system.half_step * (system.eigenvalues * c - system.p.conj() * inner(system.p.conj(), c)))
     b = _both(torch.complex(*column.chunk(2, dim=1)))
+
+    # only sums over 1/e_k couple the numbers of the state, so that no matrix is inverted
     cauchy = torch.stack([p * p.conj(), c * p, b * p.conj()], dim=1) @ inverse  # (D, 3, F)
     factor = weight / (1 + weight * cauchy[:, :1])
     left = inverse * (c.unsqueeze(2) - p.conj().unsqueeze(2) * (factor * cauchy[:, 1:2]))
     right = inverse * (b.unsqueeze(2) - p.unsqueeze(2) * (factor * cauchy[:, 2:]))
+
+    # the halves belong to conjugate numbers, so that their sums and differences are transforms of real sequences
     first, second = left.chunk(2, dim=1)
     c_powers = torch.fft.irfft(torch.cat([first + second, 1j * (first - second)], dim=1), length)
     first, second = right.chunk(2, dim=1)

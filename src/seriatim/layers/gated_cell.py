@@ -190,7 +190,7 @@ class GatedLSTM(GatedCell):
 
     keeps = "two vectors: hidden and cell"
     forget_gate: ClassVar[int]
-    """The place of the forget gate among the gates."""
+    """The index of the forget gate among the gates."""
     state_type: ClassVar[type[LSTMState]]
 
     def __init__(self, input_size: int, hidden_size: int, *, bias: bool = True, forget_bias: GateBias = 1.0) -> None:

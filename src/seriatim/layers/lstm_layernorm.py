@@ -51,7 +51,7 @@ class LayerNormLSTM(GatedLSTM):
     def reset_parameters(self) -> None:
         """Initialise the weights gate by gate, and the norms to γ = 1 and no shift, except for the forget gate's."""
         super().reset_parameters()
-        norms = [part for part in self.children() if isinstance(part, nn.LayerNorm)]
+        norms = [child for child in self.children() if isinstance(child, nn.LayerNorm)]
         for norm in norms:
             norm.reset_parameters()
         if norms:  # the base class calls this method before there are norms

@@ -124,7 +124,7 @@ class Mamba(UnpaddedLayer):
         x = F.silu(_DepthwiseConvolution.apply(extended, self.conv_weight, self.conv_bias))  # type: ignore[no-untyped-call]
 
         # the scan takes (B, T, ...), but copies nothing where such a view is stored with time first
-        delta, b, c = (part.transpose(0, 1) for part in self.selected(x))  # (B, T, inner), (B, T, N), (B, T, N)
+        delta, b, c = (tensor.transpose(0, 1) for tensor in self.selected(x))  # (B, T, inner), (B, T, N), (B, T, N)
         y, memory = selective_scan(x.transpose(0, 1), delta, self.a(), b, c, self.D, memory)
         outputs = self.out_proj(y.transpose(0, 1) * F.silu(z))  # (T, B, D_out)
         return outputs.transpose(0, 1), MambaState(recent.transpose(0, 1).contiguous(), memory)

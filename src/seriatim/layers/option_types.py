@@ -82,6 +82,8 @@ def check_value(name: str, value: object, annotation: object) -> None:
     types = tuple(kind for kind in kinds if isinstance(kind, type))
     if annotation is inspect.Parameter.empty or len(types) < len(kinds):
         return
+
+    # an int may stand for a float, but a bool, which Python takes for an int, for no number
     accepted = (*types, int) if float in types else types
     if not isinstance(value, accepted) or (isinstance(value, bool) and bool not in types):
         text = {None: "null", True: "true", False: "false"}.get(value) if isinstance(value, bool | None) else None
@@ -139,8 +141,8 @@ def _split(annotation: object) -> tuple[list[object], list[object]]:
     """Return the types that ``A | B`` joins, without their limits, and all limits."""
     kinds: list[object] = []
     limits: list[object] = []
-    for part in get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,):
-        kind, *declared = get_args(part) if get_origin(part) is Annotated else (part,)
+    for member in get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,):
+        kind, *declared = get_args(member) if get_origin(member) is Annotated else (member,)
         kinds += [] if kind is inspect.Parameter.empty else [kind]
         for limit in declared:
             several = limit.metadata if isinstance(limit, FieldInfo) else limit
@@ -188,8 +190,10 @@ def declared(function: Callable[..., object]) -> dict[str, Option]:
 
 @functools.cache  # reading signatures and docstrings takes milliseconds, and a training asks many times
 def _declared(function: Callable[..., object]) -> dict[str, Option]:
-    parts = reversed(function.__mro__) if isinstance(function, type) else [function]
-    texts = {name: text for part in parts for name, text in arguments_of(inspect.cleandoc(part.__doc__ or "")).items()}
+    owners = reversed(function.__mro__) if isinstance(function, type) else [function]
+    texts = {
+        name: text for owner in owners for name, text in arguments_of(inspect.cleandoc(owner.__doc__ or "")).items()
+    }
     return {
         name: Option(name, _type_of(one), None if one.default is one.empty else one.default, texts.get(name, ""))
         for name, one in _signature(function).parameters.items()

@@ -95,7 +95,7 @@ def is_reference(name: str) -> bool:
 def parse_reference(text: str) -> Reference:
     """Split ``cells.py:FastSlow`` at its last colon; raise InputError if it has no source or no class."""
     source, _, qualname = text.rpartition(":")
-    if not source or not all(part.isidentifier() for part in qualname.split(".")):
+    if not source or not all(component.isidentifier() for component in qualname.split(".")):
         raise MalformedError(f"layer {text!r}: not of the form FILE:Class; write for instance cells.py:FastSlow")
     return Reference(source, qualname)
 
@@ -115,12 +115,16 @@ def import_reference(text: str) -> Architecture:
 def import_file(path: Path) -> ModuleType:
     """Run a Python file as a module, or raise InputError; a file with the same bytes is run once."""
     path = path.resolve()
+
+    # The name tells versions of the file apart, so that classes of an older one can still be in use.
     name = PREFIX + hashlib.sha256(f"{path} {digest_of(path)}".encode()).hexdigest()[:16]
     if name in sys.modules:
         return sys.modules[name]
     loader = _SourceLoader(name, str(path))
     spec = importlib.util.spec_from_file_location(name, path, loader=loader)
     assert spec is not None
+
+    # Code that runs may look up its own module, as dataclasses do, so that the module is listed before it is complete.
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     _add_to_path(path.parent)
     try:
@@ -137,7 +141,7 @@ def import_module(name: str, path: Path | None = None) -> ModuleType:
 
     If ``path`` is given and the name leads to another file, nothing is imported.
     """
-    if not all(part.isidentifier() for part in name.split(".")):
+    if not all(component.isidentifier() for component in name.split(".")):
         raise MalformedError(f"{name!r} is not the name of a module; give a file, for instance cells.py:FastSlow")
     _add_to_path(Path.cwd() if path is None else path.parents[name.count(".") + (path.name == "__init__.py")])
     importlib.invalidate_caches()
@@ -145,10 +149,10 @@ def import_module(name: str, path: Path | None = None) -> ModuleType:
     spec = getattr(sys.modules.get(top), "__spec__", None) or PathFinder.find_spec(top)
     if spec is None:
         raise _not_found(name)
-    places = [place for place in (spec.origin, *(spec.submodule_search_locations or ())) if place]
-    if path is not None and not any(path.is_relative_to(Path(place).resolve()) for place in places):
+    locations = [location for location in (spec.origin, *(spec.submodule_search_locations or ())) if location]
+    if path is not None and not any(path.is_relative_to(Path(location).resolve()) for location in locations):
         raise ConflictError(
-            f"{path}: in this process, {name} is {next(iter(places), 'another module')}; rename one of the files"
+            f"{path}: in this process, {name} is {next(iter(locations), 'another module')}; rename one of the files"
         )
     with _importing_from(name if path is None else str(path)):
         return importlib.import_module(name)
@@ -174,8 +178,8 @@ def class_of(module: ModuleType, qualname: str) -> Architecture:
 def attribute(module: ModuleType, qualname: str) -> object | None:
     """Return the value of a dotted name in a module, or None if there is none."""
     value: object = module
-    for part in qualname.split("."):
-        value = getattr(value, part, None)
+    for component in qualname.split("."):
+        value = getattr(value, component, None)
     return value
 
 
@@ -286,8 +290,8 @@ def import_references(names: str) -> str:
     Raises:
         InputError: code that cannot be imported, or that defines no such layer.
     """
-    parts = [part.strip() for part in names.split(",")]
-    for name in filter(is_reference, parts):
+    listed = [name.strip() for name in names.split(",")]
+    for name in filter(is_reference, listed):
         reference = parse_reference(name)
         if name in REGISTRY and reference.is_file and not Path(reference.source).exists():
             origin = origin_of(name)  # of a run in another folder
@@ -296,7 +300,7 @@ def import_references(names: str) -> str:
         architecture = import_reference(name)
         check_constructor(architecture)
         _add(name, architecture)
-    return ",".join(parts)
+    return ",".join(listed)
 
 
 def register_reference(text: str) -> str:
@@ -330,8 +334,8 @@ def registered() -> list[str]:
 
 def outside_names(names: Iterable[str]) -> list[str]:
     """Return the layers of some stacks that are not the library's own, each once."""
-    parts = dict.fromkeys(part for name in names for part in split_names(name))
-    return [part for part in parts if part not in BUILT_IN]
+    found = dict.fromkeys(layer for name in names for layer in split_names(name))
+    return [layer for layer in found if layer not in BUILT_IN]
 
 
 def stacks_of(config: Config) -> list[str]:
@@ -346,11 +350,13 @@ def origin_of(name: str) -> Origin:
     module = sys.modules.get(cls.__module__)
     path = getattr(module, "__file__", None) or ""
     if module is None or not Path(path).is_file() or attribute(module, cls.__qualname__) is not cls:
-        place = "a function" if "<locals>" in cls.__qualname__ else "a notebook or an interactive session"
+        scope = "a function" if "<locals>" in cls.__qualname__ else "a notebook or an interactive session"
         raise NotSupportedError(
-            f"layer {name!r}: {cls.__qualname__} is defined in {place}, which other processes cannot import; "
+            f"layer {name!r}: {cls.__qualname__} is defined in {scope}, which other processes cannot import; "
             "move it to the top level of a file, for instance cells.py"
         )
+
+    # Other processes know neither this `__main__` nor the names that `import_file` gives; they import the file.
     module_name: str | None = cls.__module__
     if module_name == "__main__":
         spec = getattr(module, "__spec__", None)  # set where a module is run with python -m
@@ -474,6 +480,8 @@ def _check_allowed(folder: Path, origin: Origin, allow_code: AllowCode) -> None:
     path = Path(origin.path)
     if not path.is_file():
         raise MissingError(f"{path}: missing, and defines the layer {origin.name!r} of {folder}; restore the file")
+
+    # Permission is given for the code of the training, so that a changed file needs one of its own.
     digest = digest_of(path)
     if digest != origin.sha256:
         change = (

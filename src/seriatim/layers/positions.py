@@ -74,6 +74,7 @@ class Positions(SequenceLayer):
         if self.table is None:
             vectors = sinusoids(position, self.input_size).to(inputs.dtype)
         else:
+            # an exported model cannot raise errors: beyond the table it repeats the last position
             if not exporting() and end.numel() and int(end.max()) > len(self.table):
                 raise SizeError(
                     f"position {int(end.max())} lies beyond the {len(self.table)} learned; give a shorter text, or "
@@ -95,7 +96,7 @@ class Positions(SequenceLayer):
 
 def learned_positions(model: nn.Module) -> int | None:
     """Return the number of inputs that a model with learned positions can read at once; None for no limit."""
-    tables = (part.table for part in model.modules() if isinstance(part, Positions))
+    tables = (module.table for module in model.modules() if isinstance(module, Positions))
     return min((len(table) for table in tables if table is not None), default=None)
 
 
@@ -166,7 +167,7 @@ def positions(count: Tensor, time: int) -> Tensor:
 
 
 def sinusoids(position: Tensor, size: int) -> Tensor:
-    """Return PE of positions ``(...,)`` as float64 ``(..., size)``: sines at even places and cosines at odd ones."""
+    """Return PE of positions ``(...,)`` as float64 ``(..., size)``: sines at even indices and cosines at odd ones."""
     angles = position.unsqueeze(-1) * _frequencies((size + 1) // 2, position.device, size)
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)[..., :size]
 

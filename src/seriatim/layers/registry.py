@@ -138,6 +138,8 @@ def register(name: str, architecture: Architecture) -> None:
             f"register: {given} is not the class of a layer; give a subclass of seriatim.RecurrentCell or "
             "seriatim.SequenceLayer itself"
         )
+
+    # a class that is defined again, as in a notebook, has the same full name and may take the name of the one before
     registered, owner = REGISTRY.get(name, architecture), None
     if name in BUILT_IN or name in RESERVED:
         owner = "the library"
@@ -160,18 +162,18 @@ def check_constructor(architecture: Architecture) -> None:
     try:
         signature.bind(1, 1)
     except TypeError:
-        place = f"{line}: " if (line := location_of(architecture, "__init__")) else ""
+        location = f"{line}: " if (line := location_of(architecture, "__init__")) else ""
         raise ContractError(
-            f"{place}{architecture.__qualname__}{signature} does not take (input_size, hidden_size); make all other "
+            f"{location}{architecture.__qualname__}{signature} does not take (input_size, hidden_size); make all other "
             "arguments keyword-only, with defaults"
         ) from None
 
 
-def location_of(part: object, method: str | None = None) -> str:
+def location_of(owner: object, method: str | None = None) -> str:
     """Return where a class defines a method, or else the class itself, as ``FILE:LINE``; "" if it has no source."""
-    for place in (getattr(part, "__dict__", {}).get(method), part):
+    for defined in (getattr(owner, "__dict__", {}).get(method), owner):
         try:
-            return f"{inspect.getsourcefile(place)}:{inspect.getsourcelines(place)[1]}"  # type: ignore[arg-type]
+            return f"{inspect.getsourcefile(defined)}:{inspect.getsourcelines(defined)[1]}"  # type: ignore[arg-type]
         except (TypeError, OSError):
             continue
     return ""
@@ -179,7 +181,10 @@ def location_of(part: object, method: str | None = None) -> str:
 
 def split_names(name: str) -> list[str]:
     """Split the name of a mixed stack, ``"mamba,mamba,transformer"``, and replace former names by present ones."""
-    return [RENAMED[part][0] if part in RENAMED else part for part in map(str.strip, name.split(","))]
+    return [
+        RENAMED[layer_name][0] if layer_name in RENAMED else layer_name
+        for layer_name in map(str.strip, name.split(","))
+    ]
 
 
 def current(name: str) -> str:
@@ -189,10 +194,10 @@ def current(name: str) -> str:
         InputError: the name is no text.
     """
     _check_name(name)
-    former = sorted({part.strip() for part in name.split(",")} & RENAMED.keys())
-    for part in former:
-        new, reason = RENAMED[part]
-        warnings.warn(f"layer {part!r} is now called {new!r}, because {reason}; use {new!r}", stacklevel=2)
+    former = sorted({layer_name.strip() for layer_name in name.split(",")} & RENAMED.keys())
+    for layer_name in former:
+        new, reason = RENAMED[layer_name]
+        warnings.warn(f"layer {layer_name!r} is now called {new!r}, because {reason}; use {new!r}", stacklevel=2)
     return ",".join(split_names(name)) if former else name
 
 
@@ -297,7 +302,7 @@ def layer(
             has. `block` puts the layer into a block with a feed-forward network (true), or not (false).
 
     Returns:
-        The layer, or a `Stack` if there are several parts.
+        The layer, or a `Stack` if there are several layers.
 
     Raises:
         InputError: an unknown name or option, or a size that does not fit.
@@ -313,16 +318,16 @@ def layer(
     for argument, value in flags.items():
         check_value(argument, value, bool)
     names = split_names(name)
-    wrapped_names = [part for part in names if wrap_of(part, options) != "none"]
+    wrapped_names = [layer_name for layer_name in names if wrap_of(layer_name, options) != "none"]
     if residual and wrapped_names:
         raise ConflictError(f"model.residual: {wrapped_names[0]} has residual connections of its own; leave it out")
 
     rates = {"dropout": dropout, "variational": variational_dropout}
     layers: list[SequenceLayer] = []
     with enough_memory(f"layer: {name} of input_size {input_size:,} and hidden_size {hidden_size:,}"):
-        for part in names * num_layers:
+        for layer_name in names * num_layers:
             width = layers[-1].output_size if layers else input_size
-            directions = [_build_one(part, width, hidden_size, options, rates) for _ in range(1 + bidirectional)]
+            directions = [_build_one(layer_name, width, hidden_size, options, rates) for _ in range(1 + bidirectional)]
             layers.append(both_directions(*directions) if bidirectional else directions[0])
 
     # where norms come first, the sum at the top of all blocks has not been normalized by any of them
@@ -353,23 +358,23 @@ def _build_one(name: str, width: int, hidden_size: int, options: Options, rates:
     # a residual connection adds inputs to outputs, so that a narrower or wider input is mapped to the width first
     square = wrap != "none" or (issubclass(architecture, SequenceLayer) and architecture.square)
     inner = hidden_size if square else width
-    part: SequenceLayer | RecurrentCell = architecture(inner, hidden_size, **arguments)
-    if isinstance(part, RecurrentCell):
-        rates_of_loop: dict[str, Any] = {key: options[key] for key in recurrent_options(type(part)) if key in options}
-        built: SequenceLayer = Recurrent(part, **rates_of_loop)
+    plain: SequenceLayer | RecurrentCell = architecture(inner, hidden_size, **arguments)
+    if isinstance(plain, RecurrentCell):
+        rates_of_loop: dict[str, Any] = {key: options[key] for key in recurrent_options(type(plain)) if key in options}
+        built: SequenceLayer = Recurrent(plain, **rates_of_loop)
     else:
-        built = part
+        built = plain
 
-    # each part of a block has a norm and a residual connection of its own: the layer, the memory, the network
+    # each layer of a block has its own norm and residual connection: the named one, attention to a memory, the network
     if wrap != "none":
-        parts = [built]
+        layers = [built]
         if options.get("memory_size") is not None:
-            parts.append(CrossAttention(hidden_size, hidden_size, **accepted(CrossAttention, options)))
+            layers.append(CrossAttention(hidden_size, hidden_size, **accepted(CrossAttention, options)))
         network = feed_forward(hidden_size, **accepted(feed_forward, options)) if wrap == "block" else None
         if network is not None:
-            parts.append(Pointwise(hidden_size, hidden_size, module=network))
-        parts = [with_residual(inside, **rates, **accepted(Residual, options)) for inside in parts]
-        built = parts[0] if len(parts) == 1 else stack_of(parts)
+            layers.append(Pointwise(hidden_size, hidden_size, module=network))
+        layers = [with_residual(inside, **rates, **accepted(Residual, options)) for inside in layers]
+        built = layers[0] if len(layers) == 1 else stack_of(layers)
     if inner == width:
         return built
     return stack_of([Pointwise(width, inner, module=nn.Linear(width, inner)), built])

@@ -91,7 +91,7 @@ class _Chunks:
         self.decay_of, self.state_of = self.decay.unbind(0), self.states.unbind(0)
 
     def split(self, *sequences: Tensor) -> list[tuple[Tensor, ...]]:
-        """Return, for every chunk, its part of each sequence ``(time, batch, width)``."""
+        """Return, for every chunk, its steps of each sequence ``(time, batch, width)``."""
         return list(zip(*(torch.split(sequence, self.steps) for sequence in sequences), strict=True))
 
     def run(self, start: Tensor, delta: Tensor, drive: Tensor, b: Tensor) -> int:
@@ -154,10 +154,10 @@ def _backward(saved: Sequence[Tensor], d_outputs: Tensor, d_end: Tensor) -> tupl
     drive = delta * inputs
     d_drive, d_delta, d_b, d_c = (torch.empty_like(sequence) for sequence in (drive, delta, b, c))
     d_a, d_a_k = torch.zeros_like(chunks.a), torch.empty_like(chunks.a)
-    parts = chunks.split(delta, drive, b, c, d_outputs, d_drive, d_delta, d_b, d_c)
-    for border, part in zip(reversed(borders), reversed(parts), strict=True):
+    by_chunk = chunks.split(delta, drive, b, c, d_outputs, d_drive, d_delta, d_b, d_c)
+    for border, of_chunk in zip(reversed(borders), reversed(by_chunk), strict=True):
         # the states within the chunk were not kept: they are computed again, into the buffers of every chunk
-        delta_k, drive_k, b_k, c_k, d_outputs_k, d_drive_k, d_delta_k, d_b_k, d_c_k = part
+        delta_k, drive_k, b_k, c_k, d_outputs_k, d_drive_k, d_delta_k, d_b_k, d_c_k = of_chunk
         steps = chunks.run(border, delta_k, drive_k, b_k)
         g, decay = gradient[:steps], chunks.decay[:steps]
 

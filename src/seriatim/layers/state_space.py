@@ -62,6 +62,8 @@ class StateSpace(UnpaddedLayer):
             raise RangeError(f"model.options.state_size: {state_size} is odd or below 2; give an even number from 2")
         check_step_sizes(dt_min, dt_max)
         self.input_size = self.output_size = hidden_size
+
+        # numbers of the state come in conjugate pairs, of which one is kept
         self.pairs, self.dt_min, self.dt_max = state_size // 2, dt_min, dt_max
         self.log_dt = nn.Parameter(torch.empty(hidden_size))
         self.log_A_real = nn.Parameter(torch.empty(hidden_size, self.pairs))

@@ -25,6 +25,7 @@ def from_torch(module: nn.RNNBase) -> SequenceLayer:
     if isinstance(module, nn.RNN):
         options["activation"] = module.nonlinearity
 
+    # torch.nn has one module for all depths and directions, which the names of its weights tell apart
     def converted(depth: int, width: int, direction: str) -> SequenceLayer:
         cell = twins[type(module)](width, module.hidden_size, **options)  # type: ignore[arg-type]
         cell.to(next(module.parameters()))  # type and device, before the copy
@@ -48,25 +49,27 @@ def to_torch(layer: SequenceLayer) -> nn.RNNBase:
         ValueError: `torch.nn` has no such module.
     """
     layers: list[SequenceLayer] = list(layer.layers) if isinstance(layer, Stack) and not layer.residual else [layer]
-    pairs = [(part.forwards, part.backwards) if isinstance(part, Bidirectional) else (part,) for part in layers]
-    parts = [part for pair in pairs for part in pair]
-    if any(isinstance(part, Recurrent) and (part.weight_dropout or part.zoneout) for part in parts):
+    pairs = [(one.forwards, one.backwards) if isinstance(one, Bidirectional) else (one,) for one in layers]
+    singles = [single for pair in pairs for single in pair]
+    if any(isinstance(single, Recurrent) and (single.weight_dropout or single.zoneout) for single in singles):
         raise ValueError("torch.nn has no weight dropout and no zoneout; give both as 0 to convert")
 
     # torch.nn has one class for a whole stack, so that all cells must be of one kind and have the same options
     cells: dict[SequenceLayer, TorchCell] = {
-        part: part.cell for part in parts if isinstance(part, Recurrent) and isinstance(part.cell, TorchCell)
+        single: single.cell
+        for single in singles
+        if isinstance(single, Recurrent) and isinstance(single.cell, TorchCell)
     }
     drop: nn.Module = layer.dropout if isinstance(layer, Stack) else nn.Identity()
     if (
-        len(cells) < len(parts)
+        len(cells) < len(singles)
         or isinstance(drop, VariationalDropout)
         or len({(type(cell), cell.hidden_size, *cell.torch_options().items()) for cell in cells.values()}) > 1
         or len({len(pair) for pair in pairs}) > 1
     ):
         raise ValueError("torch.nn has no module for this layer; it has plain RNN, LSTM and GRU stacks of one width")
 
-    first = cells[parts[0]]
+    first = cells[singles[0]]
     module = first.torch_module(
         first.input_size,  # type: ignore[arg-type]
         first.hidden_size,
@@ -79,8 +82,8 @@ def to_torch(layer: SequenceLayer) -> nn.RNNBase:
     weights = {
         name.replace("_l0", f"_l{depth}{direction}"): parameter
         for depth, pair in enumerate(pairs)
-        for part, direction in zip(pair, ("", "_reverse"), strict=False)
-        for name, parameter in cells[part].named_parameters()
+        for single, direction in zip(pair, ("", "_reverse"), strict=False)
+        for name, parameter in cells[single].named_parameters()
     }
     module.load_state_dict(weights)
     return module

@@ -19,7 +19,7 @@ read more than x_t:
 
     luong_decoder(lambda width: seriatim.layer("lstm", width, 512), 256, 512, input_feeding=True)
 
-Attention has one head and no projections. The part of a score that depends on the memory m alone is computed once: the
+Attention has one head and no projections. The term of a score that depends on the memory m alone is computed once: the
 keys are W m for a bilinear score, W₂ m for an additive score, and m itself for the dot products.
 
 With ``location`` the scores also depend on where the step before attended (J. Chorowski et al., "Attention-based models
@@ -234,7 +234,7 @@ class Luong:
 class Bahdanau:
     """Attention before the recurrence, with the output of the step before as the query.
 
-    If the output is a part of the recurrence's state, as in an RNN, a GRU and an LSTM, the first query is that part of
+    If the output is a leaf of the recurrence's state, as in an RNN, a GRU and an LSTM, the first query is that leaf of
     the initial state, as in the paper. Otherwise it is a learned map of the summary.
     """
 

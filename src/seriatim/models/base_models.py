@@ -15,7 +15,7 @@ from ..core.state import OutputsAndState, State
 from ..layers import layer, split_names
 from ..layers.pointwise import make_dropout
 
-Part = TypeVar("Part", bound=nn.Module)
+ModuleT = TypeVar("ModuleT", bound=nn.Module)
 UNKNOWN_TOKEN = 1  # of the tokenizers that have one
 
 
@@ -149,17 +149,17 @@ def refuse_memory(layer: SequenceLayer, model: str) -> None:
 
 def input_layer(model: nn.Module) -> SequenceLayer | None:
     """Return the layer that reads the embedded input tokens; None if the model is no `NeuralModel`."""
-    return _first_part(model, SequenceLayer, "layer", "encoder")
+    return _first_submodule(model, SequenceLayer, "layer", "encoder")
 
 
 def input_embedding(model: nn.Module) -> nn.Embedding | None:
     """Return the embedding of the input tokens; None if the model is no `NeuralModel`."""
-    return _first_part(model, nn.Embedding, "embedding", "source_embedding")
+    return _first_submodule(model, nn.Embedding, "embedding", "source_embedding")
 
 
-def _first_part(model: nn.Module, kind: type[Part], *names: str) -> Part | None:
-    parts = (getattr(model, name, None) for name in names if isinstance(model, NeuralModel))
-    return next((part for part in parts if isinstance(part, kind)), None)
+def _first_submodule(model: nn.Module, kind: type[ModuleT], *names: str) -> ModuleT | None:
+    submodules = (getattr(model, name, None) for name in names if isinstance(model, NeuralModel))
+    return next((submodule for submodule in submodules if isinstance(submodule, kind)), None)
 
 
 def layer_from_config(

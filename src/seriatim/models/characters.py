@@ -197,8 +197,8 @@ class WordFeatures(CharacterModel):
         key = torch.full_like(lengths, START + from_end)
         keys = []
         for n in range(min(LONGEST, characters.shape[1])):
-            place = (lengths - 1 - n).clamp_min(0) if from_end else torch.full_like(lengths, n)
-            key = key * PRIME + characters.gather(1, place.unsqueeze(1)).squeeze(1)
+            index = (lengths - 1 - n).clamp_min(0) if from_end else torch.full_like(lengths, n)
+            key = key * PRIME + characters.gather(1, index.unsqueeze(1)).squeeze(1)
             keys.append(torch.where(lengths > n, _mixed(key + n), 0))
         return keys
 

@@ -37,7 +37,7 @@ class CopyState(NamedTuple):
 
 
 class CopyMixture(NamedTuple):
-    """The parts of P for some steps, apart from P_v."""
+    """The terms of P for some steps, apart from P_v."""
 
     copied: Tensor  # k (batch, time, source_time)
     generated: Tensor  # 1 − Σ_n k_n, computed without cancellation (batch, time)
@@ -58,9 +58,9 @@ class CopyMixture(NamedTuple):
 
     def log_probabilities(self, logits: Tensor) -> Tensor:
         """Return log P of all tokens ``(batch, time, vocabulary)`` for logits of the same shape."""
-        places = self.tokens.clamp(min=0).unsqueeze(1).expand(self.copied.shape)
+        indices = self.tokens.clamp(min=0).unsqueeze(1).expand(self.copied.shape)
         logits = logits.to(self.generated)
-        copied = torch.zeros_like(logits).scatter_add(2, places, self.copied)
+        copied = torch.zeros_like(logits).scatter_add(2, indices, self.copied)
         generated = torch.log_softmax(logits, dim=2) + torch.log(self.generated + SMALLEST).unsqueeze(2)
         return torch.logaddexp(generated, torch.log(copied + SMALLEST))
 
@@ -94,7 +94,7 @@ class Copying(nn.Module):
         return CopyState(decoder, tokens, memory, self.attend.keys(memory))
 
     def mix(self, hidden: Tensor, weights: Tensor | None, state: State) -> CopyMixture:
-        """Return the parts of the mixture for steps of the decoder.
+        """Return the terms of the mixture for steps of the decoder.
 
         Args:
             hidden: its outputs ``(batch, time, size)``.

@@ -139,7 +139,7 @@ class CRF(nn.Module):
     def best_tags(self, scores: Tensor, lengths: Tensor) -> Tensor:
         """Return the best tags ``(batch, time)``, as `decode` does, in operators that can be exported.
 
-        Tags on padding are those of the last word. A row needs at least one place, and may have the length 0.
+        Tags on padding are those of the last word. A row needs at least one position, and may have the length 0.
         """
         # The loop of `decode` would be exported with the number of steps of one example; a scan takes any number.
         # Padded steps are computed, too: a row keeps its scores there, and each tag leads back to itself.
@@ -159,6 +159,7 @@ class CRF(nn.Module):
             tag = before.gather(1, tag.unsqueeze(1)).squeeze(1)
             return [tag, tag.clone()]
 
+        # the best last tag leads back to the first one, through the tags that led to each
         best, before = time_scan(forwards, [start + words[0]], [later, is_later], (moves, stay))
         _, tags = time_scan(backwards, [(best + end).argmax(1)], [before.flip(0)], ())
         return tags.flip(0).t()

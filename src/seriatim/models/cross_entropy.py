@@ -49,13 +49,13 @@ def token_losses(
     Raises:
         NotFiniteError: logits are NaN or infinite.
     """
-    parts = []
+    chunks = []
     for logits, target in chunked_logits(hidden, weight, bias, targets):
         losses = F.cross_entropy(logits, target, reduction="none", label_smoothing=label_smoothing)
         if bool(losses.isposinf().any()):  # the difference of two finite logits can exceed float32
             losses = F.cross_entropy(logits.double(), target, reduction="none", label_smoothing=label_smoothing)
-        parts.append(losses)
-    return checked_losses(torch.cat(parts))
+        chunks.append(losses)
+    return checked_losses(torch.cat(chunks))
 
 
 def chunked_logits(
@@ -110,7 +110,7 @@ def _loss_and_gradients(
         if bias is not None:
             logits += bias
 
-        # From here p is the gradient of the logits, p − q without the part ε/V of q, and replaces the probabilities.
+        # From here p is the gradient of the logits, p − q without the term ε/V of q, and replaces the probabilities.
         torch.softmax(logits, dim=1, out=p)
         total += (smoothing * logits.gather(1, target) - _log_probabilities(logits, p, target)).sum()
         p.scatter_add_(1, target, p.new_full(target.shape, smoothing - 1))
@@ -125,13 +125,13 @@ def _loss_and_gradients(
         else:
             weight_gradient += narrow.t() @ h
     if smoothing:  # − ε Σ_v z_v / V is linear in h, W and b: its gradients need no pass over all logits
-        share, sum_h, mean_w = smoothing / vocabulary, hidden.to(wide).sum(0), weight.mean(0)
+        per_token, sum_h, mean_w = smoothing / vocabulary, hidden.to(wide).sum(0), weight.mean(0)
         total -= smoothing * (sum_h @ mean_w)
         hidden_gradient -= (smoothing * mean_w).to(hidden.dtype)
-        weight_gradient -= share * sum_h
+        weight_gradient -= per_token * sum_h
         if bias is not None:
             total -= smoothing * len(targets) * bias.mean()
-            bias_gradient -= share * len(targets)
+            bias_gradient -= per_token * len(targets)
     return total, hidden_gradient, weight_gradient, bias_gradient
 
 

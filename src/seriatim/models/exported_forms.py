@@ -125,12 +125,13 @@ def _spellings(spelled: Sequence[Tensor]) -> Spellings | None:
     if not spelled:
         return None
     characters, lengths = spelled
-    places = torch.arange(lengths.numel(), device=lengths.device).view(lengths.shape)
-    return Spellings(characters.flatten(0, 1), lengths.flatten(), places)
+    indices = torch.arange(lengths.numel(), device=lengths.device).view(lengths.shape)
+    return Spellings(characters.flatten(0, 1), lengths.flatten(), indices)
 
 
 def language_forms(model: TextModel) -> ExportedModel:
     """Return one step, and a whole sequence, of a language model: tokens and state to logits and state."""
+    # The state after a step tells which dimensions grow, so that an exported model takes any size there.
     initial = model.initial_state(ROWS)
     like, names = _advanced(model, initial), list(state_to_dict(initial))
     sizes: list[Sizes] = [{0: "batch"}, *_free(initial, like, "past")]
@@ -146,6 +147,8 @@ def language_forms(model: TextModel) -> ExportedModel:
             outputs,
         ),
     ]
+
+    # A text begins with the initial state of one row.
     start = (leaf[:1] for leaf in state_leaves(initial))
     return ExportedModel(forms, "generate", state=dict(zip(leaves, start, strict=True)))
 
@@ -170,7 +173,7 @@ def translation_forms(model: EncoderDecoder) -> ExportedModel:
 
 
 def aligned_forms(model: CTCTranslator) -> ExportedModel:
-    """Return the whole model: log probabilities of a target token, or none, at ``upsample`` places for each token."""
+    """Return the full model: log probabilities of a target token, or none, at ``upsample`` positions for each token."""
     inputs = {"source": _ids(ROWS, TIME), "lengths": torch.full((ROWS,), TIME)}
     sizes: list[Sizes] = [{0: "batch", 1: "time"}, {0: "batch"}]
     form = ExportedForm("sequence", _Aligned(model), inputs, sizes, ["log_probabilities"])

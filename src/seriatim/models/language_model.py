@@ -41,7 +41,7 @@ class Regularization(Section):
     """Weight β of the mean squared difference of successive outputs of the layer in the loss."""
 
     def drop_words(self, embedded: Tensor, tokens: Tensor, vocabulary_size: int) -> Tensor:
-        """Drop the embeddings ``(batch, time, size)`` of some of the tokens ``(batch, time)``, of all their places."""
+        """Drop the embeddings ``(batch, time, size)`` of some tokens of ``(batch, time)``, at all their positions."""
         if not self.embedding_dropout:
             return embedded
         mask = dropout_mask((vocabulary_size,), self.embedding_dropout, embedded)
@@ -96,6 +96,8 @@ class LanguageModel(TextModel, TokenPredictor):
         nn.init.uniform_(self.output.weight, -0.1, 0.1)
         if bias:
             nn.init.zeros_(self.output.bias)
+
+        # tied last, so that the shared table has the small values of the output layer
         if tie_weights:
             self.embedding.weight = self.output.weight
 

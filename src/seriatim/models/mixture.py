@@ -53,11 +53,11 @@ class Mixture(TextModel):
     def forward(self, tokens: Tensor, state: State | None = None, *, lengths: Tensor | None = None) -> OutputsAndState:
         """Return log probabilities ``(batch, time, vocabulary)`` after ids ``(batch, time)``, and the state."""
         state = self.initial_state(len(tokens)) if state is None else state
-        return self.mix([model(tokens, part, lengths=lengths) for model, part in self.parts(state)])
+        return self.mix([model(tokens, inner, lengths=lengths) for model, inner in self.with_states(state)])
 
     def step(self, tokens: Tensor, state: State) -> OutputsAndState:
         """Read one token per row: ids ``(batch,)`` to log probabilities ``(batch, vocabulary)``."""
-        return self.mix([model.step(tokens, part) for model, part in self.parts(state)])
+        return self.mix([model.step(tokens, inner) for model, inner in self.with_states(state)])
 
     @torch.no_grad()
     def token_losses(
@@ -65,18 +65,20 @@ class Mixture(TextModel):
     ) -> OutputsAndState:
         """Return −log P(target) of every position ``(batch, time)``, in nats, zero on padding; and the state."""
         state = self.initial_state(len(tokens)) if state is None else state
-        results = [model.token_losses(tokens, targets, part, lengths=lengths) for model, part in self.parts(state)]
+        results = [
+            model.token_losses(tokens, targets, inner, lengths=lengths) for model, inner in self.with_states(state)
+        ]
         log_probabilities = torch.stack([-losses.double() for losses, _ in results])
         mixed = -torch.logsumexp(log_probabilities + self.log_weights(log_probabilities), dim=0)
-        return mixed.masked_fill((log_probabilities == 0).all(0), 0.0), tuple(part for _, part in results)
+        return mixed.masked_fill((log_probabilities == 0).all(0), 0.0), tuple(inner for _, inner in results)
 
     def log_weights(self, values: Tensor) -> Tensor:
         """Return log λ, in a shape that broadcasts with values ``(models, ...)``."""
         logarithms = torch.tensor(self.weights, dtype=values.dtype, device=values.device).log()
         return logarithms.view(-1, *[1] * (values.dim() - 1))
 
-    def parts(self, state: State) -> Iterable[tuple[TextModel, State]]:
-        """Return each model with its part of the state."""
+    def with_states(self, state: State) -> Iterable[tuple[TextModel, State]]:
+        """Return each model with its state."""
         return zip(self.models, cast(tuple[State, ...], state), strict=True)
 
     def mix(self, results: Sequence[tuple[Tensor, State]]) -> OutputsAndState:
@@ -84,7 +86,7 @@ class Mixture(TextModel):
         pairs = zip(self.models, results, strict=True)
         log_probabilities = torch.stack([token_log_probabilities(model, logits) for model, (logits, _) in pairs])
         mixed = torch.logsumexp(log_probabilities + self.log_weights(log_probabilities), dim=0)
-        return mixed.to(results[0][0].dtype), tuple(part for _, part in results)
+        return mixed.to(results[0][0].dtype), tuple(inner for _, inner in results)
 
 
 def fit_weights(losses: np.ndarray) -> list[float]:

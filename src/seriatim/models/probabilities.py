@@ -21,28 +21,28 @@ REMEDY = "restore the model.safetensors of the run, or train it again with a low
 
 
 class NotFiniteError(InputError):
-    """The scores of a model are NaN or infinite; ``place`` is the run of the model, if it is known."""
+    """The scores of a model are NaN or infinite; ``location`` is the run of the model, if it is known."""
 
     kind = "figure"
 
-    def __init__(self, remedy: str = REMEDY, place: str = "") -> None:
-        where = f"{place}: " if place else ""
+    def __init__(self, remedy: str = REMEDY, location: str = "") -> None:
+        where = f"{location}: " if location else ""
         super().__init__(f"{where}the scores that the model computes are NaN or infinite; {remedy}")
-        self.remedy, self.place = remedy, place
+        self.remedy, self.place = remedy, location
 
 
 @contextmanager
-def naming(place: object) -> Iterator[None]:
+def naming(location: object) -> Iterator[None]:
     """Name a run in the error of scores that its model computes; those of a run inside name that one."""
     try:
         yield
     except NotFiniteError as error:
-        raise (error if error.place else NotFiniteError(error.remedy, str(place))) from None
+        raise (error if error.place else NotFiniteError(error.remedy, str(location))) from None
 
 
-def named(place: object, items: Iterator[T]) -> Iterator[T]:
+def named(location: object, items: Iterator[T]) -> Iterator[T]:
     """Yield items while `naming` the run whose model computes them."""
-    with naming(place):
+    with naming(location):
         yield from items
 
 

@@ -137,7 +137,7 @@ class RecurrentDecoder(MemoryLayer):
         return self.begin_with(self.layer.initial_state(batch_size), context, memory, lengths.to(memory.device))
 
     def begin_with(self, start: State, context: Tensor, memory: Tensor, lengths: Tensor) -> State:
-        """Return the state of the decoder, made of the state of its recurrence and the other parts."""
+        """Return the state of the decoder, made of the state of its recurrence and the other leaves."""
         raise NotImplementedError
 
 

@@ -47,12 +47,12 @@ class ScheduledSampling(Section):
 
     def own_predictions(self, progress: float) -> float:
         """Return the probability 1 − ε that a step reads the model's own prediction; ``progress`` is p."""
-        share = min(max(progress, 0.0), 1.0)
+        fraction = min(max(progress, 0.0), 1.0)
         if self.sampling_schedule == "linear":
-            return self.scheduled_sampling * share
+            return self.scheduled_sampling * fraction
         if self.sampling_schedule == "inverse-sigmoid":
             k = self.sampling_k
-            return self.scheduled_sampling * (1 - k / (k + math.exp(share * THOUSANDTHS / k)))
+            return self.scheduled_sampling * (1 - k / (k + math.exp(fraction * THOUSANDTHS / k)))
         return self.scheduled_sampling
 
 

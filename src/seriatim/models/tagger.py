@@ -226,8 +226,8 @@ class TaggerProduct(TagModel):
 
     def forward(self, batch: TaggedBatch) -> Tensor:
         """Return the weighted mean of the models' scores."""
-        parts = (weight * model(batch).float() for weight, model in zip(self.weights, self.models, strict=True))
-        return torch.stack(list(parts)).sum(0)
+        weighted = (weight * model(batch).float() for weight, model in zip(self.weights, self.models, strict=True))
+        return torch.stack(list(weighted)).sum(0)
 
 
 def _mean_field(models: Sequence[TagModel], weights: Sequence[float]) -> CRF | None:

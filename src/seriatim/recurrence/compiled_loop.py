@@ -76,12 +76,12 @@ class CompiledLoop:
         return forward.buffers, backward.buffers
 
     def fits(self, leaves: Sequence[Tensor]) -> bool:
-        """Return whether values, keys and weights in the parts of a state have the same number of entries."""
-        parts = dict(zip(self.traced.leaves[1:], leaves, strict=True))
+        """Return whether values, keys and weights in the leaves of a state have the same number of entries."""
+        by_value = dict(zip(self.traced.leaves[1:], leaves, strict=True))
         for value in self.program.attentions:
             operands = operands_of(value)
             entries = (operands.values, operands.keys, operands.before)
-            if len({parts[part].shape[1] for part in entries if part is not None}) > 1:
+            if len({by_value[operand].shape[1] for operand in entries if operand is not None}) > 1:
                 return False
         return True
 
@@ -93,19 +93,19 @@ class CompiledLoop:
         Args:
             weights: the weights that it was traced with, or others of the same shapes.
             inputs: ``(rows, input_size)``.
-            states: the parts of the state ``(batch, ...)``, and memories; returned as they are at the end of each
+            states: the leaves of the state ``(batch, ...)``, and memories; returned as they are at the end of each
                 sequence, after the outputs.
             packing: the order of the rows.
         """
-        # a step also replaces weights of attention that the next step reads, although they are parts of a memory
+        # a step also replaces weights of attention that the next step reads, although they are leaves of a memory
         named = dict(zip(self.traced.leaves[1:], states, strict=True))
         attentions = (self.program.attentions[i] for i in self.located)
         weights_before = [operands_of(value).before for value in attentions]
-        parts = [value for value in named if value.op == "state"]
-        parts += [value for value in weights_before if value is not None]
+        carried = [value for value in named if value.op == "state"]
+        carried += [value for value in weights_before if value is not None]
 
         constants = [value.to(self.dtype) for value in self.traced.constants(weights)]
-        starts = packing.sort(tuple(named[part].reshape(packing.batch, -1) for part in parts))
+        starts = packing.sort(tuple(named[value].reshape(packing.batch, -1) for value in carried))
         entries = {value.attribute: leaf for value, leaf in named.items() if value.op == "memory"}
         outputs, *ends = _LoopFunction.apply(  # type: ignore[no-untyped-call]
             self,
@@ -116,7 +116,7 @@ class CompiledLoop:
             *(constants[i] for i in self.matrices),
             *(entries[buffer.number].contiguous() for buffer in self.memories),
         )
-        named.update(zip(parts, state_leaves(packing.unsort(tuple(ends))), strict=True))
+        named.update(zip(carried, state_leaves(packing.unsort(tuple(ends))), strict=True))
         return outputs, [named[value].view_as(state) for value, state in zip(named, states, strict=True)]
 
     def hoisted(self, constants: Sequence[Tensor], inputs: Tensor, packing: SequencePacking) -> list[Tensor]:
@@ -130,15 +130,15 @@ class CompiledLoop:
     def call(self, packing: SequencePacking, storage: Storage, like: Tensor, *, backward: bool) -> None:
         """Run one direction; memory that it writes is added to ``storage`` where missing, of the type of ``like``."""
         function = self.functions[backward]
-        work = 2 * packing.batch * sum(part.depth * part.width for part in function.packed)
+        work = 2 * packing.batch * sum(matrix.depth * matrix.width for matrix in function.packed)
         threads = torch.get_num_threads() if work >= WORTH_SHARING else 1
 
         # one pointer for each buffer of the function, in its order
         tensors = []
         for buffer in function.buffers:
             if buffer.kind is BufferKind.PACKED:  # weights may change between two calls: each packs them anew
-                part = function.packed[buffer.number]
-                tensors.append(torch.empty(packed_size(part.depth, part.width), dtype=self.numbers.packed_dtype))
+                matrix = function.packed[buffer.number]
+                tensors.append(torch.empty(packed_size(matrix.depth, matrix.width), dtype=self.numbers.packed_dtype))
                 continue
             if buffer not in storage:
                 storage[buffer] = self.allocate(buffer, packing, threads, like)
@@ -183,8 +183,8 @@ def _compute_group(group: Group, constants: Sequence[Tensor], inputs: Tensor, ca
     contents: list[Hoisted] = [member.attribute for member in group.leaves]
     if contents[0].plain is not None:
         return value(contents[0].plain).contiguous()
-    parts = [columns(matrix, constants) for matrix in group.matrices]
-    result = value(contents[0].products[0][0]) @ (torch.cat(parts, dim=1) if len(parts) > 1 else parts[0])
+    matrices = [columns(matrix, constants) for matrix in group.matrices]
+    result = value(contents[0].products[0][0]) @ (torch.cat(matrices, dim=1) if len(matrices) > 1 else matrices[0])
     if all(len(content.products) == 1 for content in contents):
         return result
     leaves = list(torch.split(result, [member.width for member in group.leaves], dim=1))
@@ -275,7 +275,7 @@ class _LoopFunction(torch.autograd.Function):
 
 
 def _matrix_cotangents(loop: CompiledLoop, packing: SequencePacking, storage: Storage) -> dict[int, Tensor]:
-    """Compute the gradient of each matrix, with one product over all steps for each of its parts."""
+    """Compute the gradient of each matrix, with one product over all steps for each of its blocks of columns."""
 
     def merge(left: MatrixGradient, right: MatrixGradient) -> MatrixGradient | None:
         rows, matrix, slot = left
@@ -285,28 +285,28 @@ def _matrix_cotangents(loop: CompiledLoop, packing: SequencePacking, storage: St
 
     gradients: dict[int, Tensor] = {}
     for source, matrix, slot in merge_neighbours(sorted(loop.program.cotangents.matrices), merge):
-        whole, width = storage[Buffer(BufferKind.MATRIX, matrix.constant)], matrix.stop - matrix.start
-        rows = _load(source, whole.shape[0], packing, storage)
+        weight, width = storage[Buffer(BufferKind.MATRIX, matrix.constant)], matrix.stop - matrix.start
+        rows = _load(source, weight.shape[0], packing, storage)
         cotangent = _load(slot, width, packing, storage)
         if loop.numbers.reduced:
             rows, cotangent = rows.bfloat16(), cotangent.bfloat16()
         # a linear layer stores its weight transposed, and its gradient should have the same layout
-        result = (cotangent.t() @ rows).t() if whole.stride(0) == 1 else rows.t() @ cotangent
-        result = result.to(whole.dtype)
-        if width == whole.shape[1] and matrix.constant not in gradients:
+        result = (cotangent.t() @ rows).t() if weight.stride(0) == 1 else rows.t() @ cotangent
+        result = result.to(weight.dtype)
+        if width == weight.shape[1] and matrix.constant not in gradients:
             gradients[matrix.constant] = result
         else:
-            total = gradients.setdefault(matrix.constant, torch.zeros_like(whole))
+            total = gradients.setdefault(matrix.constant, torch.zeros_like(weight))
             total[:, matrix.start : matrix.stop] += result
     return gradients
 
 
 def _memory_cotangents(loop: CompiledLoop, packing: SequencePacking, storage: Storage) -> dict[int, Tensor]:
-    """Return the gradient of values and keys ``(batch, time, size)``, by their part of the state."""
+    """Return the gradient of values and keys ``(batch, time, size)``, by their leaf of the state."""
     gradients: dict[int, Tensor] = {}
 
-    def add(part: Node, gradient: Tensor) -> None:
-        gradients[part.attribute] = gradients[part.attribute] + gradient if part.attribute in gradients else gradient
+    def add(leaf: Node, gradient: Tensor) -> None:
+        gradients[leaf.attribute] = gradients[leaf.attribute] + gradient if leaf.attribute in gradients else gradient
 
     for value, i, query, cotangent in loop.program.cotangents.attentions:
         operands = operands_of(value)

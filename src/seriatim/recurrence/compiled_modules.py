@@ -145,7 +145,7 @@ def _verify(step: CompiledStep, layer: nn.Module, inputs: Tensor, state: State) 
     leaves, _ = leaves_and_caches(state)
     counts: list[int | None] = [None] * len(leaves)
     for cache in step.caches:
-        counts[cache.part] = min(VERIFIED_ENTRIES, cache.window - 1) if cache.window else VERIFIED_ENTRIES
+        counts[cache.leaf_index] = min(VERIFIED_ENTRIES, cache.window - 1) if cache.window else VERIFIED_ENTRIES
     start = with_leaves(state, map(random, leaves, counts))
     smallest = min((i.extra[0] for i in step.instructions if i.kind == KINDS.index("gather")), default=1)
     inputs = random(inputs, None) if inputs.is_floating_point() else (torch.arange(len(inputs)) + 1) % smallest

@@ -55,14 +55,14 @@ class _Cache(ctypes.Structure):
 Cache: TypeAlias = KeyValueCache | KeyValueMemory | MemoryRows
 
 
-class CachePart(NamedTuple):
-    """A part of the state that holds the entries of a cache or a memory."""
+class CacheLeaf(NamedTuple):
+    """A leaf of the state that holds the entries of a cache or a memory."""
 
-    part: int
+    leaf_index: int
     window: int  # how many entries an input sees, its own included; 0 for all
     shape: torch.Size
     dtype: torch.dtype
-    is_after: bool  # whether this is the part after the step, which the step writes
+    is_after: bool  # whether this is the leaf after the step, which the step writes
 
 
 class Appended(NamedTuple):
@@ -93,7 +93,7 @@ class CompiledStep:
 
         leaves, caches = leaves_and_caches(state)
         self.shapes = [(leaf.shape[1:], leaf.dtype) for leaf in leaves]
-        self.caches = [self.cache_part(number, leaves, caches) for number in range(len(program.caches))]
+        self.caches = [self.cache_leaf(number, leaves, caches) for number in range(len(program.caches))]
         attends = [i.extra for i in program.instructions if i.kind == "attend_to_rows"]
         self.attended = [extra[:2] + (extra[5:7] if extra[7] else ()) for extra in attends]
         """The caches of values, keys and weights of each attention, which need the same number of entries."""
@@ -106,10 +106,10 @@ class CompiledStep:
         self.index = {slot: i for i, slot in enumerate(program.slots)}
         for slot, tensor in self.fixed.items():
             self.pointers[self.index[slot]] = tensor.data_ptr()
-        cached = {cache.part for cache in self.caches}
+        cached = {cache.leaf_index for cache in self.caches}
         self.inputs_index = self.indices(BufferKind.INPUTS, "now")
         self.outputs_index = self.indices(BufferKind.OUTPUTS, "now")
-        self.before = [(part, i) for part, i in self.indices(BufferKind.STATES, "before") if part not in cached]
+        self.before = [(number, i) for number, i in self.indices(BufferKind.STATES, "before") if number not in cached]
         self.after = self.indices(BufferKind.STATES, "after")
         self.scratch = [(i, slot.width) for slot, i in self.index.items() if slot.buffer.kind is BufferKind.SCRATCH]
 
@@ -129,16 +129,16 @@ class CompiledStep:
             (slot.buffer.number, i) for slot, i in self.index.items() if slot.buffer.kind is kind and slot.rows == rows
         ]
 
-    def cache_part(self, number: int, leaves: list[Tensor], caches: list[Cache | None]) -> CachePart:
+    def cache_leaf(self, number: int, leaves: list[Tensor], caches: list[Cache | None]) -> CacheLeaf:
         """Return where a cache is in the state, and what an input sees of it."""
-        part, is_after = self.program.caches[number]
-        if caches[part] is None:
+        index, is_after = self.program.caches[number]
+        if caches[index] is None:
             raise UnsupportedError(
                 [Reason("attention reads entries that are not those of a KeyValueCache or KeyValueMemory")]
             )
         attends = (i for i in self.program.instructions if i.kind == "append_and_attend")
         window = next((i.extra[4] for i in attends if i.extra[0] == number), 0)
-        return CachePart(part, window, leaves[part].shape, leaves[part].dtype, is_after)
+        return CacheLeaf(index, window, leaves[index].shape, leaves[index].dtype, is_after)
 
     def fixed_memory(self, slot: Slot) -> Tensor | None:
         """Return the tensor of a buffer that is the same for all calls; None for others."""
@@ -177,6 +177,7 @@ class CompiledStep:
         def operand(value: Operand) -> _Operand:
             return _Operand(self.index[value.slot.whole], value.slot.start, value.slot.width, value.strides)
 
+        # a plan knows neither the size of a table, beyond which an index fails, nor the format of a packed matrix
         extra = instruction.extra
         if instruction.kind == "gather":
             extra = (len(self.constants[instruction.sources[0].slot.buffer.number]),)
@@ -209,15 +210,18 @@ class CompiledStep:
         entries, new, appended = self.append(leaves, caches)
         longest = max((entry.count + 1 for entry in entries), default=0)
         outputs = torch.empty(batch, self.output_width, dtype=self.dtype)
-        new |= {part: torch.empty(batch, *self.shapes[part][0], dtype=self.shapes[part][1]) for part, _ in self.after}
-        tensors = [(i, leaves[part].contiguous()) for part, i in self.before]
-        tensors += [(i, new[part]) for part, i in self.after]
+        new |= {
+            number: torch.empty(batch, *self.shapes[number][0], dtype=self.shapes[number][1])
+            for number, _ in self.after
+        }
+        tensors = [(i, leaves[number].contiguous()) for number, i in self.before]
+        tensors += [(i, new[number]) for number, i in self.after]
         tensors += [(i, outputs) for _, i in self.outputs_index]
         tensors += [(i, inputs.contiguous()) for _, i in self.inputs_index]
 
         with self.lock:  # one call at a time uses the table of pointers and the memory for intermediate values
             threads = torch.get_num_threads() if 2 * batch * self.packed_numbers >= WORTH_SHARING else 1
-            self.make_room(batch, threads * max(longest, SCORES))
+            self.reserve_scratch(batch, threads * max(longest, SCORES))
             for i, tensor in tensors:
                 self.pointers[i] = tensor.data_ptr()
             self.cache_table[: len(entries)] = entries
@@ -234,10 +238,10 @@ class CompiledStep:
             )
         if failed:
             return None
-        new = {part: leaves[part] for part in self.program.unchanged} | new
+        new = {number: leaves[number] for number in self.program.unchanged} | new
         return outputs, _rebuilt(state, iter(range(len(leaves))), new, appended)
 
-    def make_room(self, rows: int, scores: int) -> None:
+    def reserve_scratch(self, rows: int, scores: int) -> None:
         """Allocate memory for the intermediate values of some rows, and for scores of attention, if there is less."""
         if scores > len(self.scores):
             self.scores = torch.empty(2 * scores, dtype=self.dtype)
@@ -254,17 +258,19 @@ class CompiledStep:
         expected = list(self.shapes)
         if len(leaves) != len(expected):
             return False
+
+        # caches grow from step to step: the number of their entries may differ, but not what compiled code assumes
         for cache in self.caches:
-            leaf, kind = leaves[cache.part], caches[cache.part]
+            leaf, kind = leaves[cache.leaf_index], caches[cache.leaf_index]
             if kind is None or leaf.dim() != len(cache.shape) or _sides(leaf.shape) != _sides(cache.shape):
                 return False
             if isinstance(kind, KeyValueMemory) and not leaf.is_contiguous():
                 return False
             if isinstance(kind, MemoryRows) and leaf.stride(-1) != 1 and leaf.shape[-1] > 1:
                 return False
-            expected[cache.part] = leaf.shape[1:], cache.dtype
+            expected[cache.leaf_index] = leaf.shape[1:], cache.dtype
         for numbers in self.attended:
-            if len({leaves[self.caches[number].part].shape[1] for number in numbers}) > 1:
+            if len({leaves[self.caches[number].leaf_index].shape[1] for number in numbers}) > 1:
                 return False
         if any(len(leaf) != batch or leaf.device.type != "cpu" for leaf in leaves):
             return False
@@ -273,12 +279,12 @@ class CompiledStep:
     def append(
         self, leaves: list[Tensor], caches: list[Cache | None]
     ) -> tuple[list[_Cache], dict[int, Tensor], dict[int, Appended]]:
-        """Reserve memory for one more entry in every cache, and allocate the parts of memories that the step writes."""
+        """Reserve memory for one more entry in every cache, and allocate the memory leaves that the step writes."""
         entries, written, appended = [], {}, {}
-        for part, window, _, _, is_after in self.caches:
-            leaf, cache = leaves[part], caches[part]
+        for index, window, _, _, is_after in self.caches:
+            leaf, cache = leaves[index], caches[index]
             if is_after:
-                leaf = written[part] = torch.empty(leaf.shape, dtype=leaf.dtype)
+                leaf = written[index] = torch.empty(leaf.shape, dtype=leaf.dtype)
             count = leaf.shape[time_dimension(leaf)]
             if not isinstance(cache, KeyValueCache):
                 entries.append(_Cache(leaf.data_ptr(), *leaf.stride()[:2], count))
@@ -287,7 +293,7 @@ class CompiledStep:
             row, head, size, _ = buffer.memory.stride()
             start = buffer.memory.data_ptr() + (end - count) * size * self.dtype.itemsize
             entries.append(_Cache(start, row, head, count))
-            appended[part] = Appended(buffer, end, window)
+            appended[index] = Appended(buffer, end, window)
         return entries, written, appended
 
 
@@ -300,11 +306,11 @@ def leaves_and_caches(state: State) -> tuple[list[Tensor], list[Cache | None]]:
     leaves: list[Tensor] = []
     caches: list[Cache | None] = []
     memory_fields: Sequence[str] = getattr(state, "memory_fields", ())
-    for name, part in zip(getattr(state, "_fields", range(len(state))), state, strict=True):
-        if name in memory_fields and isinstance(part, Tensor):
-            inner_leaves, inner_caches = [part], list[Cache | None]([MemoryRows(part)])
+    for name, child in zip(getattr(state, "_fields", range(len(state))), state, strict=True):
+        if name in memory_fields and isinstance(child, Tensor):
+            inner_leaves, inner_caches = [child], list[Cache | None]([MemoryRows(child)])
         else:
-            inner_leaves, inner_caches = leaves_and_caches(part)
+            inner_leaves, inner_caches = leaves_and_caches(child)
         leaves += inner_leaves
         caches += inner_caches
     return leaves, caches
@@ -325,13 +331,13 @@ def _rebuilt(state: State, numbers: Iterator[int], new: dict[int, Tensor], appen
     if isinstance(state, Tensor):
         return new[next(numbers)]
     if isinstance(state, KeyValueCache):
-        part, seen = next(numbers), new[next(numbers)]
-        if part not in appended:
-            return type(state)(new[part], seen)
-        buffer, end, window = appended[part]
+        number, seen = next(numbers), new[next(numbers)]
+        if number not in appended:
+            return type(state)(new[number], seen)
+        buffer, end, window = appended[number]
         cache = extended(state, seen, buffer, end, 1)
         return newest(cache, window - 1) if window else cache
-    return with_children(state, [_rebuilt(part, numbers, new, appended) for part in state])
+    return with_parts(state, [_rebuilt(child, numbers, new, appended) for child in state])
 
 
 @functools.cache

@@ -41,14 +41,14 @@ def compiling() -> bool:
 def circumstances(owner: nn.Module, arguments: Sequence[Tensor], weights: Sequence[Tensor]) -> Iterator[Reason]:
     """Yield every reason outside the equations of a step why a module cannot run in compiled code.
 
-    The arguments are inputs and parts of the state.
+    The arguments are inputs and leaves of the state.
     """
     return (Reason(problem, about_step=False) for problem in _circumstances(owner, arguments, weights))
 
 
 def _circumstances(owner: nn.Module, arguments: Sequence[Tensor], weights: Sequence[Tensor]) -> Iterator[str]:
     first, tensors = arguments[0], [*arguments, *weights]
-    if any(getattr(part, name) for part in owner.modules() for name in HOOKS):
+    if any(getattr(module, name) for module in owner.modules() for name in HOOKS):
         yield "hooks are registered on it"
     if any(type(tensor) not in (Tensor, nn.Parameter) for tensor in tensors):
         yield "tensors of a subclass of torch.Tensor"

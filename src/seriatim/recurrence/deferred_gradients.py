@@ -68,7 +68,7 @@ class _Shared(torch.autograd.Function):
         pairs = ctx.pairs.pop(torch._C._current_graph_task_id(), [])
         weight_cotangent, bias_cotangent = cotangents_so_far
         if pairs:
-            rows, cotangents = (torch.cat(parts) for parts in zip(*reversed(pairs), strict=True))
+            rows, cotangents = (torch.cat(of_calls) for of_calls in zip(*reversed(pairs), strict=True))
             weight_cotangent = _add(cotangents.t() @ rows, weight_cotangent)
             bias_cotangent = _add(cotangents.sum(0), bias_cotangent) if ctx.needs_input_grad[1] else None
         return weight_cotangent, bias_cotangent, None

@@ -37,7 +37,7 @@ def explain(module: nn.Module) -> str:
     layer = module if isinstance(module, SequenceLayer) else getattr(module, "layer", None)
     if not isinstance(layer, SequenceLayer) or not callable(getattr(module, "step", None)):
         raise RangeError(f"explain: {shown(module)} cannot be explained; give a cell, a layer or a language model")
-    lines = _explain_part(layer)
+    lines = _explain_layer(layer)
     if layer.causal and not isinstance(layer, MemoryLayer):
         lines.append(f"one step: {explain_step(module)}")
     return "\n".join(lines)
@@ -53,19 +53,19 @@ def explain_step(module: nn.Module) -> str:
     return "\n  ".join(["as it is written:", *reasons])
 
 
-def _explain_parts(module: SequenceLayer) -> list[str]:
+def _explain_inner_layers(module: SequenceLayer) -> list[str]:
     layers = [layer for layer in _inner_layers(module) if layer.keeps != "nothing"]  # others are maps of one position
     if layers:
-        return [line for layer in layers for line in _explain_part(layer)]
+        return [line for layer in layers for line in _explain_layer(layer)]
     return [f"{type(module).__name__} computes whole sequences with PyTorch's operators"]
 
 
-def _explain_part(layer: SequenceLayer) -> list[str]:
+def _explain_layer(layer: SequenceLayer) -> list[str]:
     cell, step = getattr(layer, "cell", None), getattr(layer, "loop_step", None)
     if isinstance(step, nn.Module):
         inputs, state = example(layer, 1)
         return [_explain_loop(step, layer, inputs, state, otherwise="as a loop")]
-    return [_explain_cell(cell)] if isinstance(cell, RecurrentCell) else _explain_parts(layer)
+    return [_explain_cell(cell)] if isinstance(cell, RecurrentCell) else _explain_inner_layers(layer)
 
 
 def _explain_cell(cell: RecurrentCell) -> str:
@@ -105,11 +105,11 @@ def _describe_reason(reason: Reason, module: nn.Module) -> str:
 
 def _inner_layers(module: nn.Module) -> Iterator[SequenceLayer]:
     """Yield the outermost layers within a layer."""
-    for part in module.children():
-        if isinstance(part, SequenceLayer):
-            yield part
+    for child in module.children():
+        if isinstance(child, SequenceLayer):
+            yield child
         else:
-            yield from _inner_layers(part)
+            yield from _inner_layers(child)
 
 
 def _describe_plan(compiled: CompiledLoop) -> list[str]:
@@ -124,11 +124,11 @@ def _describe_plan(compiled: CompiledLoop) -> list[str]:
     for direction, kernel in (("each step forward", plan.forward), ("each step backward", plan.backward)):
         products = [product for phase in kernel.phases for product in merge_products(phase.products)]
         shapes = ", ".join(f"{product.depth} x {product.width}" for product in products) or "none"
-        share = "columns" if kernel.width is not None else "rows"
+        divided = "columns" if kernel.width is not None else "rows"
         attends = ", attention to a memory" if any(phase.attentions for phase in kernel.phases) else ""
-        lines.append(f"{direction}: products {shapes}{attends}; threads share {share}")
-    parts = len(plan.cotangents.matrices)
-    counted = "1 product" if parts == 1 else f"{parts} products"
+        lines.append(f"{direction}: products {shapes}{attends}; threads share {divided}")
+    count = len(plan.cotangents.matrices)
+    counted = "1 product" if count == 1 else f"{count} products"
     memory = ", and those of each sequence for its memory" if plan.attentions else ""
     lines.append(f"after the loop: {counted} for the weight gradients, each over all steps at once{memory}")
     stored = {slot.buffer: slot.width for slot in plan.forward.accessed() if slot.rows != "all"}

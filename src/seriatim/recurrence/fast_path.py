@@ -89,6 +89,7 @@ def run_step(layer: nn.Module, inputs: Tensor, state: State) -> OutputsAndState 
         inputs: ``(batch, input_size)``, or token ids ``(batch,)``.
         state: the state before the step.
     """
+    # this is asked at every step, so that what costs least is asked first
     if not compiling() or layer.training or torch.is_grad_enabled() or type(inputs) is not Tensor or on_gpu(inputs):
         return None
     if inside_transform():
@@ -100,6 +101,7 @@ def run_step(layer: nn.Module, inputs: Tensor, state: State) -> OutputsAndState 
     key: Hashable = (inputs.dtype, kind_of(state), torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu"))
     step = steps.get(key)
     if step is None:
+        # the method `step` itself refuses a state that does not fit, with the reason
         if inputs.shape[0] == 0 or any(leaf.shape[:1] != inputs.shape[:1] for leaf in state_leaves(state)):
             return None
         from .compiled_modules import compile_step

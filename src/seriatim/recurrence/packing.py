@@ -19,7 +19,7 @@ class Ragged(NamedTuple):
     """Indices for sequences that differ in length."""
 
     order: Tensor  # the sequences from the longest to the shortest
-    place: Tensor  # the index of each joined row in a batch (batch · time,)
+    indices: Tensor  # the index of each joined row in a batch (batch · time,)
     before: Tensor  # the index of the state before each joined row
     ends: Tensor  # the index of each sorted sequence's last state
 
@@ -44,14 +44,14 @@ class SequencePacking(NamedTuple):
         """Join the rows of ``(batch, time, width)`` to ``(rows, width)``."""
         if self.ragged is None:
             return inputs.transpose(0, 1).reshape(self.rows, -1)
-        return inputs.reshape(self.batch * self.time, -1).index_select(0, self.ragged.place)
+        return inputs.reshape(self.batch * self.time, -1).index_select(0, self.ragged.indices)
 
     def split(self, outputs: Tensor) -> Tensor:
         """Split ``(rows, width)`` to ``(batch, time, width)``, zero on padding."""
         if self.ragged is None:
             return outputs.view(self.time, self.batch, -1).transpose(0, 1)
         padded = outputs.new_zeros(self.batch * self.time, outputs.shape[1])
-        return padded.index_copy_(0, self.ragged.place, outputs).view(self.batch, self.time, -1)
+        return padded.index_copy_(0, self.ragged.indices, outputs).view(self.batch, self.time, -1)
 
     def sort(self, state: S) -> S:
         """Return a state with its rows in the order of the packing."""

@@ -6,7 +6,7 @@ et al., "Zoneout: regularizing RNNs by randomly preserving hidden activations", 
     h_t = m_t ⊙ h_{t−1} + (1 − m_t) ⊙ f(x_t, h_{t−1}),  m_t ~ Bernoulli(p)   in training
     h_t = p h_{t−1} + (1 − p) f(x_t, h_{t−1})                                 in evaluation
 
-p ``rate`` · m a mask, drawn at every step for every value of every part of the state.
+p ``rate`` · m a mask, drawn at every step for every value of every leaf of the state.
 """
 
 import functools
@@ -99,12 +99,12 @@ def check_outputs(outputs: object, name: str, batch: int, output_size: int) -> T
 
 def check_initial(state: object, name: str, batch_size: int) -> None:
     """Raise ValueError if an initial state does not consist of tensors with one row for each row of the batch."""
-    parts = [state]
-    while parts:
-        part = parts.pop()
-        if isinstance(part, tuple):
-            parts.extend(part)
-        elif not isinstance(part, Tensor) or part.shape[:1] != (batch_size,):
+    pending = [state]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, tuple):
+            pending.extend(value)
+        elif not isinstance(value, Tensor) or value.shape[:1] != (batch_size,):
             raise ValueError(
                 f"{name}: initial_state({batch_size}) must return tensors whose first dimension is {batch_size}, or "
                 f"tuples of them; it returns {describe(state)}"
@@ -125,7 +125,7 @@ Rate = Annotated[float, Interval(ge=0, le=0.99)]
 
 
 class Zoneout(RecurrentCell):
-    """A cell with zoneout at rate p, which also applies to the cell's output if that is a part of its new state."""
+    """A cell with zoneout at rate p, which also applies to the cell's output if that is a leaf of its new state."""
 
     def __init__(self, cell: RecurrentCell, rate: float) -> None:
         super().__init__()
@@ -147,7 +147,7 @@ class Zoneout(RecurrentCell):
         return outputs, mixed
 
     def mix(self, new: Tensor, old: Tensor) -> Tensor:
-        """Return h_t for a part of the state."""
+        """Return h_t for a leaf of the state."""
         if self.training:
             return torch.where(torch.rand_like(new) < self.rate, old, new)
         return self.rate * old + (1 - self.rate) * new
@@ -242,6 +242,8 @@ class Recurrent(SequenceLayer):
                 f"{type(cell).__name__} names no weights to drop; give weight_dropout 0, or the class an attribute "
                 "recurrent_weights"
             )
+
+        # with zoneout, the cell and its weights lie one module deeper
         self.cell = Zoneout(cell, zoneout) if zoneout else cell
         self.recurrent_weights = tuple(f"cell.{name}" for name in recurrent) if zoneout else recurrent
         self.input_size = cell.input_size

@@ -61,9 +61,12 @@ class Replays:
         """Do the work; ``key`` stands for the memory it uses and everything else that it depends on."""
         if self.has_failed:
             return work()
+
+        # taken out and put back at the end, so that the graphs that were used last are kept
         has_run, replay = key in self.graphs, self.graphs.pop(key, None)
         if has_run and replay is None:
             try:
+                # a loop that cannot be captured is as right without a graph, only slower
                 replay = capture(work)
             except RuntimeError as error:
                 self.has_failed = True
@@ -77,8 +80,8 @@ class Replays:
         return work() if replay is None else replay()
 
 
-Step = Callable[[int, Mapping[str, int]], None]
-"""Runs one part of a step, given its number of rows and the first row of each kind."""
+Launch = Callable[[int, Mapping[str, int]], None]
+"""Runs one operation of a step, given its number of rows and the first row of each kind."""
 
 
 class TritonLoop(CompiledLoop):
@@ -111,7 +114,7 @@ class TritonLoop(CompiledLoop):
 
     def steps(self, direction: Direction, batch: int, counts: list[int], starts: list[int], storage: Storage) -> None:
         """Run all steps, one after another."""
-        parts = [part for stage in direction.stages for part in self.parts(stage, storage)]
+        launches = [launch for stage in direction.stages for launch in self.launches(stage, storage)]
         for step in range(len(counts)):
             t = len(counts) - 1 - step if direction.backward else step
             first = {
@@ -121,10 +124,10 @@ class TritonLoop(CompiledLoop):
                 "in": step % 2 * batch,
                 "out": (step + 1) % 2 * batch,
             }
-            for part in parts:
-                part(counts[t], first)
+            for launch in launches:
+                launch(counts[t], first)
 
-    def parts(self, stage: Stage, storage: Storage) -> list[Step]:
+    def launches(self, stage: Stage, storage: Storage) -> list[Launch]:
         """Return the products of a phase, and its kernel."""
         products = [self.product(product, storage) for product in stage.products]
         fused = stage.fused
@@ -139,7 +142,7 @@ class TritonLoop(CompiledLoop):
 
         return [*products, run]
 
-    def product(self, product: Product, storage: Storage) -> Step:
+    def product(self, product: Product, storage: Storage) -> Launch:
         """Return one product. If matrices are bfloat16, so are the rows and the result, as under autocast."""
         matrix = storage[Buffer(BufferKind.MATRIX, product.matrix.constant)]
         matrix = matrix[:, product.matrix.start : product.matrix.stop]

@@ -55,9 +55,9 @@ def packable(matrix: Tensor, *, reduced: bool) -> Packable:
     """Return the smallest format that holds a matrix exactly; ``reduced`` allows rounding to bfloat16."""
     if 0 not in matrix.shape:
         trial = _as_bytes(matrix[:, :TRIAL])
-        whole = trial if matrix.shape[1] <= TRIAL or trial is None else _as_bytes(matrix)
-        if whole is not None:
-            return whole
+        found = trial if matrix.shape[1] <= TRIAL or trial is None else _as_bytes(matrix)
+        if found is not None:
+            return found
         if reduced or (_is_half(matrix[:, :TRIAL]) and _is_half(matrix)):
             return Packable(1, matrix)
     return Packable(0, matrix)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .registry import FITTED as FITTED
     from .registry import TASKS as TASKS
-    from .registry import check_own_layers as check_own_layers
+    from .registry import check_outside_layers as check_outside_layers
     from .registry import chosen_baseline as chosen_baseline
     from .registry import find_kind as find_kind
     from .registry import kind_of as kind_of

@@ -39,7 +39,7 @@ Translator: TypeAlias = EncoderDecoder | CTCTranslator
 
 def alignment_losses(model: CTCTranslator, batch: PairBatch) -> Tensor:
     """Return −log P of each target ``(batch,)``, summed over its alignments with the source."""
-    source, targets = (part.to(model.output.weight.device) for part in (batch.source, batch.targets))
+    source, targets = (tensor.to(model.output.weight.device) for tensor in (batch.source, batch.targets))
     return model.losses(source, batch.source_lengths, targets, batch.target_lengths - 1)
 
 
@@ -53,7 +53,7 @@ def pair_losses(model: Translator, data: Pairs) -> np.ndarray:
             if isinstance(model, CTCTranslator):
                 total = checked_losses(alignment_losses(model, batch))
             else:
-                source, inputs, targets = (part.to(device) for part in (batch.source, batch.inputs, batch.targets))
+                source, inputs, targets = (tensor.to(device) for tensor in (batch.source, batch.inputs, batch.targets))
                 total = model.token_losses(source, batch.source_lengths, inputs, targets, lengths).double().sum(1)
             losses[batch.rows, 0] = total.cpu().numpy()
             losses[batch.rows, 1] = lengths.numpy()
@@ -90,8 +90,8 @@ def answer_metrics(answers: list[str], data: Pairs) -> JsonObject:
     return {**translation_metrics(answers, data.references), **counts, **data.repairs.facts()}
 
 
-def exact_share(model: EncoderDecoder, data: Pairs) -> float:
-    """Return the share of items to which greedy search gives one of the targets.
+def exact_fraction(model: EncoderDecoder, data: Pairs) -> float:
+    """Return the fraction of items to which greedy search gives one of the targets.
 
     An answer is exact if each target token is the most probable one after those before it, which needs no search.
     """
@@ -99,7 +99,7 @@ def exact_share(model: EncoderDecoder, data: Pairs) -> float:
     batches = Buckets(data.source.lengths + data.target.lengths, TOGETHER, data.batch)
     with evaluating(model) as device:
         for batch in batches.read(batches.in_order()):
-            source, inputs, targets = (part.to(device) for part in (batch.source, batch.inputs, batch.targets))
+            source, inputs, targets = (tensor.to(device) for tensor in (batch.source, batch.inputs, batch.targets))
             logits, _ = model(inputs, model.encode(source, batch.source_lengths), lengths=batch.target_lengths)
             padding = ~valid_mask(batch.target_lengths, targets.shape[1]).to(device)
             exact = ((logits.argmax(2) == targets) | padding).all(1).cpu().numpy()
@@ -204,6 +204,8 @@ def answer_all(
 ) -> list[JsonObject]:
     """Return the answer to each encoded source of ``side``, of at most ``longest`` tokens."""
     excluded = excluded_tokens(vocabulary.target)
+
+    # Sources of similar length are read together, so that each answer is put back into its row.
     batches = Buckets(side.lengths, TOGETHER, lambda rows: (rows, *side.rows(rows)))
     answers: list[JsonObject] = [{}] * len(side.lengths)
     with evaluating(model) as device:
@@ -285,14 +287,14 @@ def search_at_once(model: CTCTranslator, sources: Sources, settings: Translation
         raise NotSupportedError("length_penalty, min_length: this model writes whole answers at once; leave them out")
     assert settings.beam is not None
     Beam(settings.beam, n_best=settings.n_best)  # checks both values
-    log_p, places = model(sources.ids, sources.lengths)
+    log_p, sizes = model(sources.ids, sources.lengths)
     log_p = log_p.index_fill(2, torch.tensor(sources.excluded, dtype=torch.long, device=log_p.device), -torch.inf)
-    check_finite(log_p.amax(2)[valid_mask(places, log_p.shape[1]).to(log_p.device)])
+    check_finite(log_p.amax(2)[valid_mask(sizes, log_p.shape[1]).to(log_p.device)])
     if settings.beam == 1:
-        return [[best] for best in best_alignments(log_p, places)]
+        return [[best] for best in best_alignments(log_p, sizes)]
     return [
         search_alignments(log_p[row, :size], beam=settings.beam, n_best=settings.n_best)
-        for row, size in enumerate(places.tolist())
+        for row, size in enumerate(sizes.tolist())
     ]
 
 
@@ -307,7 +309,7 @@ def alignments(
         yield {
             "source_tokens": [vocabulary.tokenizer.describe(token) for token in sources.ids[row, :size].tolist()],
             "target_tokens": [vocabulary.target.describe(token) for token in (*tokens, END)],
-            "alignment": [places[:size] for places in weights[row][: len(tokens) + 1]],
+            "alignment": [over_source[:size] for over_source in weights[row][: len(tokens) + 1]],
         }
 
 

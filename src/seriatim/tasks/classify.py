@@ -182,6 +182,7 @@ class LabelPredictor(Predictor[AnyClassifier]):
             for row, best, values in zip(rows.tolist(), probabilities.argmax(1).tolist(), probabilities, strict=True):
                 names = vocabulary.labels
                 if len(names) > MAX_PROBABILITIES:
+                    # Only those that are shown are sorted, because there may be very many labels.
                     order = np.argpartition(-values, MAX_PROBABILITIES)[:MAX_PROBABILITIES]
                     order = order[np.argsort(-values[order])]
                     names, values = [names[i] for i in order.tolist()], values[order]

@@ -33,14 +33,14 @@ from ..layers.positions import MAX_LENGTH
 NOTHING = "none"
 """The value of ``data.valid`` that holds nothing out."""
 PERCENT, MAX_ROWS, MIN_ROWS = 10, 5000, 50
-"""Share of the rows that is held out, the number that is enough, and the number of rows of which some are held out."""
+"""Percentage of the rows that is held out, the number that is enough, and the least number of which some are."""
 MOST_ROWS = 50_000
 """Number of rows that are held out of more than 100 times as many; of fewer rows, at least 1 % is held out."""
 MIN_BYTES, MAX_BYTES = 50_000, 1_000_000
-"""Size of a running text of which a part is held out, and the size of a part that is enough."""
+"""Size of a running text whose end is held out, and the size of an end that is enough."""
 
 
-def share_of(value: str | None) -> float:
+def fraction_of(value: str | None) -> float:
     """Return the fraction that a value of ``data.valid`` such as ``10%`` holds out; 0 for the name of a file.
 
     Raises:
@@ -54,7 +54,7 @@ def share_of(value: str | None) -> float:
     return fraction
 
 
-def usual_share(rows: int) -> str:
+def usual_fraction(rows: int) -> str:
     """Return the value of ``data.valid`` for training data with this number of rows."""
     if rows < MIN_ROWS:
         return NOTHING
@@ -63,7 +63,7 @@ def usual_share(rows: int) -> str:
     return f"{max(1, min(PERCENT, 100 * MAX_ROWS // rows))}%"
 
 
-def usual_share_of_text(size: int) -> str:
+def usual_fraction_of_text(size: int) -> str:
     """Return the value of ``data.valid`` for a running text of ``size`` bytes."""
     if size < MIN_BYTES:
         return NOTHING
@@ -78,25 +78,25 @@ def _written(percent: float) -> str:
 
 
 def is_held_out(content: str, fraction: float) -> bool:
-    """Return whether a row with this content belongs to the held-out part."""
+    """Return whether a row with this content is held out."""
     return _digest(content.encode("utf-8", "surrogatepass")) < _bound(fraction)
 
 
-def line_part(source: Source, fraction: float, *, held_out: bool) -> Source:
+def line_split(source: Source, fraction: float, *, held_out: bool) -> Source:
     """Return a file with only those lines that are held out, or only the others; of JSONL, its texts decide."""
     bound, is_jsonl = _bound(fraction), source.format == "jsonl"
 
     def lines(file: Iterable[bytes]) -> Iterator[bytes]:
         for line in file:
             content = line.rstrip(b"\r\n").removeprefix(MARK)
-            if is_jsonl and not content.strip():  # belongs to neither part; `find_blank_lines` counts it
+            if is_jsonl and not content.strip():  # belongs to neither split; `find_blank_lines` counts it
                 continue
             if is_jsonl:
                 content = _text_of(content)
             if (_digest(content) < bound) == held_out:
                 yield line if line.endswith(b"\n") else line + b"\n"
 
-    return _part(source, lines, f"lines {fraction} {source.format}", held_out=held_out)
+    return _selection(source, lines, f"lines {fraction} {source.format}", held_out=held_out)
 
 
 def _digest(content: bytes) -> bytes:
@@ -108,7 +108,7 @@ def _bound(fraction: float) -> bytes:
     return math.ceil(fraction * 2**64).to_bytes(8, "big")
 
 
-def end_part(sources: list[Source], fraction: float, *, held_out: bool) -> list[Source]:
+def end_split(sources: list[Source], fraction: float, *, held_out: bool) -> list[Source]:
     """Return the files of a text without their end, or their end only; the text is cut at a line end."""
     sizes = [_size(source) for source in sources]
     cut = round(sum(sizes) * (1 - fraction))
@@ -119,7 +119,7 @@ def end_part(sources: list[Source], fraction: float, *, held_out: bool) -> list[
                 chosen.append(source)
         else:
             choose = functools.partial(cut_at, at=cut - start, end=held_out)
-            chosen.append(_part(source, choose, f"end {cut - start}", held_out=held_out))
+            chosen.append(_selection(source, choose, f"end {cut - start}", held_out=held_out))
         start += size
     return chosen
 
@@ -169,21 +169,21 @@ def _size(source: Source) -> int:
     return size
 
 
-def _part(source: Source, choose: Callable[[BinaryIO], Iterator[bytes]], which: str, *, held_out: bool) -> Source:
-    """Return a part of a file; ``which`` says which, for the record of what was read."""
+def _selection(source: Source, choose: Callable[[BinaryIO], Iterator[bytes]], which: str, *, held_out: bool) -> Source:
+    """Return a file with the lines that ``choose`` yields; ``which`` names them in the record of what was read."""
     name = f"{source.name} (the held-out part)" if held_out else source.name
     origin = (*source.origin, which, str(held_out)) if source.origin else ()
     return source._replace(
-        name=name, open=lambda: io.BufferedReader(_Pieces(source.open(), choose), CHUNK_BYTES), origin=origin
+        name=name, open=lambda: io.BufferedReader(_ChosenBlocks(source.open(), choose), PIECE_BYTES), origin=origin
     )
 
 
-class _Pieces(io.RawIOBase):
+class _ChosenBlocks(io.RawIOBase):
     """A file to read whose content is chosen from another file, which it closes."""
 
     def __init__(self, opened: AbstractContextManager[BinaryIO], choose: Callable[[BinaryIO], Iterator[bytes]]) -> None:
         self._opened = opened
-        self._pieces, self._rest = choose(opened.__enter__()), b""
+        self._blocks, self._rest = choose(opened.__enter__()), b""
 
     def readable(self) -> bool:
         return True
@@ -191,10 +191,10 @@ class _Pieces(io.RawIOBase):
     def readinto(self, buffer: object) -> int:
         target = memoryview(buffer)  # type: ignore[arg-type]
         while not self._rest:
-            piece = next(self._pieces, None)
-            if piece is None:
+            block = next(self._blocks, None)
+            if block is None:
                 return 0
-            self._rest = piece
+            self._rest = block
         count = min(len(target), len(self._rest))
         target[:count], self._rest = self._rest[:count], self._rest[count:]
         return count
@@ -268,7 +268,7 @@ class DataFiles:
 
     def name_of(self, source: str | None) -> str:
         """Return the name of some data for a reader."""
-        return f"{source} of {self.config.data.train}" if share_of(source) else str(source)
+        return f"{source} of {self.config.data.train}" if fraction_of(source) else str(source)
 
     def validation_name(self) -> str:
         """Return the name of the validation data for a reader."""
@@ -279,7 +279,7 @@ class DataFiles:
         valid = self.validation_source()
         named = {
             "data.train": self.config.data.train,
-            "data.valid": None if share_of(valid) else valid,
+            "data.valid": None if fraction_of(valid) else valid,
             "model.options.vectors": self.config.model.options.get("vectors"),
         }
         return {field: source for field, source in named.items() if isinstance(source, str)}
@@ -287,7 +287,7 @@ class DataFiles:
     def subset(self, source: str, split: str) -> Subset:
         """Return the subset of the data that a name and a split stand for."""
         data = self.config.data
-        if fraction := share_of(data.valid):
+        if fraction := fraction_of(data.valid):
             if source == data.valid:
                 return Subset(self.training_source(), "train", fraction, held_out=True)
             if split == "train" and source == data.train:
@@ -361,14 +361,14 @@ def declared_positions(options: Mapping[str, object]) -> int | None:
 
 
 def check_lengths(
-    limit: int | None, lengths: Sequence[int] | np.ndarray, place: Callable[[int], str], *, more: int = 0
+    limit: int | None, lengths: Sequence[int] | np.ndarray, location: Callable[[int], str], *, more: int = 0
 ) -> None:
     """Raise InputError for the first of some texts that a model with ``limit`` learned positions cannot read.
 
     Args:
         limit: the number of positions; None for any number.
         lengths: the number of tokens of each text, those around it included ``(texts,)``.
-        place: returns the name of a text in messages, such as its file and line, by its index.
+        location: returns the name of a text in messages, such as its file and line, by its index.
         more: the number of tokens that follow each text.
     """
     sizes = np.asarray(lengths)
@@ -377,12 +377,12 @@ def check_lengths(
     first = int(too_long[0])
     if (size := int(sizes[first])) > limit:
         raise SizeError(
-            f"{place(first)}: {size:,} tokens, the model reads {limit:,}; shorten the text, or train a model with "
+            f"{location(first)}: {size:,} tokens, the model reads {limit:,}; shorten the text, or train a model with "
             f"model.options.max_length {size}, or with position rotary, alibi or sinusoidal"
         )
     raise SizeError(
-        f"{place(first)}: the text and max_tokens need {size + more:,} tokens, the model reads {limit:,}; lower one of "
-        "them"
+        f"{location(first)}: the text and max_tokens need {size + more:,} tokens, the model reads {limit:,}; lower "
+        "one of them"
     )
 
 
@@ -415,7 +415,7 @@ def listed(counts: Counter[str]) -> list[str]:
 
 
 def name_unseen(noun: str, unseen: Mapping[str, str]) -> str:
-    """Name the first label that does not occur in the training data; ``unseen`` has the place of each such label."""
+    """Name the first label that does not occur in the training data; ``unseen`` has the location of each such label."""
     label, where = next(iter(unseen.items()))
     which = shown(label) + (f" and {len(unseen) - 1:,} more do" if len(unseen) > 1 else " does")
     return f"{where}: the {noun} {which} not occur in the training data"
@@ -424,7 +424,7 @@ def name_unseen(noun: str, unseen: Mapping[str, str]) -> str:
 def warn_of_unseen(noun: str, unseen: Mapping[str, str], count: int, items: str) -> None:
     """Warn of labels that do not occur in the training data, and of the ``count`` items that have them.
 
-    ``items`` are these items in words. The warning names the same place for every reading, so that it is shown once.
+    ``items`` are these items in words. The warning names the same location for every reading, so that it is shown once.
     """
     verb = "counts" if count == 1 else "count"
     warnings.warn(f"{name_unseen(noun, unseen)}; {items} {verb} as wrong", DataWarning, stacklevel=2)

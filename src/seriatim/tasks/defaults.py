@@ -93,11 +93,11 @@ def seeing_everything(config: Config) -> Config:
     return with_model(config, bidirectional=True)
 
 
-def like_initial(config: Config, *, reads_forwards: bool = False, own_options: Sequence[str] = ()) -> Config:
+def like_initial(config: Config, *, reads_forwards: bool = False, shaping_options: Sequence[str] = ()) -> Config:
     """Return the configuration with the layer of the run that ``training.init`` names, unless it gives its own.
 
     With the layer come its sizes and its options; whether it is causal and has a window only if the task reads
-    forwards, too. From a run of the same task also come the fields of the output layer and the task's ``own_options``.
+    forwards, too. From a run of the same task also come the fields of the output layer and ``shaping_options``.
     """
     if config.training.init is None:
         return config
@@ -120,7 +120,7 @@ def like_initial(config: Config, *, reads_forwards: bool = False, own_options: S
     if "layer" in missing:
         known = {name for layer in split_names(model.layer) for name in options_of(layer, model.options)}
         known -= set() if reads_forwards else SHAPELESS
-        known |= set(own_options) if is_same else set()
+        known |= set(shaping_options) if is_same else set()
         taken = {name: value for name, value in model.options.items() if name in known}
         fields["options"] = {**taken, **config.model.options}
     return with_model(config, **fields)
@@ -136,7 +136,7 @@ def network_defaults(config: Config, section: type[Section], *, shaping_options:
 
     ``shaping_options`` are those that decide what the model computes; a training takes them from its initial run.
     """
-    config = like_initial(config, own_options=shaping_options)
+    config = like_initial(config, shaping_options=shaping_options)
     config = seeing_everything(with_kind(config, "word"))
     options, rest = split_options(section, config)
     return with_model(config, options={**rest, **options.model_dump()})

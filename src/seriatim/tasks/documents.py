@@ -143,8 +143,8 @@ def label_probabilities(model: AnyClassifier, data: Documents) -> Iterator[tuple
     """Yield the indices of some texts, and P(label) of each of them ``(rows, labels)``."""
     if isinstance(model, Classifiers):
         # One after another: generators that disable gradients in turns would leave them disabled.
-        parts = [list(label_probabilities(one, data)) for one in model.models]
-        for group in zip(*parts, strict=True):
+        by_model = [list(label_probabilities(one, data)) for one in model.models]
+        for group in zip(*by_model, strict=True):
             yield group[0][0], np.mean([values for _, values in group], axis=0)
         return
     if isinstance(model, BlendedClassifier):
@@ -300,12 +300,12 @@ class LabelledTextReader(LabelledReader[Documents]):
         repairs.warn()
         warn_of_long(data.texts.lengths, self.config, name=self.files.name_of(source), items="texts")
 
-        # The file is read again to name a line, since no text keeps its place in memory.
-        def place(index: int) -> str:
+        # The file is read again to name a line, since no text keeps its location in memory.
+        def location(index: int) -> str:
             row = next(itertools.islice(self.rows(source, split, file_format), index, None))
             return f"{row.name}:{row.line}"
 
-        check_lengths(declared_positions(self.config.model.options), data.texts.lengths, place)
+        check_lengths(declared_positions(self.config.model.options), data.texts.lengths, location)
         if first:
             count = data.counts()["unseen_labels"]
             if count == len(labels):

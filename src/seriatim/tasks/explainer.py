@@ -87,24 +87,24 @@ class Example:
 
     def beginning(self, size: int) -> "Example":
         """Return the first inputs, and the first tokens that a decoder reads."""
-        first = self.part(range(size))
+        first = self.at(range(size))
         return replace(first, targets=first.targets[:size], decoded=self.decoded[:size])
 
     def repeated(self, copies: int) -> "Example":
         """Return the example with several names for each input, for a model that repeats its inputs."""
         return replace(self, tokens=tuple(name for name in self.tokens for _ in range(copies)))
 
-    def part(self, places: Sequence[int]) -> "Example":
-        """Return the inputs at some places, in this order, with their targets if there is one for each input."""
-        places = [place for place in places if place < len(self.inputs)]
+    def at(self, positions: Sequence[int]) -> "Example":
+        """Return the inputs at some positions, in this order, with their targets if there is one for each input."""
+        positions = [position for position in positions if position < len(self.inputs)]
         aligned = len(self.targets) == len(self.inputs) and not self.decoded
         return replace(
             self,
-            inputs=tuple(self.inputs[i] for i in places),
-            targets=tuple(self.targets[i] for i in places) if aligned else self.targets,
-            tokens=tuple(self.tokens[i * self.copies + copy] for i in places for copy in range(self.copies)),
-            words=tuple(self.words[i] for i in places) if self.words else (),
-            answers=tuple(self.answers[i] for i in places) if self.answers else (),
+            inputs=tuple(self.inputs[i] for i in positions),
+            targets=tuple(self.targets[i] for i in positions) if aligned else self.targets,
+            tokens=tuple(self.tokens[i * self.copies + copy] for i in positions for copy in range(self.copies)),
+            words=tuple(self.words[i] for i in positions) if self.words else (),
+            answers=tuple(self.answers[i] for i in positions) if self.answers else (),
         )
 
 
@@ -244,17 +244,17 @@ class Examples(ABC, Generic[ModelT]):
         """Return what the model reads of a text, or of an item of `LabelledData.held_out`."""
 
     def target_names(self, example: Example) -> tuple[str, ...]:
-        """Return the names of the targets, in the order of their places: by default, of one for the whole text."""
+        """Return the names of the targets, in the order of their positions: by default, of one for the whole text."""
         return ("the answer",)
 
     def end_place(self, example: Example, *, at_start: bool = False) -> int:
-        """Return the place of the last target, or of the first one."""
+        """Return the position of the last target, or of the first one."""
         return 0 if at_start else len(example.targets) - 1
 
     def shortened(self, item: object, max_tokens: int) -> tuple[Example, int]:
         """Return the first tokens of an item without a boundary symbol in front, and how many tokens it has."""
         example = self.fitting(item)[0]
-        return example.part(range(max_tokens)), len(example.inputs)
+        return example.at(range(max_tokens)), len(example.inputs)
 
     def fitting(self, item: object) -> list[Example]:
         """Return the examples of an item, cut to the number of learned positions.
@@ -289,10 +289,10 @@ class Losses(Protocol):
         """Run the model once over examples of one shape."""
 
     def place_losses(self, batch: Sequence[Example], places: Sequence[int]) -> Tensor:
-        """Return −log P ``(batch,)`` in nats of the target at one place of each example; differentiable.
+        """Return −log P ``(batch,)`` in nats of the target at one position of each example; differentiable.
 
         The result is in float64, so that the gradient of an almost certain answer is not rounded to zero. A model with
-        one target for a whole text has one loss, whatever the place.
+        one target for a whole text has one loss, whatever the position.
         """
 
 

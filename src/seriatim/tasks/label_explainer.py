@@ -3,7 +3,7 @@
 If a classifier reads from left to right, its label is predicted after every token. For every classifier, the label is
 predicted without each token (occlusion: M. Zeiler and R. Fergus, ECCV 2014; leave-one-out for words: J. Li, W. Monroe
 and D. Jurafsky, "Understanding neural networks through representation erasure", 2016). This measures what a token
-adds in its place, not its meaning by itself.
+adds at its position, not its meaning by itself.
 """
 
 import functools
@@ -199,8 +199,8 @@ def bag_effect(explained: ExplainedModel[Bag], text: str) -> LabelEffect:
     words = text.split()[:MAX_LINE]
     if not words:
         raise no_words()
-    parts = [words, *(words[:i] + words[i + 1 :] for i in range(len(words)))]
-    probabilities = explained.model.probabilities([" ".join(part) for part in parts]).cpu().numpy()
+    variants = [words, *(words[:i] + words[i + 1 :] for i in range(len(words)))]
+    probabilities = explained.model.probabilities([" ".join(variant) for variant in variants]).cpu().numpy()
     names = [f"{word} " for word in words]
     return LabelEffect(names, list(explained.vocabulary.labels), probabilities[0], None, probabilities[1:])
 
@@ -221,8 +221,8 @@ class BagData(LabelledData):
 def mistakes_of(answering: AnyClassifier, whole: Documents, texts: Sequence[str]) -> Mistakes:
     """Return the mistakes on the first documents, which are these ``texts``; the worst are the most confident ones."""
     labels, (ids, starts, lengths), strings = whole.label_names, whole.texts, whole.strings
-    part = Side(ids, starts[:MAX_ITEMS], lengths[:MAX_ITEMS])
-    data = whole._replace(texts=part, labels=whole.labels[:MAX_ITEMS], strings=strings and strings[:MAX_ITEMS])
+    side = Side(ids, starts[:MAX_ITEMS], lengths[:MAX_ITEMS])
+    data = whole._replace(texts=side, labels=whole.labels[:MAX_ITEMS], strings=strings and strings[:MAX_ITEMS])
     _, predicted, confidence, _ = predictions(answering, data)
 
     wrong = np.flatnonzero(predicted != data.labels)

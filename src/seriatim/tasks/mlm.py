@@ -143,8 +143,8 @@ def choose(batch: WindowBatch, vocabulary_size: int) -> tuple[Tensor, Tensor, Te
     """
     # An exact number of positions, rather than each with a probability: the number of terms of a batch must be known
     # before it is drawn, since the ranks of a training divide their losses by it.
-    place = torch.arange(batch.inputs.shape[1])
-    valid = (place < batch.lengths.unsqueeze(1)).flatten().nonzero().squeeze(1)
+    position = torch.arange(batch.inputs.shape[1])
+    valid = (position < batch.lengths.unsqueeze(1)).flatten().nonzero().squeeze(1)
     positions = valid[torch.randperm(len(valid))[: batch.terms]].sort().values
     targets = batch.inputs.flatten()[positions]  # (terms,)
 
@@ -221,12 +221,12 @@ class GapPredictor(Predictor[MaskedLanguageModel]):
 
 
 class Gaps(NamedTuple):
-    """A line with gaps: the pieces of text around them, and its tokens with the mask symbol in the gaps and its end.
+    """A line with gaps: the segments of text around them, and its tokens with the mask symbol in the gaps and its end.
 
     ``spaced`` says for each gap whether it is filled by a token that begins with a space.
     """
 
-    pieces: list[str]
+    segments: list[str]
     spaced: list[bool]
     ids: np.ndarray
 
@@ -253,15 +253,15 @@ def fill(
 
 def find_gaps(line: str, tokenizer: Tokenizer, mask: int, unit: str) -> Gaps:
     """Encode the text around the gaps; subwords include the space before them, and so do gaps."""
-    pieces, spaced = line.split(MASK_TEXT), []
-    for i, piece in enumerate(pieces[:-1]):
-        begins = tokenizer.frames and not i and not piece
-        spaced.append(gap_includes_space(tokenizer) and (piece.endswith(" ") or begins))
-        pieces[i] = piece[:-1] if spaced[i] else piece
-    ids = [tokenizer.encode(pieces[0])]
-    for piece in pieces[1:]:
-        ids += [np.array([mask]), tokenizer.encode(piece)]
-    return Gaps(pieces, spaced, np.concatenate([*ids, line_end(tokenizer, unit)]).astype(np.int64))
+    segments, spaced = line.split(MASK_TEXT), []
+    for i, segment in enumerate(segments[:-1]):
+        begins = tokenizer.frames and not i and not segment
+        spaced.append(gap_includes_space(tokenizer) and (segment.endswith(" ") or begins))
+        segments[i] = segment[:-1] if spaced[i] else segment
+    ids = [tokenizer.encode(segments[0])]
+    for segment in segments[1:]:
+        ids += [np.array([mask]), tokenizer.encode(segment)]
+    return Gaps(segments, spaced, np.concatenate([*ids, line_end(tokenizer, unit)]).astype(np.int64))
 
 
 def line_end(tokenizer: Tokenizer, unit: str) -> np.ndarray:
@@ -311,13 +311,13 @@ def _best(probabilities: Tensor, tokenizer: Tokenizer, *, spaced: bool) -> list[
 
 
 def _filled(gaps: Gaps, tokenizer: Tokenizer, likeliest_tokens: Sequence[Sequence[tuple[int, float]]]) -> JsonObject:
-    text, masks = [gaps.pieces[0].encode()], []
-    for piece, spaced, best in zip(gaps.pieces[1:], gaps.spaced, likeliest_tokens, strict=True):
+    text, masks = [gaps.segments[0].encode()], []
+    for segment, spaced, best in zip(gaps.segments[1:], gaps.spaced, likeliest_tokens, strict=True):
         masks.append([{"token": tokenizer.describe(token), "probability": probability} for token, probability in best])
         filled = tokenizer.token_bytes(best[0][0])
         if tokenizer.frames and not (spaced and any(text)):  # the space is not in the line
             filled = filled.removeprefix(b" ")
-        text += [filled, piece.encode()]
+        text += [filled, segment.encode()]
     return {"text": b"".join(text).decode("utf-8", "replace"), "masks": masks}
 
 
@@ -351,8 +351,8 @@ class MaskedExamples(Examples[MaskedLanguageModel]):
                 if self.model.mask not in ids:
                     names = named_unknown(self.tokenizer, names, line, ids)
                 length = config.training.sequence_length
-                parts = [slice(start, start + length) for start in range(0, len(ids), length)]
-                examples += [self.framed(ids[part], names[part]) for part in parts]
+                windows = [slice(start, start + length) for start in range(0, len(ids), length)]
+                examples += [self.framed(ids[window], names[window]) for window in windows]
         return examples
 
     def framed(self, ids: Sequence[int], names: Sequence[str]) -> Example:
@@ -368,11 +368,11 @@ class MaskedExamples(Examples[MaskedLanguageModel]):
         logits: Tensor = self.model(inputs, inputs.new_zeros(1), framed=True)
         return logits
 
-    def masked_logits(self, batch: Sequence[Example], places: Sequence[int]) -> Tensor:
+    def masked_logits(self, batch: Sequence[Example], positions: Sequence[int]) -> Tensor:
         """Return the logits ``(batch, vocabulary)`` of one token of each example, which is masked, in float64."""
         inputs, _ = self.tensors(batch)
-        inputs[range(len(batch)), places] = self.model.mask
-        rows = torch.arange(len(batch)) * inputs.shape[1] + torch.tensor(places)
+        inputs[range(len(batch)), positions] = self.model.mask
+        rows = torch.arange(len(batch)) * inputs.shape[1] + torch.tensor(positions)
         logits: Tensor = self.model(inputs, rows.to(self.explained.device), framed=True)
         return logits.double()
 
@@ -392,11 +392,11 @@ class MaskedExamples(Examples[MaskedLanguageModel]):
 
     def predictions(self, batch: Sequence[Example]) -> Tensor:
         """Return P(token) for the last token of each example, masked."""
-        places = [self.end_place(example) for example in batch]
-        return softmax(self.masked_logits(batch, places)).unsqueeze(1)
+        positions = [self.end_place(example) for example in batch]
+        return softmax(self.masked_logits(batch, positions)).unsqueeze(1)
 
     def end_place(self, example: Example, *, at_start: bool = False) -> int:
-        """Return the place of the last token of the text, or of the first one, inside the frame."""
+        """Return the position of the last token of the text, or of the first one, inside the frame."""
         edge = 0 if self.model.frame is None or len(example.inputs) < 3 else 1
         return edge if at_start else len(example.inputs) - 1 - edge
 

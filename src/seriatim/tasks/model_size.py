@@ -147,11 +147,11 @@ def machine_memory() -> int:
 
 def _outermost_layers(module: nn.Module) -> Iterator[SequenceLayer]:
     """Yield the layers whose states a training holds: those that are not parts of other layers."""
-    for part in module.children():
-        if not isinstance(part, SequenceLayer):
-            yield from _outermost_layers(part)
-        elif not isinstance(part, MemoryLayer):
-            yield part
+    for child in module.children():
+        if not isinstance(child, SequenceLayer):
+            yield from _outermost_layers(child)
+        elif not isinstance(child, MemoryLayer):
+            yield child
 
 
 def _too_large(config: Config, what: str, needed: int, memory: int) -> InputError:

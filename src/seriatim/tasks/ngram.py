@@ -72,8 +72,8 @@ class Options(Section):
     @classmethod
     def _never_fewer(cls, prune: object) -> object:
         numbers = prune if isinstance(prune, list) else [0, prune]
-        whole = bool(numbers) and all(type(number) is int for number in numbers)
-        if not whole or numbers[0] != 0 or numbers != sorted(numbers):
+        are_integers = bool(numbers) and all(type(number) is int for number in numbers)
+        if not are_integers or numbers[0] != 0 or numbers != sorted(numbers):
             raise ValueError("give a number, or one for each order: 0 for the first, none smaller than the one before")
         return prune
 
@@ -120,7 +120,7 @@ class NgramBuilder(FittedBuilder):
     def card_rows(self, model: nn.Module, summary: JsonObject) -> list[tuple[str, str]]:
         """Return the order, the smoothing, and the number of n-grams; there is no optimizer."""
         options = self.options
-        counted = next(part for part in model.modules() if isinstance(part, NGram))
+        counted = next(module for module in model.modules() if isinstance(module, NGram))
         sizes = [f"{len(order.probability):,} of order {n}" for n, order in enumerate(counted.table.orders, 1)]
         cache = ("cache", f"weight {options.cache:g}, the last {options.cache_size:,} tokens")
         return [
@@ -150,8 +150,8 @@ class NgramCounting(Fitter[Corpus]):
         record: list[tuple[int, int, np.ndarray]] = []
         with counted(self._with_unknown(train), len(train.ids), options.order, size, workers, weights, arrays) as found:
             levels, settings = tallied(found, record), options.smoothing_settings()
-            pieces = smoothed(levels, size, settings, unknown=tokenizer.unknown_id, arrays=arrays)
-            stream_tensors(itertools.chain(pieces, seen_arrays(record)), weights, metadata)
+            tables = smoothed(levels, size, settings, unknown=tokenizer.unknown_id, arrays=arrays)
+            stream_tensors(itertools.chain(tables, seen_arrays(record)), weights, metadata)
         return Fitted(len(train.ids), "counting is one pass over the text")
 
     def _with_unknown(self, train: Corpus) -> np.ndarray | Iterator[np.ndarray]:
@@ -202,9 +202,9 @@ class NgramEvaluator(TextEvaluator):
 
 def counts_of(model: TextModel) -> NGram | None:
     """Return the n-gram model of a run; None if it is mixed with a trained model."""
-    parts = [model] if not isinstance(model, Mixture) else list(model.models)
-    counts = [part for part in parts if isinstance(part, NGram)]
-    others = [part for part in parts if not isinstance(part, NGram | UnigramCache)]
+    models = [model] if not isinstance(model, Mixture) else list(model.models)
+    counts = [one for one in models if isinstance(one, NGram)]
+    others = [one for one in models if not isinstance(one, NGram | UnigramCache)]
     return counts[0] if len(counts) == 1 and not others else None
 
 
@@ -213,15 +213,15 @@ def _replaced(ids: np.ndarray, once: np.ndarray, unknown: int, rate: float, seed
     generator = np.random.default_rng(seed)
     for start in range(0, len(ids), BLOCK):
         block = np.array(ids[start : start + BLOCK])
-        places = np.flatnonzero(once[block])
-        block[places[generator.random(len(places)) < rate]] = unknown
+        positions = np.flatnonzero(once[block])
+        block[positions[generator.random(len(positions)) < rate]] = unknown
         yield block
 
 
 def _impossible(metrics: JsonObject, prefix: str) -> str:
-    """Return the number of tokens with probability zero, and their share."""
-    count, share = (metrics.get(f"{prefix}impossible_{name}") for name in ("tokens", "share"))
-    return "not known" if count is None or share is None else f"{count:,} ({share:.2%})"
+    """Return the number of tokens with probability zero, and their fraction of all."""
+    count, fraction = (metrics.get(f"{prefix}impossible_{name}") for name in ("tokens", "share"))
+    return "not known" if count is None or fraction is None else f"{count:,} ({fraction:.2%})"
 
 
 def open_task(config: Config) -> Task:

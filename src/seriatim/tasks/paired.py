@@ -127,7 +127,7 @@ class PairReader(LabelledReader[Pairs]):
     def check_limits(self, data: Pairs, pairs: Sequence[Pair], limits: PairLimits, name: str) -> None:
         """Raise InputError for the first pair that is too long; warn of sources that take long to read."""
 
-        def place(row: int) -> str:
+        def location(row: int) -> str:
             return f"{pairs[row].name}:{pairs[row].line}"
 
         # The encoder reads the source, at so many positions for each token, and the decoder the target and its end.
@@ -135,14 +135,14 @@ class PairReader(LabelledReader[Pairs]):
         warn_of_long(sizes, self.config, name=name, items="sources")
         at_once = limits.upsample is not None
         needed = sizes * (limits.upsample or 1) if at_once else np.maximum(sizes, target_sizes + 1)
-        check_lengths(declared_positions(self.config.model.options), needed, place)
+        check_lengths(declared_positions(self.config.model.options), needed, location)
 
         # An answer has at most so many tokens, so that a longer target could never be written.
         limit = limits.max_target_length
         for row in np.flatnonzero(target_sizes > limit)[:1]:
             raise SizeError(
-                f"{place(row)}: the target has {target_sizes[row]} tokens, model.options.max_target_length is {limit}; "
-                "raise it, or split the pair"
+                f"{location(row)}: the target has {target_sizes[row]} tokens, model.options.max_target_length is "
+                f"{limit}; raise it, or split the pair"
             )
 
         # CTC aligns each target token, and a blank between two equal ones, with a position of the source.
@@ -150,8 +150,8 @@ class PairReader(LabelledReader[Pairs]):
             needed, positions = data.positions_needed(), sizes * (limits.upsample or 1)
             for row in np.flatnonzero(needed > positions)[:1]:
                 raise SizeError(
-                    f"{place(row)}: the target needs {needed[row]} positions, its source gives {positions[row]}; raise "
-                    "model.options.upsample, or leave the pair out"
+                    f"{location(row)}: the target needs {needed[row]} positions, its source gives {positions[row]}; "
+                    "raise model.options.upsample, or leave the pair out"
                 )
 
     def encoded(
@@ -270,18 +270,18 @@ def choose(
     # sides are written with the same symbols, wherever they occur; subwords are not known yet, so their characters
     # stand for them.
     left, right = ([split(kind)(text) for text in texts] for kind, texts in ((kind, sources), (chosen, targets)))
-    share = shared_fraction(left, right)
+    copied = shared_share(left, right)
     known, written = ({token for text in side for token in text} for side in (left, right))
     has_same = chosen == kind and len(known & written) >= SAME_SYMBOLS * len(written)
     if chosen == kind == "bpe":
-        has_same = known_share(sources, targets) >= SAME_SYMBOLS
+        has_same = known_fraction(sources, targets) >= SAME_SYMBOLS
     return PairChoices(
         kind,
         None if chosen == kind else chosen,
         shared_vocabulary=has_same and target_kind is None,
-        copying=share >= COPIED,
+        copying=copied >= COPIED,
         location=of_targets != "text",
-        hallucination=hallucination_rate(count) if share >= MOSTLY and of_targets != "text" else 0.0,
+        hallucination=hallucination_rate(count) if copied >= MOSTLY and of_targets != "text" else 0.0,
         label_smoothing=SMOOTHING if of_targets == "text" or count >= SMOOTHED_PAIRS else 0.0,
     )
 
@@ -296,8 +296,8 @@ def choose_for_pairs(
     return chosen, with_options(config, target_kind=chosen.target_kind, shared_vocabulary=chosen.shared_vocabulary)
 
 
-def known_share(sources: Sequence[str], targets: Sequence[str]) -> float:
-    """Return the share of the characters of some texts that also occur in others; white space does not count."""
+def known_fraction(sources: Sequence[str], targets: Sequence[str]) -> float:
+    """Return the fraction of the characters of some texts that also occur in others; white space does not count."""
     known = set("".join(sources))
     counts = Counter(character for text in targets for character in text if not character.isspace())
     return sum(count for character, count in counts.items() if character in known) / max(counts.total(), 1)
@@ -313,7 +313,7 @@ def default_model(sources: Sequence[str], targets: Sequence[str]) -> Fields:
 
 
 def hallucination_rate(pairs: int) -> float:
-    """Return the share of the pairs that get invented stems: it helps with 1,000 pairs, and no longer with 10,000."""
+    """Return the fraction of pairs that get invented stems: it helps with 1,000 pairs, and no longer with 10,000."""
     return next((rate for most, rate in ((2_000, 0.5), (5_000, 0.25)) if pairs <= most), 0.0)
 
 

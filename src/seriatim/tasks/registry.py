@@ -83,9 +83,13 @@ def shared_options(task: str, layer: str, options: Mapping[str, object] | None =
     sections = [kind.options for kind in (find_kind(task), find_kind(task, layer))]
     if any(section is None for section in sections):
         return {}
-    usual, own = (section.model_fields for section in sections if section is not None)
+    network_fields, fitted_fields = (section.model_fields for section in sections if section is not None)
     given = options or {}
-    return {name: given[name] if name in given else usual[name].get_default() for name in usual if name in own}
+    return {
+        name: given[name] if name in given else field.get_default()
+        for name, field in network_fields.items()
+        if name in fitted_fields
+    }
 
 
 def kind_of(config: Config) -> TaskKind:
@@ -151,11 +155,11 @@ def with_current_layer(config: Config) -> Config:
     if isinstance(decoder := config.model.options.get("decoder"), str):
         fields["options"] = {**config.model.options, "decoder": import_references(decoder)}
     config = with_model(config, **fields)
-    check_own_layers(stacks_of(config), config.model)
+    check_outside_layers(stacks_of(config), config.model)
     return config
 
 
-def check_own_layers(stacks: Iterable[str], model: Model) -> None:
+def check_outside_layers(stacks: Iterable[str], model: Model) -> None:
     """Build each layer from outside the library once, and check the contract with one short batch.
 
     ``stacks`` are names of layers, or several with commas between them; ``model`` gives the width and the options.
@@ -173,24 +177,25 @@ def check_own_layers(stacks: Iterable[str], model: Model) -> None:
         check_options(name, options)
         try:
             with torch.random.fork_rng():
-                part = architecture(size, size, **options)
+                layer = architecture(size, size, **options)
         except InputError:
             raise
         except (Exception, SystemExit) as error:
-            place = location_of(architecture, "__init__") or name
+            location = location_of(architecture, "__init__") or name
             raise ContractError(
-                f"{place}: {architecture.__qualname__}({size}, {size}) cannot be built "
+                f"{location}: {architecture.__qualname__}({size}, {size}) cannot be built "
                 f"({type(error).__name__}: {first_line(error)}); correct its constructor, which takes input_size and "
                 "hidden_size first"
             ) from None
-        if isinstance(part, MemoryLayer):
+        if isinstance(layer, MemoryLayer):
             continue
         try:
-            check_quickly(part)
+            check_quickly(layer)
         except LawError as error:
+            # An error names the line that raised it; a wrong result has no line, and names the method.
             defined = location_of(architecture, "forward") or name
             file = defined.rpartition(":")[0]
             if error.__cause__ is not None:
-                place = line_of(error.__cause__, file, default=defined)
-                raise ContractError(f"{place}: {error}; correct this line") from None
+                location = line_of(error.__cause__, file, default=defined)
+                raise ContractError(f"{location}: {error}; correct this line") from None
             raise ContractError(f"{defined}: {error}; correct this method") from None

@@ -88,8 +88,10 @@ class RuleCounting(Fitter[Pairs]):
                 "drawn at random",
                 stacklevel=2,
             )
+
+        # Rules are of characters or of words, whatever the tokenizer of the run.
         chosen = choose(None, None, sources, targets)
-        kinds = as_pieces(chosen.kind), as_pieces(chosen.target_kind or chosen.kind)
+        kinds = token_kind(chosen.kind), token_kind(chosen.target_kind or chosen.kind)
         left = [tuple(split(kinds[0])(text)) for text in sources]
         right = [tuple(split(kinds[1])(text)) for text in targets]
         pairs = list(zip(left, right, strict=True))
@@ -137,7 +139,7 @@ def answer_all(model: RuleTranslator, sources: Sequence[str], settings: Mapping[
     return [model.answer(source) for source in sources]
 
 
-def as_pieces(kind: str) -> str:
+def token_kind(kind: str) -> str:
     """Return the kind of the tokens of rules: characters or words."""
     return "char" if kind == "char" else "word"
 

@@ -28,7 +28,7 @@ from .answering import (
     Translator,
     alignment_losses,
     answer_all,
-    exact_share,
+    exact_fraction,
     likelihood,
     pair_losses,
     pair_measures,
@@ -142,7 +142,7 @@ class TranslationObjective(Objective[Pairs, PairBatch, Translator]):
         if isinstance(model, CTCTranslator):
             return alignment_losses(model, batch).sum(), None
         device, batch = model.output.weight.device, batch.with_invented_stems(self.options.hallucination or 0.0)
-        source, inputs, targets = (to_device(part, device) for part in (batch.source, batch.inputs, batch.targets))
+        source, inputs, targets = (to_device(tensor, device) for tensor in (batch.source, batch.inputs, batch.targets))
         arguments = source, batch.source_lengths, inputs, targets, batch.target_lengths
         return model.loss(*arguments, own_predictions=self.options.own_predictions(progress)), None
 
@@ -150,7 +150,7 @@ class TranslationObjective(Objective[Pairs, PairBatch, Translator]):
         """Compute the loss, and the share of exact answers if it selects the weights."""
         metrics = likelihood(pair_losses(model, data))
         if self.options.location and isinstance(model, EncoderDecoder):
-            metrics["exact_match"] = exact_share(model, data)
+            metrics["exact_match"] = exact_fraction(model, data)
         return metrics
 
 
@@ -202,14 +202,16 @@ class TranslationPredictor(PairPredictor[Translator]):
         chosen = read_settings(TranslationSettings, settings)
         if not chosen.sampled:
             chosen = chosen.with_search(self.options)
-        side, places = encode_side(items, vocabulary.tokenizer), learned_positions(model)
-        longest = self.options.max_target_length if places is None else min(self.options.max_target_length, places - 1)
+        side, limit = encode_side(items, vocabulary.tokenizer), learned_positions(model)
+        longest = self.options.max_target_length if limit is None else min(self.options.max_target_length, limit - 1)
         if check_integer("min_length", chosen.min_length, minimum=0) > longest:
             given = shown(chosen.min_length)
             raise RangeError(f"min_length: an answer of this model has at most {longest} tokens, got {given}; lower it")
-        if places is not None and (self.options.factorisation == "ctc"):
-            places //= self.options.upsample
-        side = side._replace(lengths=read_lengths(items, side.lengths, places))
+
+        # CTC writes at several positions for each token of the source, and each needs a learned one.
+        if limit is not None and (self.options.factorisation == "ctc"):
+            limit //= self.options.upsample
+        side = side._replace(lengths=read_lengths(items, side.lengths, limit))
         warn_of_long(side.lengths, self.config, name="predict", items="sources")
         if chosen.sampled and (self.options.factorisation == "ctc"):
             raise NotSupportedError("temperature, seed: this model writes whole answers at once; leave them out")

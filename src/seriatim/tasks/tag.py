@@ -41,9 +41,9 @@ from .data_files import (
     DataFiles,
     check_lengths,
     declared_positions,
+    fraction_of,
     is_held_out,
     listed,
-    share_of,
     warn_of_long,
     warn_of_unseen,
 )
@@ -114,7 +114,7 @@ class TaggedReader(LabelledReader[TaggedCorpus]):
     def explain_empty_split(self, fraction: str, *, none_held_out: bool) -> str:
         """Say that the split would have no tag in common with the rest, or no chunk; or see `LabelledReader`."""
         rows = (row for row, _ in self.labelled_items(self.files.training_source(), "train"))
-        if none_held_out and any(is_held_out(row, share_of(fraction)) for row in rows):
+        if none_held_out and any(is_held_out(row, fraction_of(fraction)) for row in rows):
             return "none of its tags would be in the rest, or no chunk in it"
         return super().explain_empty_split(fraction, none_held_out=none_held_out)
 
@@ -127,11 +127,11 @@ class TaggedReader(LabelledReader[TaggedCorpus]):
         corpus = TaggedCorpus(self.sentences(source, split, file_format, repairs, vocabulary.labels), vocabulary)
         warn_of_long(corpus.lengths, self.config, name=self.files.name_of(source), items="sentences")
 
-        def place(index: int) -> str:
+        def location(index: int) -> str:
             sentences = self.sentences(source, split, file_format, labels=vocabulary.labels)
             return next(itertools.islice(sentences, index, None)).location(0)
 
-        check_lengths(declared_positions(self.config.model.options), corpus.lengths, place)
+        check_lengths(declared_positions(self.config.model.options), corpus.lengths, location)
         corpus.repairs = self.files.repairs_to_report(repairs, source, split)
         corpus.repairs.warn()
         if corpus.unseen:
@@ -167,8 +167,8 @@ class TaggedReader(LabelledReader[TaggedCorpus]):
         return read_untagged(sources, file_format=file_format, column=column, labels=labels, repairs=repairs)
 
 
-def parts_of(words: list[str], limit: int | None) -> list[list[str]]:
-    """Split a sentence into parts of at most ``limit`` words."""
+def segments_of(words: list[str], limit: int | None) -> list[list[str]]:
+    """Split a sentence into segments of at most ``limit`` words."""
     step = limit or max(1, len(words))
     return [words[start : start + step] for start in range(0, len(words), step)]
 
@@ -367,19 +367,21 @@ class TagPredictor(Predictor[TagModel]):
     ) -> list[JsonObject]:
         """Tag each item. A `Sentence` gives the lines of its file with new tags, other items one line.
 
-        Where positions are learned, a sentence longer than they are is tagged in parts.
+        Where positions are learned, a sentence longer than they are is tagged in segments.
         """
-        # The parts of long sentences are tagged like sentences of their own, and their tags are joined at the end.
+        # The segments of long sentences are tagged like sentences of their own, and their tags are joined at the end.
         sentences = [_sentence(item) for item in items]
         limit = learned_positions(model)
-        parts = [part for sentence in sentences for part in parts_of(sentence.words, limit)]
-        corpus = TaggedCorpus(map(untagged, parts), vocabulary, labelled=False)
+        segments = [segment for sentence in sentences for segment in segments_of(sentence.words, limit)]
+        corpus = TaggedCorpus(map(untagged, segments), vocabulary, labelled=False)
         warn_of_long(corpus.lengths, self.config, name="predict", items="sentences")
         wanted = read_settings(TaggingSettings, settings).probabilities
-        tags, confidence = list[list[str]]([[]] * len(parts)), list[list[float]]([[]] * len(parts))
+        tags, confidence = list[list[str]]([[]] * len(segments)), list[list[float]]([[]] * len(segments))
         with evaluating(model):
             for row, best, confidence[row] in tag_corpus(model, corpus, probabilities=wanted):
                 tags[row] = [vocabulary.labels[tag] for tag in best]
+
+        # The tags of the segments follow each other, and each sentence takes as many as it has words.
         all_tags, all_confidence, answers = itertools.chain(*tags), itertools.chain(*confidence), list[JsonObject]()
         for item, sentence in zip(items, sentences, strict=True):
             answers.append(_answer(item, sentence, list(itertools.islice(all_tags, len(sentence.words)))))

@@ -115,7 +115,7 @@ class TaggedExamples(Examples[Tagger]):
             marginals = self.explained.answering.marginals(scores, batch.lengths)[0].double().cpu()
             (tags,) = self.explained.answering.decode(scores, batch.lengths)
 
-        # The tags are those of the best sequence; one of them may be less likely in its place than another tag.
+        # The tags are those of the best sequence; one of them may be less likely at its position than another tag.
         best = marginals.topk(min(alternatives, marginals.shape[1]), dim=1)
         tagged = []
         for word, tag, row, values, others in zip(

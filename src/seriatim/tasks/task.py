@@ -32,7 +32,7 @@ from ..data.vocabulary import Vocabulary
 from ..evaluation.intervals import Measure, Metric, MetricsTable
 from ..processes.ranks import Share
 from ..storage.weights import load_weights, no_larger_than
-from .data_files import DataFiles, explain_equal_rows, usual_share
+from .data_files import DataFiles, explain_equal_rows, usual_fraction
 from .explainer import ExplainedModel, Explainer
 
 NAMED_ROWS = 3
@@ -217,7 +217,7 @@ class LabelledReader(Reader[Data]):
 
     def default_split(self) -> str:
         """Return the fraction of the rows."""
-        return usual_share(sum(1 for _ in self.labelled_items(self.files.training_source(), "train")))
+        return usual_fraction(sum(1 for _ in self.labelled_items(self.files.training_source(), "train")))
 
     def has_content(self, source: str, split: str) -> bool:
         """Return whether there is a row."""

@@ -21,12 +21,12 @@ from ..data.vocabulary import Vocabulary
 from .data_files import (
     check_lengths,
     declared_positions,
-    end_part,
+    end_split,
     explain_equal_rows,
-    line_part,
+    line_split,
     text_size,
-    usual_share,
-    usual_share_of_text,
+    usual_fraction,
+    usual_fraction_of_text,
     warn_of_long,
 )
 from .task import Data, Reader
@@ -43,12 +43,12 @@ class TextReader(Reader[Data]):
         """Return the fraction of lines, or of a running text if it is long enough."""
         sources = self.files.sources(self.files.training_source(), "train")
         if self.unit == "line":
-            return usual_share(sum(text.count("\n") for text in read_whole_lines(sources)))
-        return usual_share_of_text(text_size(sources))
+            return usual_fraction(sum(text.count("\n") for text in read_whole_lines(sources)))
+        return usual_fraction_of_text(text_size(sources))
 
     def has_content(self, source: str, split: str) -> bool:
         """Return whether there is text beside white space."""
-        return any(chunk.text.strip() for chunk in read_chunks(self.sources(source, split)))
+        return any(chunk.text.strip() for chunk in read_pieces(self.sources(source, split)))
 
     def explain_empty_split(self, fraction: str, *, none_held_out: bool) -> str:
         """Say that all lines are equal, or where a running text has no line."""
@@ -82,8 +82,8 @@ class TextReader(Reader[Data]):
         if not subset.fraction:
             return sources
         if self.divides_lines(sources):
-            return [line_part(one, subset.fraction, held_out=subset.held_out) for one in sources]
-        return end_part(sources, subset.fraction, held_out=subset.held_out)
+            return [line_split(one, subset.fraction, held_out=subset.held_out) for one in sources]
+        return end_split(sources, subset.fraction, held_out=subset.held_out)
 
     def learn_vocabulary(self) -> Vocabulary:
         """Learn the tokenizer from the training text."""
@@ -98,7 +98,7 @@ class TextReader(Reader[Data]):
         corpus.repairs = repairs
 
         # Texts in another normal form have unknown tokens, or, where no token is unknown, cost more tokens. The text is
-        # read again for their places; the training text itself has the form that the vocabulary was learned from.
+        # read again for their positions; the training text itself has the form that the vocabulary was learned from.
         is_other = source != self.config.data.train and not self.files.subset(source, split).held_out
         if is_other and (tokenizer.unknown_id is None or corpus.statistics.unknown_tokens):
             again = Repairs()  # what is found is known from above
@@ -116,7 +116,7 @@ class TextReader(Reader[Data]):
             )
         return corpus
 
-    def place(self, corpus: Corpus, row: int, source: str, split: str, file_format: str | None) -> str:
+    def location(self, corpus: Corpus, row: int, source: str, split: str, file_format: str | None) -> str:
         """Return the file and line of a line of a text, also of one whose lines are in part held out."""
         subset = self.files.subset(source, split)
         return corpus.location(row, self.files.sources(subset.source, subset.split, file_format))
@@ -162,8 +162,8 @@ class CorpusReader(TextReader[Corpus]):
         corpus = self.read_corpus(source, split, vocabulary, file_format=file_format)
         lengths, items = corpus.lengths(1), "lines" if self.unit == "line" else "texts"
         warn_of_long(lengths, self.config, name=self.files.name_of(source), items=items)
-        place = functools.partial(self.place, corpus, source=source, split=split, file_format=file_format)
-        check_lengths(declared_positions(self.config.model.options), lengths, place)
+        location = functools.partial(self.location, corpus, source=source, split=split, file_format=file_format)
+        check_lengths(declared_positions(self.config.model.options), lengths, location)
         return corpus
 
     def describe(self, data: Corpus) -> str:

@@ -143,7 +143,7 @@ class TextScores(LabelledData, Generic[ModelT]):
 
     @abstractmethod
     def log_probabilities(self, corpus: Corpus, *, every: int | None = None) -> Iterator[tuple[np.ndarray, Tensor]]:
-        """Yield for each window the places of its tokens, and log P of the vocabulary there ``(places, vocabulary)``.
+        """Yield the positions of the tokens of each window, and log P of the vocabulary there ``(tokens, vocabulary)``.
 
         Every token is predicted once. Masked models mask tokens at a distance of ``every`` together; None each alone.
         """
@@ -155,39 +155,41 @@ class TextScores(LabelledData, Generic[ModelT]):
     def losses(self, corpus: Corpus) -> np.ndarray:
         """Return −log P of each token of a text ``(tokens,)``, in nats."""
         nats = np.zeros(len(corpus.ids))
-        for places, log_probabilities in self.log_probabilities(corpus, every=self.spacing):
-            of_tokens = log_probabilities.cpu().numpy()[np.arange(len(places)), corpus.ids[places]]
-            nats[places] = -of_tokens
+        for positions, log_probabilities in self.log_probabilities(corpus, every=self.spacing):
+            of_tokens = log_probabilities.cpu().numpy()[np.arange(len(positions)), corpus.ids[positions]]
+            nats[positions] = -of_tokens
         return nats
 
     def token_scores(self, item: object, *, alternatives: int = ALTERNATIVES) -> TokenSurprisals:
         """Return the surprisal of every token of the text."""
         text = str(item)
         corpus, scores = self.text.encode(text), dict[int, TokenScore]()
-        for places, log_probabilities in self.log_probabilities(corpus):
-            targets = torch.from_numpy(corpus.ids[places].astype("int64"))
+        for positions, log_probabilities in self.log_probabilities(corpus):
+            targets = torch.from_numpy(corpus.ids[positions].astype("int64"))
             rows = score_tokens(self.tokenizer, log_probabilities.cpu(), targets, alternatives=alternatives)
-            scores.update(zip(places.tolist(), rows, strict=True))
+            scores.update(zip(positions.tolist(), rows, strict=True))
 
         caption = (
             f"Each token is shaded by −log₂ of its probability, given {self.context(len(corpus.ids))}. Select a token "
             "to see the most likely ones."
         )
+
+        # A reader should see the text itself, so that unknown tokens are shown as the words they stand for.
         words = unknown_words(self.tokenizer, [text], corpus.ids)
-        for place, word in words.items():
-            scores[place] = scores[place]._replace(text=f"[{word}] ")
+        for position, word in words.items():
+            scores[position] = scores[position]._replace(text=f"[{word}] ")
         if words:
             caption += (
                 " Words in brackets are not in the vocabulary; the model reads and predicts all of them as <unk>."
             )
-        in_order = [scores[place] for place in range(len(corpus.ids))]
+        in_order = [scores[position] for position in range(len(corpus.ids))]
         return TokenSurprisals(in_order, self.tokenizer.vocabulary_size, "tokens", caption, counts_correct=True)
 
     def token_losses(self, data: Corpus | Windows, train: Corpus | Windows) -> TokenLosses:
-        """Return the losses of single tokens of a part of a text; see `choose_lines` and `choose_blocks`."""
+        """Return the losses of single tokens of a sample of a text; see `choose_lines` and `choose_blocks`."""
         whole, trained_on = (each.corpus if isinstance(each, Windows) else each for each in (data, train))
-        part = choose_blocks(whole, self.read_tokens) if whole.ends is None else choose_lines(whole)
-        return with_losses(part, self.losses(part.corpus), whole, trained_on, self.tokenizer)
+        sample = choose_blocks(whole, self.read_tokens) if whole.ends is None else choose_lines(whole)
+        return with_losses(sample, self.losses(sample.corpus), whole, trained_on, self.tokenizer)
 
     def mistakes(self, source: str, file_format: str | None) -> Mistakes:
         """Return the mistakes; the worst examples are the lines, or blocks of a text, with the highest mean loss."""
@@ -195,25 +197,27 @@ class TextScores(LabelledData, Generic[ModelT]):
         corpus = beginning(whole, MAX_TOKENS, whole_lines=True)
         size = len(corpus.ids)
         losses, best, confidence = np.zeros(size), np.zeros(size, dtype=np.int64), np.zeros(size)
-        for places, log_probabilities in self.log_probabilities(corpus, every=self.spacing):
+        for positions, log_probabilities in self.log_probabilities(corpus, every=self.spacing):
             log_probabilities = log_probabilities.cpu()
             values, tokens = log_probabilities.max(1)
-            best[places], confidence[places] = tokens.numpy(), values.exp().numpy()
-            losses[places] = -log_probabilities.numpy()[np.arange(len(places)), corpus.ids[places]]
+            best[positions], confidence[positions] = tokens.numpy(), values.exp().numpy()
+            losses[positions] = -log_probabilities.numpy()[np.arange(len(positions)), corpus.ids[positions]]
 
         # A single token says little about where a model fails, so the worst examples are stretches that can be read.
         starts = np.arange(0, size, EXCERPT) if corpus.ends is None else np.concatenate([[0], corpus.ends[:-1]])
         ends = np.append(starts[1:], size)
         starts, ends = starts[starts < ends], ends[starts < ends]  # empty lines may have no token
         means = np.add.reduceat(losses, starts) / (ends - starts)
-        words = unknown_words(self.tokenizer, (chunk.text for chunk in read_chunks(whole.sources)), corpus.ids)
+        words = unknown_words(self.tokenizer, (chunk.text for chunk in read_pieces(whole.sources)), corpus.ids)
         worst = [
             WrongExample(float(means[i]), decode(self.tokenizer, corpus.ids, range(starts[i], ends[i]), words))
             for i in np.argsort(-means, kind="stable")[:MAX_WORST].tolist()
         ]
         truth, guesses = ([token_name(self.tokenizer, token) for token in ids.tolist()] for ids in (corpus.ids, best))
-        part, name = part_of(size, len(whole.ids), "tokens"), "nats per token"
-        return compare_labels(truth, guesses, confidence, evaluated=part, worst=worst, score_name=name, matrix=False)
+        evaluated, name = part_of(size, len(whole.ids), "tokens"), "nats per token"
+        return compare_labels(
+            truth, guesses, confidence, evaluated=evaluated, worst=worst, score_name=name, matrix=False
+        )
 
     def held_out(self, source: str, file_format: str | None, *, count: int, tokens: int) -> Sequence[object]:
         """Return lines of some data, or the beginning of a running text: ``count`` items of ``tokens`` together."""
@@ -248,10 +252,10 @@ class CausalScores(TextScores[TextModel]):
                 start = None if batch.fresh else state
                 logits, state = model(batch.inputs.to(model.device), start, lengths=batch.lengths)
             position = np.arange(batch.targets.shape[1])
-            places = (batches.starts_of(batch.rows) + batch.start)[:, None] + position
-            lengths = np.full(len(places), len(position)) if batch.lengths is None else batch.lengths.numpy()
+            positions = (batches.starts_of(batch.rows) + batch.start)[:, None] + position
+            lengths = np.full(len(positions), len(position)) if batch.lengths is None else batch.lengths.numpy()
             valid = position < lengths[:, None]
-            yield places[valid], token_log_probabilities(model, logits[torch.from_numpy(valid)])
+            yield positions[valid], token_log_probabilities(model, logits[torch.from_numpy(valid)])
 
 
 # The text as a model reads it
@@ -402,7 +406,7 @@ def _explain_causal(explained: ExplainedModel[TextModel], read_corpus: ReadCorpu
 
 
 def unknown_words(tokenizer: Tokenizer, texts: Iterable[str], ids: Sequence[int] | np.ndarray) -> dict[int, str]:
-    """Return the words that the tokens ``ids`` hold as unknown, by their place; empty if they cannot be told.
+    """Return the words that the tokens ``ids`` hold as unknown, by their position; empty if they cannot be told.
 
     The ids are those of the texts, one after another, or the first of them; only as many texts are read as are needed.
     """
@@ -414,48 +418,48 @@ def unknown_words(tokenizer: Tokenizer, texts: Iterable[str], ids: Sequence[int]
         missing = {*tokenizer.find_unknown(text), name}
         return [word for word in tokenizer.prepare(text).split() if word in missing]
 
-    places = [place for place, token in enumerate(ids) if token == tokenizer.unknown_id]
-    words = list(itertools.islice(itertools.chain.from_iterable(map(read_as_unknown, texts)), len(places)))
-    return dict(zip(places, words, strict=True)) if len(words) == len(places) else {}
+    positions = [position for position, token in enumerate(ids) if token == tokenizer.unknown_id]
+    words = list(itertools.islice(itertools.chain.from_iterable(map(read_as_unknown, texts)), len(positions)))
+    return dict(zip(positions, words, strict=True)) if len(words) == len(positions) else {}
 
 
 def named_unknown(tokenizer: Tokenizer, names: Sequence[str], line: str, ids: Sequence[int]) -> list[str]:
     """Return the names of the tokens of a line, with the words of the line in place of unknown tokens."""
     words = unknown_words(tokenizer, [line], ids)
-    return [f"[{words[place]}]" if place in words else name for place, name in enumerate(names)]
+    return [f"[{words[position]}]" if position in words else name for position, name in enumerate(names)]
 
 
-def decode(tokenizer: Tokenizer, ids: np.ndarray, places: Sequence[int], words: Mapping[int, str]) -> str:
-    """Return the text of the tokens at some places, with the ``words`` that `unknown_words` returns."""
-    if not any(place in words for place in places):
-        return tokenizer.decode(ids[places].tolist())
-    pieces = (f"{words[i]} " if i in words else token_text(tokenizer, int(ids[i])) for i in places)
-    return "".join(pieces).strip()
+def decode(tokenizer: Tokenizer, ids: np.ndarray, positions: Sequence[int], words: Mapping[int, str]) -> str:
+    """Return the text of the tokens at some positions, with the ``words`` that `unknown_words` returns."""
+    if not any(position in words for position in positions):
+        return tokenizer.decode(ids[positions].tolist())
+    texts = (f"{words[i]} " if i in words else token_text(tokenizer, int(ids[i])) for i in positions)
+    return "".join(texts).strip()
 
 
 MAX_KEPT = 30_000  # tokens that are kept
 CHOSEN_TOGETHER = 16  # neighbouring lines that are chosen together
-PIECE = 120  # approximate characters of a piece of text that is shown
+SHOWN_CHARACTERS = 120  # approximate size of a chunk of text that is shown
 MAX_BYTES = 1 << 24  # size of a text up to which it is read again to name its unknown words
 MAX_NAME = 60  # characters of a token that are kept
 
 
-class ChosenPart(NamedTuple):
-    """A part of a text: ``corpus`` is read, and the tokens at some ``places`` in it are kept ``(tokens,)``.
+class TextSample(NamedTuple):
+    """A sample of a text: ``corpus`` is read, and the tokens at the positions ``kept`` in it are kept ``(tokens,)``.
 
-    They are in blocks, whose ``ends`` are counted in kept tokens, and ``at`` are their places in the whole text.
+    They are in blocks, whose ``ends`` are counted in kept tokens, and ``at`` are their positions in the full text.
     """
 
     corpus: Corpus
-    places: np.ndarray
+    kept: np.ndarray
     at: np.ndarray
     ends: np.ndarray
     measured: str
 
 
-def choose_lines(whole: Corpus) -> ChosenPart:
+def choose_lines(whole: Corpus) -> TextSample:
     """Choose neighbouring lines, evenly spread over a text, of about `MAX_KEPT` tokens together."""
-    # The groups of lines are evenly spread, so that no part of the text stands for all of it.
+    # The groups of lines are evenly spread, so that no section of the text stands for all of it.
     starts, ends = whole.spans(1)
     lengths, lines = ends - starts, np.arange(len(ends))
     if lengths.sum() > MAX_KEPT:
@@ -464,17 +468,19 @@ def choose_lines(whole: Corpus) -> ChosenPart:
         first = np.unique(np.arange(min(wanted, groups)) * groups // min(wanted, groups)) * CHOSEN_TOGETHER
         lines = (first[:, None] + np.arange(CHOSEN_TOGETHER)).ravel()
         lines = lines[lines < len(ends)]
+
+    # Lines differ in length, so that those chosen may be much longer than the mean; the sample ends where they are.
     limits = lengths[lines].cumsum()
     lines = lines[: max(1, int(np.searchsorted(limits, 2 * MAX_KEPT, side="right")))]
     at = np.concatenate([np.arange(starts[line], ends[line]) for line in lines.tolist()])
     ids = np.asarray(whole.ids[at])
     some = f"in {len(lines):,} of {len(ends):,} lines, evenly spread" if len(lines) < len(ends) else "in all lines"
     ends = lengths[lines].cumsum()
-    part = Corpus(ids, ends, Statistics(), tokenizer=whole.tokenizer)
-    return ChosenPart(part, np.arange(len(ids)), at, ends, f"{len(ids):,} tokens {some}")
+    corpus = Corpus(ids, ends, Statistics(), tokenizer=whole.tokenizer)
+    return TextSample(corpus, np.arange(len(ids)), at, ends, f"{len(ids):,} tokens {some}")
 
 
-def choose_blocks(whole: Corpus, read: int) -> ChosenPart:
+def choose_blocks(whole: Corpus, read: int) -> TextSample:
     """Choose blocks that are evenly spread over the first ``read`` tokens of a running text."""
     ids = np.asarray(whole.ids[:read])
     size = max(1, min(BLOCK, len(ids) // 20))
@@ -482,56 +488,58 @@ def choose_blocks(whole: Corpus, read: int) -> ChosenPart:
     kept = max(1, min(count, MAX_KEPT // size))
     blocks = np.arange(kept) * count // kept
     spans = [np.arange(block * size, min(len(ids), (block + 1) * size)) for block in blocks.tolist()]
-    ends, places = np.cumsum([len(span) for span in spans]), np.concatenate(spans)
+    ends, kept_positions = np.cumsum([len(span) for span in spans]), np.concatenate(spans)
     total = "" if len(ids) == len(whole.ids) else f" of {len(whole.ids):,}"
     measured = f"all {len(ids):,} tokens" if not total else f"the first {len(ids):,}{total} tokens"
-    if len(places) < len(ids):
+    if len(kept_positions) < len(ids):
         first = "the first " * bool(total)
-        measured = f"{len(places):,} of {first}{len(ids):,} tokens, in {kept} blocks that are evenly spread"
-    part = Corpus(ids, None, Statistics(), tokenizer=whole.tokenizer)
-    return ChosenPart(part, places, places, ends, measured)
+        measured = f"{len(kept_positions):,} of {first}{len(ids):,} tokens, in {kept} blocks that are evenly spread"
+    corpus = Corpus(ids, None, Statistics(), tokenizer=whole.tokenizer)
+    return TextSample(corpus, kept_positions, kept_positions, ends, measured)
 
 
-def with_losses(part: ChosenPart, nats: np.ndarray, whole: Corpus, train: Corpus, tokenizer: Tokenizer) -> TokenLosses:
+def with_losses(
+    sample: TextSample, nats: np.ndarray, whole: Corpus, train: Corpus, tokenizer: Tokenizer
+) -> TokenLosses:
     """Return the losses of the chosen tokens, from those of all tokens that were read ``(tokens read,)``."""
     # Names and positions need every token that was read, not only those that are kept.
-    ids = np.asarray(part.corpus.ids).astype(np.int64)
+    ids = np.asarray(sample.corpus.ids).astype(np.int64)
     texts = {token: token_text(tokenizer, token) for token in np.unique(ids).tolist()}
     ending = np.array([token for token, text in texts.items() if text.rstrip(" ").endswith("\n")], np.int64)
-    positions = places_in_lines(ids, np.isin(ids, ending))
+    in_line = places_in_lines(ids, np.isin(ids, ending))
 
     # What is known of a token: how often the training text has it, unless it is unknown.
     counts = train.counts(tokenizer.vocabulary_size)
-    chosen = ids[part.places]
+    chosen = ids[sample.kept]
     unknown = np.zeros(len(chosen), bool) if tokenizer.unknown_id is None else chosen == tokenizer.unknown_id
     statistics = whole.statistics
     characters = max(1.0, statistics.characters / max(1, statistics.tokens))
-    piece_ends, piece_blocks = cut_evenly(part.ends, max(8, round(PIECE / characters)))
+    piece_ends, piece_blocks = cut_evenly(sample.ends, max(8, round(SHOWN_CHARACTERS / characters)))
     return TokenLosses(
-        nats[part.places],
+        nats[sample.kept],
         chosen,
-        positions[part.places],
+        in_line[sample.kept],
         np.where(unknown, UNKNOWN, counts[chosen]),
         piece_ends,
         piece_blocks,
         {token: _shortened(texts[token]) for token in np.unique(chosen).tolist()},
-        spelled_words(whole, part.at[unknown], np.flatnonzero(unknown), tokenizer),
-        part.measured,
+        spelled_words(whole, sample.at[unknown], np.flatnonzero(unknown), tokenizer),
+        sample.measured,
     )
 
 
-def spelled_words(whole: Corpus, at: np.ndarray, places: np.ndarray, tokenizer: Tokenizer) -> dict[int, str]:
-    """Return the words in place of the unknown tokens ``at`` some places of a text, by other ``places``, in order.
+def spelled_words(whole: Corpus, at: np.ndarray, keys: np.ndarray, tokenizer: Tokenizer) -> dict[int, str]:
+    """Return the words in place of the unknown tokens ``at`` some positions of a text, by their ``keys``, in order.
 
     The text is read again, unless it is large; without a word for each unknown token, the answer is empty.
     """
     if not len(at) or not whole.sources or whole.statistics.bytes > MAX_BYTES:
         return {}
-    words = [word for piece in read_chunks(whole.sources) for word in tokenizer.find_unknown(piece.text)]
+    words = [word for chunk in read_pieces(whole.sources) for word in tokenizer.unknown_pieces(chunk.text)]
     if len(words) != whole.statistics.unknown_tokens:
         return {}
     ranks = (np.asarray(whole.ids) == tokenizer.unknown_id).cumsum()[at] - 1
-    return {place: _shortened(words[rank]) for place, rank in zip(places.tolist(), ranks.tolist(), strict=True)}
+    return {key: _shortened(words[rank]) for key, rank in zip(keys.tolist(), ranks.tolist(), strict=True)}
 
 
 def _shortened(text: str) -> str:

@@ -232,14 +232,14 @@ class DecodedExamples(PairExamples[EncoderDecoder]):
 
 
 class AlignedExamples(PairExamples[CTCTranslator]):
-    """Pairs for a model that repeats the tokens of the source and writes at all places at once."""
+    """Pairs for a model that repeats the tokens of the source and writes at all positions at once."""
 
     def read(self, item: object) -> list[Example]:
-        """Return a source with its target, with one name for each place of the source's tokens."""
+        """Return a source with its target, with one name for each position of the source's tokens."""
         return [example.repeated(self.model.upsample) for example in super().read(item)]
 
     def forward(self, batch: Sequence[Example]) -> Tensor:
-        """Return log P of each token at each place ``(batch, places, vocabulary)``."""
+        """Return log P of each token at each position ``(batch, positions, vocabulary)``."""
         source, _ = self.tensors(batch)
         log_probabilities: Tensor = self.model(source, torch.full((len(batch),), source.shape[1]))[0]
         return log_probabilities
@@ -324,7 +324,7 @@ class GreedyAnswers:
         sizes = shorter_contexts(tokens)
         lengths = np.minimum([*sizes, len(ids)], len(ids))
         windows = torch.from_numpy(padded(ids, len(ids) - lengths, lengths)).to(self.device)
-        inputs, targets = (part.expand(len(windows), -1).to(self.device) for part in answer.shifted())
+        inputs, targets = (tensor.expand(len(windows), -1).to(self.device) for tensor in answer.shifted())
         losses = self.model.token_losses(windows, torch.from_numpy(lengths), inputs, targets).double().mean(1)
         keys: list[int | None] = [*sizes, None]
         return ContextUse({key: ContextScore(float(loss)) for key, loss in zip(keys, losses, strict=True)}, tokens)

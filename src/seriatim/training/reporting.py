@@ -11,7 +11,7 @@ from torch import nn
 from ..config import Config, Training
 from ..evaluation.intervals import written
 from ..evaluation.perplexity import safe_exp
-from ..tasks.data_files import share_of
+from ..tasks.data_files import fraction_of
 from .settle import DEFAULT, Settled
 
 Record = dict[str, Any]
@@ -45,7 +45,7 @@ def beginning(settled: Settled, facts: Record, *, step: int, nothing_left: str) 
         "train": f"{reader.describe(settled.train)}{given}",
         "tokenizer_sample": reader.tokenizer_sample(settled.train),
         "valid": None if settled.valid is None else reader.describe(settled.valid),
-        "held_out_share": task.files.validation_name() if share_of(task.files.validation_source()) else "",
+        "held_out_share": task.files.validation_name() if fraction_of(task.files.validation_source()) else "",
         "decisions": settled.decisions,
         "ceiling": _ceiling(config.training),
         "initial": _initial(config),

@@ -29,7 +29,7 @@ from ..data.repairs import DataWarning, Repairs
 from ..data.vocabulary import Vocabulary
 from ..storage.files import read_json
 from ..tasks import open_task, with_defaults
-from ..tasks.data_files import NOTHING, share_of
+from ..tasks.data_files import NOTHING, fraction_of
 from ..tasks.defaults import default_rate, has_budget
 from ..tasks.task import Task, TaskData
 from .hardware import choose_precision
@@ -292,12 +292,17 @@ def split_data(config: Config) -> Config:
         DataWarning: the usual fraction puts all data on one side.
     """
     given, task = config.data.valid, open_task(config)
-    if given not in (None, NOTHING) and NO_FILE.fullmatch(given) and not share_of(given) and not Path(given).exists():
+    if (
+        given not in (None, NOTHING)
+        and NO_FILE.fullmatch(given)
+        and not fraction_of(given)
+        and not Path(given).exists()
+    ):
         raise RangeError(f"data.valid: {given} is neither a file nor a share; give a file, a share (10%) or none")
     if task.files.validation_source() is None and given is None:
         task.files.training_source()
         config = config.replaced({"data.valid": task.reader.default_split()})
-    if not share_of(config.data.valid):
+    if not fraction_of(config.data.valid):
         return config
 
     # A fraction of few rows may take none of them, or all.
@@ -388,7 +393,7 @@ def warn_of_overlap(task: Task, train: object, valid: object) -> None:
     of the rest, and of data without rows.
     """
     spec = task.files.validation_source() or ""
-    if spec.startswith("builtin:") or share_of(spec):
+    if spec.startswith("builtin:") or fraction_of(spec):
         return
     if not isinstance(train, DataOfRows) or not isinstance(valid, DataOfRows):
         return
