@@ -337,7 +337,7 @@ def _rebuilt(state: State, numbers: Iterator[int], new: dict[int, Tensor], appen
         buffer, end, window = appended[number]
         cache = extended(state, seen, buffer, end, 1)
         return newest(cache, window - 1) if window else cache
-    return with_parts(state, [_rebuilt(child, numbers, new, appended) for child in state])
+    return with_children(state, [_rebuilt(child, numbers, new, appended) for child in state])
 
 
 @functools.cache

@@ -174,7 +174,7 @@ def _selection(source: Source, choose: Callable[[BinaryIO], Iterator[bytes]], wh
     name = f"{source.name} (the held-out part)" if held_out else source.name
     origin = (*source.origin, which, str(held_out)) if source.origin else ()
     return source._replace(
-        name=name, open=lambda: io.BufferedReader(_ChosenBlocks(source.open(), choose), PIECE_BYTES), origin=origin
+        name=name, open=lambda: io.BufferedReader(_ChosenBlocks(source.open(), choose), CHUNK_BYTES), origin=origin
     )
 
 

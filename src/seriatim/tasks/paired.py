@@ -270,7 +270,7 @@ def choose(
     # sides are written with the same symbols, wherever they occur; subwords are not known yet, so their characters
     # stand for them.
     left, right = ([split(kind)(text) for text in texts] for kind, texts in ((kind, sources), (chosen, targets)))
-    copied = shared_share(left, right)
+    copied = shared_fraction(left, right)
     known, written = ({token for text in side for token in text} for side in (left, right))
     has_same = chosen == kind and len(known & written) >= SAME_SYMBOLS * len(written)
     if chosen == kind == "bpe":

@@ -48,7 +48,7 @@ class TextReader(Reader[Data]):
 
     def has_content(self, source: str, split: str) -> bool:
         """Return whether there is text beside white space."""
-        return any(chunk.text.strip() for chunk in read_pieces(self.sources(source, split)))
+        return any(chunk.text.strip() for chunk in read_chunks(self.sources(source, split)))
 
     def explain_empty_split(self, fraction: str, *, none_held_out: bool) -> str:
         """Say that all lines are equal, or where a running text has no line."""

@@ -208,7 +208,7 @@ class TextScores(LabelledData, Generic[ModelT]):
         ends = np.append(starts[1:], size)
         starts, ends = starts[starts < ends], ends[starts < ends]  # empty lines may have no token
         means = np.add.reduceat(losses, starts) / (ends - starts)
-        words = unknown_words(self.tokenizer, (chunk.text for chunk in read_pieces(whole.sources)), corpus.ids)
+        words = unknown_words(self.tokenizer, (chunk.text for chunk in read_chunks(whole.sources)), corpus.ids)
         worst = [
             WrongExample(float(means[i]), decode(self.tokenizer, corpus.ids, range(starts[i], ends[i]), words))
             for i in np.argsort(-means, kind="stable")[:MAX_WORST].tolist()
@@ -535,7 +535,7 @@ def spelled_words(whole: Corpus, at: np.ndarray, keys: np.ndarray, tokenizer: To
     """
     if not len(at) or not whole.sources or whole.statistics.bytes > MAX_BYTES:
         return {}
-    words = [word for chunk in read_pieces(whole.sources) for word in tokenizer.unknown_pieces(chunk.text)]
+    words = [word for chunk in read_chunks(whole.sources) for word in tokenizer.find_unknown(chunk.text)]
     if len(words) != whole.statistics.unknown_tokens:
         return {}
     ranks = (np.asarray(whole.ids) == tokenizer.unknown_id).cumsum()[at] - 1
