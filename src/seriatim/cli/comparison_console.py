@@ -68,7 +68,7 @@ class ComparisonConsole(ProgressLine, ComparisonReporter):
         rest = "" if left is None else f"  all: {duration(left)} left"
         top = "" if best is None else f"  best: {best[0]} {best[1]:,.4g}"
         text = f"{listed([str(number) for number in numbers])} of {progress.count}  {trainings}{rest}{top}"
-        self.update(text, progress.share, at_once=at_once)
+        self.update(text, progress.fraction, at_once=at_once)
 
 
 def _training(progress: ComparisonProgress, training: PresentTraining, *, short: bool) -> str:
@@ -80,7 +80,7 @@ def _training(progress: ComparisonProgress, training: PresentTraining, *, short:
         activity = {"timing": "timing its steps", "measuring": "measuring"}.get(str(kind), "starting")
         return f"{name} {activity}" if short else f"{name}  {activity}"
     if short:
-        return f"{name} {training.share:.0%}".replace("%", " %")
+        return f"{name} {training.fraction:.0%}".replace("%", " %")
     left = "" if event["seconds_left"] is None else f", {duration(event['seconds_left'])} left"
     return f"{name}  step {event['step']:,}  loss {event['loss']:.3f}{left}"
 

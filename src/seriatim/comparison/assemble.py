@@ -24,12 +24,12 @@ from ..training.hardware import environment
 from ..version import __version__
 from .differences import differences
 from .item_answers import PREFIX
-from .plan import FORMAT, Plan, architecture, choose_metric, difference, is_non_neural, parts, read_trials, width_of
+from .plan import FORMAT, Plan, architecture, choose_metric, difference, is_non_neural, layers_of, read_trials, width_of
 from .results import ResultRow, Results, Row, TrainingRow
 from .verdict import conditions
 
 SHORT = 0.01
-"""Share of a training up to which another one that runs at the same time does not count."""
+"""Fraction of a training up to which another one that runs at the same time does not count."""
 MACHINE = ("processor", "device", "threads", "processors")
 """Fields of a machine that the results record; its name is recorded only if there are several machines."""
 OF_EVERY_RUN = (
@@ -134,13 +134,13 @@ def _layer(folder: Path, plan: Plan, layer: str, finished: Rows, failed: str | N
 
 
 def _describe(row: str) -> JsonObject:
-    """Return what a layer is, what it keeps of the past, and its paper, for all parts of a stack."""
+    """Return what a layer is, what it keeps of the past, and its paper, for all layers of a stack."""
     names = {"layer": row, "architecture": architecture(row), "width": width_of(row), "counted": is_non_neural(row)}
     names |= {"learned": FITTED[row].fitting if is_non_neural(row) else "trained"}
     if is_non_neural(row) and (describe := FITTED[row].describe_model) is not None:
         described = describe()
         return {**names, **{name: described[name] for name in ("keeps", "parallel", "paper")}}
-    layers = [find_layer(part) for part in dict.fromkeys(parts(row))]
+    layers = [find_layer(layer) for layer in dict.fromkeys(layers_of(row))]
     return {
         **names,
         "keeps": "; ".join(dict.fromkeys(layer.keeps for layer in layers)),
@@ -185,10 +185,10 @@ def _add_differences(folder: Path, metric: Metric, rows: Sequence[ResultRow], ba
     # A rank begins with the first row that differs from the leader of the rank before; rows of one rank may differ.
     leader = measured[0]
     leader.rank = 1
-    for place, row in enumerate(measured[1:], 2):
+    for rank, row in enumerate(measured[1:], 2):
         test = compared(row, leader)
         if test and is_significant(test["p_value"], test["low"], test["high"]):
-            leader, row.rank = row, place
+            leader, row.rank = row, rank
         elif test.get("p_value") is not None:
             row.rank = leader.rank
 

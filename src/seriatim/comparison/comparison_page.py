@@ -197,11 +197,11 @@ def _summary(results: Results, drawn: Results, pages: Mapping[str, str]) -> list
 
 def _distance_plot(results: Results) -> Drawn:
     distance = results.at_distance()
-    places = f"the same {distance.count:,} places" if distance.count else "the same places"
+    positions = f"the same {distance.count:,} places" if distance.count else "the same places"
     title, caption = {
         "context": (
             "Use of context",
-            f"Perplexity of {places} of the text where only the last tokens are seen, each time from the initial "
+            f"Perplexity of {positions} of the text where only the last tokens are seen, each time from the initial "
             "state. Lines are 95 % intervals over blocks of neighbouring tokens, or lines of the text; Table 1 has "
             "those of paired differences. Where a curve is level, earlier tokens add little.",
         ),

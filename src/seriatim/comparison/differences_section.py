@@ -65,7 +65,7 @@ def class_sentence(classes: Json) -> str:
     rows, best, total = classes["rows"], classes["best"], f"{classes['tested_classes']:,}"
     others = [layer for layer in next((row["f1"] for row in rows), {}) if layer != best]
     if not others or not classes["tested_classes"]:
-        return f"F1 of each class, measured on {_part(classes)}."
+        return f"F1 of each class, measured on {_measured_items(classes)}."
     counts = classes["differing"]
     differing = [f"{layer} in {counts[layer]:,}" for layer in others if counts.get(layer)]
     same = [layer for layer in others if not counts.get(layer)]
@@ -76,7 +76,7 @@ def class_sentence(classes: Json) -> str:
     ]
     if differing and same:
         clauses.append(f"In no tested class: {listed(same)}.")
-    return " ".join([*clauses, f"Measured on {_part(classes)}."])
+    return " ".join([*clauses, f"Measured on {_measured_items(classes)}."])
 
 
 def class_table(classes: Json) -> Table:
@@ -114,7 +114,7 @@ def _cell(figure: list[float | None], best: float, p_value: float | None) -> Cel
     return Cell(f"{value:.{digits}f}{sign}", note=f"{low:.{digits}f} to {high:.{digits}f}", value=value)
 
 
-def _part(classes: Json) -> str:
+def _measured_items(classes: Json) -> str:
     measured, total = classes["measured"], classes["total"]
     return f"all {total:,} test items" if measured == total else f"{measured:,} of {total:,} items, evenly spread"
 
@@ -123,18 +123,18 @@ MAX_LABEL = 24  # characters of a label in a figure
 
 
 def differences_section(results: Results) -> list[PageBlock]:
-    """Return the parts, none of which exists where `results.json` has no ``differ``."""
+    """Return the blocks, none of which exists where `results.json` has no ``differ``."""
     differ = results.section("differ")
-    parts: list[PageBlock] = []
+    blocks: list[PageBlock] = []
     if classes := differ.get("classes"):
-        parts += [Prose(class_sentence(classes)), class_table(classes)]
+        blocks += [Prose(class_sentence(classes)), class_table(classes)]
     if confused := differ.get("confusions"):
-        parts += _confusions(confused)
+        blocks += _confusions(confused)
     if buckets := differ.get("buckets"):
-        parts += _buckets(buckets, str(differ.get("measured", "")))
+        blocks += _buckets(buckets, str(differ.get("measured", "")))
     if disagreement := differ.get("disagreement"):
-        parts += _disagreement(disagreement, results)
-    return parts
+        blocks += _disagreement(disagreement, results)
+    return blocks
 
 
 def _confusions(confused: Json) -> Iterator[PageBlock]:
@@ -176,8 +176,8 @@ def _buckets(buckets: Sequence[Json], measured: str) -> Iterator[PageBlock]:
         plots.append(Plot(figure, title, caption, f"{title}, one line for each layer. Numbers: {counts}."))
         sentences += filter(None, [_bucket_sentence(each)])
     if plots:
-        part = [f"The losses of single tokens are those of {measured}."] if measured else []
-        yield Prose(" ".join([*part, *sentences]))
+        introduction = [f"The losses of single tokens are those of {measured}."] if measured else []
+        yield Prose(" ".join([*introduction, *sentences]))
         yield Plots(plots)
 
 
@@ -242,7 +242,7 @@ def _disagreement(pair: Json, results: Results) -> Iterator[PageBlock]:
     what = "pieces of text" if pair["kind"] == "tokens" else "items of the measured data"
     rule = (
         f"{first} and {second} are the first two of the ranking by {results.metric.name}. Of {pair['items']:,} "
-        f"{what}, {first} has the better {figure} on {_share(pair['better'])}, {second} on {_share(pair['worse'])}."
+        f"{what}, {first} has the better {figure} on {_percent(pair['better'])}, {second} on {_percent(pair['worse'])}."
     )
     if pair["kind"] == "tokens":
         rule += (
@@ -271,15 +271,15 @@ def _token_texts(pair: Json, key: str, title: str, outcomes: int) -> Iterator[Pa
     """Return each text under both models, side by side."""
     yield Prose(f"{title}:")
     for i, text in enumerate(pair[key]):
-        parts: list[tuple[str, PageBlock]] = []
+        blocks: list[tuple[str, PageBlock]] = []
         for layer, bits, nats in zip((pair["first"], pair["second"]), text["bits"], text["figures"], strict=True):
             values = [math.inf if value is None else value for value in bits]
             tokens = [
                 Token.of_surprisal(name, value, outcomes) for name, value in zip(text["tokens"], values, strict=True)
             ]
             total = "infinite" if nats is None else f"{nats / math.log(2):.1f} bits"
-            parts.append((f"{layer}: {total}", Tokens(tokens, scale=None if i else Tokens.scale)))
-        yield Beside(parts)
+            blocks.append((f"{layer}: {total}", Tokens(tokens, scale=None if i else Tokens.scale)))
+        yield Beside(blocks)
 
 
 def _answer_table(pair: Json, key: str, title: str, figure: str, *, tags: bool) -> Table:
@@ -315,9 +315,9 @@ def _whole(shortened: str) -> list[str]:
     return shortened.split()[: -1 if shortened.endswith("…") else None]
 
 
-def _share(share: Sequence[float | None]) -> str:
-    """Write a share with its interval: ``62 % (58 to 66 %)``."""
-    value, low, high = share
+def _percent(fraction: Sequence[float | None]) -> str:
+    """Write a fraction with its interval: ``62 % (58 to 66 %)``."""
+    value, low, high = fraction
     if value is None or low is None or high is None or low == high:
         return percent(value or 0.0)
     return f"{percent(value)} ({100 * low:.0f} to {100 * high:.0f} %)"

@@ -316,8 +316,8 @@ class Results:
         if len(self.rows) <= MAX_DRAWN:
             return self
         chosen = [*self.ranked[:MAX_DRAWN], *(row for row in self.ranked[MAX_DRAWN:] if row.baseline)]
-        places = {id(row) for row in chosen}
-        rows = [given for given, row in zip(self.values["rows"], self.rows, strict=True) if id(row) in places]
+        identities = {id(row) for row in chosen}
+        rows = [given for given, row in zip(self.values["rows"], self.rows, strict=True) if id(row) in identities]
         return Results({**self.values, "rows": rows})
 
     def section(self, name: str) -> Json:

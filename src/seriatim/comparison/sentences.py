@@ -115,8 +115,8 @@ def training(row: ResultRow, results: Results) -> str:
     if row.counted or row.lacking or not same_conditions(others):
         return f"{how}: {rounded(speed)} tokens/s"
     fastest = max(each.tokens_per_second or 0 for each in others)
-    share = "the fastest here" if speed == fastest else f"{percent(speed / fastest)} of the fastest"
-    return f"{how}: {rounded(speed)} tokens/s, {share}"
+    compared = "the fastest here" if speed == fastest else f"{percent(speed / fastest)} of the fastest"
+    return f"{how}: {rounded(speed)} tokens/s, {compared}"
 
 
 def generating(row: ResultRow, results: Results) -> str:
@@ -125,10 +125,10 @@ def generating(row: ResultRow, results: Results) -> str:
     if time := row.milliseconds_per_token:
         others = [each for each in results.ran if not each.lacking]
         fastest = min(filter(None, (each.milliseconds_per_token for each in others)), default=time)
-        share = f"{times(time / fastest)} the fastest" if time > 1.05 * fastest else "about as fast as the fastest"
-        share = "the fastest here" if time == fastest else share
+        compared = f"{times(time / fastest)} the fastest" if time > 1.05 * fastest else "about as fast as the fastest"
+        compared = "the fastest here" if time == fastest else compared
         is_compared = not row.lacking and same_conditions(others)
-        clauses.append(f"{in_time(time)} per token" + (f", {share}" if is_compared else ""))
+        clauses.append(f"{in_time(time)} per token" + (f", {compared}" if is_compared else ""))
     steps = sorted((int(count), step) for count, step in row.step_milliseconds.items() if step)
     if len(steps) > 1 and steps[-1][1] > NOTABLE * steps[0][1]:
         longer = times(steps[-1][1] / steps[0][1])
@@ -160,7 +160,7 @@ def _context_gains(row: ResultRow) -> str:
         return _no_gain(row.distance.gains[0])
     shown = {gain["beyond"]: gain for gain in (row.distance.gain_beyond(4), significant[-1]) if gain in significant}
     clauses = [
-        f"context beyond {_tokens(size)} {'lowers' if gain['share'] > 0 else 'raises'} perplexity by {in_share(gain)}"
+        f"context beyond {_tokens(size)} {'lowers' if gain['share'] > 0 else 'raises'} perplexity by {in_percent(gain)}"
         for size, gain in shown.items()
         if gain
     ]
@@ -175,14 +175,14 @@ def _no_gain(gain: Json) -> str:
     return f"no significant effect {beyond}"
 
 
-def in_share(gain: Json) -> str:
+def in_percent(gain: Json) -> str:
     """Write a gain with its interval: ``18 % (14 to 22 %)``; a negative one without its sign."""
     if max(abs(gain[key]) for key in ("share", "low", "high")) < SMALLEST_GAIN / 10:
         return "0 %"
-    share, low, high = (100 * abs(gain[key]) for key in ("share", "low", "high"))
+    percentage, low, high = (100 * abs(gain[key]) for key in ("share", "low", "high"))
     low, high = sorted((low, high)) if gain["low"] * gain["high"] > 0 else (100 * gain["low"], 100 * gain["high"])
     digits = interval_digits(low, high, 2)
-    size, *ends = (written(value, digits).replace("-", "−") for value in (share, low, high))
+    size, *ends = (written(value, digits).replace("-", "−") for value in (percentage, low, high))
     return f"{size} % ({ends[0]} to {ends[1]} %)"
 
 
@@ -204,10 +204,10 @@ def _apart(value: float, best: float) -> str:
     """Return the relative difference from the best: ``, 16 % more``, ``, 9 % less`` or ``, 11 times as much``."""
     if not best or not value or value == best:
         return ""
-    share = (value - best) / abs(best)
-    if share > 1:
+    relative = (value - best) / abs(best)
+    if relative > 1:
         return f", {times(value / best)} as much"
-    return f", {percent(abs(share))} {'more' if share > 0 else 'less'}"
+    return f", {percent(abs(relative))} {'more' if relative > 0 else 'less'}"
 
 
 def training_remarks(row: ResultRow, results: Results) -> str:

@@ -200,7 +200,7 @@ def _token_time(row: ResultRow) -> tuple[str, str]:
 
 def _gain(row: ResultRow) -> tuple[str, str]:
     gain = row.distance.gain_beyond(BEYOND) or {}
-    text, _, bounds = sentences.in_share(gain).partition(" (")
+    text, _, bounds = sentences.in_percent(gain).partition(" (")
     return f"−{text}" if gain["share"] < 0 and text != "0 %" else text, bounds.removesuffix(")")
 
 
@@ -553,8 +553,8 @@ def _thinned(curve: Sequence[Point]) -> Sequence[Point]:
     """Return as many points as can be seen, evenly spaced on a logarithmic scale, with the last one."""
     if len(curve) <= MAX_POINTS:
         return curve
-    places = {round(len(curve) ** (k / (MAX_POINTS - 1))) - 1 for k in range(MAX_POINTS)}
-    return [curve[i] for i in sorted(places)]
+    indices = {round(len(curve) ** (k / (MAX_POINTS - 1))) - 1 for k in range(MAX_POINTS)}
+    return [curve[i] for i in sorted(indices)]
 
 
 def _set_limits(axes: Axes, curves: Sequence[Sequence[Point]], ends: Sequence[float]) -> None:

@@ -225,17 +225,17 @@ def _time(row: ResultRow) -> str:
 
 def _unfinished(results: Results) -> str:
     """Return which layers were still improving when the budget ended, and of which that is not known."""
-    trained, parts = results.trained, list[str]()
+    trained, sentences = results.trained, list[str]()
     if falling := [row.layer for row in trained if (last_gain(row, results) or 0.0) > 0]:
         which = "All trained layers were" if 1 < len(falling) == len(trained) else f"{listed(falling)} {_were(falling)}"
         order = ", so a longer budget may change the order" if len(results.measured) > 1 else ""
-        parts.append(f"{which} still improving when the budget ended{order}.")
+        sentences.append(f"{which} still improving when the budget ended{order}.")
     if trained and not any(held_out(row) for row in trained):
-        parts.append("No data were held out, so it is not known whether the layers were still improving.")
+        sentences.append("No data were held out, so it is not known whether the layers were still improving.")
     elif rare := [row.layer for row in trained if len(held_out(row)) < MIN_VALIDATIONS]:
         they = "it was" if len(rare) == 1 else "they were"
-        parts.append(f"{listed(rare)} {_were(rare)} {TOO_RARELY} {they} still improving.")
-    return " ".join(parts)
+        sentences.append(f"{listed(rare)} {_were(rare)} {TOO_RARELY} {they} still improving.")
+    return " ".join(sentences)
 
 
 def last_gain(row: ResultRow, results: Results) -> float | None:
@@ -397,14 +397,14 @@ def busy(results: Results) -> str:
 
     The trainings of the comparison itself are no other programs.
     """
-    shares = {row.layer: shared for row in results.ran if (shared := _of_others(row, results)) is not None}
-    disturbed = {layer: (share, count) for layer, (share, count) in shares.items() if share > BUSY * count}
+    used_by_others = {row.layer: shared for row in results.ran if (shared := _of_others(row, results)) is not None}
+    disturbed = {layer: (used, count) for layer, (used, count) in used_by_others.items() if used > BUSY * count}
     if not disturbed:
         return ""
     most, processors = max(disturbed.values())
     fewer = ", and a budget in minutes gave fewer steps" if results.section("budget").get("minutes") else ""
     were = "was" if len(disturbed) == 1 else "were"
-    who = "all layers were" if len(disturbed) == len(shares) else f"{listed(list(disturbed))} {were}"
+    who = "all layers were" if len(disturbed) == len(used_by_others) else f"{listed(list(disturbed))} {were}"
     return (
         f"The machine was busy: while {who} trained, other programs used up to {most:.1f} of {processors} processors. "
         f"The measured times are too long{fewer}."

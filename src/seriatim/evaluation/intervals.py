@@ -104,8 +104,8 @@ def with_intervals(measures: Mapping[str, Measure]) -> JsonObject:
     drawn = _resampled_sums(statistics, None, RESAMPLES, 0) if len(statistics) > 1 else None
     for (name, measure), (start, stop) in zip(measures.items(), pairwise(columns), strict=True):
         value = float(measure.compute(sums[start:stop]))
-        part = None if drawn is None else drawn[:, start:stop]
-        low, high = _bounds(part, statistics[:, start:stop], measure.compute, len(statistics), value)
+        resampled = None if drawn is None else drawn[:, start:stop]
+        low, high = _bounds(resampled, statistics[:, start:stop], measure.compute, len(statistics), value)
         metrics |= {name: value, f"{name}_low": low, f"{name}_high": high}
     return metrics
 
@@ -227,8 +227,8 @@ def _bounds(
 ) -> tuple[float | None, float | None]:
     """Return the interval of the value of some statistics, by the sums over resamples ``drawn``; None of one item.
 
-    Resamples of equal items are equal, whatever the population is. Wilson's interval of a share that is 0 or 1 in every
-    item is not empty; other figures then have twice the value, and pages show no interval.
+    Resamples of equal items are equal, whatever the population is. Wilson's interval of a fraction that is 0 or 1 in
+    every item is not empty; other figures then have twice the value, and pages show no interval.
     """
     if not np.isfinite(value):
         return None, None
@@ -236,9 +236,9 @@ def _bounds(
         low, high = _ends(compute(drawn))
         if low != high:
             return low, high
-    for share in (0, 1):
-        if compute is mean and np.all(statistics[:, 1] > 0) and np.all(statistics[:, 0] == share * statistics[:, 1]):
-            return wilson(share * items, items)
+    for fraction in (0, 1):
+        if compute is mean and np.all(statistics[:, 1] > 0) and np.all(statistics[:, 0] == fraction * statistics[:, 1]):
+            return wilson(fraction * items, items)
     return (None, None) if drawn is None else (value, value)
 
 
@@ -253,12 +253,12 @@ def _ends(drawn: np.ndarray) -> tuple[float | None, float | None]:
 
 
 def wilson(hits: int, trials: int) -> tuple[float, float]:
-    """Return the 95 % interval of a share of ``hits`` in at least one trial (E. Wilson, JASA 22, 1927)."""
-    share, squared = hits / trials, Z**2
-    centre, scale = share + squared / (2 * trials), 1 + squared / trials
-    half = Z * math.sqrt(share * (1 - share) / trials + squared / (4 * trials**2))
+    """Return the 95 % interval of a fraction of ``hits`` in at least one trial (E. Wilson, JASA 22, 1927)."""
+    fraction, squared = hits / trials, Z**2
+    centre, scale = fraction + squared / (2 * trials), 1 + squared / trials
+    half = Z * math.sqrt(fraction * (1 - fraction) / trials + squared / (4 * trials**2))
     low, high = max(0.0, (centre - half) / scale), min(1.0, (centre + half) / scale)
-    return min(low, share), max(high, share)  # which rounding could exclude
+    return min(low, fraction), max(high, fraction)  # which rounding could exclude
 
 
 Figures: TypeAlias = Mapping[str, Any]

@@ -149,8 +149,8 @@ def prediction_metrics(predictions: Predictions, labels: Sequence[str]) -> JsonO
     cells, counts = np.unique(truth * size + predicted, return_counts=True)
     cell_truth, cell_predicted = cells // size, cells % size
     hits = np.stack([cell_truth == cell_predicted, np.ones(len(counts))], 1)
-    occurring, places = np.unique([cell_truth, cell_predicted], return_inverse=True)
-    cell_classes = places.reshape(2, -1)
+    occurring, indices = np.unique([cell_truth, cell_predicted], return_inverse=True)
+    cell_classes = indices.reshape(2, -1)
     sums = np.zeros((3, len(occurring)))  # correct, predicted and true items of each class that occurs
     np.add.at(sums[0], cell_classes[1], counts * hits[:, 0])
     np.add.at(sums[1], cell_classes[1], counts)
@@ -350,9 +350,9 @@ def count_labels(truth: Tags, predicted: Tags, classes: Sequence[str]) -> ClassC
     size = len(classes)
     item = np.repeat(np.arange(len(truth)), [len(labels) for labels in truth])
     true, guess = (np.array([numbers[label] for row in rows for label in row], np.int64) for rows in (truth, predicted))
-    keys, places = np.unique(np.concatenate([item * size + true, item * size + guess]), return_inverse=True)
+    keys, indices = np.unique(np.concatenate([item * size + true, item * size + guess]), return_inverse=True)
     counts = np.zeros((len(keys), 3), np.int64)
-    of_true, of_guess = places[: len(item)], places[len(item) :]
+    of_true, of_guess = indices[: len(item)], indices[len(item) :]
     np.add.at(counts[:, 0], of_true, true == guess)
     np.add.at(counts[:, 1], of_guess, 1)
     np.add.at(counts[:, 2], of_true, 1)

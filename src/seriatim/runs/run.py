@@ -386,8 +386,8 @@ class Run:
         Raises:
             InputError: a single string, an item that the task cannot read, or a language model, which does not predict.
         """
-        parts = chunks(iterate_items(items, "predict"), self.predictor.batch_size)
-        answers = self.predict_batches(parts, details=details, **settings)
+        batches = chunks(iterate_items(items, "predict"), self.predictor.batch_size)
+        answers = self.predict_batches(batches, details=details, **settings)
         return answers if details else (answer["text"] for answer in answers)
 
     def predict_batches(

@@ -17,8 +17,8 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import compile_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..config import Fields
 from ..core.errors import MalformedError, shown
+from ..core.json_object import JsonObject
 from ..version import __version__
 from . import answers, completions, inspection_pages, session_endpoints
 from .inspection_pages import InspectionPages
@@ -327,7 +327,7 @@ class Application(FastAPI):
             scope = {**scope, "method": "GET"}
         await super().__call__(scope, receive, send)
 
-    def openapi(self) -> Fields:
+    def openapi(self) -> JsonObject:
         """Return the document of FastAPI, with the key, and without the status 422, with which nothing is answered."""
         if self.openapi_schema is not None:
             return self.openapi_schema
