@@ -305,7 +305,7 @@ def model_names(arguments: Sequence[str]) -> dict[str, str]:
         name, equals, folder = argument.partition("=")
         if not equals or "/" in name:
             folder = argument
-            name = "+".join(Path(part).resolve().name for part in argument.split(","))
+            name = "+".join(Path(path).resolve().name for path in argument.split(","))
         if not 0 < len(name) <= 256 or not name.isprintable():
             raise MalformedError(
                 f"{argument}: the name of a model must have 1 to 256 visible characters; write NAME=RUN"
