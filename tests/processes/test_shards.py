@@ -58,7 +58,7 @@ def _lengths(batch) -> list[int]:
     return [batch.targets.shape[1]] * len(batch.targets) if batch.lengths is None else batch.lengths.tolist()
 
 
-def test_the_shares_of_a_stream_are_its_rows() -> None:
+def test_the_shards_of_a_stream_are_its_rows() -> None:
     stream = Corpus(np.arange(1, 24, dtype=np.uint16), None, Statistics(tokens=23))
     batches = Batches(stream, 5, 2)
     groups = batches.shuffled(1, 0)

@@ -227,28 +227,28 @@ def add_conditions(runs: Sequence[JsonObject], trials: Sequence[JsonObject]) -> 
 
     # Only trainings on the same machine disturb each other, and a short overlap does not count.
     for run in runs:
-        own = machines.get(id(run))
-        if own is None:
+        machine = machines.get(id(run))
+        if machine is None:
             continue
         others = [
             training
             for training in recorded
             if training is not run
-            and machines[id(training)]["host"] == own["host"]
-            and _overlap(own, machines[id(training)]) > SHORT * (own["ended"] - own["began"])
+            and machines[id(training)]["host"] == machine["host"]
+            and _overlap(machine, machines[id(training)]) > SHORT * (machine["ended"] - machine["began"])
         ]
         spans = [machines[id(training)] for training in others]
-        run["at_once"] = 1 + _most_at_once(own, spans)
-        run["beside"] = sum(_overlap(own, span) for span in spans) / max(own["ended"] - own["began"], 1e-9)
+        run["at_once"] = 1 + _most_at_once(machine, spans)
+        run["beside"] = sum(_overlap(machine, span) for span in spans) / max(machine["ended"] - machine["began"], 1e-9)
         if run.get("load"):
-            trained = own["trained_from"], own["trained_from"] + run["load"]["seconds"]
+            trained = machine["trained_from"], machine["trained_from"] + run["load"]["seconds"]
             run["load"] = {**run["load"], "rows_cpu_seconds": sum(_used_between(*trained, span) for span in spans)}
 
     # The record of each machine is shortened last, since the others were compared with it.
     for run in runs:
-        if (own := machines.get(id(run))) is not None:
+        if (machine := machines.get(id(run))) is not None:
             names = ("host", *MACHINE) if several else MACHINE
-            run["machine"] = {name: own[name] for name in names}
+            run["machine"] = {name: machine[name] for name in names}
     for trial in trials:
         for name in ("machine", "load"):
             trial.pop(name, None)
@@ -259,9 +259,9 @@ def _overlap(first: JsonObject, second: JsonObject) -> float:
     return float(max(0.0, min(first["ended"], second["ended"]) - max(first["began"], second["began"])))
 
 
-def _most_at_once(own: JsonObject, others: Sequence[JsonObject]) -> int:
+def _most_at_once(span: JsonObject, others: Sequence[JsonObject]) -> int:
     """Return the largest number of other spans at one moment of a span; it is reached where one of them begins."""
-    moments = [max(own["began"], other["began"]) for other in others]
+    moments = [max(span["began"], other["began"]) for other in others]
     return max((sum(other["began"] <= at < other["ended"] for other in others) for at in moments), default=0)
 
 

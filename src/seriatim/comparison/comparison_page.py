@@ -283,8 +283,8 @@ def _growth(results: Results) -> list[PageBlock]:
     text = tables_and_plots.growth(results, "reading_milliseconds", x="tokens in the text", y="milliseconds to read it")
     level = f"Bytes of the state of one text. A level line is a state of constant size.{remark}"
     late = "Time of one step after a number of tokens, for one text: the cost of generating late in a text."
-    whole = "Time to read a whole text at once, for one text and without gradients."
-    plots = [(size, "State size", level), (step, "Time of a step", late), (text, "Time to read a text", whole)]
+    at_once = "Time to read a whole text at once, for one text and without gradients."
+    plots = [(size, "State size", level), (step, "Time of a step", late), (text, "Time to read a text", at_once)]
     return _plots(results, plots, "The costs of no layer were measured.")
 
 

@@ -301,16 +301,18 @@ def _answer_table(pair: Json, key: str, title: str, figure: str, *, tags: bool) 
 
 def _marked_words(text: str, truth: str) -> str:
     """Return the words with their tags, without those that are outside of all chunks."""
-    return " ".join(f"{word}/{tag}" for word, tag in zip(_whole(text), _whole(truth), strict=False) if tag != "O")
+    return " ".join(
+        f"{word}/{tag}" for word, tag in zip(_complete_words(text), _complete_words(truth), strict=False) if tag != "O"
+    )
 
 
 def _wrong_tags(text: str, truth: str, answer: str) -> str:
     """Return the words whose tags are wrong, with these tags, as far as the shortened texts go."""
-    aligned = zip(_whole(text), _whole(truth), _whole(answer), strict=False)
+    aligned = zip(_complete_words(text), _complete_words(truth), _complete_words(answer), strict=False)
     return ", ".join(f"{word}/{given}" for word, true, given in aligned if true != given) or "wrong further on"
 
 
-def _whole(shortened: str) -> list[str]:
+def _complete_words(shortened: str) -> list[str]:
     """Return the words of a text, without the last one of a text that is cut."""
     return shortened.split()[: -1 if shortened.endswith("…") else None]
 

@@ -306,23 +306,23 @@ def _with_short_contexts(run: Run, data: Corpus) -> Distance | None:
     for size, items in sums.items():
         value, low, high = interval(items, exp_mean)
         if size is None:
-            whole = value
+            full = value
         else:
             values[str(size)], bounds[str(size)] = value, (low, high)
     gains = [] if len(sums[None]) < MIN_BLOCKS else [gain(size, sums[size], sums[None]) for size in COMPARED]
     name = "perplexity when only the last k tokens are seen"
     return Distance(
-        "context", "perplexity", name, "tokens", values, count, "places", whole, bounds, [one for one in gains if one]
+        "context", "perplexity", name, "tokens", values, count, "places", full, bounds, [one for one in gains if one]
     )
 
 
-def gain(size: int, short: np.ndarray, whole: np.ndarray) -> JsonObject | None:
+def gain(size: int, short: np.ndarray, full: np.ndarray) -> JsonObject | None:
     """Return by which fraction context beyond the last ``size`` tokens lowers the perplexity, with its 95 % interval.
 
-    The losses of the same items ``(items, 2)`` with the short and the whole context are paired. None without an
+    The losses of the same items ``(items, 2)`` with the short and the full context are paired. None without an
     interval, as where a loss is infinite or the fraction is.
     """
-    result = paired(short, whole, mean)
+    result = paired(short, full, mean)
     if result.low is None or result.high is None:
         return None
     fraction, low, high = (1 - safe_exp(-nats) for nats in (result.difference, result.low, result.high))

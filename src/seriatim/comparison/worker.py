@@ -168,8 +168,8 @@ class Load(NamedTuple):
     @classmethod
     def now(cls) -> "Load":
         """Return the counters at this moment, whose differences are a load."""
-        own, busy = sum(os.times()[:4]), _busy_seconds()  # with children, such as the compiler
-        return cls(time.perf_counter(), own, None if busy is None else busy - own)
+        used, busy = sum(os.times()[:4]), _busy_seconds()  # with children, such as the compiler
+        return cls(time.perf_counter(), used, None if busy is None else busy - used)
 
     def since(self, before: "Load") -> "Load":
         """Return the load between two moments."""

@@ -228,9 +228,9 @@ def excess_losses(model: TextModel, ids: np.ndarray, *, ends: np.ndarray | None 
     measured = losses_by_block(
         model, ids, COMPARED, ends=ends, tokens=EXCESS_TOKENS, count=EXCESS_POSITIONS, block=block
     )
-    whole, result = measured.sums[None][:, 0], {}
-    for size in COMPARED if len(whole) >= MIN_BLOCKS else ():
-        sums = np.stack([measured.sums[size][:, 0] - whole, whole], axis=1)
+    full, result = measured.sums[None][:, 0], {}
+    for size in COMPARED if len(full) >= MIN_BLOCKS else ():
+        sums = np.stack([measured.sums[size][:, 0] - full, full], axis=1)
         if np.isfinite(sums).all():
             fraction, low, high = interval(sums, lambda drawn: ratio(drawn[..., 0], drawn[..., 1]))
             if low is not None and high is not None:

@@ -107,8 +107,8 @@ def each_loss(model: TextModel, corpus: Corpus, *, window: int = WINDOW) -> np.n
 def window_losses(model: TextModel, corpus: Corpus, window: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield for each window the positions of its tokens in the text, and −log P of each token in nats."""
     window = check_integer("window", window, minimum=1)
-    if (whole := model.text_losses(corpus.ids)) is not None:
-        yield np.arange(len(whole)), whole
+    if (known := model.text_losses(corpus.ids)) is not None:
+        yield np.arange(len(known)), known
         return
 
     # A running text is one row whose state is carried on; lines are read side by side, each from the initial state.

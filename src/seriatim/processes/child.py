@@ -98,8 +98,8 @@ def run_module(
     """
     if folder is None:
         require_current_folder()
-    with tempfile.TemporaryDirectory(prefix="seriatim-") as own, tempfile.TemporaryFile() as errors:
-        path = Path(own) / "work.json"
+    with tempfile.TemporaryDirectory(prefix="seriatim-") as workspace, tempfile.TemporaryFile() as errors:
+        path = Path(workspace) / "work.json"
         path.write_text(json.dumps(arguments), encoding="utf-8")
         with start_python("-m", module, str(path), stdin=subprocess.DEVNULL, stderr=errors, folder=folder) as process:
             try:

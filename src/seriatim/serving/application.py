@@ -169,8 +169,8 @@ class Access:
         # Browsers say from which page a request comes. A question (GET) has no effects, and its answer cannot be read.
         origin, preflight = headers.get("origin"), _is_preflight(scope, headers)
         if origin is not None and (preflight or scope["method"] not in SAFE_METHODS):
-            own = _origin(scope["scheme"], match[1], match[2]) if match is not None else None
-            if origin.lower() != own and not self._allowed(origin):
+            served = _origin(scope["scheme"], match[1], match[2]) if match is not None else None
+            if origin.lower() != served and not self._allowed(origin):
                 hint = "start the server with --cors-origin ORIGIN to allow it"
                 return HttpError(403, f"web pages of {shown(origin)} may not use this server; {hint}")
 
