@@ -121,6 +121,8 @@ def print_results(values: Mapping[str, Any]) -> None:
     for row in results.ranked:
         table.add_row(*([row.layer, "failed"] if row.failed else _cells(row, figures)))
     show(table)
+
+    # Several widths of a layer are compared by their states, which the ranking would scatter.
     if groups := results.by_width():
         print()
         table = table_of("layer", "width", "state after the longest input (bytes)", results.metric.name)

@@ -110,6 +110,8 @@ def print_metrics(
         note = f"{_percentage(key, metrics)} of the tokens" if key == "unknown_tokens" else ""
         table.add_row(key.replace("_", " "), f"{metrics[key]:,}", note)
     show(table)
+
+    # A verdict says in words whether the differences above are more than chance.
     for other in others:
         if "verdict" in other:
             print(printable(other["verdict"]))
@@ -174,6 +176,8 @@ def print_layers(rows: Sequence[Mapping[str, Any]]) -> None:
         length = "none" if path is None else f"{path:,}"
         table.add_row(row["name"], row["keeps"], *sizes, length, "yes" if row["parallel"] else "no", row["paper"])
     show(table)
+
+    # The headings are too short to be understood alone.
     size = rows[0]["hidden_size"]
     print(f"after N: bytes of the state after N tokens, one layer of width {size} in float32")
     print(f"path over {PATH_STEPS:,}: operations along time from an input to the output {PATH_STEPS:,} steps later")

@@ -178,15 +178,21 @@ def _summary(results: Results, drawn: Results, pages: Mapping[str, str]) -> list
         caption += " Hollow dots differ significantly from the best (paired bootstrap), filled dots do not."
     if len(results.seeds) > 1:
         caption += " Small strokes are single seeds."
+
+    # The plot by distance is left out where the differences below show the same with more ranges.
     name = sentence_case(results.metric.name)
     plots = [(tables_and_plots.metric_plot(drawn), f"{name} of each layer", caption), _distance_plot(drawn)]
     if any(buckets["by"] == results.at_distance().kind for buckets in results.section("differ").get("buckets") or ()):
         plots.pop()  # drawn among the differences, with more ranges
+
+    # A reader of the table must learn here why a row has no rank, and where its page is.
     notes = " ".join(
         f"{': '.join(filter(None, [row.layer, row.lacking, row.note]))}." for row in results.rows if row.note
     )
     if pages:
         notes = f"{notes} The names of layers lead to pages that inspect their runs.".strip()
+
+    # Plots of many layers cannot be read, so only the best are drawn; the table hides none.
     remarks: list[PageBlock] = []
     if drawn is not results:
         few = f"the best {MAX_DRAWN} of {len(results.rows):,} layers"
@@ -198,6 +204,8 @@ def _summary(results: Results, drawn: Results, pages: Mapping[str, str]) -> list
 def _distance_plot(results: Results) -> Drawn:
     distance = results.at_distance()
     positions = f"the same {distance.count:,} places" if distance.count else "the same places"
+
+    # What the axis means depends on the task, and only the caption can say how it was measured.
     title, caption = {
         "context": (
             "Use of context",
@@ -223,6 +231,8 @@ def _learning(results: Results) -> list[PageBlock]:
     """Return the held-out curves first, because training losses say nothing about other texts."""
     keys = {point["key"] for row in results.rows for point in row.held_out}
     names = {figure.key: figure.name for figure in results.figures}
+
+    # The metric that ranks comes first, against each measure of what training has cost.
     plots = list[Drawn]()
     for key in sorted(keys, key=lambda key: (key != results.metric.key, key)):
         name = names.get(key, key)
@@ -230,6 +240,8 @@ def _learning(results: Results) -> list[PageBlock]:
             figure = tables_and_plots.held_out_curves(results, against, key=key, name=name)
             caption = f"On held-out data, during training. {LEARNING_CAPTIONS[against]}"
             plots.append((figure, f"{sentence_case(name)} against {other}", caption))
+
+    # The training loss comes last, with a warning: it falls even where a model only memorizes.
     caption = (
         "Smoothed, without the steep start. A model that memorizes its training data also has a low training loss."
     )
@@ -250,6 +262,8 @@ def _quality_against_cost(results: Results) -> list[PageBlock]:
         ("size on disk", "size on disk", lambda row: row.disk_bytes, in_bytes),
         ("size of the state", "state after 1,000 tokens", lambda row: row.state_bytes.get("1000"), in_bytes),
     )
+
+    # Where all layers cost nearly the same, a plot would magnify noise; a sentence says so instead.
     for name, axis, cost, written in costs:
         known = [value for row in results.measured if (value := cost(row))]
         if len(known) > 1 and max(known) < MIN_RATIO * min(known):
@@ -313,8 +327,12 @@ def _samples(results: Results) -> list[PageBlock]:
     inputs, layers = list(dict.fromkeys(text for _, text in answers)), [row.layer for row in rows]
     if not answers:
         return [Prose("There are no samples.")]
+
+    # Long answers, and those without a known right one, do not fit into the cells of one table.
     if not all(sample.get("truth") is not None and len(str(sample["text"])) <= SHORT for sample in answers.values()):
         return [_answers(text, layers, answers, tags=bool(results.values.get("tags_words"))) for text in inputs]
+
+    # Short answers are compared best side by side: one row for each input.
     cells: list[list[str | Cell]] = []
     for text in inputs:
         truth = next(str(answers[layer, text]["truth"]) for layer in layers if (layer, text) in answers)

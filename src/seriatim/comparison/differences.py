@@ -170,6 +170,8 @@ def compare_buckets(losses: Mapping[str, TokenLosses]) -> list[JsonObject]:
     """
     first = next(iter(losses.values()))
     results = []
+
+    # A bucket with few blocks has no interval to rely on: it is counted, but neither shown nor tested.
     for buckets in buckets_of(first):
         sums = {layer: block_sums(each, buckets) for layer, each in losses.items()}
         counts = next(iter(sums.values()))[..., 1]
@@ -460,11 +462,15 @@ def differences(folder: Path, rows: Sequence[TrainingRow], figures: Sequence[Met
     for row in rows:
         tensors = load_tensors(folder / "rows" / f"{row.name}.safetensors")
         arrays[row.layer] = {name: tensor.numpy() for name, tensor in tensors.items()}
+
+    # Only layers that answered the same items, or read the same tokens, can be compared item by item.
     items = {layer: read_arrays(each) for layer, each in arrays.items()}
     answers = {row.layer: each for row in rows if (each := ItemAnswers.read(row, items[row.layer]))}
     losses = {row.layer: tokens for row in rows if (tokens := read_tokens(row, items[row.layer]))}
     answers = with_equal_names(_alike(answers, lambda each: (each.rows, each.sizes)))
     losses = _alike(losses, lambda each: (each.ids, each.piece_ends))
+
+    # What a page shows depends on what the task has: labels, lengths of inputs, or losses of tokens.
     result: JsonObject = {}
     if any(each.names for each in answers.values()):
         result |= {"classes": compare_classes(answers, tags=tags), "confusions": confusions(answers)}

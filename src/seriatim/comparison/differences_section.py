@@ -33,6 +33,8 @@ def bucket_figure(buckets: Json) -> Figure | None:
     drawn = {layer: each for layer, each in values.items() if any(value is not None for value, *_ in each)}
     if len(shown) < 2 or not drawn:
         return None
+
+    # Layers are moved apart within a bucket, so that their intervals do not cover each other.
     figure, axes = tall_figure(len(drawn))
     step, ends = min(DODGE, WIDEST / len(drawn)), []
     for i, (layer, each) in enumerate(drawn.items()):
@@ -44,6 +46,8 @@ def bucket_figure(buckets: Json) -> Figure | None:
             if low is not None and high is not None and low < high:
                 show(axes.plot([x, x], [low, high], color=look["color"], linewidth=0.8), layer, is_interval=True)
         ends.append((layer, layer, next(y for y in reversed(ys) if not np.isnan(y))))
+
+    # Long names of buckets would run into each other unless they are turned.
     crowded = sum(map(len, (names[bucket] for bucket in shown))) > 24
     labels = [plain(names[bucket]) for bucket in shown]
     axes.set_xticks(range(len(shown)), labels, rotation=40 if crowded else 0, ha="right" if crowded else "center")
@@ -87,6 +91,8 @@ def class_table(classes: Json) -> Table:
     for row in rows:
         figures = [_cell(row["f1"][layer], row["f1"][best][0], row["p_values"].get(layer)) for layer in layers]
         cells.append([cut(row["name"], MAX_CHARACTERS) or "(no name)", f"{row['support']:,}", *figures])
+
+    # What is marked was selected by tests, so the caption says how many there were and which rows are missing.
     caption = f"F1 of each class, with 95 % intervals; the classes with the most {unit} first."
     if classes["tests"]:
         caption += (
@@ -240,6 +246,8 @@ def _disagreement(pair: Json, results: Results) -> Iterator[PageBlock]:
     names = {figure.key: figure.name for figure in (results.metric, *results.figures)}
     figure = "loss" if pair["of"] == LOSS else names.get(pair["of"], str(pair["of"]))
     what = "pieces of text" if pair["kind"] == "tokens" else "items of the measured data"
+
+    # The reader must know how the two models were chosen: they are not the two that differ most.
     rule = (
         f"{first} and {second} are the first two of the ranking by {results.metric.name}. Of {pair['items']:,} "
         f"{what}, {first} has the better {figure} on {_percent(pair['better'])}, {second} on {_percent(pair['worse'])}."
@@ -253,6 +261,8 @@ def _disagreement(pair: Json, results: Results) -> Iterator[PageBlock]:
         if pair.get("spelled"):
             rule += " A word in brackets is not in the vocabulary, and is read as <unk>."
     yield Prose(rule)
+
+    # Both directions are shown, because the worse model on the whole may still be better on some texts.
     for better, worse, key in ((first, second, "for_first"), (second, first, "for_second")):
         title = f"Texts on which {better} is better than {worse} by the largest difference in {figure}"
         if not pair[key]:

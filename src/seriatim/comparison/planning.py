@@ -138,6 +138,7 @@ def extend_plan(plan: Plan, layers: Sequence[str] | None, widths: Sequence[int] 
     if widths is not None:
         layers = _with_widths(layers or list(dict.fromkeys(map(architecture, plan.layers))), widths)
     if layers is not None:
+        # The baseline was added to the plan, not named by the user, who need not repeat it.
         rows = _check_layers(layers, plan.base.task)
         if BASELINE in plan.automatic and plan.baseline in plan.layers and plan.baseline not in rows:
             rows.append(plan.baseline)
@@ -147,6 +148,7 @@ def extend_plan(plan: Plan, layers: Sequence[str] | None, widths: Sequence[int] 
         plan.sized = _unsolved(rows, plan.base) | plan.sized
         plan.layers = rows
     if seeds is not None:
+        # Rows that are finished keep their seeds, so that seeds can only be added.
         longer = _seeds_from(plan.seeds[0], seeds)
         if len(longer) < len(plan.seeds):
             raise FixedError(f"--seeds: the comparison has {len(plan.seeds)} already; give as many or more")
@@ -176,6 +178,8 @@ def _check_layers(layers: Sequence[str], task: str) -> list[str]:
     rows = [current(layer.replace("+", ",")).replace(",", "+") for layer in register_references(layers) if layer]
     if not rows:
         raise RequiredError("--layers: no layer is named; for instance --layers rnn,lstm,transformer (seriatim layers)")
+
+    # All names are checked before anything is trained: a comparison can take hours.
     known = layer_names()
     for row in rows:
         _check_width(row)
@@ -558,6 +562,8 @@ def _common_embedding(plan: Plan, solvers: Mapping[str, WidthSolver], target: in
     size = plan.base.model.embedding_size
     may_shrink = plan.base.model.options.get("vectors") is None
     automatic = may_shrink and "embedding_size" in plan.automatic
+
+    # All rows share the embedding, so the row with the least room determines its size.
     while True:
         minima = {row: solver.minimum(size) or 0 for row, solver in solvers.items()}
         tightest = max(minima, key=lambda row: minima[row])
@@ -565,6 +571,8 @@ def _common_embedding(plan: Plan, solvers: Mapping[str, WidthSolver], target: in
         cramped = automatic and size > 1 and any(solver.is_cramped(target, size) for solver in solvers.values())
         if not tight and not cramped:
             return size
+
+        # Vectors that were given keep their size, and no size is below 1: then the target itself is too small.
         if size == 1 or not may_shrink:
             raise RangeError(
                 f"--parameters: {target:,} is less than {tightest} can have with this vocabulary; give at least "

@@ -155,6 +155,8 @@ def _state_and_steps(run: Run, texts: Sequence[str]) -> JsonObject:
     if stepper is None:
         return {"state_bytes": {}, "state_at_length": None, "step_milliseconds": {}}
     stepper.step(stepper.read(1, stepper.begin(SOURCE)))  # compiles the step
+
+    # One text is read on from length to length; a slow layer stops early instead of delaying the comparison.
     sizes, steps, tokens, started = {}, {}, 0, time.perf_counter()
     state = stepper.begin(SOURCE)
     for count in STATE_AFTER:
@@ -468,11 +470,15 @@ def _curves(run: Run, keys: Sequence[str]) -> JsonObject:
     trained = [record for record in records if record.get("kind") == "train"]
     steps, tokens, seconds = zip((0, 0, 0.0), *map(_time, trained), strict=True)
     losses = [record for record in trained if record["loss"] is not None]
+
+    # A page with every step would be large, and its curves too noisy to read.
     size = -(-len(losses) // POINTS) or 1
     curve, held_out = [], []
     for group in (losses[start : start + size] for start in range(0, len(losses), size)):
         loss = sum(record["loss"] for record in group) / len(group)
         curve.append({**_coordinates(*_time(group[-1]), multiplied), "loss": loss})
+
+    # A validation has no count of tokens of its own: it lies between two steps.
     for record in records:
         key = next((key for key in keys if record.get(key) is not None), None)
         if record.get("kind") == "valid" and key is not None:

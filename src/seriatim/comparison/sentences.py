@@ -29,6 +29,8 @@ def controlled_variables(results: Results) -> str:
         "the order of the data",
         f"the data that they are measured on ({measured or 'held out'})",
     ]
+
+    # The exceptions follow at once, so that no reader takes unequal conditions for equal ones.
     sentences = [
         f"Equal for all layers: {'; '.join(filter(None, equal))}.",
         missed_budgets(results),
@@ -37,6 +39,8 @@ def controlled_variables(results: Results) -> str:
         _means(results),
         "The widths are set, so the numbers of parameters differ." if any(row.width for row in trained) else "",
     ]
+
+    # Counted models have no budget and no size to be made equal.
     if counted:
         are = "is" if len(counted) == 1 else "are"
         sentences.append(f"{listed(counted)} {are} not trained by steps, so budget and size do not apply.")
@@ -237,8 +241,12 @@ def state_sizes(results: Results) -> list[str]:
         f"The best {metric.name} is {metric.written(value)}: {best.architecture} at width {best.width}, with a state "
         f"of {in_bytes(best.state)}."
     ]
+
+    # Where nothing differs significantly, a list of small states would suggest an effect.
     if others and all(row.is_tied for row in others):
         return [*sentences, "No other row differs significantly from it, so no effect of the state size is shown."]
+
+    # The best may be the best by chance, so that a state whose metric comes near it counts as well.
     bound = value + (-NEAR if metric.more_is_better else NEAR) * abs(value)
     near, far = [], []
     for layer, group in groups.items():

@@ -141,6 +141,8 @@ def summary_table(results: Results, pages: Mapping[str, str] = MappingProxyType(
 
 def _columns(results: Results) -> list[Column]:
     metric = results.metric
+
+    # A test may be of another figure than the metric, such as the loss; the heading then says which.
     keys = {row.difference.get("key", metric.key) for row in results.measured if row.is_tested} - {metric.key}
     apart = f"difference in {keys.pop()} from the best" if keys else "difference from the best"
     columns = [
@@ -340,6 +342,8 @@ def shapes_table(results: Results) -> Table:
     for row in results.ranked:
         if row.failed:
             continue
+
+        # One seed stands for all: they have the same sizes and nearly the same cost.
         run = next(iter(row.runs), {})
         seconds = run.get("training_seconds")
         cells.append(
@@ -459,6 +463,8 @@ def quality_against(
         return None
     figure, grid = new_figure()
     axes = grid[0, 0]
+
+    # A single point is no front: no other layer is better or cheaper.
     front = [(float(cost(row) or 0), results.of(row)) for row in pareto_front(results, cost)]
     if len(front) > 1:
         axes.plot(*zip(*front, strict=True), color=SOFT, linewidth=1, linestyle=":", drawstyle="steps-post", zorder=1)

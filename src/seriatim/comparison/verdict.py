@@ -137,10 +137,14 @@ def _best_trained(results: Results) -> list[str]:
     if not trained:
         best = results.measured[0]
         return [f"{best.layer} has the {degree} {metric.name}: {results.text(best)}."]
+
+    # "Best" alone would say too much where nothing else was trained or ranked.
     best, *others = trained
     if not others:
         more = " that is ranked" if any(row.lacking for row in results.rows) else ""
         return [f"{best.layer} is the only trained layer{more}. Its {metric.name} is {results.text(best)}."]
+
+    # Layers that could not be tested are named too; silence would read as a significant difference.
     tests = [(row, test) for row in others if (test := between(row, best)) is not None]
     untested = [row.layer for row in others if between(row, best) is None]
     tied, worse = _grouped(tests)
@@ -161,6 +165,8 @@ def _best_counted(results: Results) -> str:
     metric, best = results.metric, results.measured[0]
     if not best.counted or not results.trained:
         return ""
+
+    # A difference that may be chance is told as such, and nothing else is compared then.
     trained = results.trained[0]
     test = between(best, trained)
     if test is None or not is_clear(test):
@@ -170,6 +176,8 @@ def _best_counted(results: Results) -> str:
             f"{best.layer}, which is not trained by steps, has {metric.name} {results.text(best)}; the difference from "
             f"{trained.layer} {tested}{f' ({apart})' if apart else ''}."
         )
+
+    # A better score at another size or after fewer readings is no contest between equals, so both are told.
     sizes = [row.parameters for row in results.trained if row.parameters]
     one = trained.layer if len(results.trained) == 1 else ""
     notes = list(filter(None, [difference_text(results, test, other=trained.layer)]))
@@ -203,6 +211,8 @@ def _fastest_close(results: Results) -> str:
     ]
     if not close or not best.milliseconds_per_token:
         return ""
+
+    # Speed is worth a sentence only if it is clearly higher, and was measured under the same conditions.
     fastest = min(close, key=lambda row: row.milliseconds_per_token or 0.0)
     if fastest is best or 1.1 * (fastest.milliseconds_per_token or 0.0) > best.milliseconds_per_token:
         return ""
@@ -264,12 +274,16 @@ def _seeds(results: Results) -> str:
     """Return how many seeds were run, and what intervals and tests therefore do not cover."""
     if not results.trained:
         return ""
+
+    # Intervals and tests resample texts: what another seed would change, one seed cannot show.
     known = ["intervals"] * results.has_intervals + ["tests"] * results.is_tested
     what = f"the {listed(known)}"
     if len(results.seeds) == 1:
         who = "Each layer" if len(results.trained) > 1 else results.trained[0].layer
         covered = f"{what} cover other texts, but not other seeds" if known else "another seed gives another value"
         return f"{who} was trained with one seed: {covered}."
+
+    # With several seeds, the range of the best layer shows how large a difference of seeds is.
     best, metric = results.trained[0], results.metric
     values = [value for run in best.runs if (value := run["metrics"].get(metric.key)) is not None]
     if len(values) < 2:
@@ -288,11 +302,15 @@ def beside_baseline(results: Results) -> str:
     others = [row for row in results.measured if not row.baseline]
     untested = [row.layer for row in others if row.beside_baseline.get("p_value") is None]
     tied, clear = _grouped((row, row.beside_baseline) for row in others if row.layer not in untested)
+
+    # A layer that differs clearly may be worse: only those that are better justify training a network.
     up = results.metric.more_is_better
     better = [each for each in clear if (results.of(each[0]) > results.of(simple)) == up]
     worse = [each for each in clear if each not in better]
     are = f"{named_with_differences(results, better)} {'is' if len(better) == 1 else 'are'}" if better else ""
     every = len(better) == len(others) > MAX_DIFFERENCES
+
+    # The bad news comes first. Where all layers are better, a phrase replaces a long list.
     sentences = {
         "Worse than the baseline: {}.": named_with_differences(results, worse),
         "Not significantly different from the baseline: {}.": named_with_differences(results, tied),
@@ -349,6 +367,8 @@ def at_once(results: Results) -> str:
     together = [run for row in results.ran for run in row.runs if (run.get("at_once") or 1) > 1]
     if not together:
         return ""
+
+    # Times beside other trainings cannot be compared with those of a machine that is free.
     most = max(run["at_once"] for run in together)
     where = "on one machine" if len(_hosts(results.ran)) > 1 else "on this machine"
     up_to = "Up to " if any(_beside(row) < most - 1 - UNEQUAL for row in results.ran if _known(row)) else ""
@@ -357,6 +377,8 @@ def at_once(results: Results) -> str:
         f"{up_to}{most} trainings ran at the same time {where}, with {each} each; times and speeds are those beside "
         f"{'another training' if most == 2 else 'other trainings'}."
     )
+
+    # A row with fewer others beside it was faster for that reason alone.
     if _unequal(results.ran):
         known = [row for row in results.ran if _known(row)]
         least, worst = min(known, key=_beside), max(known, key=_beside)

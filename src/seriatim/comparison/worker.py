@@ -391,6 +391,7 @@ def settle_budget(budget: Budget, pace: Pace, *, fraction: float, automatic: Seq
 
     ``automatic`` are the fields that the user did not set. A budget shorter than one step is refused.
     """
+    # A budget becomes a number of steps, which a later training can repeat exactly; minutes it could not.
     tokens: int | None = None
     if budget.minutes is not None:
         steps = int(60 * budget.minutes * fraction / pace.step_seconds)
@@ -404,6 +405,8 @@ def settle_budget(budget: Budget, pace: Pace, *, fraction: float, automatic: Seq
     else:
         assert budget.steps is not None
         steps = max(1, int(budget.steps * fraction))
+
+    # Exactly one limit is set, so that no default ends the training earlier.
     fields = {"training.epochs": None, "training.tokens": tokens, "training.steps": None if tokens else steps}
     if "evaluate_every" in automatic:
         fields["training.evaluate_every"] = evaluate_every(steps, pace)

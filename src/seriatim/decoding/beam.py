@@ -83,8 +83,12 @@ class Beam:
                 "length_penalty", self.length_penalty, penalty, lambda x: 0 <= x <= MAX_PENALTY
             ),
         }
+
+        # A frozen class is filled in this way: numbers are kept in the type in which they were checked.
         for name, value in checked.items():
             object.__setattr__(self, name, value)
+
+        # Each hypothesis holds a state, so that the width is bounded; the other bounds follow from the width.
         if not 1 <= self.width <= MAX_BEAM:
             raise RangeError(f"beam: {shown(self.width)} is out of range; give a number from 1 to {MAX_BEAM}")
         if not 1 <= self.n_best <= self.width:

@@ -64,6 +64,8 @@ def chunk_counts_by_type(truth: Sequence[str], predicted: Sequence[str]) -> dict
     """
     if len(truth) != len(predicted):
         raise MismatchError(f"got {len(predicted)} tags for {len(truth)} tokens; give one tag per token")
+
+    # A chunk is right only if both sequences begin and end it together, with nothing else in between.
     correct, guessed, gold = Counter[str](), Counter[str](), Counter[str]()
     agree, last = False, ""
     for true, guess in zip(_boundaries(truth), _boundaries(predicted), strict=True):
@@ -77,6 +79,8 @@ def chunk_counts_by_type(truth: Sequence[str], predicted: Sequence[str]) -> dict
         if true.starts and guess.starts and true.type == guess.type:
             agree = True
         last = true.type
+
+    # Tokens outside of all chunks have an empty type, which is counted nowhere.
     types = sorted(kind for kind in gold.keys() | guessed.keys() if gold[kind] or guessed[kind])
     return {kind: Counts(correct[kind], guessed[kind], gold[kind]) for kind in types}
 

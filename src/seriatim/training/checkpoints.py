@@ -472,6 +472,7 @@ def read_metrics(folder: Path) -> list[JsonObject]:
     path, remedy = folder / "metrics.jsonl", "restore it, or remove the run to train it again"
     records: list[JsonObject] = []
     try:
+        # The file may be anything that lies in the folder: lines are read up to a bound, never a file at once.
         with open(open_regular(path), encoding="utf-8") as file:
             for number, line in enumerate(iter(lambda: file.readline(MAX_CHARACTERS), ""), start=1):
                 if (record := _record(line)) is None:

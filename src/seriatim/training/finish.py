@@ -234,6 +234,8 @@ def _figures(task: Task, summary: JsonObject) -> list[str]:
     if "valid" not in summary:
         return ["None was given; how well the model does is unknown."]
     metrics, baseline = summary["valid"], summary["baseline"]
+
+    # A mixture is shown beside its network alone, since otherwise the gain of mixing would stay unknown.
     network = {**summary["network"], "name": "its network alone"} if summary.get("network") else {}
     others = [one for one in (network, baseline, baseline.get(KEY)) if one]
     counts = ", ".join(f"{metrics[key]:,} {key.replace('_', ' ')}" for key in task.evaluator.counts)
@@ -246,6 +248,8 @@ def _figures(task: Task, summary: JsonObject) -> list[str]:
             rows.append(f"| {figure.name} | {' | '.join(cells)} |")
     names = ["this model (95 % interval)", *[other["name"] for other in others]]
     head = [f"| | {' | '.join(names)} |", "|---" * (1 + len(names)) + "|"]
+
+    # The weights were selected on these data, which a verdict about them must not leave out.
     verdicts = [other["verdict"] for other in reversed(others) if "verdict" in other]
     verdict = ["", " ".join([*verdicts, SELECTED])] if verdicts else []
     return [f"`{task.files.validation_name()}`: {counts}.", "", *head, *rows, *verdict]

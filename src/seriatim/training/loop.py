@@ -155,8 +155,11 @@ class Trainer:
             self.writer.open_log(self.progress)
         self.began = time.perf_counter() - self.progress.seconds
         try:
+            # The first checkpoint is written before the first step, so that a killed training can always resume.
             if self.progress.step == 0:
                 self.checkpoint()
+
+            # Signals wait for the end of a step, so that a checkpoint never holds half of one.
             with signals_deferred() as self.signal:
                 self.train()
                 self.ended = self.nothing_left()
