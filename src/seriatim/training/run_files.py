@@ -145,7 +145,7 @@ def refuse_overwriting(out: str | Path, reads: Iterable[str | None]) -> None:
         reads: what is read: files, folders, globs, or several with commas between them.
     """
     written = _form_of(_real(out)) or RUN
-    for path in (path for spec in reads if spec for path in _files_named(spec)):
+    for path in (path for source in reads if source for path in _files_named(source)):
         form = _form_of(path)
         belongs = _belongs_to(path, out, written) or (form is not None and _belongs_to(out, path, form))
         if belongs or _is_same(path, out):
@@ -156,13 +156,13 @@ def refuse_overwriting(out: str | Path, reads: Iterable[str | None]) -> None:
 def files_read(config: Config, *, resuming: bool = False) -> list[str]:
     """Return the data, the vectors and, unless it resumes, the initial run of a training, as they are named."""
     data, initial = config.data, None if resuming else config.training.init
-    specs = (data.train, data.valid, data.test, config.model.options.get("vectors"), initial)
-    return [spec for spec in specs if isinstance(spec, str)]
+    sources = (data.train, data.valid, data.test, config.model.options.get("vectors"), initial)
+    return [source for source in sources if isinstance(source, str)]
 
 
-def _files_named(spec: str) -> Iterator[Path]:
+def _files_named(source: str) -> Iterator[Path]:
     """Yield the files and folders that exist among those that the name of some data or of a run may stand for."""
-    for name in dict.fromkeys((spec, *spec.split(","))):
+    for name in dict.fromkeys((source, *source.split(","))):
         with suppress(OSError, ValueError):
             if os.path.exists(name):
                 yield Path(name)

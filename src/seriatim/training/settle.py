@@ -388,8 +388,8 @@ def warn_of_overlap(task: Task, train: object, valid: object) -> None:
     Nothing is said of built-in corpora, which have splits of their own, of a fraction of the training data, which has
     no row of the rest, and of data without rows.
     """
-    spec = task.files.validation_source() or ""
-    if spec.startswith("builtin:") or share_of(spec):
+    source = task.files.validation_source() or ""
+    if source.startswith("builtin:") or share_of(source):
         return
     if not isinstance(train, DataOfRows) or not isinstance(valid, DataOfRows):
         return
@@ -409,7 +409,7 @@ def warn_of_overlap(task: Task, train: object, valid: object) -> None:
     if count and (not running_text or count >= OVERLAP_FRACTION * len(held_out)):
         overlap = f"{count:,} of the {len(held_out):,} held-out {task.kind.items_name} ({count / len(held_out):.1%})"
         advice = "figures on them say little about new data; remove them from one of the files"
-        warnings.warn(f"{spec}: {overlap} are in the training data, too; {advice}", DataWarning, stacklevel=2)
+        warnings.warn(f"{source}: {overlap} are in the training data, too; {advice}", DataWarning, stacklevel=2)
 
 
 # The budget
