@@ -1,14 +1,13 @@
 """The output of ``seriatim compare``: the current run, the time left and the best so far; then the table."""
 
-from collections.abc import Mapping
 from importlib.util import find_spec
-from typing import Any
 
 from ..comparison.comparing import Comparison, ComparisonProgress, ComparisonReporter, PresentTraining
 from ..comparison.plan import Plan, is_non_neural
 from ..comparison.results import ResultRow, Results, TrainingRow
 from ..comparison.verdict import beside_baseline, beside_simplest, conditions, finding, missed_budgets
 from ..core.errors import InputError, printable
+from ..core.json_object import JsonMapping
 from ..evaluation.intervals import Metric
 from ..pages.wording import listed
 from ..storage.files import to_json
@@ -41,7 +40,7 @@ class ComparisonConsole(ProgressLine, ComparisonReporter):
         """Report the start of a training."""
         self.show(progress, at_once=True)
 
-    def hear(self, progress: ComparisonProgress, training: PresentTraining, event: Mapping[str, Any]) -> None:
+    def hear(self, progress: ComparisonProgress, training: PresentTraining, event: JsonMapping) -> None:
         """Move the bar, or print a line now and then."""
         if event["event"] in ("step", "timing", "measuring"):
             self.show(progress)
@@ -111,7 +110,7 @@ def finish(comparison: Comparison, console: ComparisonConsole, *, report: bool, 
             console.say(f"report.html was not written: {error}")
 
 
-def print_results(values: Mapping[str, Any]) -> None:
+def print_results(values: JsonMapping) -> None:
     """Print the table of a comparison, best first."""
     results = Results(values)
     figures = [figure for figure in results.figures if figure.headline or figure is results.figures[0]]

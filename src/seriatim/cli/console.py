@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
 from ..core.errors import printable
-from ..core.json_object import JsonObject
+from ..core.json_object import JsonMapping, JsonObject
 from ..evaluation.intervals import Paired, written
 from ..tasks.task import Task
 from ..training.reporting import LineReporter
@@ -149,7 +149,7 @@ def print_cost_of_rounding(metrics: JsonObject, cost: "RoundingCost", task: Task
     )
 
 
-def print_statistics(report: Mapping[str, Any]) -> None:
+def print_statistics(report: JsonMapping) -> None:
     """Print the counts of every split of the data side by side, and longer entries below them."""
     splits = [split for split in ("train", "valid", "test") if split in report]
     table, below = table_of("", *splits), []
@@ -165,7 +165,7 @@ def print_statistics(report: Mapping[str, Any]) -> None:
     print(f"tokenizer {tokenizer['kind']}: {tokenizer['vocabulary_size']:,} in the vocabulary of the training text")
 
 
-def print_layers(rows: Sequence[Mapping[str, Any]]) -> None:
+def print_layers(rows: Sequence[JsonMapping]) -> None:
     """Print one line for each architecture."""
     sizes = [f"after {int(count):,}" for count in rows[0]["state_bytes"]]
     headings = ("layer", "keeps of the past", *sizes, f"path over {PATH_STEPS:,}", "in parallel", "paper")
@@ -187,7 +187,7 @@ def print_layers(rows: Sequence[Mapping[str, Any]]) -> None:
         print(f"former names, which still work: {', '.join(former)}")
 
 
-def print_options(rows: Sequence[Mapping[str, Any]]) -> None:
+def print_options(rows: Sequence[JsonMapping]) -> None:
     """Print the options of some layers: name, values, default and meaning."""
     for row in rows:
         print(printable(f"options of {row['name']} (--model.options.NAME VALUE)"))
@@ -199,7 +199,7 @@ def print_options(rows: Sequence[Mapping[str, Any]]) -> None:
         show(table)
 
 
-def _cell(key: str, split: Mapping[str, Any]) -> str:
+def _cell(key: str, split: JsonMapping) -> str:
     value = split.get(key, "")
     if isinstance(value, str):
         return value
@@ -212,7 +212,7 @@ def _cell(key: str, split: Mapping[str, Any]) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
 
 
-def _percentage(key: str, split: Mapping[str, Any]) -> str:
+def _percentage(key: str, split: JsonMapping) -> str:
     """Return a count as a share of the tokens; an empty text has no tokens."""
     return f"{split[key] / max(1, split['tokens']):.2%}"
 

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from ..core.json_object import JsonMapping
 from ..inspection.inspection import PAGE
 from ..inspection.unseen_ngrams import sparsity_blocks
 from ..pages.page import (
@@ -28,7 +29,7 @@ from ..pages.wording import in_bytes, in_short, in_time, listed, sentence_case, 
 from . import tables_and_plots
 from .differences_section import differences_section
 from .plan import REPORT
-from .results import MAX_DRAWN, Json, ResultRow, Results
+from .results import MAX_DRAWN, ResultRow, Results
 from .sentences import controlled_variables, state_sizes
 from .tables_and_plots import SPEED, TOKEN, Cells
 from .verdict import beside_baseline, beside_simplest, finding
@@ -102,25 +103,25 @@ LEARNING_CAPTIONS = {
 }
 
 
-def write_report(folder: Path, results: Json) -> Path:
+def write_report(folder: Path, results: JsonMapping) -> Path:
     """Write ``report.html`` into the folder of a comparison, and return its path."""
     write_page(folder / REPORT, report(results, inspected_pages(folder, results)))
     return folder / REPORT
 
 
-def first_runs(values: Json) -> dict[str, str]:
+def first_runs(values: JsonMapping) -> dict[str, str]:
     """Return the name of the first run of each layer that did not fail, best layer first, from ``results.json``."""
     rows = [row for row in Results(values).ranked if row.runs]
     return {row.layer: f"{row.layer}-{row.runs[0]['seed']}" for row in rows}
 
 
-def inspected_pages(folder: Path, values: Json) -> dict[str, str]:
+def inspected_pages(folder: Path, values: JsonMapping) -> dict[str, str]:
     """Return the address of the page that inspects the first run of a layer, by layer, relative to the report."""
     runs = first_runs(values).items()
     return {layer: f"runs/{quote(run)}/{PAGE}" for layer, run in runs if (folder / "runs" / run / PAGE).is_file()}
 
 
-def report(values: Json, pages: Mapping[str, str] = MappingProxyType({})) -> str:
+def report(values: JsonMapping, pages: Mapping[str, str] = MappingProxyType({})) -> str:
     """Return the page as HTML, which is the same for the same results.
 
     ``values`` is what ``results.json`` holds; rows may lack anything but the name of their layer. ``pages`` has the
@@ -344,7 +345,9 @@ def _samples(results: Results) -> list[PageBlock]:
     ]
 
 
-def _answers(text: str, layers: Sequence[str], answers: Mapping[tuple[str, str], Json], *, tags: bool) -> PageBlock:
+def _answers(
+    text: str, layers: Sequence[str], answers: Mapping[tuple[str, str], JsonMapping], *, tags: bool
+) -> PageBlock:
     items, truth = [], None
     for layer in layers:
         if sample := answers.get((layer, text)):
@@ -370,7 +373,7 @@ def _marked_tags(layer: str, answer: str, truth: str) -> tuple[str, str]:
     return f"{layer}: {wrong} of {len(right)} wrong" if wrong else layer, " ".join(marked)
 
 
-def _mark(sample: Json) -> str:
+def _mark(sample: JsonMapping) -> str:
     if sample.get("truth") is None:
         return ""
     return "right" if sample.get("right", sample["text"] == sample["truth"]) else "wrong"

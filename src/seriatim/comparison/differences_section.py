@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from matplotlib.figure import Figure
 
+from ..core.json_object import JsonMapping
 from ..evaluation.intervals import SIGNIFICANT, supported_digits
 from ..inspection.mistakes import MAX_LABELS, confusion_figure
 from ..pages.charts import end_labels, tall_figure
@@ -14,7 +15,7 @@ from ..pages.page import Beside, Cell, Folded, PageBlock, Plot, Plots, Prose, Ta
 from ..pages.theme import layer_style, plain
 from ..pages.wording import cut, listed, percent, sentence_case
 from .differences import LOSS, MAX_DIFFERING, MIN_SUPPORT, UNKNOWN_NAME
-from .results import Json, Results
+from .results import Results
 
 # Figures of the quality of each layer in buckets of tokens or of items.
 
@@ -23,7 +24,7 @@ DODGE = 0.05  # distance of the intervals of two layers, where that of two bucke
 WIDEST = 0.5  # the largest distance of all intervals of a bucket
 
 
-def bucket_figure(buckets: Json) -> Figure | None:
+def bucket_figure(buckets: JsonMapping) -> Figure | None:
     """Draw the figure of each layer in each shown bucket, with 95 % intervals; None with fewer than two buckets.
 
     ``buckets`` is a result of `compare_buckets` or `compare_lengths`.
@@ -64,7 +65,7 @@ MAX_CHARACTERS = 60  # of the name of a class
 LOWER, HIGHER = "▼", "▲"
 
 
-def class_sentence(classes: Json) -> str:
+def class_sentence(classes: JsonMapping) -> str:
     """Return in how many classes each layer differs significantly from the best one."""
     rows, best, total = classes["rows"], classes["best"], f"{classes['tested_classes']:,}"
     others = [layer for layer in next((row["f1"] for row in rows), {}) if layer != best]
@@ -83,7 +84,7 @@ def class_sentence(classes: Json) -> str:
     return " ".join([*clauses, f"Measured on {_measured_items(classes)}."])
 
 
-def class_table(classes: Json) -> Table:
+def class_table(classes: JsonMapping) -> Table:
     """Return one row for each class: how often it is true, and F1 of each layer with its interval."""
     rows, best, unit = classes["rows"], classes["best"], classes["unit"]
     layers = list(next((row["f1"] for row in rows), {}))
@@ -120,7 +121,7 @@ def _cell(figure: list[float | None], best: float, p_value: float | None) -> Cel
     return Cell(f"{value:.{digits}f}{sign}", note=f"{low:.{digits}f} to {high:.{digits}f}", value=value)
 
 
-def _measured_items(classes: Json) -> str:
+def _measured_items(classes: JsonMapping) -> str:
     measured, total = classes["measured"], classes["total"]
     return f"all {total:,} test items" if measured == total else f"{measured:,} of {total:,} items, evenly spread"
 
@@ -143,7 +144,7 @@ def differences_section(results: Results) -> list[PageBlock]:
     return blocks
 
 
-def _confusions(confused: Json) -> Iterator[PageBlock]:
+def _confusions(confused: JsonMapping) -> Iterator[PageBlock]:
     """Return what the best layer confuses, and what the others confuse, folded."""
     best, *others = [_confusion(layer, each) for layer, each in confused.items()]
     yield best
@@ -151,7 +152,7 @@ def _confusions(confused: Json) -> Iterator[PageBlock]:
         yield Folded("Confusions of the other layers", others)
 
 
-def _confusion(layer: str, confused: Json) -> PageBlock:
+def _confusion(layer: str, confused: JsonMapping) -> PageBlock:
     """Return the confusion matrix of a layer, or the most frequent confusions where there are many labels."""
     wrong = f"{confused['wrong']:,} of {confused['total']:,} labels are wrong"
     if "matrix" in confused:
@@ -168,7 +169,7 @@ def _confusion(layer: str, confused: Json) -> PageBlock:
     return Table(["true", "predicted", "count"], rows, f"{caption}no matrix.", {2})
 
 
-def _buckets(buckets: Sequence[Json], measured: str) -> Iterator[PageBlock]:
+def _buckets(buckets: Sequence[JsonMapping], measured: str) -> Iterator[PageBlock]:
     """Return the quality by length of the input, or by place and frequency of a token, and what is significant."""
     plots, sentences = list[Plot](), list[str]()
     for each in buckets:
@@ -187,7 +188,7 @@ def _buckets(buckets: Sequence[Json], measured: str) -> Iterator[PageBlock]:
         yield Plots(plots)
 
 
-def _explained(buckets: Json) -> str:
+def _explained(buckets: JsonMapping) -> str:
     if buckets["by"] == "position":
         return "The first token of a line has place 1; the line end is its last token. "
     if any(buckets["names"][i] == UNKNOWN_NAME for i in buckets["shown"]):
@@ -195,7 +196,7 @@ def _explained(buckets: Json) -> str:
     return ""
 
 
-def _bucket_sentence(buckets: Json) -> str:
+def _bucket_sentence(buckets: JsonMapping) -> str:
     """Return in how many ranges the second layer differs significantly from the best one, and by how much at most."""
     tests = buckets.get("tests")
     if not tests:
@@ -225,11 +226,11 @@ def _unit_left_out(name: str) -> str:
     return name.partition(" (")[0]
 
 
-def _figure_of(buckets: Json) -> str:
+def _figure_of(buckets: JsonMapping) -> str:
     return _unit_left_out(str(buckets["of"]))
 
 
-def _difference(test: Json, buckets: Json) -> str:
+def _difference(test: JsonMapping, buckets: JsonMapping) -> str:
     sign = 1 if test["difference"] > 0 else -1
     low, high = sorted((sign * test["low"], sign * test["high"]))
     digits = max(0, supported_digits(low, high, 3))
@@ -240,7 +241,7 @@ def _difference(test: Json, buckets: Json) -> str:
     return f"{size}, 95 % interval {low:.{digits}f} to {high:.{digits}f}"
 
 
-def _disagreement(pair: Json, results: Results) -> Iterator[PageBlock]:
+def _disagreement(pair: JsonMapping, results: Results) -> Iterator[PageBlock]:
     """Return the texts on which two models differ most, in both directions, and how often each is better."""
     first, second = pair["first"], pair["second"]
     names = {figure.key: figure.name for figure in (results.metric, *results.figures)}
@@ -273,11 +274,11 @@ def _disagreement(pair: Json, results: Results) -> Iterator[PageBlock]:
             yield _answer_table(pair, key, title, figure, tags=bool(results.values.get("tags_words")))
 
 
-def _outcomes(pair: Json, results: Results) -> int:
+def _outcomes(pair: JsonMapping, results: Results) -> int:
     return int(results.section("tokenizer").get("vocabulary_size") or pair["outcomes"])
 
 
-def _token_texts(pair: Json, key: str, title: str, outcomes: int) -> Iterator[PageBlock]:
+def _token_texts(pair: JsonMapping, key: str, title: str, outcomes: int) -> Iterator[PageBlock]:
     """Return each text under both models, side by side."""
     yield Prose(f"{title}:")
     for i, text in enumerate(pair[key]):
@@ -292,7 +293,7 @@ def _token_texts(pair: Json, key: str, title: str, outcomes: int) -> Iterator[Pa
         yield Beside(blocks)
 
 
-def _answer_table(pair: Json, key: str, title: str, figure: str, *, tags: bool) -> Table:
+def _answer_table(pair: JsonMapping, key: str, title: str, figure: str, *, tags: bool) -> Table:
     """Return the texts with the right answers, and the answer of each model with its figure."""
     layers, rows = (pair["first"], pair["second"]), list[list[str | Cell]]()
     for item in pair[key]:

@@ -10,14 +10,14 @@ from typing import TypeVar
 import numpy as np
 
 from ..core.errors import InputError
-from ..core.json_object import JsonObject
+from ..core.json_object import JsonMapping, JsonObject
 from ..evaluation.token_scores import TokenLosses
 from ..pages.wording import cut
 from ..runs.run import Run
 from ..tasks.explainer import NotOfferedError
 from ..tasks.task import TaskData
 from .plan import FIGURE_OF_SUMS
-from .results import Json, TrainingRow
+from .results import TrainingRow
 
 PREFIX = "items."
 """The beginning of the names of these arrays in the file of a row, which also has the statistics for paired tests."""
@@ -62,7 +62,7 @@ class ItemAnswers:
     lengths: np.ndarray
     truth: np.ndarray
     predicted: np.ndarray
-    texts: Sequence[Json]
+    texts: Sequence[JsonMapping]
 
     @classmethod
     def read(cls, row: TrainingRow, arrays: Arrays) -> "ItemAnswers | None":

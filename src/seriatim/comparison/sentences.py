@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 
+from ..core.json_object import JsonMapping
 from ..evaluation.intervals import interval_digits, written
 from ..pages.wording import in_bytes, in_time, listed, percent, rounded, short_name, times
-from .results import SMALLEST_GAIN, Json, ResultRow, Results, excludes_zero
+from .results import SMALLEST_GAIN, ResultRow, Results, excludes_zero
 from .verdict import MIN_VALIDATIONS, TOO_RARELY, conditions, held_out, last_gain, missed_budgets, same_conditions
 
 NOTABLE = 1.5  # the ratio from which a step late in a text counts as slower than the first
@@ -172,14 +173,14 @@ def _context_gains(row: ResultRow) -> str:
     return "; ".join([*clauses, *([_no_gain(rest[0])] if rest else [])])
 
 
-def _no_gain(gain: Json) -> str:
+def _no_gain(gain: JsonMapping) -> str:
     beyond = f"of context beyond {_tokens(gain['beyond'])}"
     if excludes_zero(gain) or gain["low"] == gain["high"]:
         return f"the effect {beyond} is under {percent(SMALLEST_GAIN)}"
     return f"no significant effect {beyond}"
 
 
-def in_percent(gain: Json) -> str:
+def in_percent(gain: JsonMapping) -> str:
     """Write a gain with its interval: ``18 % (14 to 22 %)``; a negative one without its sign."""
     if max(abs(gain[key]) for key in ("share", "low", "high")) < SMALLEST_GAIN / 10:
         return "0 %"

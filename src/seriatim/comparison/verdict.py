@@ -6,9 +6,10 @@ Every sentence follows from figures of the rows; a difference is only claimed wh
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
+from ..core.json_object import JsonMapping
 from ..evaluation.intervals import Metric, interval_digits, is_significant, written
 from ..pages.wording import in_short, in_time, in_time_range, listed, percent, rounded
-from .results import Json, ResultRow, Results
+from .results import ResultRow, Results
 
 # Paired differences between rows in words, each with its 95 % interval.
 
@@ -16,11 +17,11 @@ from .results import Json, ResultRow, Results
 MAX_DIFFERENCES = 3  # layers of a sentence that are named with their differences
 
 
-Tested = tuple[ResultRow, Json]
+Tested = tuple[ResultRow, JsonMapping]
 """A row, and its test against another one."""
 
 
-def between(row: ResultRow, other: ResultRow) -> Json | None:
+def between(row: ResultRow, other: ResultRow) -> JsonMapping | None:
     """Return the test of how far a row is above another one; None if they were not tested."""
     for first, second, sign in ((row, other, 1), (other, row, -1)):
         for test in (first.beside_best_trained, first.difference, first.beside_baseline):
@@ -29,12 +30,12 @@ def between(row: ResultRow, other: ResultRow) -> Json | None:
     return None
 
 
-def is_clear(test: Json) -> bool:
+def is_clear(test: JsonMapping) -> bool:
     """Return whether a difference is significant; see `is_significant`."""
     return is_significant(*(test.get(name) for name in ("p_value", "low", "high")))
 
 
-def difference_and_interval(results: Results, test: Json) -> tuple[str, str]:
+def difference_and_interval(results: Results, test: JsonMapping) -> tuple[str, str]:
     """Return a difference and its interval: ``−0.052``, ``−0.086 to −0.018``; both are empty if it is not known.
 
     The interval is left out if it is empty, or excludes 0 although the difference is not significant.
@@ -50,7 +51,7 @@ def difference_and_interval(results: Results, test: Json) -> tuple[str, str]:
     return size, " to ".join(ends) if low <= 0 <= high or is_clear(test) else ""
 
 
-def difference_text(results: Results, test: Json, *, other: str = "") -> str:
+def difference_text(results: Results, test: JsonMapping, *, other: str = "") -> str:
     """Return a difference in words: ``difference −0.052, 95 % interval −0.086 to −0.018``; empty if not known.
 
     ``other`` is the layer that the difference is from, where the sentence does not name it.
@@ -70,12 +71,12 @@ def named_with_differences(results: Results, tests: Sequence[Tested]) -> str:
     return listed([f"{layer} ({text})" if text else layer for layer, text in texts])
 
 
-def _reversed(test: Json) -> Json:
+def _reversed(test: JsonMapping) -> JsonMapping:
     ends = {"difference": "difference", "low": "high", "high": "low"}
     return {**test, **{name: -test[other] for name, other in ends.items() if test.get(other) is not None}}
 
 
-def _figure(results: Results, test: Json) -> Metric:
+def _figure(results: Results, test: JsonMapping) -> Metric:
     """Return the figure that was tested, which may stand for the metric; see `metric.SAME_ORDER`."""
     key = test.get("key", results.metric.key)
     return next((figure for figure in results.figures if figure.key == key), results.metric)
@@ -265,7 +266,7 @@ def last_gain(row: ResultRow, results: Results) -> float | None:
     return (last - before if up else before - last) / abs(before)
 
 
-def held_out(row: ResultRow) -> list[Json]:
+def held_out(row: ResultRow) -> list[JsonMapping]:
     """Return the validations of a training in their order."""
     return [point for point in row.held_out if point.get("value") is not None]
 
@@ -450,7 +451,7 @@ def _of_others(row: ResultRow, results: Results) -> tuple[float, int] | None:
 
 def missed_budgets(results: Results) -> str:
     """Return the shortest and longest training of a budget in time, if some missed it; else an empty string."""
-    trainings: Sequence[Json] = [run for row in results.ran for run in row.trainings]
+    trainings: Sequence[JsonMapping] = [run for row in results.ran for run in row.trainings]
     off = [row.layer for row in results.ran if row.missed_budget]
     if not off:
         return ""

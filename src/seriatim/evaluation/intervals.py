@@ -10,12 +10,12 @@ Sources: B. Efron and R. Tibshirani, *An Introduction to the Bootstrap* (1993), 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 
 from ..core.errors import EmptyError, MismatchError
-from ..core.json_object import JsonObject
+from ..core.json_object import JsonMapping, JsonObject
 
 RESAMPLES = 1000
 BOUNDS, Z = (0.025, 0.975), 1.959964
@@ -261,15 +261,12 @@ def wilson(hits: int, trials: int) -> tuple[float, float]:
     return min(low, fraction), max(high, fraction)  # which rounding could exclude
 
 
-Figures: TypeAlias = Mapping[str, Any]
-"""Metrics by name, each with its interval as ``NAME_low`` and ``NAME_high``, if it has one."""
-
-
 class Metric(NamedTuple):
     """A metric and how it is displayed: its ``digits`` after the decimal point, and which values are better.
 
     Fewer digits are shown of a value whose interval is too wide for them; see `supported_digits`. ``headline`` metrics
-    are shown after every validation. ``ceiling`` is the largest possible value where larger ones are better.
+    are shown after every validation. ``ceiling`` is the largest possible value where larger ones are better. Where
+    ``metrics`` are given by name, the interval of one is ``NAME_low`` and ``NAME_high``, if it has one.
     """
 
     key: str
@@ -287,19 +284,19 @@ class Metric(NamedTuple):
         """Return a value as a table shows it, with the digits that its interval ``bounds`` supports."""
         return written(value, self.digits if bounds is None else supported_digits(*bounds, self.digits))
 
-    def bounds(self, metrics: Figures) -> tuple[float, float] | None:
+    def bounds(self, metrics: JsonMapping) -> tuple[float, float] | None:
         """Return the confidence interval; None if the metrics have none, or an empty one, which says nothing."""
         low, high = metrics.get(f"{self.key}_low"), metrics.get(f"{self.key}_high")
         return None if low is None or high is None or low == high else (low, high)
 
-    def text(self, metrics: Figures, beside: Figures | None = None) -> str:
+    def text(self, metrics: JsonMapping, beside: JsonMapping | None = None) -> str:
         """Return the value among some metrics as a table shows it.
 
         A value without an interval has the digits of the value ``beside`` it.
         """
         return self.written(metrics[self.key], self.bounds(metrics) or self.bounds(beside or {}))
 
-    def interval(self, metrics: Figures) -> str:
+    def interval(self, metrics: JsonMapping) -> str:
         """Return the confidence interval in words, or an empty string if the metrics have none."""
         bounds = self.bounds(metrics)
         return "" if bounds is None else " to ".join(self.written(bound, bounds) for bound in bounds)

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import safetensors.torch
@@ -74,7 +74,7 @@ class Progress:
     loss_sum: float = 0.0  # training loss that `metrics.jsonl` does not contain yet
     loss_terms: int = 0  # number of terms of ``loss_sum``
     evaluated_at: int = -1  # step of the last validation; -1 before the first
-    last: dict[str, Any] = field(default_factory=dict)  # record of the last step
+    last: JsonObject = field(default_factory=dict)  # record of the last step
     records: int = 0  # lines of `metrics.jsonl`
     skipped: int = 0  # steps skipped because the loss or a gradient was not finite
     skipped_in_a_row: int = 0
