@@ -213,7 +213,7 @@ def _cell(key: str, split: JsonMapping) -> str:
 
 
 def _percentage(key: str, split: JsonMapping) -> str:
-    """Return a count as a share of the tokens; an empty text has no tokens."""
+    """Return a count as a percentage of the tokens; an empty text has no tokens."""
     return f"{split[key] / max(1, split['tokens']):.2%}"
 
 

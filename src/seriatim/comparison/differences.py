@@ -130,7 +130,7 @@ def _with_intervals(counts: ClassCounts, classes: Sequence[int]) -> dict[int, li
     return {i: [figures[f"{i}{end}"] for end in ("", "_low", "_high")] for i in classes}
 
 
-# The loss of language models by the place of a token in its line, and by its frequency in the training text.
+# The loss of language models by the position of a token in its line, and by its frequency in the training text.
 
 
 POSITIONS = (1, 4, 16, 64, 256, 1024, 4096)
@@ -150,7 +150,7 @@ class LossBuckets(NamedTuple):
 
 
 def buckets_of(losses: TokenLosses) -> list[LossBuckets]:
-    """Return the tokens of a text sorted by place in the line, and by frequency in the training text."""
+    """Return the tokens of a text sorted by position in the line, and by frequency in the training text."""
     named = [UNKNOWN_NAME, "never", "1", *_spans(FREQUENCIES[2:])]
     return [
         LossBuckets(
@@ -392,7 +392,7 @@ def compare_answers(
 def compare_texts(losses: Mapping[str, TokenLosses]) -> JsonObject:
     """Compare two language models by the losses of pieces of text; the layers are given best first.
 
-    The share of pieces that one model predicts better has an interval over lines, or blocks of a running text.
+    The fraction of pieces that one model predicts better has an interval over lines, or blocks of a running text.
     """
     (first, one), (second, other) = list(losses.items())[:2]
 

@@ -170,7 +170,7 @@ def _confusion(layer: str, confused: JsonMapping) -> PageBlock:
 
 
 def _buckets(buckets: Sequence[JsonMapping], measured: str) -> Iterator[PageBlock]:
-    """Return the quality by length of the input, or by place and frequency of a token, and what is significant."""
+    """Return the quality by length of the input, or by position and frequency of a token, and what is significant."""
     plots, sentences = list[Plot](), list[str]()
     for each in buckets:
         figure = bucket_figure(each)

@@ -188,7 +188,7 @@ def _count(run: Run, items: Sequence[Item]) -> int:
 # Losses of single tokens, as a row keeps them: the losses in an array, and the names of tokens in the row itself.
 
 
-LARGEST = 1 << 14  # places and frequencies that are kept; larger ones are alike
+LARGEST = 1 << 14  # positions and frequencies that are kept; larger ones are alike
 TOKEN_ARRAYS = ("nats", "ids", "positions", "frequencies", "piece_ends", "piece_blocks")
 
 

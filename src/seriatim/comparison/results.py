@@ -13,7 +13,7 @@ from typing import Self
 from ..core.json_object import JsonMapping, JsonObject
 from ..evaluation.intervals import Metric, is_significant
 
-SMALLEST_GAIN = 0.001  # the smallest share by which context changes the perplexity that is worth a sentence
+SMALLEST_GAIN = 0.001  # the smallest fraction by which context changes the perplexity that is worth a sentence
 DEVIATION = 0.03  # the largest relative deviation from a budget in time that counts as kept
 MAX_DRAWN = 30  # rows that figures and samples show; of more rows, the best ones
 

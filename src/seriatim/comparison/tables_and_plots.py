@@ -21,7 +21,7 @@ from .results import DEVIATION, ResultRow, Results
 from .verdict import difference_and_interval
 
 # What a longer budget would bring: a curve through the held-out figures of a training, and its error.
-# The error of a model (a loss, or the distance of a share from 1) falls with the tokens read as a power law with a
+# The error of a model (a loss, or the distance of a fraction from 1) falls with the tokens read as a power law with a
 # floor, ``a + b · tokens^−c`` (J. Hestness et al., "Deep learning scaling is predictable, empirically", 2017). The same
 # fit without the last validations predicts them, which shows how far it can be trusted.
 
@@ -581,5 +581,5 @@ def _axis_name(against: str) -> str:
 
 
 def _is_wide(values: Sequence[float], metric: Metric) -> bool:
-    """Return whether values need a logarithmic axis, which shares such as accuracy never get."""
+    """Return whether values need a logarithmic axis, which fractions such as accuracy never get."""
     return not metric.more_is_better and min(values) > 0 and max(values) > WIDE * min(values)

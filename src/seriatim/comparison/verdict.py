@@ -349,7 +349,7 @@ def _were(names: Sequence[str]) -> str:
 # Times and speeds can be compared only where these were equal; see `add_conditions` for the figures.
 
 
-BUSY = 0.1  # share of the processors' time that other programs may take during a training
+BUSY = 0.1  # fraction of the processors' time that other programs may take during a training
 UNEQUAL = 0.25  # the difference of the mean numbers of other trainings from which rows were disturbed unequally
 
 

@@ -219,9 +219,9 @@ class _Search:
 
 
 class _States:
-    """The model's state of every hypothesis; constant parts of the state are not copied.
+    """The model's state of every hypothesis; constant leaves of the state are not copied.
 
-    All hypotheses of a row start with the same state. A part of the state that `step` has always returned unchanged,
+    All hypotheses of a row start with the same state. A leaf of the state that `step` has always returned unchanged,
     such as an encoder's memory, is therefore equal for all of them and does not need to be reordered.
     """
 

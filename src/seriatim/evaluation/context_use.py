@@ -35,7 +35,7 @@ class ContextScore(NamedTuple):
     """How well a number of tokens is predicted with one length of context.
 
     The loss is the mean of −log P in nats, infinite if any token is ``impossible`` (has probability zero); the accuracy
-    is the share of the tokens for which the top guess is correct, None if only the loss is known.
+    is the fraction of the tokens for which the top guess is correct, None if only the loss is known.
     """
 
     loss: float

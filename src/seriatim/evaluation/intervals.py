@@ -115,7 +115,7 @@ def paired(
 ) -> Paired:
     """Test whether two systems, given by their statistics ``(items, k)``, differ on the same items in the same order.
 
-    Both are measured on the same resamples. The p-value is the share of resamples whose difference deviates from the
+    Both are measured on the same resamples. The p-value is the fraction of resamples whose difference deviates from the
     observed difference by at least as much as the observed difference deviates from zero. The observed sample counts as
     one of them, so that the p-value is at least ``1 / (resamples + 1)``. It is also at least 2 / 2ⁿ, where n items
     differ, as in a test that exchanges the systems of each item (R. Fisher, *The Design of Experiments*, 1935): fewer

@@ -61,7 +61,7 @@ def text_metrics(losses: np.ndarray, sizes: np.ndarray, counts: Statistics) -> J
 def unigram_metrics(train: Corpus, held_out: Corpus, vocabulary_size: int, *, word_dropout: float = 0.0) -> JsonObject:
     """Compute perplexity and bits per byte of a unigram model with add-one counts of the training text.
 
-    ``word_dropout`` is the share of the tokens that occur once which count as the unknown token, as models learn it.
+    ``word_dropout`` is the fraction of the tokens that occur once which count as the unknown token, as models learn it.
     """
     counts, held_out_counts = (corpus.counts(vocabulary_size) for corpus in (train, held_out))
     once = train.seen_once() if word_dropout else None

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..data.tokenizers import END, Tokenizer
 
-# Losses of single tokens of a text, with the place of each in its line and its frequency in the training text.
+# Losses of single tokens of a text, with the position of each in its line and its frequency in the training text.
 # A model learns most about frequent tokens, and knows more of a line the later it is in it, so the mean loss of a text
 # hides where two models differ.
 
@@ -81,7 +81,7 @@ def cut_evenly(ends: np.ndarray, largest: int) -> tuple[np.ndarray, np.ndarray]:
     return starts[blocks] + (ends - starts)[blocks] * number // counts[blocks], blocks
 
 
-ALTERNATIVES = 5  # number of most likely tokens listed for each place
+ALTERNATIVES = 5  # number of most likely tokens listed for each position
 
 
 class TokenScore(NamedTuple):
@@ -133,9 +133,9 @@ def score_tokens(
 ) -> Iterator[TokenScore]:
     """Yield the score of each token.
 
-    ``log_probabilities`` are those of every token at each place, in nats ``(places, vocabulary)``; ``targets`` are the
-    tokens at each place ``(places,)``; ``alternatives`` is the number of most likely tokens to list; ``end`` is the
-    name of the boundary symbol, None for a line end.
+    ``log_probabilities`` are those of every token at each position, in nats ``(positions, vocabulary)``; ``targets``
+    are the tokens at each position ``(positions,)``; ``alternatives`` is the number of most likely tokens to list;
+    ``end`` is the name of the boundary symbol, None for a line end.
     """
 
     def named(token: int, name: Callable[[Tokenizer, int], str]) -> str:
