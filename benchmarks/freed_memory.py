@@ -35,7 +35,7 @@ def train(name: str, *, kept: bool) -> dict[str, float]:
     leave = (
         contextlib.nullcontext()
         if kept
-        else mock.patch("seriatim.runs.finishing.freed_memory_kept", contextlib.nullcontext)
+        else mock.patch("seriatim.runs.train.freed_memory_kept", contextlib.nullcontext)
     )
     with tempfile.TemporaryDirectory() as folder, leave:
         config = {"data": data, "model": model, "training": {"steps": steps}, "out": f"{folder}/run"}

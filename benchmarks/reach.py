@@ -21,8 +21,8 @@ from distance import READING
 
 import seriatim
 from seriatim.data.synthetic import generate
-from seriatim.inspection.gradient_flow import SHARE, LayerFlow, gradient_flow
-from seriatim.inspection.gradient_trend import reach
+from seriatim.inspection.gradient_flow import LayerFlow, gradient_flow
+from seriatim.inspection.gradient_trend import REACH_FRACTION, reach
 
 LAYERS = {"rnn": "Elman", "lstm": "LSTM", "gru": "GRU", "transformer": "Transformer"}
 TEXTS = 32
@@ -66,14 +66,14 @@ def draw(found: dict[str, tuple[LayerFlow, float]], distance: int, path: Path) -
             (flow.trained.norms, "-", "after training"),
         ):
             axes.plot(range(1, len(norms) + 1), [norm / norms[0] for norm in norms], dashes, color=colour, label=when)
-        axes.axhline(SHARE, color=SOFT, linewidth=0.8, linestyle=":")
+        axes.axhline(REACH_FRACTION, color=SOFT, linewidth=0.8, linestyle=":")
         axes.axvline(distance, color=SOFT, linewidth=0.8, linestyle=":")
         axes.set(yscale="log", xlabel="k, words back", ylim=(1e-5, 1e2))
         before, after = reaches(flow)
         axes.set_title(f"{name}\nreach {before} before, {after} after\ntest accuracy {right:.2f}", fontsize=9)
         axes.legend(frameon=False, loc="lower left", fontsize=8)
     grid[0, 0].set_ylabel("norm, share of that at k = 1")
-    grid[0, 0].annotate("1 %", (0.5, SHARE), fontsize=8, va="bottom")
+    grid[0, 0].annotate("1 %", (0.5, REACH_FRACTION), fontsize=8, va="bottom")
     grid[0, 0].annotate("the noun", (distance, 40), fontsize=8, ha="right")
     figure.savefig(path, dpi=150, facecolor="white")
 

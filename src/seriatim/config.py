@@ -44,7 +44,7 @@ Rate = Annotated[Number, Field(ge=0, lt=1)]
 BATCH_SIZE = 32
 """Usual number of sequences of a batch, where the training data do not say otherwise."""
 MAX_BEAM = 64
-"""The largest width of beam search: each hypothesis holds a state, and beams wider than about 50 rarely help."""
+"""The largest width of beam search that a command, a run or a server takes; wider than about 50 rarely helps."""
 
 
 class SettledError(TypeError):

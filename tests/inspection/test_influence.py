@@ -37,9 +37,9 @@ def test_a_row_equals_the_gradients_of_a_language_model(inspected, name: str) ->
         (gradient,) = torch.autograd.grad(log_probability, embedded)
         norms = gradient.double().norm(dim=1)
         assert not norms[place + 1 :].any(), "the layer is causal"
-        assert found.fractions[place, place + 1 :].isnan().all(), "later tokens are blank"
+        assert found.shares[place, place + 1 :].isnan().all(), "later tokens are blank"
         torch.testing.assert_close(
-            found.fractions[place, : place + 1], (norms / norms.sum())[: place + 1], rtol=1e-4, atol=1e-7
+            found.shares[place, : place + 1], (norms / norms.sum())[: place + 1], rtol=1e-4, atol=1e-7
         )
         assert found.probabilities[place].item() == pytest.approx(log_probability.exp().item(), rel=1e-5)
 
@@ -80,19 +80,19 @@ def test_rows_sum_to_one_and_leave_out_what_must_not_count(inspected, name: str)
     run = inspected[name]
     item = (TEXTS[name], "abc") if name in TEXTS else SENTENCE
     found = influence(run, item)
-    rows = found.fractions[~found.fractions.isnan().all(1)]
+    rows = found.shares[~found.shares.isnan().all(1)]
     assert len(rows)
     torch.testing.assert_close(rows.nansum(1), torch.ones(len(rows), dtype=torch.float64))
     read = len(found.example.inputs)
     if name == "mlm":
-        assert found.fractions.diagonal().isnan().all(), "a masked token is not its own context"
-        assert found.fractions[0, 1:].isfinite().all()
+        assert found.shares.diagonal().isnan().all(), "a masked token is not its own context"
+        assert found.shares[0, 1:].isfinite().all()
     if name.startswith("seq2seq"):
         assert found.answers == ("a", "b", "c", "</s>")
-        assert found.fractions[:, :read].isfinite().all(), "all of the source may count"
-        assert torch.equal(found.fractions[:, read:].isnan(), torch.ones(4, 4).triu(1).bool())
+        assert found.shares[:, :read].isfinite().all(), "all of the source may count"
+        assert torch.equal(found.shares[:, read:].isnan(), torch.ones(4, 4).triu(1).bool())
     if name in ("classify", "ctc"):
-        assert found.fractions.shape == (1, read)
+        assert found.shares.shape == (1, read)
 
 
 def test_the_section_offers_every_head_and_says_what_is_left_out(inspected, monkeypatch) -> None:

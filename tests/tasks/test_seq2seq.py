@@ -266,6 +266,8 @@ def test_bad_pairs_are_named_by_line(run: seriatim.Run, folder: Path, tmp_path: 
         run.evaluate(str(tmp_path / "tabs.tsv"))
     with refused("range", "n_best"):
         list(run.predict(["a"], beam=2, n_best=4))
+    with refused("range", "beam"):
+        list(run.predict(["a"], beam=65))
 
 
 HUGE = 10**5000

@@ -118,8 +118,10 @@ def _limits(options: argparse.Namespace) -> "Limits":
     given = {name: getattr(options, name) for name in LIMITS if getattr(options, name) is not None}
     for name, value in {**given, "shutdown_seconds": options.shutdown_seconds}.items():
         least = 0 if name in ("max_waiting", "shutdown_seconds") else 1
-        if not least <= value < math.inf:
-            raise RangeError(f"--{name.replace('_', '-')}: {value} is out of range; give a number from {least} on")
+        if not value >= least:
+            raise RangeError(f"--{name.replace('_', '-')}: {value} is too small; give {least} or more")
+    if not math.isfinite(options.shutdown_seconds):
+        raise RangeError(f"--shutdown-seconds: {options.shutdown_seconds} is not finite; give a finite number")
     return Limits(**given)
 
 

@@ -22,7 +22,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..config import MAX_BEAM
 from ..core.errors import ConflictError, RangeError, check_integer, check_number, shown
 from ..core.state import State, map_state, state_leaves
 from ..models.probabilities import NotFiniteError, gives_log_probabilities, log_softmax
@@ -31,6 +30,8 @@ from .sampling import NextToken
 
 BLOCK = 64
 """Number of values of a block; only the blocks with the greatest maxima are sorted."""
+MAX_WIDTH = 1000
+"""Largest width of a beam; every hypothesis holds a state of the model, and beams wider than about 50 rarely help."""
 MAX_PENALTY = 10
 """Largest length penalty for which the penalty of the longest answer is a finite number."""
 
@@ -55,7 +56,7 @@ class Beam:
     """Settings of a search.
 
     Attributes:
-        width: number of hypotheses per row, including those that have ended, 1 to 64; 1 is greedy search.
+        width: number of hypotheses per row, including those that have ended, 1 to 1,000; 1 is greedy search.
         length_penalty: α, 0 to 10; 0 ranks by log probability, larger values favour longer sequences.
         n_best: number of hypotheses to return for each row, at most ``width``.
         min_length: smallest number of tokens of a sequence.
@@ -89,8 +90,8 @@ class Beam:
             object.__setattr__(self, name, value)
 
         # Each hypothesis holds a state, so that the width is bounded; the other bounds follow from the width.
-        if not 1 <= self.width <= MAX_BEAM:
-            raise RangeError(f"beam: {shown(self.width)} is out of range; give a number from 1 to {MAX_BEAM}")
+        if not 1 <= self.width <= MAX_WIDTH:
+            raise RangeError(f"beam: {shown(self.width)} is out of range; give a number from 1 to {MAX_WIDTH:,}")
         if not 1 <= self.n_best <= self.width:
             raise RangeError(f"n_best: {shown(self.n_best)} is out of range; give 1 to {self.width}, the beam")
         if self.stop in self.banned:

@@ -85,7 +85,7 @@ class Influence:
     Attributes:
         example: what the model reads, cut to the tokens that are shown.
         answers: names of the answers, in order.
-        fractions: of each input, for each answer ``(answers, inputs)``; first those of ``example.inputs``, then those
+        shares: of each input, for each answer ``(answers, inputs)``; first those of ``example.inputs``, then those
             of ``example.decoded``. A row sums to one. NaN is an input that the answer must not depend on: a later
             token, or the answer itself. A row of NaN has no gradient.
         probabilities: P of each answer ``(answers,)``.
@@ -94,7 +94,7 @@ class Influence:
 
     example: Example
     answers: tuple[str, ...]
-    fractions: Tensor
+    shares: Tensor
     probabilities: Tensor
     total: int
 
@@ -287,7 +287,7 @@ def linked(names: Sequence[str], tokenizer: Tokenizer) -> list[LinkedToken]:
 def influence_view(inputs: Examples, result: Influence, page: Layout) -> LinkView:
     """Return the fractions of influence on each answer."""
     _, sentence = WORDS[_kind(inputs, result.example)]
-    rows = [_trimmed(row) for row in result.fractions]
+    rows = [_trimmed(row) for row in result.shares]
     return LinkView("Influence", "influence on the selected token", sentence, rows, page.first_answer)
 
 
@@ -323,7 +323,7 @@ def nearest_sentence(inputs: Examples, result: Influence) -> str:
     """Return the mean fraction of the token before each answer, with its interval; empty for few answers."""
     if inputs.predicts != "next token" or result.example.decoded:
         return ""
-    rows = [(i, row) for i, row in enumerate(result.fractions) if i and not row.isnan().all()]
+    rows = [(i, row) for i, row in enumerate(result.shares) if i and not row.isnan().all()]
     if len(rows) < MIN_ANSWERS:
         return ""
     nearest = np.array([[float(row[i]), 1.0] for i, row in rows])

@@ -147,6 +147,8 @@ class TranslationSettings(Section):
     def with_search(self, options: Options) -> "TranslationSettings":
         """Return the settings with the beam and the length penalty of a run where none is given."""
         n_best = check_integer("n_best", self.n_best)
+        if self.beam is not None and check_integer("beam", self.beam) > MAX_BEAM:
+            raise RangeError(f"beam: {shown(self.beam)} is out of range; give a number from 1 to {MAX_BEAM}")
         usual = {"beam": max(options.beam or 1, n_best), "length_penalty": options.length_penalty}
         missing = {name: value for name, value in usual.items() if getattr(self, name) is None}
         return self.model_copy(update=missing)
