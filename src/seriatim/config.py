@@ -24,6 +24,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 
 from .core.errors import InputError, MalformedError, MismatchError, RangeError, UnknownNameError, nearest, shown
+from .core.json_object import JsonObject
 from .storage.files import dump_plain, load_plain, read_text
 
 Count = Annotated[int, Field(ge=1, lt=2**31, strict=True)]
@@ -44,8 +45,6 @@ BATCH_SIZE = 32
 """Usual number of sequences of a batch, where the training data do not say otherwise."""
 MAX_BEAM = 64
 """The largest width of beam search that a command, a run or a server takes; wider than about 50 rarely helps."""
-Fields: TypeAlias = dict[str, Any]
-"""The fields of a section, or of the whole configuration, by name."""
 
 
 class SettledError(TypeError):
@@ -176,7 +175,7 @@ class Model(Section):
     """Read in both directions; the default depends on the task."""
     initial: Literal["usual", "zeros"] = "usual"
     """The initial parameters: those usual for the layer, or all zeros."""
-    options: Fields = Field(default_factory=dict)
+    options: JsonObject = Field(default_factory=dict)
     """Options of the layer and of the task."""
 
 
@@ -292,7 +291,7 @@ class Config(Section):
         """Return a copy that nobody can change, neither its fields nor the options of its model."""
         return self._copy(fixed(dict(self.model.options)), settled=True)
 
-    def _copy(self, options: Fields, *, settled: bool) -> "Config":
+    def _copy(self, options: JsonObject, *, settled: bool) -> "Config":
         sections = {name: getattr(self, name).model_copy() for name in _sections()}
         sections["model"] = sections["model"].model_copy(update={"options": options})
         copy = self.model_copy(update=sections)
@@ -361,7 +360,7 @@ def _is_text(annotation: object) -> bool:
     if get_origin(annotation) is Literal:
         return all(isinstance(choice, str) for choice in get_args(annotation))
     if get_origin(annotation) in (Union, UnionType):
-        return all(part is NoneType or _is_text(part) for part in get_args(annotation))
+        return all(argument is NoneType or _is_text(argument) for argument in get_args(annotation))
     return annotation is str
 
 
@@ -402,11 +401,11 @@ def resolve_leniently(source: ConfigSource, overrides: Mapping[str, object] | No
         return Config.model_validate(tree), []
     except ValidationError as error:
         for problem in error.errors():
-            _drop(tree, [str(part) for part in problem["loc"]])
+            _drop(tree, [str(component) for component in problem["loc"]])
         return Config.model_validate(tree), [where + problem for problem in explain_all(error)]
 
 
-def _drop(tree: Fields, path: list[str]) -> None:
+def _drop(tree: JsonObject, path: list[str]) -> None:
     """Remove a field that does not fit, or the value that takes the place of its section."""
     for key in path[:-1]:
         if not isinstance(tree.get(key), dict):
@@ -416,7 +415,7 @@ def _drop(tree: Fields, path: list[str]) -> None:
     tree.pop(path[-1], None)
 
 
-def _read(source: ConfigSource, overrides: Mapping[str, object]) -> tuple[Fields, str]:
+def _read(source: ConfigSource, overrides: Mapping[str, object]) -> tuple[JsonObject, str]:
     """Return all fields that are given, and the beginning of messages about them."""
     where = ""
     if isinstance(source, Config):
@@ -435,12 +434,12 @@ def _read(source: ConfigSource, overrides: Mapping[str, object]) -> tuple[Fields
     return tree, where
 
 
-def _given(section: Section) -> Fields:
+def _given(section: Section) -> JsonObject:
     """Return the fields of a section that were given, or changed in place; others keep their defaults.
 
     A task can choose what nobody gave, such as the layer.
     """
-    tree: Fields = {}
+    tree: JsonObject = {}
     for name, field in type(section).model_fields.items():
         value = getattr(section, name)
         if isinstance(value, Section):
@@ -471,7 +470,7 @@ def read_settings(kind: type[Settings], settings: Mapping[str, object]) -> Setti
         raise input_error_of(error) from None
 
 
-def read_yaml(path: Path) -> Fields:
+def read_yaml(path: Path) -> JsonObject:
     """Read a YAML mapping; nothing in it is executed.
 
     Raises:
@@ -502,11 +501,11 @@ def parse_value(text: str) -> object:
         return text
 
 
-def _copy(tree: Mapping[str, object]) -> Fields:
+def _copy(tree: Mapping[str, object]) -> JsonObject:
     return {key: _copy(value) if isinstance(value, Mapping) else value for key, value in tree.items()}
 
 
-def _set(tree: Fields, name: str, value: object) -> None:
+def _set(tree: JsonObject, name: str, value: object) -> None:
     *path, last = name.split(".")
     for key in path:
         branch = tree.setdefault(key, {})
@@ -545,8 +544,8 @@ def explain_all(error: ValidationError) -> list[str]:
 
 def _field_of(problem: ErrorDetails) -> str:
     """Return the dotted name of the field of a problem, without pydantic's names of the types that it can have."""
-    path = [str(part) for part in problem["loc"]]
-    if problem["type"] == "extra_forbidden":  # the last part is the user's
+    path = [str(component) for component in problem["loc"]]
+    if problem["type"] == "extra_forbidden":  # the last component is the user's
         return ".".join(path)
     end = len(path)
     for i in range(len(path) - 1, 0, -1):

@@ -35,7 +35,7 @@ def test_one_line_shows_all_trainings(texts, capsys: pytest.CaptureFixture[str])
     (line,) = capsys.readouterr().err.splitlines()
     gru = "gru (learning rate 2 of 3) starting, gru (learning rate 3 of 3) timing its steps"
     assert line.startswith(f"1 and 2 of 3  rnn 50 %, {gru}  all: ")
-    assert progress.share == pytest.approx(0.5 / 3)
+    assert progress.fraction == pytest.approx(0.5 / 3)
 
 
 def test_the_number_of_trainings_at_the_same_time_is_said(

@@ -24,7 +24,7 @@ from seriatim.comparison.differences import (
 from seriatim.comparison.differences_section import differences_section
 from seriatim.comparison.item_answers import ItemAnswers, with_equal_names
 from seriatim.comparison.results import Results
-from seriatim.evaluation.token_scores import UNKNOWN, TokenLosses, cut_evenly, places_in_lines
+from seriatim.evaluation.token_scores import UNKNOWN, TokenLosses, cut_evenly, positions_in_lines
 from seriatim.storage.weights import load_tensors
 
 from ..exhaustive import parameters
@@ -53,7 +53,7 @@ def token_losses(seed: int = 0, lines: int = 30) -> TokenLosses:
     piece_ends, piece_blocks = cut_evenly(ends, 5)
     frequencies = np.where(ids == 1, UNKNOWN, ids**3 - 8)
     names = {token: f"w{token} " for token in range(20)}
-    positions = places_in_lines(ids, ids == 0)
+    positions = positions_in_lines(ids, ids == 0)
     return TokenLosses(
         random.gamma(2, 1, size), ids, positions, frequencies, piece_ends, piece_blocks, names, {}, "all lines"
     )
@@ -61,8 +61,8 @@ def token_losses(seed: int = 0, lines: int = 30) -> TokenLosses:
 
 def test_places_begin_at_1_after_each_end_of_a_line() -> None:
     ends = np.array([False, True, True, False, False])
-    assert places_in_lines(np.zeros(5), ends).tolist() == [1, 2, 1, 1, 2]
-    assert places_in_lines(np.zeros(0), np.zeros(0, bool)).tolist() == []
+    assert positions_in_lines(np.zeros(5), ends).tolist() == [1, 2, 1, 1, 2]
+    assert positions_in_lines(np.zeros(0), np.zeros(0, bool)).tolist() == []
 
 
 def test_pieces_cover_the_text_and_are_not_too_long() -> None:

@@ -13,10 +13,10 @@ from seriatim.comparison.planning import (
     TOLERANCE,
     ComparisonSettings,
     WidthSolver,
+    divide_options,
     fit_plan,
     make_plan,
     parse_parameters,
-    share_options,
 )
 from seriatim.comparison.row import known_distances
 from seriatim.comparison.worker import VALIDATING, VALIDATIONS, Pace, evaluate_every, settle_budget
@@ -96,11 +96,11 @@ def test_numbers_of_parameters(text: object, number: int) -> None:
 
 
 @pytest.mark.parametrize("step_seconds", [0.001, 0.3])
-@pytest.mark.parametrize("share", [1.0, 0.5, 1 / 6])
-def test_steps_fit_the_minutes(step_seconds: float, share: float) -> None:
-    fields = settle_budget(Budget(minutes=0.5), Pace(step_seconds, 64, 0.1), share=share, automatic=[])
+@pytest.mark.parametrize("fraction", [1.0, 0.5, 1 / 6])
+def test_steps_fit_the_minutes(step_seconds: float, fraction: float) -> None:
+    fields = settle_budget(Budget(minutes=0.5), Pace(step_seconds, 64, 0.1), fraction=fraction, automatic=[])
     steps = fields["training.steps"]
-    assert steps * step_seconds <= 30 * share < (steps + 1) * step_seconds + 1e-9
+    assert steps * step_seconds <= 30 * fraction < (steps + 1) * step_seconds + 1e-9
     assert "training.evaluate_every" not in fields
 
 
@@ -116,15 +116,15 @@ def test_validations_are_worth_their_time(validation_seconds: float, steps: int)
 
 def test_a_budget_shorter_than_a_step() -> None:
     with refused("range", "--minutes"):
-        settle_budget(Budget(minutes=0.01), Pace(2.0, 64, 0), share=1.0, automatic=[])
+        settle_budget(Budget(minutes=0.01), Pace(2.0, 64, 0), fraction=1.0, automatic=[])
 
 
 def test_options_go_to_the_layers_that_know_them() -> None:
-    shared = share_options(["ngram", "transformer", "rnn"], {"order": 3, "num_heads": 2}, "lm")
+    shared = divide_options(["ngram", "transformer", "rnn"], {"order": 3, "num_heads": 2}, "lm")
     assert shared == {"ngram": {"order": 3, "word_dropout": 0.8}, "transformer": {"num_heads": 2}, "rnn": {}}
-    assert share_options(["rnn"], {"pooling": "mean"}, "classify") == {"rnn": {"pooling": "mean"}}
+    assert divide_options(["rnn"], {"pooling": "mean"}, "classify") == {"rnn": {"pooling": "mean"}}
     with refused("unknown", "model.options.activaton"):
-        share_options(["rnn", "gru"], {"activaton": "relu"}, "lm")
+        divide_options(["rnn", "gru"], {"activaton": "relu"}, "lm")
 
 
 def test_rates_are_the_layers_own(texts: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,7 +93,7 @@ def test_the_excess_of_a_model_that_looks_ten_tokens_back() -> None:
     found = excess_losses(Repeating(10), ids)
     assert found.tokens <= 1_000
     assert [size for size in found.by_size if found.by_size[size].low > 0] == [1, 4]
-    assert all(abs(found.by_size[size].share) < 1e-6 for size in (16, 64))
+    assert all(abs(found.by_size[size].fraction) < 1e-6 for size in (16, 64))
     exact = excess_losses(Repeating(1), ids)
     assert {exact.by_size[size] for size in (1, 4, 16)} == {Excess(0.0, 0.0, 0.0)}, "no difference, not a rare one"
     sentence = needed_sentence(found.by_size)

@@ -18,7 +18,7 @@ import torch
 
 import seriatim
 from seriatim.core.state import map_state
-from seriatim.processes.sharded_tensors import whole_tensor
+from seriatim.processes.sharded_tensors import full_tensor
 from seriatim.processes.signals import Interrupted
 from seriatim.runs import train
 from seriatim.storage.weights import digest
@@ -56,7 +56,7 @@ class Observed(Trainer):
 
     def fit(self) -> Progress:
         progress = super().fit()
-        Observed.digest = digest({name: whole_tensor(value).detach() for name, value in self.model.named_parameters()})
+        Observed.digest = digest({name: full_tensor(value).detach() for name, value in self.model.named_parameters()})
         return progress
 
 

@@ -112,8 +112,10 @@ def _widths(text: str | None) -> list[int] | None:
     """Return the numbers of ``--widths 16,32,64``; other text raises InputError."""
     if text is None:
         return None
-    numbers = [part.strip() for part in text.split(",") if part.strip()]
-    wrong = next((part for part in numbers if not (part.isascii() and part.isdigit() and len(part) <= 10)), None)
+    numbers = [number.strip() for number in text.split(",") if number.strip()]
+    wrong = next(
+        (number for number in numbers if not (number.isascii() and number.isdigit() and len(number) <= 10)), None
+    )
     if wrong is not None:
         raise RangeError(f"--widths: {wrong!r} is not a width; give whole numbers, for instance --widths 16,32,64")
-    return [int(part) for part in numbers]
+    return [int(number) for number in numbers]

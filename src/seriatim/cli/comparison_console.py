@@ -1,14 +1,13 @@
 """The output of ``seriatim compare``: the current run, the time left and the best so far; then the table."""
 
-from collections.abc import Mapping
 from importlib.util import find_spec
-from typing import Any
 
 from ..comparison.comparing import Comparison, ComparisonProgress, ComparisonReporter, PresentTraining
 from ..comparison.plan import Plan, is_non_neural
 from ..comparison.results import ResultRow, Results, TrainingRow
 from ..comparison.verdict import beside_baseline, beside_simplest, conditions, finding, missed_budgets
 from ..core.errors import InputError, printable
+from ..core.json_object import JsonMapping
 from ..evaluation.intervals import Metric
 from ..pages.wording import listed
 from ..storage.files import to_json
@@ -41,7 +40,7 @@ class ComparisonConsole(ProgressLine, ComparisonReporter):
         """Report the start of a training."""
         self.show(progress, at_once=True)
 
-    def hear(self, progress: ComparisonProgress, training: PresentTraining, event: Mapping[str, Any]) -> None:
+    def hear(self, progress: ComparisonProgress, training: PresentTraining, event: JsonMapping) -> None:
         """Move the bar, or print a line now and then."""
         if event["event"] in ("step", "timing", "measuring"):
             self.show(progress)
@@ -68,7 +67,7 @@ class ComparisonConsole(ProgressLine, ComparisonReporter):
         rest = "" if left is None else f"  all: {duration(left)} left"
         top = "" if best is None else f"  best: {best[0]} {best[1]:,.4g}"
         text = f"{listed([str(number) for number in numbers])} of {progress.count}  {trainings}{rest}{top}"
-        self.update(text, progress.share, at_once=at_once)
+        self.update(text, progress.fraction, at_once=at_once)
 
 
 def _training(progress: ComparisonProgress, training: PresentTraining, *, short: bool) -> str:
@@ -80,7 +79,7 @@ def _training(progress: ComparisonProgress, training: PresentTraining, *, short:
         activity = {"timing": "timing its steps", "measuring": "measuring"}.get(str(kind), "starting")
         return f"{name} {activity}" if short else f"{name}  {activity}"
     if short:
-        return f"{name} {training.share:.0%}".replace("%", " %")
+        return f"{name} {training.fraction:.0%}".replace("%", " %")
     left = "" if event["seconds_left"] is None else f", {duration(event['seconds_left'])} left"
     return f"{name}  step {event['step']:,}  loss {event['loss']:.3f}{left}"
 
@@ -111,7 +110,7 @@ def finish(comparison: Comparison, console: ComparisonConsole, *, report: bool, 
             console.say(f"report.html was not written: {error}")
 
 
-def print_results(values: Mapping[str, Any]) -> None:
+def print_results(values: JsonMapping) -> None:
     """Print the table of a comparison, best first."""
     results = Results(values)
     figures = [figure for figure in results.figures if figure.headline or figure is results.figures[0]]
@@ -121,6 +120,8 @@ def print_results(values: Mapping[str, Any]) -> None:
     for row in results.ranked:
         table.add_row(*([row.layer, "failed"] if row.failed else _cells(row, figures)))
     show(table)
+
+    # Several widths of a layer are compared by their states, which the ranking would scatter.
     if groups := results.by_width():
         print()
         table = table_of("layer", "width", "state after the longest input (bytes)", results.metric.name)

@@ -12,10 +12,10 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
 from ..core.errors import printable
-from ..core.json_object import JsonObject
+from ..core.json_object import JsonMapping, JsonObject
 from ..evaluation.intervals import Paired, written
 from ..tasks.task import Task
-from ..training.reporting import LineReporter, Record
+from ..training.reporting import LineReporter
 from .main import Messages
 
 if TYPE_CHECKING:
@@ -48,16 +48,16 @@ class ProgressLine:
     def start(self) -> None:
         """Show the bar on a terminal, unless it is shown."""
         if self._bar is None and self._console.is_terminal and not self.quiet:
-            description, share = "{task.description}", "{task.percentage:>3.0f} %"
-            columns = (TextColumn(description, markup=False), BarColumn(self._bar_width), TextColumn(share))
+            description, fraction = "{task.description}", "{task.percentage:>3.0f} %"
+            columns = (TextColumn(description, markup=False), BarColumn(self._bar_width), TextColumn(fraction))
             self._bar = Progress(*columns, console=self._console, transient=True)
             self._bar.start()
             self._bar.add_task("", total=1.0)
 
-    def update(self, text: str, share: float, *, line: str | None = None, at_once: bool = False) -> None:
+    def update(self, text: str, fraction: float, *, line: str | None = None, at_once: bool = False) -> None:
         """Move the bar, or print ``line`` (by default ``text``) if the last line is old, or else ``at_once``."""
         if self._bar is not None:
-            self._bar.update(self._bar.task_ids[0], description=printable(text), completed=share)
+            self._bar.update(self._bar.task_ids[0], description=printable(text), completed=fraction)
         elif at_once or time.monotonic() - self._last_line >= PLAIN_SECONDS:
             self._last_line = time.monotonic()
             self.say(line or text)
@@ -81,16 +81,16 @@ class ConsoleReporter(ProgressLine, LineReporter):
         self.start()
         super().reading(text, share)
 
-    def begin(self, record: Record) -> None:
+    def begin(self, record: JsonObject) -> None:
         """Print what stays, and show the bar on a terminal."""
         super().begin(record)
         self.start()
 
-    def show(self, text: str, share: float) -> None:
+    def show(self, text: str, fraction: float) -> None:
         """Move the bar, or print a line now and then."""
-        self.update(text, share, line=f"{text}  ({share:.0%})")
+        self.update(text, fraction, line=f"{text}  ({fraction:.0%})")
 
-    def end(self, record: Record) -> None:
+    def end(self, record: JsonObject) -> None:
         """Print the metrics of the run beside those of the simplest model."""
         self.close()
         super().end(record)
@@ -107,9 +107,11 @@ def print_metrics(
             beside = [figure.text(other, metrics) if figure.key in other else "" for other in others]
             table.add_row(figure.name, figure.text(metrics), figure.interval(metrics), *beside)
     for key in task.evaluator.counts:
-        note = f"{_share(key, metrics)} of the tokens" if key == "unknown_tokens" else ""
+        note = f"{_percentage(key, metrics)} of the tokens" if key == "unknown_tokens" else ""
         table.add_row(key.replace("_", " "), f"{metrics[key]:,}", note)
     show(table)
+
+    # A verdict says in words whether the differences above are more than chance.
     for other in others:
         if "verdict" in other:
             print(printable(other["verdict"]))
@@ -147,23 +149,23 @@ def print_cost_of_rounding(metrics: JsonObject, cost: "RoundingCost", task: Task
     )
 
 
-def print_statistics(report: Mapping[str, Any]) -> None:
-    """Print the counts of every part of the data side by side, and longer entries below them."""
-    parts = [part for part in ("train", "valid", "test") if part in report]
-    table, below = table_of("", *parts), []
-    for key in dict.fromkeys(key for part in parts for key in report[part]):
-        name, cells = key.replace("_", " "), [_cell(key, report[part]) for part in parts]
+def print_statistics(report: JsonMapping) -> None:
+    """Print the counts of every split of the data side by side, and longer entries below them."""
+    splits = [split for split in ("train", "valid", "test") if split in report]
+    table, below = table_of("", *splits), []
+    for key in dict.fromkeys(key for split in splits for key in report[split]):
+        name, cells = key.replace("_", " "), [_cell(key, report[split]) for split in splits]
         if max(map(len, cells)) <= MAX_CELL:
             table.add_row(name, *cells)
         else:
-            below += [f"{name} ({part}): {printable(cell)}" for part, cell in zip(parts, cells, strict=True)]
+            below += [f"{name} ({split}): {printable(cell)}" for split, cell in zip(splits, cells, strict=True)]
     show(table)
     print(*below, sep="\n", end="\n" if below else "")
     tokenizer = report["tokenizer"]
     print(f"tokenizer {tokenizer['kind']}: {tokenizer['vocabulary_size']:,} in the vocabulary of the training text")
 
 
-def print_layers(rows: Sequence[Mapping[str, Any]]) -> None:
+def print_layers(rows: Sequence[JsonMapping]) -> None:
     """Print one line for each architecture."""
     sizes = [f"after {int(count):,}" for count in rows[0]["state_bytes"]]
     headings = ("layer", "keeps of the past", *sizes, f"path over {PATH_STEPS:,}", "in parallel", "paper")
@@ -174,6 +176,8 @@ def print_layers(rows: Sequence[Mapping[str, Any]]) -> None:
         length = "none" if path is None else f"{path:,}"
         table.add_row(row["name"], row["keeps"], *sizes, length, "yes" if row["parallel"] else "no", row["paper"])
     show(table)
+
+    # The headings are too short to be understood alone.
     size = rows[0]["hidden_size"]
     print(f"after N: bytes of the state after N tokens, one layer of width {size} in float32")
     print(f"path over {PATH_STEPS:,}: operations along time from an input to the output {PATH_STEPS:,} steps later")
@@ -183,7 +187,7 @@ def print_layers(rows: Sequence[Mapping[str, Any]]) -> None:
         print(f"former names, which still work: {', '.join(former)}")
 
 
-def print_options(rows: Sequence[Mapping[str, Any]]) -> None:
+def print_options(rows: Sequence[JsonMapping]) -> None:
     """Print the options of some layers: name, values, default and meaning."""
     for row in rows:
         print(printable(f"options of {row['name']} (--model.options.NAME VALUE)"))
@@ -195,8 +199,8 @@ def print_options(rows: Sequence[Mapping[str, Any]]) -> None:
         show(table)
 
 
-def _cell(key: str, part: Mapping[str, Any]) -> str:
-    value = part.get(key, "")
+def _cell(key: str, split: JsonMapping) -> str:
+    value = split.get(key, "")
     if isinstance(value, str):
         return value
     if key == "files":
@@ -204,13 +208,13 @@ def _cell(key: str, part: Mapping[str, Any]) -> str:
     if isinstance(value, list):
         return (", " if key in SENTENCES else " ").join(value)
     if key == "unknown_tokens":
-        return f"{value:,} ({_share(key, part)})"
+        return f"{value:,} ({_percentage(key, split)})"
     return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
 
 
-def _share(key: str, part: Mapping[str, Any]) -> str:
-    """Return a count as a share of the tokens; an empty text has no tokens."""
-    return f"{part[key] / max(1, part['tokens']):.2%}"
+def _percentage(key: str, split: JsonMapping) -> str:
+    """Return a count as a percentage of the tokens; an empty text has no tokens."""
+    return f"{split[key] / max(1, split['tokens']):.2%}"
 
 
 class CleanTable(Table):

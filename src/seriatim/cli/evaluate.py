@@ -62,7 +62,7 @@ def evaluate(options: argparse.Namespace) -> None:
         return
 
     # One model answers: a run, an ensemble of several, or a mixture whose weights are fitted on held-out text.
-    paths, other, shares = options.run.split(","), options.other, {}
+    paths, other, mixture = options.run.split(","), options.other, {}
     if options.interpolate is None:
         run = open_answering(options.run, options)
     else:
@@ -71,7 +71,7 @@ def evaluate(options: argparse.Namespace) -> None:
             raise RequiredError("--interpolate: needs at least two runs; name another: evaluate RUN OTHER")
         runs = [open_run(path, options) for path in paths]
         run, weights = interpolate(runs, options.interpolate or None, file_format=options.format)
-        shares = dict(zip(paths, weights, strict=True))
+        mixture = dict(zip(paths, weights, strict=True))
     settings = {"file_format": options.format, **answer_settings(options, run)}
 
     # What rounding costs and what the baseline adds can be told of a single run only.
@@ -94,15 +94,15 @@ def evaluate(options: argparse.Namespace) -> None:
             print_differences(metrics, other_metrics, differences, run.task)
     elif options.json:
         figures = metrics if beside is None else beside.as_json(run.config.training.baseline_weight)
-        parts: dict[str, object] = {"weights": shares} if shares else {}
-        parts |= {} if cost is None else {"rounding": cost.as_json()}
-        print(to_json({**figures, **parts}))
+        beside_figures: dict[str, object] = {"weights": mixture} if mixture else {}
+        beside_figures |= {} if cost is None else {"rounding": cost.as_json()}
+        print(to_json({**figures, **beside_figures}))
     else:
         print_metrics(metrics, run.task, *(beside[1:] if beside else ()))
         if cost is not None:
             print_cost_of_rounding(metrics, cost, run.task)
-        if shares:
-            print(printable("weights: " + ", ".join(f"{path} {weight:.4f}" for path, weight in shares.items())))
+        if mixture:
+            print(printable("weights: " + ", ".join(f"{path} {weight:.4f}" for path, weight in mixture.items())))
 
 
 def evaluate_pairs(options: argparse.Namespace) -> None:
@@ -124,7 +124,7 @@ def evaluate_pairs(options: argparse.Namespace) -> None:
     repairs.warn()
 
     def scored(run: "Run") -> PairScores:
-        run.check_lengths((pair.place, sentence) for pair in pairs for sentence in pair[:2])
+        run.check_lengths((pair.location, sentence) for pair in pairs for sentence in pair[:2])
         return score_pairs(pairs, lambda sentences: [score.log_probability for score in run.score(sentences)])
 
     # One run: its accuracy by phenomenon, and how often it is undecided.
@@ -148,15 +148,15 @@ def evaluate_pairs(options: argparse.Namespace) -> None:
     # Two runs: the differences are paired, as both judge the same sentences.
     measures, others = first.measures(), second.measures()
     differences = {
-        name: paired(part.statistics, others[name].statistics, part.compute) for name, part in measures.items()
+        name: paired(each.statistics, others[name].statistics, each.compute) for name, each in measures.items()
     }
     if options.json:
-        parts = {name: difference._asdict() for name, difference in differences.items()}
-        print(to_json({"first": first.metrics(), "second": second.metrics(), "differences": parts}))
+        rows = {name: difference._asdict() for name, difference in differences.items()}
+        print(to_json({"first": first.metrics(), "second": second.metrics(), "differences": rows}))
         return
     table = table_of("phenomenon", "first", "second", "difference", "95 % interval", "p")
     for name in [*list(measures)[1:], "accuracy"]:
-        values = [float(part[name].compute(part[name].statistics.sum(0))) for part in (measures, others)]
+        values = [float(each[name].compute(each[name].statistics.sum(0))) for each in (measures, others)]
         change = differences[name]
         interval = "" if change.low is None else " to ".join(written(end, 3, signed=True) for end in change[1:3])
         cells = [*(written(value, 3) for value in values), written(change.difference, 3, signed=True), interval]

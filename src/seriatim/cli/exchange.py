@@ -61,6 +61,7 @@ def import_run(options: argparse.Namespace) -> None:
     from ..interchange import formats as runs
     from ..interchange.torch_states import TorchOptions
 
+    # The message names the option, which argparse would not for one number of a list.
     weights = None
     if options.mixture_weights is not None:
         try:

@@ -84,8 +84,8 @@ def generate(options: argparse.Namespace) -> None:
     # first text is written.
     if options.prompts is not None:
         read_all = functools.partial(read_prompts, options.prompts, options.format)
-        places = ((prompt.location, prompt.text) for prompt in read_all(repairs.reread()))
-        run.check_lengths(places, more=options.max_tokens or 0)
+        located = ((prompt.location, prompt.text) for prompt in read_all(repairs.reread()))
+        run.check_lengths(located, more=options.max_tokens or 0)
         read = deque[Prompt]()  # prompts whose texts have not been printed yet
         prompts = with_warnings(read_all, repairs)
         texts = run.generate_many(_noting(prompts, read), **settings)
@@ -101,9 +101,9 @@ def generate(options: argparse.Namespace) -> None:
     is_path = options.draft not in (None, LOOKUP)
     draft = load(options.draft, allow_code=allowed(options)) if is_path else options.draft
     if options.samples in (None, 1) and not options.json:
-        pieces = run.generate(prompt, draft=draft, **settings)
+        chunks = run.generate(prompt, draft=draft, **settings)
         write_out([prompt])
-        write_out(pieces)
+        write_out(chunks)
         write_out(["\n"])
         return
     count = options.samples or 1

@@ -74,6 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _main(given: list[str]) -> int:
     """Run one verb with standard streams that can be used."""
+    # The option counts for every verb and before its parser, which may be what fails.
     debug = "--debug" in given
     try:
         code = _run([argument for argument in given if argument != "--debug"])
@@ -211,6 +212,7 @@ def standard_streams() -> Iterator[None]:
     start (``<&-``, ``>&-``) by None. Its replacement raises an error when it is used; if standard error is closed,
     messages are discarded.
     """
+    # A closed descriptor is occupied: the next file that is opened would become a standard stream.
     if sys.stdin is None:
         _occupy(0)
         sys.stdin = cast(TextIO, _Closed("standard input is closed; open it, or give a file"))
@@ -222,6 +224,8 @@ def standard_streams() -> Iterator[None]:
     if sys.stderr is None:
         _occupy(2)
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (open until the process ends)
+
+    # Both are wrapped after they exist, since a stream that fails must be named, and messages must not fail.
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = cast(TextIO, Output(sys.stdout)), cast(TextIO, Messages(sys.stderr))
     try:

@@ -289,10 +289,10 @@ def answer_settings(options: argparse.Namespace, run: "Run") -> dict[str, object
     return settings
 
 
-def write_out(pieces: Iterable[str]) -> None:
-    """Write pieces of text to standard output, each at once."""
-    for piece in pieces:
-        sys.stdout.write(piece)
+def write_out(chunks: Iterable[str]) -> None:
+    """Write chunks of text to standard output, each at once."""
+    for chunk in chunks:
+        sys.stdout.write(chunk)
         sys.stdout.flush()
 
 
@@ -410,8 +410,8 @@ def _hint(option: str, names: Sequence[str]) -> str | None:
 
     known = {plain(name).rpartition(".")[2]: name for name in reversed(names)} | {plain(name): name for name in names}
     word = SYNONYMS.get(plain(option), plain(option))
-    parts = [part for part in (word, word.rpartition(".")[2]) if part in known]
-    close = parts[0] if parts else closest(word, list(known))
+    matches = [name for name in (word, word.rpartition(".")[2]) if name in known]
+    close = matches[0] if matches else closest(word, list(known))
     return None if close is None else f"did you mean {known[close]!r}?"
 
 

@@ -98,6 +98,8 @@ def _serve(service: "Service", rules: "AccessRules", listening: socket.socket, o
     if hosts_for(options.host) is None and rules.key is None:
         print(f"seriatim: {options.host}: others can connect without a key; set {KEY_VARIABLE}", file=sys.stderr)
     service.start()
+
+    # The line is printed when clients can connect, because scripts wait for it.
     line = printable(f"serving {', '.join(service.models)} at {address}")
     settings = ServerSettings(shutdown_seconds=options.shutdown_seconds)
     try:

@@ -24,12 +24,12 @@ from ..training.hardware import environment
 from ..version import __version__
 from .differences import differences
 from .item_answers import PREFIX
-from .plan import FORMAT, Plan, architecture, choose_metric, difference, is_non_neural, parts, read_trials, width_of
+from .plan import FORMAT, Plan, architecture, choose_metric, difference, is_non_neural, layers_of, read_trials, width_of
 from .results import ResultRow, Results, Row, TrainingRow
 from .verdict import conditions
 
 SHORT = 0.01
-"""Share of a training up to which another one that runs at the same time does not count."""
+"""Fraction of a training up to which another one that runs at the same time does not count."""
 MACHINE = ("processor", "device", "threads", "processors")
 """Fields of a machine that the results record; its name is recorded only if there are several machines."""
 OF_EVERY_RUN = (
@@ -136,13 +136,13 @@ def _layer(folder: Path, plan: Plan, layer: str, finished: Rows, failed: str | N
 
 
 def _describe(row: str) -> JsonObject:
-    """Return what a layer is, what it keeps of the past, and its paper, for all parts of a stack."""
+    """Return what a layer is, what it keeps of the past, and its paper, for all layers of a stack."""
     names = {"layer": row, "architecture": architecture(row), "width": width_of(row), "counted": is_non_neural(row)}
     names |= {"learned": FITTED[row].fitting if is_non_neural(row) else "trained"}
     if is_non_neural(row) and (describe := FITTED[row].describe_model) is not None:
         described = describe()
         return {**names, **{name: described[name] for name in ("keeps", "parallel", "paper")}}
-    layers = [find_layer(part) for part in dict.fromkeys(parts(row))]
+    layers = [find_layer(layer) for layer in dict.fromkeys(layers_of(row))]
     return {
         **names,
         "keeps": "; ".join(dict.fromkeys(layer.keeps for layer in layers)),
@@ -187,10 +187,10 @@ def _add_differences(folder: Path, metric: Metric, rows: Sequence[ResultRow], ba
     # A rank begins with the first row that differs from the leader of the rank before; rows of one rank may differ.
     leader = measured[0]
     leader.rank = 1
-    for place, row in enumerate(measured[1:], 2):
+    for rank, row in enumerate(measured[1:], 2):
         test = compared(row, leader)
         if test and is_significant(test["p_value"], test["low"], test["high"]):
-            leader, row.rank = row, place
+            leader, row.rank = row, rank
         elif test.get("p_value") is not None:
             row.rank = leader.rank
 
@@ -229,28 +229,28 @@ def add_conditions(runs: Sequence[JsonObject], trials: Sequence[JsonObject]) -> 
 
     # Only trainings on the same machine disturb each other, and a short overlap does not count.
     for run in runs:
-        own = machines.get(id(run))
-        if own is None:
+        machine = machines.get(id(run))
+        if machine is None:
             continue
         others = [
             training
             for training in recorded
             if training is not run
-            and machines[id(training)]["host"] == own["host"]
-            and _overlap(own, machines[id(training)]) > SHORT * (own["ended"] - own["began"])
+            and machines[id(training)]["host"] == machine["host"]
+            and _overlap(machine, machines[id(training)]) > SHORT * (machine["ended"] - machine["began"])
         ]
         spans = [machines[id(training)] for training in others]
-        run["at_once"] = 1 + _most_at_once(own, spans)
-        run["beside"] = sum(_overlap(own, span) for span in spans) / max(own["ended"] - own["began"], 1e-9)
+        run["at_once"] = 1 + _most_at_once(machine, spans)
+        run["beside"] = sum(_overlap(machine, span) for span in spans) / max(machine["ended"] - machine["began"], 1e-9)
         if run.get("load"):
-            trained = own["trained_from"], own["trained_from"] + run["load"]["seconds"]
+            trained = machine["trained_from"], machine["trained_from"] + run["load"]["seconds"]
             run["load"] = {**run["load"], "rows_cpu_seconds": sum(_used_between(*trained, span) for span in spans)}
 
     # The record of each machine is shortened last, since the others were compared with it.
     for run in runs:
-        if (own := machines.get(id(run))) is not None:
+        if (machine := machines.get(id(run))) is not None:
             names = ("host", *MACHINE) if several else MACHINE
-            run["machine"] = {name: own[name] for name in names}
+            run["machine"] = {name: machine[name] for name in names}
     for trial in trials:
         for name in ("machine", "load"):
             trial.pop(name, None)
@@ -261,9 +261,9 @@ def _overlap(first: JsonObject, second: JsonObject) -> float:
     return float(max(0.0, min(first["ended"], second["ended"]) - max(first["began"], second["began"])))
 
 
-def _most_at_once(own: JsonObject, others: Sequence[JsonObject]) -> int:
+def _most_at_once(span: JsonObject, others: Sequence[JsonObject]) -> int:
     """Return the largest number of other spans at one moment of a span; it is reached where one of them begins."""
-    moments = [max(own["began"], other["began"]) for other in others]
+    moments = [max(span["began"], other["began"]) for other in others]
     return max((sum(other["began"] <= at < other["ended"] for other in others) for at in moments), default=0)
 
 

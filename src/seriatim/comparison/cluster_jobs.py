@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..core.errors import InputError, MissingError
-from ..processes.child import Event, Stopped, run_module
+from ..core.json_object import JsonObject
+from ..processes.child import Stopped, run_module
 from ..processes.cluster import run_elsewhere, send_message, threads_of_worker
 from ..storage.files import open_regular, refuse_locked
 from ..storage.written_folders import SESSION
@@ -84,7 +85,7 @@ def check_worker(session: ClusterSession, sizes: Mapping[str, int]) -> str:
     return host
 
 
-def train_on_worker(job: Event, run: str, hosts: Mapping[str, int], session: ClusterSession) -> Event:
+def train_on_worker(job: JsonObject, run: str, hosts: Mapping[str, int], session: ClusterSession) -> JsonObject:
     """Do the job of a `WorkerJob` in a process of its own; return its last event, with the texts of its ``warnings``.
 
     If this worker still trains another row after `LOCK_SECONDS`, the job is given back to Dask. Waiting for the other
@@ -104,7 +105,7 @@ def train_on_worker(job: Event, run: str, hosts: Mapping[str, int], session: Clu
     warned: list[str] = []
     last_step = -math.inf
 
-    def on_event(event: Event) -> None:
+    def on_event(event: JsonObject) -> None:
         nonlocal last_step
         is_step = event["event"] == "step"
         if event["event"] == "warning":

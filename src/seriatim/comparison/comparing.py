@@ -33,7 +33,7 @@ from ..storage.written_folders import (
     recover,
     settle,
 )
-from ..training.run_files import check_out, check_place, files_read, refuse_overwriting
+from ..training.run_files import check_folder, check_out, files_read, refuse_overwriting
 from .assemble import assemble
 from .plan import (
     MAX_BYTES,
@@ -63,7 +63,7 @@ from .worker import WorkerJob
 from .workers import TrainingWorkers, open_workers, run_jobs
 
 OVERHEAD = 15.0  # estimated seconds that a row takes beside its training, until a row has been finished
-KNOWN_SHARE = 0.05  # the share of a run after which its remaining time is known
+KNOWN_FRACTION = 0.05  # the fraction of a run after which its remaining time is known
 
 
 class PresentTraining:
@@ -72,14 +72,14 @@ class PresentTraining:
     Attributes:
         number: of its row, from 1, in the order in which the rows were begun.
         trial: the number of a learning rate that is tried, None for the training of a row.
-        share: how much of it is done, 0 to 1.
+        fraction: how much of it is done, 0 to 1.
         event: what it told last; empty before it told anything.
         left: its seconds that are left, None while they are not known.
     """
 
     def __init__(self, number: int, layer: str, seed: int, trial: int | None) -> None:
         self.number, self.layer, self.seed, self.trial = number, layer, seed, trial
-        self.share, self.event = 0.0, JsonObject()
+        self.fraction, self.event = 0.0, JsonObject()
         self.left: float | None = None
         self.began = time.monotonic()
 
@@ -87,8 +87,8 @@ class PresentTraining:
         """Take note of an event."""
         self.event = event
         if event["event"] == "step":
-            self.share = float(event["progress"])
-            self.left = event["seconds_left"] if self.share > KNOWN_SHARE else None
+            self.fraction = float(event["progress"])
+            self.left = event["seconds_left"] if self.fraction > KNOWN_FRACTION else None
 
 
 class ComparisonProgress:
@@ -117,9 +117,9 @@ class ComparisonProgress:
         return layer if len(self.plan.seeds) == 1 else f"{layer}, seed {seed}"
 
     @property
-    def share(self) -> float:
-        """The mean share of the present trainings that is done."""
-        return sum(training.share for training in self.present) / max(1, len(self.present))
+    def fraction(self) -> float:
+        """The mean fraction of the present trainings that is done."""
+        return sum(training.fraction for training in self.present) / max(1, len(self.present))
 
     @property
     def seconds_left(self) -> float | None:
@@ -325,8 +325,8 @@ class Runner:
             # A row waits until the learning rates of its layer have been tried; meanwhile its trials are started.
             if trials is not None and not trials.ended:
                 if trials.waiting:
-                    number, share = trials.waiting.pop(0), 0.5 / trials.count
-                    job = WorkerJob(str(self.folder), layer, trials.seed, share, trials.rate(number), number)
+                    number, fraction = trials.waiting.pop(0), 0.5 / trials.count
+                    job = WorkerJob(str(self.folder), layer, trials.seed, fraction, trials.rate(number), number)
                     return self._start(job, running)
                 continue
 
@@ -337,7 +337,7 @@ class Runner:
                 if trials is not None and trials.error is not None:
                     raise trials.error
                 if self.plan.tune and not is_non_neural(layer):
-                    job.share, job.learning_rate = 0.5, best_rate(self.folder, self.plan, layer)
+                    job.fraction, job.learning_rate = 0.5, best_rate(self.folder, self.plan, layer)
             except (InputError, TrainingError) as error:
                 self._fail(layer, seed, error)
                 continue
@@ -463,7 +463,7 @@ def compare(
 
     # Nothing is written before all that can be refused has been checked.
     out = plan.base.out or default_out(plan.base.task, plan.base.data.train or "data")
-    folder = check_place(out)
+    folder = check_folder(out)
     refuse_overwriting(folder, (str(config) if isinstance(config, str | Path) else None, *files_read(plan.base)))
     refuse_locked(folder)
     check_out(out, overwrite=overwrite, form=COMPARISON)
@@ -471,8 +471,8 @@ def compare(
         fit_plan(plan)
         with locked(folder), opened.session(folder, plan):
             check_out(out, overwrite=overwrite, form=COMPARISON)
-            place = begin(folder, COMPARISON, lambda folder: (folder / "runs").exists())
-            return Runner(place, plan, reporter, opened).run()
+            stage = begin(folder, COMPARISON, lambda folder: (folder / "runs").exists())
+            return Runner(stage, plan, reporter, opened).run()
 
 
 def resume(
@@ -505,16 +505,16 @@ def resume(
     refuse_ranks("a comparison", "--workers or --cluster")
     folder = outer(Path(folder))
     finish_replacing(folder)
-    place = latest_folder(folder, COMPARISON)
-    if place != folder:
-        kept = f"the one that is there stays until a layer of this one is finished (to forget this one, remove {place})"
+    stage = place_of(folder, COMPARISON)
+    if stage != folder:
+        kept = f"the one that is there stays until a layer of this one is finished (to forget this one, remove {stage})"
         warnings.warn(f"{folder}: continues the comparison that is to replace the one there; {kept}", stacklevel=2)
 
     # Code of the user's own is imported before the layers are checked, and not without permission.
-    plan = read_plan(place)
+    plan = read_plan(stage)
     if layers is not None:
         layers = register_references(layers)
-    origins = [Origin.from_record(record, place / "comparison.yaml") for record in plan.code]
+    origins = [Origin.from_record(record, stage / "comparison.yaml") for record in plan.code]
     by_name = {origin.name: origin for origin in origins}
     require_code(folder, plan.outside_layers(), allow_code=allow_code, origins=by_name)
     check_data_named(plan)
@@ -524,9 +524,9 @@ def resume(
     # From here on the folder is written. Data are read again only if something is left to train.
     with open_workers(workers, cluster) as opened, locked(folder), opened.session(folder, plan):
         recover(folder)
-        place = latest_folder(folder, COMPARISON)
-        check_runs(place, plan)
-        runner = Runner(place, plan, reporter, opened)
+        stage = place_of(folder, COMPARISON)
+        check_runs(stage, plan)
+        runner = Runner(stage, plan, reporter, opened)
         finished = runner.read_rows()
         if added:
             fit_plan(plan, layers=added)

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from ..core.json_object import JsonMapping
 from ..inspection.inspection import PAGE
 from ..inspection.unseen_ngrams import sparsity_blocks
 from ..pages.page import (
@@ -28,7 +29,7 @@ from ..pages.wording import in_bytes, in_short, in_time, listed, sentence_case, 
 from . import tables_and_plots
 from .differences_section import differences_section
 from .plan import REPORT
-from .results import MAX_DRAWN, Json, ResultRow, Results
+from .results import MAX_DRAWN, ResultRow, Results
 from .sentences import controlled_variables, state_sizes
 from .tables_and_plots import SPEED, TOKEN, Cells
 from .verdict import beside_baseline, beside_simplest, finding
@@ -102,25 +103,25 @@ LEARNING_CAPTIONS = {
 }
 
 
-def write_report(folder: Path, results: Json) -> Path:
+def write_report(folder: Path, results: JsonMapping) -> Path:
     """Write ``report.html`` into the folder of a comparison, and return its path."""
     write_page(folder / REPORT, report(results, inspected_pages(folder, results)))
     return folder / REPORT
 
 
-def first_runs(values: Json) -> dict[str, str]:
+def first_runs(values: JsonMapping) -> dict[str, str]:
     """Return the name of the first run of each layer that did not fail, best layer first, from ``results.json``."""
     rows = [row for row in Results(values).ranked if row.runs]
     return {row.layer: f"{row.layer}-{row.runs[0]['seed']}" for row in rows}
 
 
-def inspected_pages(folder: Path, values: Json) -> dict[str, str]:
+def inspected_pages(folder: Path, values: JsonMapping) -> dict[str, str]:
     """Return the address of the page that inspects the first run of a layer, by layer, relative to the report."""
     runs = first_runs(values).items()
     return {layer: f"runs/{quote(run)}/{PAGE}" for layer, run in runs if (folder / "runs" / run / PAGE).is_file()}
 
 
-def report(values: Json, pages: Mapping[str, str] = MappingProxyType({})) -> str:
+def report(values: JsonMapping, pages: Mapping[str, str] = MappingProxyType({})) -> str:
     """Return the page as HTML, which is the same for the same results.
 
     ``values`` is what ``results.json`` holds; rows may lack anything but the name of their layer. ``pages`` has the
@@ -178,15 +179,21 @@ def _summary(results: Results, drawn: Results, pages: Mapping[str, str]) -> list
         caption += " Hollow dots differ significantly from the best (paired bootstrap), filled dots do not."
     if len(results.seeds) > 1:
         caption += " Small strokes are single seeds."
+
+    # The plot by distance is left out where the differences below show the same with more ranges.
     name = sentence_case(results.metric.name)
     plots = [(tables_and_plots.metric_plot(drawn), f"{name} of each layer", caption), _distance_plot(drawn)]
     if any(buckets["by"] == results.at_distance().kind for buckets in results.section("differ").get("buckets") or ()):
         plots.pop()  # drawn among the differences, with more ranges
+
+    # A reader of the table must learn here why a row has no rank, and where its page is.
     notes = " ".join(
         f"{': '.join(filter(None, [row.layer, row.lacking, row.note]))}." for row in results.rows if row.note
     )
     if pages:
         notes = f"{notes} The names of layers lead to pages that inspect their runs.".strip()
+
+    # Plots of many layers cannot be read, so only the best are drawn; the table hides none.
     remarks: list[PageBlock] = []
     if drawn is not results:
         few = f"the best {MAX_DRAWN} of {len(results.rows):,} layers"
@@ -197,11 +204,13 @@ def _summary(results: Results, drawn: Results, pages: Mapping[str, str]) -> list
 
 def _distance_plot(results: Results) -> Drawn:
     distance = results.at_distance()
-    places = f"the same {distance.count:,} places" if distance.count else "the same places"
+    positions = f"the same {distance.count:,} places" if distance.count else "the same places"
+
+    # What the axis means depends on the task, and only the caption can say how it was measured.
     title, caption = {
         "context": (
             "Use of context",
-            f"Perplexity of {places} of the text where only the last tokens are seen, each time from the initial "
+            f"Perplexity of {positions} of the text where only the last tokens are seen, each time from the initial "
             "state. Lines are 95 % intervals over blocks of neighbouring tokens, or lines of the text; Table 1 has "
             "those of paired differences. Where a curve is level, earlier tokens add little.",
         ),
@@ -223,6 +232,8 @@ def _learning(results: Results) -> list[PageBlock]:
     """Return the held-out curves first, because training losses say nothing about other texts."""
     keys = {point["key"] for row in results.rows for point in row.held_out}
     names = {figure.key: figure.name for figure in results.figures}
+
+    # The metric that ranks comes first, against each measure of what training has cost.
     plots = list[Drawn]()
     for key in sorted(keys, key=lambda key: (key != results.metric.key, key)):
         name = names.get(key, key)
@@ -230,6 +241,8 @@ def _learning(results: Results) -> list[PageBlock]:
             figure = tables_and_plots.held_out_curves(results, against, key=key, name=name)
             caption = f"On held-out data, during training. {LEARNING_CAPTIONS[against]}"
             plots.append((figure, f"{sentence_case(name)} against {other}", caption))
+
+    # The training loss comes last, with a warning: it falls even where a model only memorizes.
     caption = (
         "Smoothed, without the steep start. A model that memorizes its training data also has a low training loss."
     )
@@ -250,6 +263,8 @@ def _quality_against_cost(results: Results) -> list[PageBlock]:
         ("size on disk", "size on disk", lambda row: row.disk_bytes, in_bytes),
         ("size of the state", "state after 1,000 tokens", lambda row: row.state_bytes.get("1000"), in_bytes),
     )
+
+    # Where all layers cost nearly the same, a plot would magnify noise; a sentence says so instead.
     for name, axis, cost, written in costs:
         known = [value for row in results.measured if (value := cost(row))]
         if len(known) > 1 and max(known) < MIN_RATIO * min(known):
@@ -283,8 +298,8 @@ def _growth(results: Results) -> list[PageBlock]:
     text = tables_and_plots.growth(results, "reading_milliseconds", x="tokens in the text", y="milliseconds to read it")
     level = f"Bytes of the state of one text. A level line is a state of constant size.{remark}"
     late = "Time of one step after a number of tokens, for one text: the cost of generating late in a text."
-    whole = "Time to read a whole text at once, for one text and without gradients."
-    plots = [(size, "State size", level), (step, "Time of a step", late), (text, "Time to read a text", whole)]
+    at_once = "Time to read a whole text at once, for one text and without gradients."
+    plots = [(size, "State size", level), (step, "Time of a step", late), (text, "Time to read a text", at_once)]
     return _plots(results, plots, "The costs of no layer were measured.")
 
 
@@ -313,8 +328,12 @@ def _samples(results: Results) -> list[PageBlock]:
     inputs, layers = list(dict.fromkeys(text for _, text in answers)), [row.layer for row in rows]
     if not answers:
         return [Prose("There are no samples.")]
+
+    # Long answers, and those without a known right one, do not fit into the cells of one table.
     if not all(sample.get("truth") is not None and len(str(sample["text"])) <= SHORT for sample in answers.values()):
         return [_answers(text, layers, answers, tags=bool(results.values.get("tags_words"))) for text in inputs]
+
+    # Short answers are compared best side by side: one row for each input.
     cells: list[list[str | Cell]] = []
     for text in inputs:
         truth = next(str(answers[layer, text]["truth"]) for layer in layers if (layer, text) in answers)
@@ -326,7 +345,9 @@ def _samples(results: Results) -> list[PageBlock]:
     ]
 
 
-def _answers(text: str, layers: Sequence[str], answers: Mapping[tuple[str, str], Json], *, tags: bool) -> PageBlock:
+def _answers(
+    text: str, layers: Sequence[str], answers: Mapping[tuple[str, str], JsonMapping], *, tags: bool
+) -> PageBlock:
     items, truth = [], None
     for layer in layers:
         if sample := answers.get((layer, text)):
@@ -352,7 +373,7 @@ def _marked_tags(layer: str, answer: str, truth: str) -> tuple[str, str]:
     return f"{layer}: {wrong} of {len(right)} wrong" if wrong else layer, " ".join(marked)
 
 
-def _mark(sample: Json) -> str:
+def _mark(sample: JsonMapping) -> str:
     if sample.get("truth") is None:
         return ""
     return "right" if sample.get("right", sample["text"] == sample["truth"]) else "wrong"

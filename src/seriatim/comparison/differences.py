@@ -130,7 +130,7 @@ def _with_intervals(counts: ClassCounts, classes: Sequence[int]) -> dict[int, li
     return {i: [figures[f"{i}{end}"] for end in ("", "_low", "_high")] for i in classes}
 
 
-# The loss of language models by the place of a token in its line, and by its frequency in the training text.
+# The loss of language models by the position of a token in its line, and by its frequency in the training text.
 
 
 POSITIONS = (1, 4, 16, 64, 256, 1024, 4096)
@@ -150,7 +150,7 @@ class LossBuckets(NamedTuple):
 
 
 def buckets_of(losses: TokenLosses) -> list[LossBuckets]:
-    """Return the tokens of a text sorted by place in the line, and by frequency in the training text."""
+    """Return the tokens of a text sorted by position in the line, and by frequency in the training text."""
     named = [UNKNOWN_NAME, "never", "1", *_spans(FREQUENCIES[2:])]
     return [
         LossBuckets(
@@ -170,6 +170,8 @@ def compare_buckets(losses: Mapping[str, TokenLosses]) -> list[JsonObject]:
     """
     first = next(iter(losses.values()))
     results = []
+
+    # A bucket with few blocks has no interval to rely on: it is counted, but neither shown nor tested.
     for buckets in buckets_of(first):
         sums = {layer: block_sums(each, buckets) for layer, each in losses.items()}
         counts = next(iter(sums.values()))[..., 1]
@@ -195,7 +197,7 @@ def compare_buckets(losses: Mapping[str, TokenLosses]) -> list[JsonObject]:
 
 def block_sums(losses: TokenLosses, buckets: LossBuckets) -> np.ndarray:
     """Return the summed loss and the number of tokens of each block and bucket ``(blocks, buckets, 2)``."""
-    blocks, size = losses.piece_blocks[losses.piece_of], len(buckets.names)
+    blocks, size = losses.piece_blocks[losses.pieces], len(buckets.names)
     cells, shape = blocks * size + buckets.bucket, (int(losses.piece_blocks.max()) + 1, size)
     sums = [np.bincount(cells, weights, shape[0] * size).reshape(shape) for weights in (losses.nats, None)]
     return np.stack(sums, axis=2)
@@ -269,20 +271,20 @@ def compare_lengths(
     """
     first = next(iter(answers.values()))
     known = [layer for layer in answers if has_all(statistics[layer], metric.key, first.total)]
-    parts = by_length(first.lengths)
-    if len(parts) < 2 or not known:
+    buckets = by_length(first.lengths)
+    if len(buckets) < 2 or not known:
         return None
     compute = FIGURE_OF_SUMS[metric.key]
 
     # The first layer's items stand for those of all, since only rows with the same items are compared.
-    chosen = {layer: [statistics[layer][metric.key][first.rows[part]] for part in parts] for layer in known}
-    shown = list(range(len(parts)))
-    ends = [(int(first.lengths[part].min()), int(first.lengths[part].max())) for part in parts]
+    chosen = {layer: [statistics[layer][metric.key][first.rows[rows]] for rows in buckets] for layer in known}
+    shown = list(range(len(buckets)))
+    ends = [(int(first.lengths[rows].min()), int(first.lengths[rows].max())) for rows in buckets]
     return {
         "by": "length",
         "name": "length of the input (tokens)",
         "names": [f"{low:,}" if low == high else f"{low:,}–{high:,}" for low, high in ends],
-        "counts": [len(part) for part in parts],
+        "counts": [len(rows) for rows in buckets],
         "counted": "inputs",
         "shown": shown,
         "of": metric.name,
@@ -299,14 +301,14 @@ def by_length(lengths: np.ndarray) -> list[np.ndarray]:
     count = max(1, min(MAX_BUCKETS, len(lengths) // MIN_INPUTS))
     edges = np.unique(np.quantile(lengths, np.arange(1, count) / count, method="lower")) if count > 1 else lengths[:0]
     bucket = np.searchsorted(edges, lengths, side="left")
-    parts: list[np.ndarray] = []
+    buckets: list[np.ndarray] = []
     for i in range(len(edges) + 1):
-        part = np.flatnonzero(bucket == i)
-        if parts and min(len(part), len(parts[-1])) < MIN_INPUTS:
-            parts[-1] = np.sort(np.concatenate([parts[-1], part]))
-        elif len(part):
-            parts.append(part)
-    return parts
+        rows = np.flatnonzero(bucket == i)
+        if buckets and min(len(rows), len(buckets[-1])) < MIN_INPUTS:
+            buckets[-1] = np.sort(np.concatenate([buckets[-1], rows]))
+        elif len(rows):
+            buckets.append(rows)
+    return buckets
 
 
 # The held-out texts on which two models differ most, in both directions.
@@ -380,8 +382,8 @@ def compare_answers(
         "second": second,
         "of": chosen.key,
         "items": len(rows),
-        "better": _share(better, len(rows)),
-        "worse": _share(worse, len(rows)),
+        "better": _fraction(better, len(rows)),
+        "worse": _fraction(worse, len(rows)),
         "for_first": [shown(i) for i in for_first],
         "for_second": [shown(i) for i in for_second],
     }
@@ -390,20 +392,20 @@ def compare_answers(
 def compare_texts(losses: Mapping[str, TokenLosses]) -> JsonObject:
     """Compare two language models by the losses of pieces of text; the layers are given best first.
 
-    The share of pieces that one model predicts better has an interval over lines, or blocks of a running text.
+    The fraction of pieces that one model predicts better has an interval over lines, or blocks of a running text.
     """
     (first, one), (second, other) = list(losses.items())[:2]
 
     # Equal pieces of text are shown once, however often they occur.
-    figures = one.of_pieces(), other.of_pieces()
+    figures = one.piece_losses(), other.piece_losses()
     starts = np.concatenate([[0], one.piece_ends[:-1]]).astype(int)
     texts = [one.ids[start:end].tobytes() for start, end in zip(starts.tolist(), one.piece_ends.tolist(), strict=True)]
     for_first, for_second = most_different(*figures, texts)
 
     def shown(i: int) -> JsonObject:
         span = range(int(starts[i]), int(one.piece_ends[i]))
-        names = [_name(one, place) for place in span]
-        bits = [[round(float(each.nats[place]) / math.log(2), 2) for place in span] for each in (one, other)]
+        names = [_name(one, index) for index in span]
+        bits = [[round(float(each.nats[index]) / math.log(2), 2) for index in span] for each in (one, other)]
         return {"tokens": names, "bits": bits, "figures": [float(each[i]) for each in figures]}
 
     return {
@@ -414,24 +416,24 @@ def compare_texts(losses: Mapping[str, TokenLosses]) -> JsonObject:
         "items": len(texts),
         "outcomes": len(one.names),
         "spelled": bool(one.spelled),
-        "better": _share_of_blocks(figures[0] < figures[1], one.piece_blocks),
-        "worse": _share_of_blocks(figures[1] < figures[0], one.piece_blocks),
+        "better": _fraction_of_blocks(figures[0] < figures[1], one.piece_blocks),
+        "worse": _fraction_of_blocks(figures[1] < figures[0], one.piece_blocks),
         "for_first": [shown(i) for i in for_first],
         "for_second": [shown(i) for i in for_second],
     }
 
 
-def _name(losses: TokenLosses, place: int) -> str:
+def _name(losses: TokenLosses, index: int) -> str:
     """Return the text of a token; a word that is read as the unknown token is in brackets."""
-    word = losses.spelled.get(place)
-    return losses.names[int(losses.ids[place])] if word is None else f"[{word}] "
+    word = losses.spelled.get(index)
+    return losses.names[int(losses.ids[index])] if word is None else f"[{word}] "
 
 
-def _share(count: int, total: int) -> list[float]:
+def _fraction(count: int, total: int) -> list[float]:
     return [count / total, *wilson(count, total)]
 
 
-def _share_of_blocks(hits: np.ndarray, blocks: np.ndarray) -> list[float | None]:
+def _fraction_of_blocks(hits: np.ndarray, blocks: np.ndarray) -> list[float | None]:
     sums = np.stack([np.bincount(blocks, hits), np.bincount(blocks)], axis=1)
     return list(interval(sums[sums[:, 1] > 0], mean))
 
@@ -460,11 +462,15 @@ def differences(folder: Path, rows: Sequence[TrainingRow], figures: Sequence[Met
     for row in rows:
         tensors = load_tensors(folder / "rows" / f"{row.name}.safetensors")
         arrays[row.layer] = {name: tensor.numpy() for name, tensor in tensors.items()}
+
+    # Only layers that answered the same items, or read the same tokens, can be compared item by item.
     items = {layer: read_arrays(each) for layer, each in arrays.items()}
     answers = {row.layer: each for row in rows if (each := ItemAnswers.read(row, items[row.layer]))}
     losses = {row.layer: tokens for row in rows if (tokens := read_tokens(row, items[row.layer]))}
     answers = with_equal_names(_alike(answers, lambda each: (each.rows, each.sizes)))
     losses = _alike(losses, lambda each: (each.ids, each.piece_ends))
+
+    # What a page shows depends on what the task has: labels, lengths of inputs, or losses of tokens.
     result: JsonObject = {}
     if any(each.names for each in answers.values()):
         result |= {"classes": compare_classes(answers, tags=tags), "confusions": confusions(answers)}

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from matplotlib.figure import Figure
 
+from ..core.json_object import JsonMapping
 from ..evaluation.intervals import SIGNIFICANT, supported_digits
 from ..inspection.mistakes import MAX_LABELS, confusion_figure
 from ..pages.charts import end_labels, tall_figure
@@ -14,7 +15,7 @@ from ..pages.page import Beside, Cell, Folded, PageBlock, Plot, Plots, Prose, Ta
 from ..pages.theme import layer_style, plain
 from ..pages.wording import cut, listed, percent, sentence_case
 from .differences import LOSS, MAX_DIFFERING, MIN_SUPPORT, UNKNOWN_NAME
-from .results import Json, Results
+from .results import Results
 
 # Figures of the quality of each layer in buckets of tokens or of items.
 
@@ -23,7 +24,7 @@ DODGE = 0.05  # distance of the intervals of two layers, where that of two bucke
 WIDEST = 0.5  # the largest distance of all intervals of a bucket
 
 
-def bucket_figure(buckets: Json) -> Figure | None:
+def bucket_figure(buckets: JsonMapping) -> Figure | None:
     """Draw the figure of each layer in each shown bucket, with 95 % intervals; None with fewer than two buckets.
 
     ``buckets`` is a result of `compare_buckets` or `compare_lengths`.
@@ -33,6 +34,8 @@ def bucket_figure(buckets: Json) -> Figure | None:
     drawn = {layer: each for layer, each in values.items() if any(value is not None for value, *_ in each)}
     if len(shown) < 2 or not drawn:
         return None
+
+    # Layers are moved apart within a bucket, so that their intervals do not cover each other.
     figure, axes = tall_figure(len(drawn))
     step, ends = min(DODGE, WIDEST / len(drawn)), []
     for i, (layer, each) in enumerate(drawn.items()):
@@ -44,6 +47,8 @@ def bucket_figure(buckets: Json) -> Figure | None:
             if low is not None and high is not None and low < high:
                 show(axes.plot([x, x], [low, high], color=look["color"], linewidth=0.8), layer, is_interval=True)
         ends.append((layer, layer, next(y for y in reversed(ys) if not np.isnan(y))))
+
+    # Long names of buckets would run into each other unless they are turned.
     crowded = sum(map(len, (names[bucket] for bucket in shown))) > 24
     labels = [plain(names[bucket]) for bucket in shown]
     axes.set_xticks(range(len(shown)), labels, rotation=40 if crowded else 0, ha="right" if crowded else "center")
@@ -60,12 +65,12 @@ MAX_CHARACTERS = 60  # of the name of a class
 LOWER, HIGHER = "▼", "▲"
 
 
-def class_sentence(classes: Json) -> str:
+def class_sentence(classes: JsonMapping) -> str:
     """Return in how many classes each layer differs significantly from the best one."""
     rows, best, total = classes["rows"], classes["best"], f"{classes['tested_classes']:,}"
     others = [layer for layer in next((row["f1"] for row in rows), {}) if layer != best]
     if not others or not classes["tested_classes"]:
-        return f"F1 of each class, measured on {_part(classes)}."
+        return f"F1 of each class, measured on {_measured_items(classes)}."
     counts = classes["differing"]
     differing = [f"{layer} in {counts[layer]:,}" for layer in others if counts.get(layer)]
     same = [layer for layer in others if not counts.get(layer)]
@@ -76,10 +81,10 @@ def class_sentence(classes: Json) -> str:
     ]
     if differing and same:
         clauses.append(f"In no tested class: {listed(same)}.")
-    return " ".join([*clauses, f"Measured on {_part(classes)}."])
+    return " ".join([*clauses, f"Measured on {_measured_items(classes)}."])
 
 
-def class_table(classes: Json) -> Table:
+def class_table(classes: JsonMapping) -> Table:
     """Return one row for each class: how often it is true, and F1 of each layer with its interval."""
     rows, best, unit = classes["rows"], classes["best"], classes["unit"]
     layers = list(next((row["f1"] for row in rows), {}))
@@ -87,6 +92,8 @@ def class_table(classes: Json) -> Table:
     for row in rows:
         figures = [_cell(row["f1"][layer], row["f1"][best][0], row["p_values"].get(layer)) for layer in layers]
         cells.append([cut(row["name"], MAX_CHARACTERS) or "(no name)", f"{row['support']:,}", *figures])
+
+    # What is marked was selected by tests, so the caption says how many there were and which rows are missing.
     caption = f"F1 of each class, with 95 % intervals; the classes with the most {unit} first."
     if classes["tests"]:
         caption += (
@@ -114,7 +121,7 @@ def _cell(figure: list[float | None], best: float, p_value: float | None) -> Cel
     return Cell(f"{value:.{digits}f}{sign}", note=f"{low:.{digits}f} to {high:.{digits}f}", value=value)
 
 
-def _part(classes: Json) -> str:
+def _measured_items(classes: JsonMapping) -> str:
     measured, total = classes["measured"], classes["total"]
     return f"all {total:,} test items" if measured == total else f"{measured:,} of {total:,} items, evenly spread"
 
@@ -123,21 +130,21 @@ MAX_LABEL = 24  # characters of a label in a figure
 
 
 def differences_section(results: Results) -> list[PageBlock]:
-    """Return the parts, none of which exists where `results.json` has no ``differ``."""
+    """Return the blocks, none of which exists where `results.json` has no ``differ``."""
     differ = results.section("differ")
-    parts: list[PageBlock] = []
+    blocks: list[PageBlock] = []
     if classes := differ.get("classes"):
-        parts += [Prose(class_sentence(classes)), class_table(classes)]
+        blocks += [Prose(class_sentence(classes)), class_table(classes)]
     if confused := differ.get("confusions"):
-        parts += _confusions(confused)
+        blocks += _confusions(confused)
     if buckets := differ.get("buckets"):
-        parts += _buckets(buckets, str(differ.get("measured", "")))
+        blocks += _buckets(buckets, str(differ.get("measured", "")))
     if disagreement := differ.get("disagreement"):
-        parts += _disagreement(disagreement, results)
-    return parts
+        blocks += _disagreement(disagreement, results)
+    return blocks
 
 
-def _confusions(confused: Json) -> Iterator[PageBlock]:
+def _confusions(confused: JsonMapping) -> Iterator[PageBlock]:
     """Return what the best layer confuses, and what the others confuse, folded."""
     best, *others = [_confusion(layer, each) for layer, each in confused.items()]
     yield best
@@ -145,7 +152,7 @@ def _confusions(confused: Json) -> Iterator[PageBlock]:
         yield Folded("Confusions of the other layers", others)
 
 
-def _confusion(layer: str, confused: Json) -> PageBlock:
+def _confusion(layer: str, confused: JsonMapping) -> PageBlock:
     """Return the confusion matrix of a layer, or the most frequent confusions where there are many labels."""
     wrong = f"{confused['wrong']:,} of {confused['total']:,} labels are wrong"
     if "matrix" in confused:
@@ -162,8 +169,8 @@ def _confusion(layer: str, confused: Json) -> PageBlock:
     return Table(["true", "predicted", "count"], rows, f"{caption}no matrix.", {2})
 
 
-def _buckets(buckets: Sequence[Json], measured: str) -> Iterator[PageBlock]:
-    """Return the quality by length of the input, or by place and frequency of a token, and what is significant."""
+def _buckets(buckets: Sequence[JsonMapping], measured: str) -> Iterator[PageBlock]:
+    """Return the quality by length of the input, or by position and frequency of a token, and what is significant."""
     plots, sentences = list[Plot](), list[str]()
     for each in buckets:
         figure = bucket_figure(each)
@@ -176,12 +183,12 @@ def _buckets(buckets: Sequence[Json], measured: str) -> Iterator[PageBlock]:
         plots.append(Plot(figure, title, caption, f"{title}, one line for each layer. Numbers: {counts}."))
         sentences += filter(None, [_bucket_sentence(each)])
     if plots:
-        part = [f"The losses of single tokens are those of {measured}."] if measured else []
-        yield Prose(" ".join([*part, *sentences]))
+        introduction = [f"The losses of single tokens are those of {measured}."] if measured else []
+        yield Prose(" ".join([*introduction, *sentences]))
         yield Plots(plots)
 
 
-def _explained(buckets: Json) -> str:
+def _explained(buckets: JsonMapping) -> str:
     if buckets["by"] == "position":
         return "The first token of a line has place 1; the line end is its last token. "
     if any(buckets["names"][i] == UNKNOWN_NAME for i in buckets["shown"]):
@@ -189,7 +196,7 @@ def _explained(buckets: Json) -> str:
     return ""
 
 
-def _bucket_sentence(buckets: Json) -> str:
+def _bucket_sentence(buckets: JsonMapping) -> str:
     """Return in how many ranges the second layer differs significantly from the best one, and by how much at most."""
     tests = buckets.get("tests")
     if not tests:
@@ -219,11 +226,11 @@ def _unit_left_out(name: str) -> str:
     return name.partition(" (")[0]
 
 
-def _figure_of(buckets: Json) -> str:
+def _figure_of(buckets: JsonMapping) -> str:
     return _unit_left_out(str(buckets["of"]))
 
 
-def _difference(test: Json, buckets: Json) -> str:
+def _difference(test: JsonMapping, buckets: JsonMapping) -> str:
     sign = 1 if test["difference"] > 0 else -1
     low, high = sorted((sign * test["low"], sign * test["high"]))
     digits = max(0, supported_digits(low, high, 3))
@@ -234,15 +241,17 @@ def _difference(test: Json, buckets: Json) -> str:
     return f"{size}, 95 % interval {low:.{digits}f} to {high:.{digits}f}"
 
 
-def _disagreement(pair: Json, results: Results) -> Iterator[PageBlock]:
+def _disagreement(pair: JsonMapping, results: Results) -> Iterator[PageBlock]:
     """Return the texts on which two models differ most, in both directions, and how often each is better."""
     first, second = pair["first"], pair["second"]
     names = {figure.key: figure.name for figure in (results.metric, *results.figures)}
     figure = "loss" if pair["of"] == LOSS else names.get(pair["of"], str(pair["of"]))
     what = "pieces of text" if pair["kind"] == "tokens" else "items of the measured data"
+
+    # The reader must know how the two models were chosen: they are not the two that differ most.
     rule = (
         f"{first} and {second} are the first two of the ranking by {results.metric.name}. Of {pair['items']:,} "
-        f"{what}, {first} has the better {figure} on {_share(pair['better'])}, {second} on {_share(pair['worse'])}."
+        f"{what}, {first} has the better {figure} on {_percent(pair['better'])}, {second} on {_percent(pair['worse'])}."
     )
     if pair["kind"] == "tokens":
         rule += (
@@ -253,6 +262,8 @@ def _disagreement(pair: Json, results: Results) -> Iterator[PageBlock]:
         if pair.get("spelled"):
             rule += " A word in brackets is not in the vocabulary, and is read as <unk>."
     yield Prose(rule)
+
+    # Both directions are shown, because the worse model on the whole may still be better on some texts.
     for better, worse, key in ((first, second, "for_first"), (second, first, "for_second")):
         title = f"Texts on which {better} is better than {worse} by the largest difference in {figure}"
         if not pair[key]:
@@ -263,26 +274,26 @@ def _disagreement(pair: Json, results: Results) -> Iterator[PageBlock]:
             yield _answer_table(pair, key, title, figure, tags=bool(results.values.get("tags_words")))
 
 
-def _outcomes(pair: Json, results: Results) -> int:
+def _outcomes(pair: JsonMapping, results: Results) -> int:
     return int(results.section("tokenizer").get("vocabulary_size") or pair["outcomes"])
 
 
-def _token_texts(pair: Json, key: str, title: str, outcomes: int) -> Iterator[PageBlock]:
+def _token_texts(pair: JsonMapping, key: str, title: str, outcomes: int) -> Iterator[PageBlock]:
     """Return each text under both models, side by side."""
     yield Prose(f"{title}:")
     for i, text in enumerate(pair[key]):
-        parts: list[tuple[str, PageBlock]] = []
+        blocks: list[tuple[str, PageBlock]] = []
         for layer, bits, nats in zip((pair["first"], pair["second"]), text["bits"], text["figures"], strict=True):
             values = [math.inf if value is None else value for value in bits]
             tokens = [
                 Token.of_surprisal(name, value, outcomes) for name, value in zip(text["tokens"], values, strict=True)
             ]
             total = "infinite" if nats is None else f"{nats / math.log(2):.1f} bits"
-            parts.append((f"{layer}: {total}", Tokens(tokens, scale=None if i else Tokens.scale)))
-        yield Beside(parts)
+            blocks.append((f"{layer}: {total}", Tokens(tokens, scale=None if i else Tokens.scale)))
+        yield Beside(blocks)
 
 
-def _answer_table(pair: Json, key: str, title: str, figure: str, *, tags: bool) -> Table:
+def _answer_table(pair: JsonMapping, key: str, title: str, figure: str, *, tags: bool) -> Table:
     """Return the texts with the right answers, and the answer of each model with its figure."""
     layers, rows = (pair["first"], pair["second"]), list[list[str | Cell]]()
     for item in pair[key]:
@@ -301,23 +312,25 @@ def _answer_table(pair: Json, key: str, title: str, figure: str, *, tags: bool) 
 
 def _marked_words(text: str, truth: str) -> str:
     """Return the words with their tags, without those that are outside of all chunks."""
-    return " ".join(f"{word}/{tag}" for word, tag in zip(_whole(text), _whole(truth), strict=False) if tag != "O")
+    return " ".join(
+        f"{word}/{tag}" for word, tag in zip(_complete_words(text), _complete_words(truth), strict=False) if tag != "O"
+    )
 
 
 def _wrong_tags(text: str, truth: str, answer: str) -> str:
     """Return the words whose tags are wrong, with these tags, as far as the shortened texts go."""
-    aligned = zip(_whole(text), _whole(truth), _whole(answer), strict=False)
+    aligned = zip(_complete_words(text), _complete_words(truth), _complete_words(answer), strict=False)
     return ", ".join(f"{word}/{given}" for word, true, given in aligned if true != given) or "wrong further on"
 
 
-def _whole(shortened: str) -> list[str]:
+def _complete_words(shortened: str) -> list[str]:
     """Return the words of a text, without the last one of a text that is cut."""
     return shortened.split()[: -1 if shortened.endswith("…") else None]
 
 
-def _share(share: Sequence[float | None]) -> str:
-    """Write a share with its interval: ``62 % (58 to 66 %)``."""
-    value, low, high = share
+def _percent(fraction: Sequence[float | None]) -> str:
+    """Write a fraction with its interval: ``62 % (58 to 66 %)``."""
+    value, low, high = fraction
     if value is None or low is None or high is None or low == high:
         return percent(value or 0.0)
     return f"{percent(value)} ({100 * low:.0f} to {100 * high:.0f} %)"

@@ -7,12 +7,12 @@ from pathlib import Path
 from urllib.parse import quote
 
 from ..core.errors import DamagedError, EmptyError, InputError, MissingError
+from ..core.json_object import JsonMapping
 from ..inspection.inspection import PAGE, Inspection
 from ..pages.page import Link, with_links, write_page
 from ..storage.files import read_json
 from .comparison_page import first_runs, inspected_pages, write_report
 from .plan import MAX_BYTES, REPORT, read_plan
-from .results import Json
 
 RESULTS = "results.json"
 
@@ -66,10 +66,10 @@ def _resume(folder: Path) -> str:
     return f"seriatim compare --resume {shlex.quote(str(folder))}"
 
 
-def _results(folder: Path) -> tuple[Json, dict[str, str]]:
+def _results(folder: Path) -> tuple[JsonMapping, dict[str, str]]:
     """Return the results of a comparison, and the first run of each layer; raise InputError if they are damaged."""
     remedy = f"write it again with {_resume(folder)}"
-    results: Json = read_json(folder / RESULTS, max_bytes=MAX_BYTES, remedy=remedy)
+    results: JsonMapping = read_json(folder / RESULTS, max_bytes=MAX_BYTES, remedy=remedy)
     try:
         return results, first_runs(results)
     except (AttributeError, KeyError, TypeError):

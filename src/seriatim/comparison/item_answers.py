@@ -10,14 +10,14 @@ from typing import TypeVar
 import numpy as np
 
 from ..core.errors import InputError
-from ..core.json_object import JsonObject
+from ..core.json_object import JsonMapping, JsonObject
 from ..evaluation.token_scores import TokenLosses
 from ..pages.wording import cut
 from ..runs.run import Run
 from ..tasks.explainer import NotOfferedError
 from ..tasks.task import TaskData
 from .plan import FIGURE_OF_SUMS
-from .results import Json, TrainingRow
+from .results import TrainingRow
 
 PREFIX = "items."
 """The beginning of the names of these arrays in the file of a row, which also has the statistics for paired tests."""
@@ -45,12 +45,12 @@ class ItemAnswers:
 
     Attributes:
         total: number of items in the data.
-        rows: the places of the items in the data, in ascending order ``(items,)``.
+        rows: the index of each item in the data, in ascending order ``(items,)``.
         unit: plural noun for what has a label.
         names: the labels; empty if answers are no labels.
         sizes: numbers of labels of each item ``(items,)``.
         lengths: numbers of tokens of each input ``(items,)``.
-        truth, predicted: the label of each text or word, as its place in ``names`` ``(sum of sizes,)``.
+        truth, predicted: the label of each text or word, as its index in ``names`` ``(sum of sizes,)``.
         texts: ``row``, ``text``, ``truth`` and ``answer`` of some items, shortened, and whether it is ``right``.
     """
 
@@ -62,7 +62,7 @@ class ItemAnswers:
     lengths: np.ndarray
     truth: np.ndarray
     predicted: np.ndarray
-    texts: Sequence[Json]
+    texts: Sequence[JsonMapping]
 
     @classmethod
     def read(cls, row: TrainingRow, arrays: Arrays) -> "ItemAnswers | None":
@@ -78,7 +78,7 @@ class ItemAnswers:
         """Return the true and the predicted labels of each item."""
         ends = self.sizes.cumsum().tolist()
         spans = list(zip([0, *ends[:-1]], ends, strict=True))
-        names = ([self.names[label] for label in part.tolist()] for part in (self.truth, self.predicted))
+        names = ([self.names[label] for label in labels.tolist()] for labels in (self.truth, self.predicted))
         true, predicted = ([all_names[start:end] for start, end in spans] for all_names in names)
         return true, predicted
 
@@ -96,8 +96,8 @@ def answer_items(run: Run, items: Sequence[Item]) -> tuple[JsonObject, Arrays]:
         chosen = evenly(range(len(items)), _count(run, items))
         answers: list[str] = []
         for start in range(0, len(chosen), predictor.batch_size):
-            part = [items[i][0] for i in chosen[start : start + predictor.batch_size]]
-            answers += [str(answer["text"]) for answer in predictor.answer(run.model, run.vocabulary, part)]
+            batch = [items[i][0] for i in chosen[start : start + predictor.batch_size]]
+            answers += [str(answer["text"]) for answer in predictor.answer(run.model, run.vocabulary, batch)]
     except InputError:  # a task that does not answer
         return {}, {}
     if not answers:
@@ -188,7 +188,7 @@ def _count(run: Run, items: Sequence[Item]) -> int:
 # Losses of single tokens, as a row keeps them: the losses in an array, and the names of tokens in the row itself.
 
 
-LARGEST = 1 << 14  # places and frequencies that are kept; larger ones are alike
+LARGEST = 1 << 14  # positions and frequencies that are kept; larger ones are alike
 TOKEN_ARRAYS = ("nats", "ids", "positions", "frequencies", "piece_ends", "piece_blocks")
 
 
@@ -200,7 +200,7 @@ def measure_tokens(run: Run, data: TaskData, train: TaskData) -> tuple[JsonObjec
     except NotOfferedError:
         return {}, {}
     names = {str(token): name for token, name in losses.names.items()}
-    spelled = {str(place): word for place, word in losses.spelled.items()}
+    spelled = {str(index): word for index, word in losses.spelled.items()}
     fields = {"token_losses": {"names": names, "spelled": spelled, "measured": losses.measured}}
     arrays = {name: getattr(losses, name) for name in TOKEN_ARRAYS}
     small = {name: np.minimum(arrays[name], LARGEST) for name in ("positions", "frequencies")}
@@ -213,7 +213,7 @@ def read_tokens(row: TrainingRow, arrays: Arrays) -> TokenLosses | None:
     if not fields or not set(TOKEN_ARRAYS) <= arrays.keys():
         return None
     names = {int(token): name for token, name in fields["names"].items()}
-    spelled = {int(place): word for place, word in fields["spelled"].items()}
+    spelled = {int(index): word for index, word in fields["spelled"].items()}
     nats, ids, positions, frequencies, ends, blocks = (arrays[name] for name in TOKEN_ARRAYS)
     rest = names, spelled, str(fields["measured"])
     return TokenLosses(nats.astype(float), ids, positions, frequencies, ends, blocks, *rest)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from operator import itemgetter
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field, ValidationError
@@ -100,8 +100,8 @@ class MeasuredData(NamedTuple):
 
     def __str__(self) -> str:
         names_split = self.source.rsplit(":", 1)[-1].split("-")[0] in SPLITS
-        is_whole = names_split or not self.source.startswith("builtin:")
-        return self.source if is_whole else f"{self.source}, part {self.split}"
+        is_complete = names_split or not self.source.startswith("builtin:")
+        return self.source if is_complete else f"{self.source}, part {self.split}"
 
 
 class Sized(Section):
@@ -109,7 +109,7 @@ class Sized(Section):
 
     hidden_size: Count
     embedding_size: Count
-    options: dict[str, Any] = Field(default_factory=dict)
+    options: JsonObject = Field(default_factory=dict)
     learning_rate: Positive | None = None
     parameters: int | None = None
 
@@ -226,7 +226,7 @@ def stack_name(row: str) -> str:
     return architecture(row).replace("+", ",")
 
 
-def parts(row: str) -> list[str]:
+def layers_of(row: str) -> list[str]:
     """Return the layers of a row, of which a mixed stack has several."""
     return split_names(stack_name(row))
 
@@ -269,10 +269,10 @@ def read_row(folder: Path, name: str, plan: Plan) -> TrainingRow | None:
 
 def check_row(path: Path, row: TrainingRow, plan: Plan) -> None:
     """Refuse a row that was trained or measured on other data than the comparison's."""
-    for part, key in ROW_DIGESTS.items():
-        if getattr(row, key) != plan.digests.get(part):
-            how = "with a different tokenizer" if part == "tokenizer" else "on different data"
-            verb = "trained" if part == "train" else "measured"
+    for subject, key in ROW_DIGESTS.items():
+        if getattr(row, key) != plan.digests.get(subject):
+            how = "with a different tokenizer" if subject == "tokenizer" else "on different data"
+            verb = "trained" if subject == "train" else "measured"
             raise MismatchError(f"{path}: was {verb} {how}; remove it and resume, or {START_NEW}")
 
 

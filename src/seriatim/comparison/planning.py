@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
-from ..config import Config, ConfigSource, Fields, resolve
+from ..config import Config, ConfigSource, resolve
 from ..core.errors import (
     ConflictError,
     DuplicateError,
@@ -22,6 +22,7 @@ from ..core.errors import (
     UnknownNameError,
     nearest,
 )
+from ..core.json_object import JsonObject
 from ..data.sources import builtin_task, check_named_by_run
 from ..data.vocabulary import Vocabulary
 from ..layers import current, options_of
@@ -51,7 +52,7 @@ from .plan import (
     architecture,
     choose_metric,
     is_non_neural,
-    parts,
+    layers_of,
     stack_name,
     width_of,
 )
@@ -137,6 +138,7 @@ def extend_plan(plan: Plan, layers: Sequence[str] | None, widths: Sequence[int] 
     if widths is not None:
         layers = _with_widths(layers or list(dict.fromkeys(map(architecture, plan.layers))), widths)
     if layers is not None:
+        # The baseline was added to the plan, not named by the user, who need not repeat it.
         rows = _check_layers(layers, plan.base.task)
         if BASELINE in plan.automatic and plan.baseline in plan.layers and plan.baseline not in rows:
             rows.append(plan.baseline)
@@ -146,6 +148,7 @@ def extend_plan(plan: Plan, layers: Sequence[str] | None, widths: Sequence[int] 
         plan.sized = _unsolved(rows, plan.base) | plan.sized
         plan.layers = rows
     if seeds is not None:
+        # Rows that are finished keep their seeds, so that seeds can only be added.
         longer = _seeds_from(plan.seeds[0], seeds)
         if len(longer) < len(plan.seeds):
             raise FixedError(f"--seeds: the comparison has {len(plan.seeds)} already; give as many or more")
@@ -155,7 +158,7 @@ def extend_plan(plan: Plan, layers: Sequence[str] | None, widths: Sequence[int] 
 
 def _unsolved(rows: Sequence[str], base: Config) -> dict[str, Sized]:
     """Return rows with the configured sizes, their options and their learning rates."""
-    options, model = share_options(rows, base.model.options, base.task), base.model
+    options, model = divide_options(rows, base.model.options, base.task), base.model
     sized = {}
     for row in rows:
         rate = base.training.learning_rate
@@ -175,15 +178,17 @@ def _check_layers(layers: Sequence[str], task: str) -> list[str]:
     rows = [current(layer.replace("+", ",")).replace(",", "+") for layer in register_references(layers) if layer]
     if not rows:
         raise RequiredError("--layers: no layer is named; for instance --layers rnn,lstm,transformer (seriatim layers)")
+
+    # All names are checked before anything is trained: a comparison can take hours.
     known = layer_names()
     for row in rows:
         _check_width(row)
-        for part in parts(row):
-            if part not in known:
-                raise UnknownNameError(f"--layers: unknown layer {part!r}; {nearest(part, known)}")
-            if part in FITTED and part != row:
-                raise ConflictError(f"--layers: {part} is a whole model; use it alone")
-            find_kind(task, part)  # checks that they fit each other
+        for layer in layers_of(row):
+            if layer not in known:
+                raise UnknownNameError(f"--layers: unknown layer {layer!r}; {nearest(layer, known)}")
+            if layer in FITTED and layer != row:
+                raise ConflictError(f"--layers: {layer} is a whole model; use it alone")
+            find_kind(task, layer)  # checks that they fit each other
     duplicate = next((row for row in rows if rows.count(row) > 1), None)
     if duplicate is not None:
         raise DuplicateError(f"--layers: {duplicate} is named twice; leave one out")
@@ -195,7 +200,7 @@ def register_references(layers: Sequence[str]) -> list[str]:
     rows = []
     for layer in layers:
         stack, *width = re.split(rf"(?={WIDTH}\d+$)", layer.strip())
-        names = [register_reference(part) if is_reference(part) else part for part in stack.split("+")]
+        names = [register_reference(layer) if is_reference(layer) else layer for layer in stack.split("+")]
         rows.append("+".join(names) + "".join(width))
     return rows
 
@@ -225,7 +230,7 @@ def _check_width(row: str) -> None:
         raise NotSupportedError(f"--layers: {row}: {name} has no width to set; give {name} alone")
 
 
-def share_options(rows: Sequence[str], options: Fields, task: str) -> dict[str, Fields]:
+def divide_options(rows: Sequence[str], options: JsonObject, task: str) -> dict[str, JsonObject]:
     """Return for every row the model options that its layers or the task accept; refuse one that no row accepts."""
     known = {row: _option_names(row, options, task) for row in rows}
     names = set().union(*known.values())
@@ -237,12 +242,12 @@ def share_options(rows: Sequence[str], options: Fields, task: str) -> dict[str, 
     return {row: shared_options(task, row) | given[row] if is_non_neural(row) else given[row] for row in rows}
 
 
-def _option_names(row: str, options: Fields, task: str) -> set[str]:
+def _option_names(row: str, options: JsonObject, task: str) -> set[str]:
     """Return the options of the task, of a counted model, or of the layers of a row and of the decoder."""
     sections = [each.options for each in (find_kind(task), find_kind(task, row)) if each.options]
     decoder = options.get("decoder")
     stacks = [] if is_non_neural(row) else [row, *([decoder] if isinstance(decoder, str) else [])]
-    names = {name for stack in stacks for layer in parts(stack) for name in options_of(layer, options)}
+    names = {name for stack in stacks for layer in layers_of(stack) for name in options_of(layer, options)}
     return names.union(*(section.model_fields for section in sections))
 
 
@@ -272,7 +277,7 @@ def _check_count(option: str, count: int, least: int, largest: int) -> None:
         raise RangeError(f"{option}: {count} is out of range; give a number from {least} to {largest}")
 
 
-def _budget(settings: ComparisonSettings, training: Fields) -> Budget:
+def _budget(settings: ComparisonSettings, training: JsonObject) -> Budget:
     """Return the one budget, given as ``--minutes M`` or as ``--training.minutes M``, and so for tokens and steps."""
     if "epochs" in training:
         raise ConflictError(
@@ -322,16 +327,16 @@ def read_data(plan: Plan) -> tuple[Task, Vocabulary, TaskData, TaskData | None]:
     train = task.reader.read(train_source, "train", vocabulary)
     valid = None if valid_source is None else task.reader.read(valid_source, "valid", vocabulary)
     measured = task.reader.read(*plan.measured(), vocabulary)
-    parts = {
+    subjects = {
         "train": (f"data.train: {train_source}", train.key),
         "tokenizer": ("tokenizer", vocabulary.fingerprint()),
         "valid": (f"data.valid: {valid_source}", "" if valid is None else valid.key),
         "measured": (plan.measured().source, measured.key),
     }
-    for part, (name, digest) in parts.items():
-        if plan.digests.get(part, digest) != digest:
-            raise MismatchError(f"{name} has changed since this comparison began; restore it, or {START_NEW}")
-    plan.digests = {part: digest for part, (_, digest) in parts.items()}
+    for name, (subject, digest) in subjects.items():
+        if plan.digests.get(name, digest) != digest:
+            raise MismatchError(f"{subject} has changed since this comparison began; restore it, or {START_NEW}")
+    plan.digests = {name: digest for name, (_, digest) in subjects.items()}
     return task, vocabulary, train, valid
 
 
@@ -386,7 +391,7 @@ def _check_baseline(plan: Plan, train: TaskData, valid: TaskData | None) -> None
 
 def check_data_named(plan: Plan) -> None:
     """Refuse a configuration that names data which must not be read without asking."""
-    sources = {f"data.{part}": getattr(plan.base.data, part) for part in ("train", "valid", "test")}
+    sources = {f"data.{split}": getattr(plan.base.data, split) for split in ("train", "valid", "test")}
     sources["model.options.vectors"] = plan.base.model.options.get("vectors")
     for field, source in sources.items():
         if isinstance(source, str):
@@ -557,6 +562,8 @@ def _common_embedding(plan: Plan, solvers: Mapping[str, WidthSolver], target: in
     size = plan.base.model.embedding_size
     may_shrink = plan.base.model.options.get("vectors") is None
     automatic = may_shrink and "embedding_size" in plan.automatic
+
+    # All rows share the embedding, so the row with the least room determines its size.
     while True:
         minima = {row: solver.minimum(size) or 0 for row, solver in solvers.items()}
         tightest = max(minima, key=lambda row: minima[row])
@@ -564,6 +571,8 @@ def _common_embedding(plan: Plan, solvers: Mapping[str, WidthSolver], target: in
         cramped = automatic and size > 1 and any(solver.is_cramped(target, size) for solver in solvers.values())
         if not tight and not cramped:
             return size
+
+        # Vectors that were given keep their size, and no size is below 1: then the target itself is too small.
         if size == 1 or not may_shrink:
             raise RangeError(
                 f"--parameters: {target:,} is less than {tightest} can have with this vocabulary; give at least "

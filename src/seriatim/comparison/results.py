@@ -8,13 +8,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cached_property
-from typing import Any, Self
+from typing import Self
 
-from ..core.json_object import JsonObject
+from ..core.json_object import JsonMapping, JsonObject
 from ..evaluation.intervals import Metric, is_significant
 
-Json = Mapping[str, Any]  # an object of a JSON file
-SMALLEST_GAIN = 0.001  # the smallest share by which context changes the perplexity that is worth a sentence
+SMALLEST_GAIN = 0.001  # the smallest fraction by which context changes the perplexity that is worth a sentence
 DEVIATION = 0.03  # the largest relative deviation from a budget in time that counts as kept
 MAX_DRAWN = 30  # rows that figures and samples show; of more rows, the best ones
 
@@ -36,7 +35,7 @@ class FromJson:
         return {each.name for each in fields(cls) if each.default is MISSING and each.default_factory is MISSING}
 
     @classmethod
-    def read(cls, values: Json) -> Self:
+    def read(cls, values: JsonMapping) -> Self:
         """Read the fields; unknown keys are left out, and null means the default, if there is one.
 
         Raises:
@@ -53,7 +52,7 @@ class FromJson:
         return {name: value.to_json() if isinstance(value, FromJson) else value for name, value in measured.items()}
 
 
-def excludes_zero(gain: Json) -> bool:
+def excludes_zero(gain: JsonMapping) -> bool:
     """Return whether the interval from ``low`` to ``high`` does not contain 0."""
     return bool(gain["low"] > 0 or gain["high"] < 0)
 
@@ -76,18 +75,18 @@ class Distance(FromJson):
     items: str = ""
     whole: float | None = None
     bounds: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
-    gains: Sequence[Json] = ()
+    gains: Sequence[JsonMapping] = ()
 
     def __bool__(self) -> bool:
         """Return whether anything was measured."""
         return bool(self.kind)
 
     @property
-    def clear_gains(self) -> list[Json]:
+    def clear_gains(self) -> list[JsonMapping]:
         """The gains of at least `SMALLEST_GAIN` whose interval does not contain 0, shortest context first."""
         return [gain for gain in self.gains if excludes_zero(gain) and abs(gain["share"]) >= SMALLEST_GAIN]
 
-    def gain_beyond(self, tokens: int) -> Json | None:
+    def gain_beyond(self, tokens: int) -> JsonMapping | None:
         """Return the gain from the context beyond a number of tokens, or None."""
         return next((gain for gain in self.gains if gain["beyond"] == tokens), None)
 
@@ -119,7 +118,7 @@ class Row(FromJson):
     embedding_size: int | None = None
     num_layers: int | None = None
     bidirectional: bool = False
-    options: Json = field(default_factory=dict)
+    options: JsonMapping = field(default_factory=dict)
     parameters: int | None = None
     learning_rate: float | None = None
     precision: str | None = None
@@ -127,9 +126,9 @@ class Row(FromJson):
     tokens_per_second: float | None = None
     memory_bytes: float | None = None
     disk_bytes: int | None = None
-    curve: Sequence[Json] = ()
-    held_out: Sequence[Json] = ()
-    ngrams: Sequence[Json] = ()
+    curve: Sequence[JsonMapping] = ()
+    held_out: Sequence[JsonMapping] = ()
+    ngrams: Sequence[JsonMapping] = ()
     state_bytes: Mapping[str, float | None] = field(default_factory=dict)
     state_at_length: Mapping[str, int] = field(default_factory=dict)
     step_milliseconds: Mapping[str, float | None] = field(default_factory=dict)
@@ -137,7 +136,7 @@ class Row(FromJson):
     milliseconds_spread: Sequence[float] = ()
     reading_milliseconds: Mapping[str, float | None] = field(default_factory=dict)
     distance: Distance = field(default_factory=Distance)
-    samples: Sequence[Json] = ()
+    samples: Sequence[JsonMapping] = ()
 
     def __post_init__(self) -> None:
         if isinstance(self.distance, Mapping):  # of a file
@@ -167,7 +166,7 @@ class TrainingRow(Row):
     training_seconds: float
     planned_seconds: float | None
     memory_bytes: float | None
-    load: Json | None
+    load: JsonMapping | None
     machine: JsonObject = field(default_factory=dict)
     trained_on: str | None = None
     data: str | None = None
@@ -175,9 +174,9 @@ class TrainingRow(Row):
     tokenizer: str | None = None
     tokenizer_kind: str = ""
     vocabulary_size: int | None = None
-    simplest: Json = field(default_factory=dict)
-    answers: Json = field(default_factory=dict)
-    token_losses: Json = field(default_factory=dict)
+    simplest: JsonMapping = field(default_factory=dict)
+    answers: JsonMapping = field(default_factory=dict)
+    token_losses: JsonMapping = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -211,9 +210,9 @@ class ResultRow(Row):
     missing_seeds: Sequence[int] = ()
     note: str | None = None
     rank: int | None = None
-    difference: Json = field(default_factory=dict)
-    beside_best_trained: Json = field(default_factory=dict)
-    beside_baseline: Json = field(default_factory=dict)
+    difference: JsonMapping = field(default_factory=dict)
+    beside_best_trained: JsonMapping = field(default_factory=dict)
+    beside_baseline: JsonMapping = field(default_factory=dict)
     failed: str | None = None
 
     @property
@@ -243,7 +242,7 @@ class ResultRow(Row):
         return self.distance.points if self.distance.kind == kind else []
 
     @property
-    def trainings(self) -> list[Json]:
+    def trainings(self) -> list[JsonMapping]:
         """The trainings with a budget in time, each with its ``planned_seconds`` and ``training_seconds``."""
         return [run for run in self.runs if run.get("planned_seconds") and run.get("training_seconds")]
 
@@ -290,7 +289,7 @@ class ResultRow(Row):
 class Results:
     """The results of a comparison, from what `results.json` holds."""
 
-    def __init__(self, values: Json) -> None:
+    def __init__(self, values: JsonMapping) -> None:
         self.values = values
         self.metric = Metric(**values["metric"])
         self.figures = [Metric(**figure) for figure in values.get("figures") or ()]
@@ -316,11 +315,11 @@ class Results:
         if len(self.rows) <= MAX_DRAWN:
             return self
         chosen = [*self.ranked[:MAX_DRAWN], *(row for row in self.ranked[MAX_DRAWN:] if row.baseline)]
-        places = {id(row) for row in chosen}
-        rows = [given for given, row in zip(self.values["rows"], self.rows, strict=True) if id(row) in places]
+        identities = {id(row) for row in chosen}
+        rows = [given for given, row in zip(self.values["rows"], self.rows, strict=True) if id(row) in identities]
         return Results({**self.values, "rows": rows})
 
-    def section(self, name: str) -> Json:
+    def section(self, name: str) -> JsonMapping:
         """Return an object in the results, empty where it is missing."""
         return values if isinstance(values := self.values.get(name), Mapping) else {}
 

@@ -39,7 +39,7 @@ from .results import Distance, TrainingRow
 
 # A model is run over tokens whose values do not matter, to measure the size of its state and its speed.
 
-PIECE = 256  # tokens read at once on the way to a state
+CHUNK = 256  # tokens read at once on the way to a state
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,8 @@ class Stepper:
 
     def read(self, count: int, state: State) -> State:
         """Return the state after ``count`` tokens more."""
-        for start in range(0, count, PIECE):
-            _, state = self.model(any_inputs(self.model, min(PIECE, count - start)), state)
+        for start in range(0, count, CHUNK):
+            _, state = self.model(any_inputs(self.model, min(CHUNK, count - start)), state)
         return state
 
     def step(self, state: State) -> None:
@@ -155,6 +155,8 @@ def _state_and_steps(run: Run, texts: Sequence[str]) -> JsonObject:
     if stepper is None:
         return {"state_bytes": {}, "state_at_length": None, "step_milliseconds": {}}
     stepper.step(stepper.read(1, stepper.begin(SOURCE)))  # compiles the step
+
+    # One text is read on from length to length; a slow layer stops early instead of delaying the comparison.
     sizes, steps, tokens, started = {}, {}, 0, time.perf_counter()
     state = stepper.begin(SOURCE)
     for count in STATE_AFTER:
@@ -279,7 +281,7 @@ def known_distances(name: str) -> list[int]:
 
 
 def _at_known_distances(run: Run, name: str) -> Distance:
-    """Measure the share of right answers at each distance."""
+    """Measure the fraction of right answers at each distance."""
     values, bounds = dict[str, float](), dict[str, tuple[float, float]]()
     for distance in known_distances(name):
         rows = list(generate(name, "test", ROWS, distance=distance))
@@ -295,8 +297,8 @@ def _with_short_contexts(run: Run, data: Corpus) -> Distance | None:
     """Measure the perplexity where only the last k tokens are seen, and what the context beyond them gains."""
     assert isinstance(run.model, TextModel)
     try:
-        sums, places = losses_by_block(
-            run.model, data.ids, COMPARED, ends=data.ends, tokens=TOKENS, places=POSITIONS, block=BLOCK
+        sums, count = losses_by_block(
+            run.model, data.ids, COMPARED, ends=data.ends, tokens=TOKENS, count=POSITIONS, block=BLOCK
         )
     except InputError:  # there is no text
         return None
@@ -306,27 +308,27 @@ def _with_short_contexts(run: Run, data: Corpus) -> Distance | None:
     for size, items in sums.items():
         value, low, high = interval(items, exp_mean)
         if size is None:
-            whole = value
+            full = value
         else:
             values[str(size)], bounds[str(size)] = value, (low, high)
     gains = [] if len(sums[None]) < MIN_BLOCKS else [gain(size, sums[size], sums[None]) for size in COMPARED]
     name = "perplexity when only the last k tokens are seen"
     return Distance(
-        "context", "perplexity", name, "tokens", values, places, "places", whole, bounds, [one for one in gains if one]
+        "context", "perplexity", name, "tokens", values, count, "places", full, bounds, [one for one in gains if one]
     )
 
 
-def gain(size: int, short: np.ndarray, whole: np.ndarray) -> JsonObject | None:
-    """Return by which share the context beyond the last ``size`` tokens lowers the perplexity, with its 95 % interval.
+def gain(size: int, short: np.ndarray, full: np.ndarray) -> JsonObject | None:
+    """Return by which fraction context beyond the last ``size`` tokens lowers the perplexity, with its 95 % interval.
 
-    The losses of the same items ``(items, 2)`` with the short and the whole context are paired. None without an
-    interval, as where a loss is infinite or the share is.
+    The losses of the same items ``(items, 2)`` with the short and the full context are paired. None without an
+    interval, as where a loss is infinite or the fraction is.
     """
-    result = paired(short, whole, mean)
+    result = paired(short, full, mean)
     if result.low is None or result.high is None:
         return None
-    share, low, high = (1 - safe_exp(-nats) for nats in (result.difference, result.low, result.high))
-    return {"beyond": size, "share": share, "low": low, "high": high} if math.isfinite(low) else None
+    fraction, low, high = (1 - safe_exp(-nats) for nats in (result.difference, result.low, result.high))
+    return {"beyond": size, "share": fraction, "low": low, "high": high} if math.isfinite(low) else None
 
 
 def _by_length(data: TaskData, metric: str, of: str, statistics: Mapping[str, np.ndarray]) -> Distance | None:
@@ -468,18 +470,22 @@ def _curves(run: Run, keys: Sequence[str]) -> JsonObject:
     trained = [record for record in records if record.get("kind") == "train"]
     steps, tokens, seconds = zip((0, 0, 0.0), *map(_time, trained), strict=True)
     losses = [record for record in trained if record["loss"] is not None]
+
+    # A page with every step would be large, and its curves too noisy to read.
     size = -(-len(losses) // POINTS) or 1
     curve, held_out = [], []
     for group in (losses[start : start + size] for start in range(0, len(losses), size)):
         loss = sum(record["loss"] for record in group) / len(group)
-        curve.append({**_place(*_time(group[-1]), multiplied), "loss": loss})
+        curve.append({**_coordinates(*_time(group[-1]), multiplied), "loss": loss})
+
+    # A validation has no count of tokens of its own: it lies between two steps.
     for record in records:
         key = next((key for key in keys if record.get(key) is not None), None)
         if record.get("kind") == "valid" and key is not None:
             step = record["step"]
             read, spent = round(np.interp(step, steps, tokens)), float(np.interp(step, steps, seconds))
             bounds = {end: record.get(f"{key}_{end}") for end in ("low", "high")}
-            held_out.append({**_place(step, read, spent, multiplied), "value": record[key], **bounds, "key": key})
+            held_out.append({**_coordinates(step, read, spent, multiplied), "value": record[key], **bounds, "key": key})
     return {"curve": curve, "held_out": held_out}
 
 
@@ -488,6 +494,6 @@ def _time(record: JsonObject) -> tuple[int, int, float]:
     return record["step"], record["tokens"], record["tokens"] / record["tokens_per_second"]
 
 
-def _place(step: int, tokens: int, seconds: float, multiplied: int) -> JsonObject:
+def _coordinates(step: int, tokens: int, seconds: float, multiplied: int) -> JsonObject:
     """Return the coordinates of a point; ``compute`` counts two operations a product, forward and twice backward."""
     return {"step": step, "tokens": tokens, "seconds": seconds, "compute": 6 * multiplied * tokens}

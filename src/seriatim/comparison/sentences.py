@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 
+from ..core.json_object import JsonMapping
 from ..evaluation.intervals import interval_digits, written
 from ..pages.wording import in_bytes, in_time, listed, percent, rounded, short_name, times
-from .results import SMALLEST_GAIN, Json, ResultRow, Results, excludes_zero
+from .results import SMALLEST_GAIN, ResultRow, Results, excludes_zero
 from .verdict import MIN_VALIDATIONS, TOO_RARELY, conditions, held_out, last_gain, missed_budgets, same_conditions
 
 NOTABLE = 1.5  # the ratio from which a step late in a text counts as slower than the first
@@ -29,6 +30,8 @@ def controlled_variables(results: Results) -> str:
         "the order of the data",
         f"the data that they are measured on ({measured or 'held out'})",
     ]
+
+    # The exceptions follow at once, so that no reader takes unequal conditions for equal ones.
     sentences = [
         f"Equal for all layers: {'; '.join(filter(None, equal))}.",
         missed_budgets(results),
@@ -37,6 +40,8 @@ def controlled_variables(results: Results) -> str:
         _means(results),
         "The widths are set, so the numbers of parameters differ." if any(row.width for row in trained) else "",
     ]
+
+    # Counted models have no budget and no size to be made equal.
     if counted:
         are = "is" if len(counted) == 1 else "are"
         sentences.append(f"{listed(counted)} {are} not trained by steps, so budget and size do not apply.")
@@ -115,8 +120,8 @@ def training(row: ResultRow, results: Results) -> str:
     if row.counted or row.lacking or not same_conditions(others):
         return f"{how}: {rounded(speed)} tokens/s"
     fastest = max(each.tokens_per_second or 0 for each in others)
-    share = "the fastest here" if speed == fastest else f"{percent(speed / fastest)} of the fastest"
-    return f"{how}: {rounded(speed)} tokens/s, {share}"
+    compared = "the fastest here" if speed == fastest else f"{percent(speed / fastest)} of the fastest"
+    return f"{how}: {rounded(speed)} tokens/s, {compared}"
 
 
 def generating(row: ResultRow, results: Results) -> str:
@@ -125,10 +130,10 @@ def generating(row: ResultRow, results: Results) -> str:
     if time := row.milliseconds_per_token:
         others = [each for each in results.ran if not each.lacking]
         fastest = min(filter(None, (each.milliseconds_per_token for each in others)), default=time)
-        share = f"{times(time / fastest)} the fastest" if time > 1.05 * fastest else "about as fast as the fastest"
-        share = "the fastest here" if time == fastest else share
+        compared = f"{times(time / fastest)} the fastest" if time > 1.05 * fastest else "about as fast as the fastest"
+        compared = "the fastest here" if time == fastest else compared
         is_compared = not row.lacking and same_conditions(others)
-        clauses.append(f"{in_time(time)} per token" + (f", {share}" if is_compared else ""))
+        clauses.append(f"{in_time(time)} per token" + (f", {compared}" if is_compared else ""))
     steps = sorted((int(count), step) for count, step in row.step_milliseconds.items() if step)
     if len(steps) > 1 and steps[-1][1] > NOTABLE * steps[0][1]:
         longer = times(steps[-1][1] / steps[0][1])
@@ -160,7 +165,7 @@ def _context_gains(row: ResultRow) -> str:
         return _no_gain(row.distance.gains[0])
     shown = {gain["beyond"]: gain for gain in (row.distance.gain_beyond(4), significant[-1]) if gain in significant}
     clauses = [
-        f"context beyond {_tokens(size)} {'lowers' if gain['share'] > 0 else 'raises'} perplexity by {in_share(gain)}"
+        f"context beyond {_tokens(size)} {'lowers' if gain['share'] > 0 else 'raises'} perplexity by {in_percent(gain)}"
         for size, gain in shown.items()
         if gain
     ]
@@ -168,21 +173,21 @@ def _context_gains(row: ResultRow) -> str:
     return "; ".join([*clauses, *([_no_gain(rest[0])] if rest else [])])
 
 
-def _no_gain(gain: Json) -> str:
+def _no_gain(gain: JsonMapping) -> str:
     beyond = f"of context beyond {_tokens(gain['beyond'])}"
     if excludes_zero(gain) or gain["low"] == gain["high"]:
         return f"the effect {beyond} is under {percent(SMALLEST_GAIN)}"
     return f"no significant effect {beyond}"
 
 
-def in_share(gain: Json) -> str:
+def in_percent(gain: JsonMapping) -> str:
     """Write a gain with its interval: ``18 % (14 to 22 %)``; a negative one without its sign."""
     if max(abs(gain[key]) for key in ("share", "low", "high")) < SMALLEST_GAIN / 10:
         return "0 %"
-    share, low, high = (100 * abs(gain[key]) for key in ("share", "low", "high"))
+    percentage, low, high = (100 * abs(gain[key]) for key in ("share", "low", "high"))
     low, high = sorted((low, high)) if gain["low"] * gain["high"] > 0 else (100 * gain["low"], 100 * gain["high"])
     digits = interval_digits(low, high, 2)
-    size, *ends = (written(value, digits).replace("-", "−") for value in (share, low, high))
+    size, *ends = (written(value, digits).replace("-", "−") for value in (percentage, low, high))
     return f"{size} % ({ends[0]} to {ends[1]} %)"
 
 
@@ -204,10 +209,10 @@ def _apart(value: float, best: float) -> str:
     """Return the relative difference from the best: ``, 16 % more``, ``, 9 % less`` or ``, 11 times as much``."""
     if not best or not value or value == best:
         return ""
-    share = (value - best) / abs(best)
-    if share > 1:
+    relative = (value - best) / abs(best)
+    if relative > 1:
         return f", {times(value / best)} as much"
-    return f", {percent(abs(share))} {'more' if share > 0 else 'less'}"
+    return f", {percent(abs(relative))} {'more' if relative > 0 else 'less'}"
 
 
 def training_remarks(row: ResultRow, results: Results) -> str:
@@ -237,8 +242,12 @@ def state_sizes(results: Results) -> list[str]:
         f"The best {metric.name} is {metric.written(value)}: {best.architecture} at width {best.width}, with a state "
         f"of {in_bytes(best.state)}."
     ]
+
+    # Where nothing differs significantly, a list of small states would suggest an effect.
     if others and all(row.is_tied for row in others):
         return [*sentences, "No other row differs significantly from it, so no effect of the state size is shown."]
+
+    # The best may be the best by chance, so that a state whose metric comes near it counts as well.
     bound = value + (-NEAR if metric.more_is_better else NEAR) * abs(value)
     near, far = [], []
     for layer, group in groups.items():

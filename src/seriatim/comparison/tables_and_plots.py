@@ -21,7 +21,7 @@ from .results import DEVIATION, ResultRow, Results
 from .verdict import difference_and_interval
 
 # What a longer budget would bring: a curve through the held-out figures of a training, and its error.
-# The error of a model (a loss, or the distance of a share from 1) falls with the tokens read as a power law with a
+# The error of a model (a loss, or the distance of a fraction from 1) falls with the tokens read as a power law with a
 # floor, ``a + b · tokens^−c`` (J. Hestness et al., "Deep learning scaling is predictable, empirically", 2017). The same
 # fit without the last validations predicts them, which shows how far it can be trusted.
 
@@ -141,6 +141,8 @@ def summary_table(results: Results, pages: Mapping[str, str] = MappingProxyType(
 
 def _columns(results: Results) -> list[Column]:
     metric = results.metric
+
+    # A test may be of another figure than the metric, such as the loss; the heading then says which.
     keys = {row.difference.get("key", metric.key) for row in results.measured if row.is_tested} - {metric.key}
     apart = f"difference in {keys.pop()} from the best" if keys else "difference from the best"
     columns = [
@@ -200,7 +202,7 @@ def _token_time(row: ResultRow) -> tuple[str, str]:
 
 def _gain(row: ResultRow) -> tuple[str, str]:
     gain = row.distance.gain_beyond(BEYOND) or {}
-    text, _, bounds = sentences.in_share(gain).partition(" (")
+    text, _, bounds = sentences.in_percent(gain).partition(" (")
     return f"−{text}" if gain["share"] < 0 and text != "0 %" else text, bounds.removesuffix(")")
 
 
@@ -340,6 +342,8 @@ def shapes_table(results: Results) -> Table:
     for row in results.ranked:
         if row.failed:
             continue
+
+        # One seed stands for all: they have the same sizes and nearly the same cost.
         run = next(iter(row.runs), {})
         seconds = run.get("training_seconds")
         cells.append(
@@ -459,6 +463,8 @@ def quality_against(
         return None
     figure, grid = new_figure()
     axes = grid[0, 0]
+
+    # A single point is no front: no other layer is better or cheaper.
     front = [(float(cost(row) or 0), results.of(row)) for row in pareto_front(results, cost)]
     if len(front) > 1:
         axes.plot(*zip(*front, strict=True), color=SOFT, linewidth=1, linestyle=":", drawstyle="steps-post", zorder=1)
@@ -553,8 +559,8 @@ def _thinned(curve: Sequence[Point]) -> Sequence[Point]:
     """Return as many points as can be seen, evenly spaced on a logarithmic scale, with the last one."""
     if len(curve) <= MAX_POINTS:
         return curve
-    places = {round(len(curve) ** (k / (MAX_POINTS - 1))) - 1 for k in range(MAX_POINTS)}
-    return [curve[i] for i in sorted(places)]
+    indices = {round(len(curve) ** (k / (MAX_POINTS - 1))) - 1 for k in range(MAX_POINTS)}
+    return [curve[i] for i in sorted(indices)]
 
 
 def _set_limits(axes: Axes, curves: Sequence[Sequence[Point]], ends: Sequence[float]) -> None:
@@ -575,5 +581,5 @@ def _axis_name(against: str) -> str:
 
 
 def _is_wide(values: Sequence[float], metric: Metric) -> bool:
-    """Return whether values need a logarithmic axis, which shares such as accuracy never get."""
+    """Return whether values need a logarithmic axis, which fractions such as accuracy never get."""
     return not metric.more_is_better and min(values) > 0 and max(values) > WIDE * min(values)

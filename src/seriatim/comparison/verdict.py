@@ -6,9 +6,10 @@ Every sentence follows from figures of the rows; a difference is only claimed wh
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
+from ..core.json_object import JsonMapping
 from ..evaluation.intervals import Metric, interval_digits, is_significant, written
 from ..pages.wording import in_short, in_time, in_time_range, listed, percent, rounded
-from .results import Json, ResultRow, Results
+from .results import ResultRow, Results
 
 # Paired differences between rows in words, each with its 95 % interval.
 
@@ -16,11 +17,11 @@ from .results import Json, ResultRow, Results
 MAX_DIFFERENCES = 3  # layers of a sentence that are named with their differences
 
 
-Tested = tuple[ResultRow, Json]
+Tested = tuple[ResultRow, JsonMapping]
 """A row, and its test against another one."""
 
 
-def between(row: ResultRow, other: ResultRow) -> Json | None:
+def between(row: ResultRow, other: ResultRow) -> JsonMapping | None:
     """Return the test of how far a row is above another one; None if they were not tested."""
     for first, second, sign in ((row, other, 1), (other, row, -1)):
         for test in (first.beside_best_trained, first.difference, first.beside_baseline):
@@ -29,12 +30,12 @@ def between(row: ResultRow, other: ResultRow) -> Json | None:
     return None
 
 
-def is_clear(test: Json) -> bool:
+def is_clear(test: JsonMapping) -> bool:
     """Return whether a difference is significant; see `is_significant`."""
     return is_significant(*(test.get(name) for name in ("p_value", "low", "high")))
 
 
-def difference_and_interval(results: Results, test: Json) -> tuple[str, str]:
+def difference_and_interval(results: Results, test: JsonMapping) -> tuple[str, str]:
     """Return a difference and its interval: ``−0.052``, ``−0.086 to −0.018``; both are empty if it is not known.
 
     The interval is left out if it is empty, or excludes 0 although the difference is not significant.
@@ -50,7 +51,7 @@ def difference_and_interval(results: Results, test: Json) -> tuple[str, str]:
     return size, " to ".join(ends) if low <= 0 <= high or is_clear(test) else ""
 
 
-def difference_text(results: Results, test: Json, *, other: str = "") -> str:
+def difference_text(results: Results, test: JsonMapping, *, other: str = "") -> str:
     """Return a difference in words: ``difference −0.052, 95 % interval −0.086 to −0.018``; empty if not known.
 
     ``other`` is the layer that the difference is from, where the sentence does not name it.
@@ -70,12 +71,12 @@ def named_with_differences(results: Results, tests: Sequence[Tested]) -> str:
     return listed([f"{layer} ({text})" if text else layer for layer, text in texts])
 
 
-def _reversed(test: Json) -> Json:
+def _reversed(test: JsonMapping) -> JsonMapping:
     ends = {"difference": "difference", "low": "high", "high": "low"}
     return {**test, **{name: -test[other] for name, other in ends.items() if test.get(other) is not None}}
 
 
-def _figure(results: Results, test: Json) -> Metric:
+def _figure(results: Results, test: JsonMapping) -> Metric:
     """Return the figure that was tested, which may stand for the metric; see `metric.SAME_ORDER`."""
     key = test.get("key", results.metric.key)
     return next((figure for figure in results.figures if figure.key == key), results.metric)
@@ -137,10 +138,14 @@ def _best_trained(results: Results) -> list[str]:
     if not trained:
         best = results.measured[0]
         return [f"{best.layer} has the {degree} {metric.name}: {results.text(best)}."]
+
+    # "Best" alone would say too much where nothing else was trained or ranked.
     best, *others = trained
     if not others:
         more = " that is ranked" if any(row.lacking for row in results.rows) else ""
         return [f"{best.layer} is the only trained layer{more}. Its {metric.name} is {results.text(best)}."]
+
+    # Layers that could not be tested are named too; silence would read as a significant difference.
     tests = [(row, test) for row in others if (test := between(row, best)) is not None]
     untested = [row.layer for row in others if between(row, best) is None]
     tied, worse = _grouped(tests)
@@ -161,6 +166,8 @@ def _best_counted(results: Results) -> str:
     metric, best = results.metric, results.measured[0]
     if not best.counted or not results.trained:
         return ""
+
+    # A difference that may be chance is told as such, and nothing else is compared then.
     trained = results.trained[0]
     test = between(best, trained)
     if test is None or not is_clear(test):
@@ -170,6 +177,8 @@ def _best_counted(results: Results) -> str:
             f"{best.layer}, which is not trained by steps, has {metric.name} {results.text(best)}; the difference from "
             f"{trained.layer} {tested}{f' ({apart})' if apart else ''}."
         )
+
+    # A better score at another size or after fewer readings is no contest between equals, so both are told.
     sizes = [row.parameters for row in results.trained if row.parameters]
     one = trained.layer if len(results.trained) == 1 else ""
     notes = list(filter(None, [difference_text(results, test, other=trained.layer)]))
@@ -203,6 +212,8 @@ def _fastest_close(results: Results) -> str:
     ]
     if not close or not best.milliseconds_per_token:
         return ""
+
+    # Speed is worth a sentence only if it is clearly higher, and was measured under the same conditions.
     fastest = min(close, key=lambda row: row.milliseconds_per_token or 0.0)
     if fastest is best or 1.1 * (fastest.milliseconds_per_token or 0.0) > best.milliseconds_per_token:
         return ""
@@ -225,17 +236,17 @@ def _time(row: ResultRow) -> str:
 
 def _unfinished(results: Results) -> str:
     """Return which layers were still improving when the budget ended, and of which that is not known."""
-    trained, parts = results.trained, list[str]()
+    trained, sentences = results.trained, list[str]()
     if falling := [row.layer for row in trained if (last_gain(row, results) or 0.0) > 0]:
         which = "All trained layers were" if 1 < len(falling) == len(trained) else f"{listed(falling)} {_were(falling)}"
         order = ", so a longer budget may change the order" if len(results.measured) > 1 else ""
-        parts.append(f"{which} still improving when the budget ended{order}.")
+        sentences.append(f"{which} still improving when the budget ended{order}.")
     if trained and not any(held_out(row) for row in trained):
-        parts.append("No data were held out, so it is not known whether the layers were still improving.")
+        sentences.append("No data were held out, so it is not known whether the layers were still improving.")
     elif rare := [row.layer for row in trained if len(held_out(row)) < MIN_VALIDATIONS]:
         they = "it was" if len(rare) == 1 else "they were"
-        parts.append(f"{listed(rare)} {_were(rare)} {TOO_RARELY} {they} still improving.")
-    return " ".join(parts)
+        sentences.append(f"{listed(rare)} {_were(rare)} {TOO_RARELY} {they} still improving.")
+    return " ".join(sentences)
 
 
 def last_gain(row: ResultRow, results: Results) -> float | None:
@@ -255,7 +266,7 @@ def last_gain(row: ResultRow, results: Results) -> float | None:
     return (last - before if up else before - last) / abs(before)
 
 
-def held_out(row: ResultRow) -> list[Json]:
+def held_out(row: ResultRow) -> list[JsonMapping]:
     """Return the validations of a training in their order."""
     return [point for point in row.held_out if point.get("value") is not None]
 
@@ -264,12 +275,16 @@ def _seeds(results: Results) -> str:
     """Return how many seeds were run, and what intervals and tests therefore do not cover."""
     if not results.trained:
         return ""
+
+    # Intervals and tests resample texts: what another seed would change, one seed cannot show.
     known = ["intervals"] * results.has_intervals + ["tests"] * results.is_tested
     what = f"the {listed(known)}"
     if len(results.seeds) == 1:
         who = "Each layer" if len(results.trained) > 1 else results.trained[0].layer
         covered = f"{what} cover other texts, but not other seeds" if known else "another seed gives another value"
         return f"{who} was trained with one seed: {covered}."
+
+    # With several seeds, the range of the best layer shows how large a difference of seeds is.
     best, metric = results.trained[0], results.metric
     values = [value for run in best.runs if (value := run["metrics"].get(metric.key)) is not None]
     if len(values) < 2:
@@ -288,11 +303,15 @@ def beside_baseline(results: Results) -> str:
     others = [row for row in results.measured if not row.baseline]
     untested = [row.layer for row in others if row.beside_baseline.get("p_value") is None]
     tied, clear = _grouped((row, row.beside_baseline) for row in others if row.layer not in untested)
+
+    # A layer that differs clearly may be worse: only those that are better justify training a network.
     up = results.metric.more_is_better
     better = [each for each in clear if (results.of(each[0]) > results.of(simple)) == up]
     worse = [each for each in clear if each not in better]
     are = f"{named_with_differences(results, better)} {'is' if len(better) == 1 else 'are'}" if better else ""
     every = len(better) == len(others) > MAX_DIFFERENCES
+
+    # The bad news comes first. Where all layers are better, a phrase replaces a long list.
     sentences = {
         "Worse than the baseline: {}.": named_with_differences(results, worse),
         "Not significantly different from the baseline: {}.": named_with_differences(results, tied),
@@ -330,7 +349,7 @@ def _were(names: Sequence[str]) -> str:
 # Times and speeds can be compared only where these were equal; see `add_conditions` for the figures.
 
 
-BUSY = 0.1  # share of the processors' time that other programs may take during a training
+BUSY = 0.1  # fraction of the processors' time that other programs may take during a training
 UNEQUAL = 0.25  # the difference of the mean numbers of other trainings from which rows were disturbed unequally
 
 
@@ -349,6 +368,8 @@ def at_once(results: Results) -> str:
     together = [run for row in results.ran for run in row.runs if (run.get("at_once") or 1) > 1]
     if not together:
         return ""
+
+    # Times beside other trainings cannot be compared with those of a machine that is free.
     most = max(run["at_once"] for run in together)
     where = "on one machine" if len(_hosts(results.ran)) > 1 else "on this machine"
     up_to = "Up to " if any(_beside(row) < most - 1 - UNEQUAL for row in results.ran if _known(row)) else ""
@@ -357,6 +378,8 @@ def at_once(results: Results) -> str:
         f"{up_to}{most} trainings ran at the same time {where}, with {each} each; times and speeds are those beside "
         f"{'another training' if most == 2 else 'other trainings'}."
     )
+
+    # A row with fewer others beside it was faster for that reason alone.
     if _unequal(results.ran):
         known = [row for row in results.ran if _known(row)]
         least, worst = min(known, key=_beside), max(known, key=_beside)
@@ -397,14 +420,14 @@ def busy(results: Results) -> str:
 
     The trainings of the comparison itself are no other programs.
     """
-    shares = {row.layer: shared for row in results.ran if (shared := _of_others(row, results)) is not None}
-    disturbed = {layer: (share, count) for layer, (share, count) in shares.items() if share > BUSY * count}
+    used_by_others = {row.layer: shared for row in results.ran if (shared := _of_others(row, results)) is not None}
+    disturbed = {layer: (used, count) for layer, (used, count) in used_by_others.items() if used > BUSY * count}
     if not disturbed:
         return ""
     most, processors = max(disturbed.values())
     fewer = ", and a budget in minutes gave fewer steps" if results.section("budget").get("minutes") else ""
     were = "was" if len(disturbed) == 1 else "were"
-    who = "all layers were" if len(disturbed) == len(shares) else f"{listed(list(disturbed))} {were}"
+    who = "all layers were" if len(disturbed) == len(used_by_others) else f"{listed(list(disturbed))} {were}"
     return (
         f"The machine was busy: while {who} trained, other programs used up to {most:.1f} of {processors} processors. "
         f"The measured times are too long{fewer}."
@@ -428,7 +451,7 @@ def _of_others(row: ResultRow, results: Results) -> tuple[float, int] | None:
 
 def missed_budgets(results: Results) -> str:
     """Return the shortest and longest training of a budget in time, if some missed it; else an empty string."""
-    trainings: Sequence[Json] = [run for row in results.ran for run in row.trainings]
+    trainings: Sequence[JsonMapping] = [run for row in results.ran for run in row.trainings]
     off = [row.layer for row in results.ran if row.missed_budget]
     if not off:
         return ""

@@ -40,7 +40,7 @@ from ..training.checkpoints import RunWriter
 from ..training.finish import MINUTES
 from ..training.hardware import choose_device, environment, freed_memory_kept, peak_memory, resident_memory
 from ..training.loop import Trainer
-from ..training.reporting import Record, Reporter, SafeReporter
+from ..training.reporting import Reporter, SafeReporter
 from ..training.settle import Settled, settle
 from .plan import BASELINE, Budget, Plan, check_row, is_non_neural, read_plan
 from .row import measure
@@ -50,13 +50,13 @@ from .row import measure
 # numbers of steps and give different figures.
 
 FORMAT = 1
-SHARE, LONGEST, SHORTEST = 0.08, 8.0, 1.5
-"""Time to measure the speed: its share of a budget in minutes, and its bounds in seconds."""
+TIMED_FRACTION, LONGEST, SHORTEST = 0.08, 8.0, 1.5
+"""Time to measure the speed: the fraction of a budget in minutes, and its bounds in seconds."""
 ROUGH = 0.5
 """Seconds to measure the speed without a budget in minutes."""
 MIN_STEPS = 3
 """Steps that are timed, if they take less than `LONGEST` seconds."""
-PART = 10_000
+VALIDATED_TOKENS = 10_000
 """Tokens of a running text that are validated to estimate the time for all of it."""
 
 
@@ -107,7 +107,7 @@ def _key(settled: Settled, device: torch.device) -> str:
 
 def _measure(settled: Settled, device: torch.device, seconds: float | None) -> Pace:
     """Measure the speed by training a model for a moment, which is thrown away."""
-    limit = ROUGH if seconds is None else max(SHORTEST, min(LONGEST, SHARE * seconds))
+    limit = ROUGH if seconds is None else max(SHORTEST, min(LONGEST, TIMED_FRACTION * seconds))
     model = build_model(settled.task.builder, settled.vocabulary)
     settled.initialise(model)
     writer = RunWriter(Path("unused"), {})
@@ -140,8 +140,8 @@ def _validation_seconds(trainer: Trainer) -> float:
     valid, factor = trainer.valid, 1.0
     if valid is None:
         return 0.0
-    if isinstance(valid, Corpus) and valid.ends is None and len(valid.ids) > PART:
-        factor, valid = len(valid.ids) / PART, replace(valid, ids=valid.ids[:PART])
+    if isinstance(valid, Corpus) and valid.ends is None and len(valid.ids) > VALIDATED_TOKENS:
+        factor, valid = len(valid.ids) / VALIDATED_TOKENS, replace(valid, ids=valid.ids[:VALIDATED_TOKENS])
     started = time.perf_counter()
     trainer.objective.validate(trainer.model, valid)
     return factor * (time.perf_counter() - started)
@@ -168,8 +168,8 @@ class Load(NamedTuple):
     @classmethod
     def now(cls) -> "Load":
         """Return the counters at this moment, whose differences are a load."""
-        own, busy = sum(os.times()[:4]), _busy_seconds()  # with children, such as the compiler
-        return cls(time.perf_counter(), own, None if busy is None else busy - own)
+        used, busy = sum(os.times()[:4]), _busy_seconds()  # with children, such as the compiler
+        return cls(time.perf_counter(), used, None if busy is None else busy - used)
 
     def since(self, before: "Load") -> "Load":
         """Return the load between two moments."""
@@ -241,7 +241,7 @@ class WorkerJob:
     """The work of one process: a training of a row with a seed, in the folder of a comparison.
 
     Attributes:
-        share: of the budget, 0 to 1.
+        fraction: of the budget, 0 to 1.
         learning_rate: None for the planned one.
         trial: the number of a trial of a learning rate, which is not measured; None for the training itself.
         threads: number of threads to compute with.
@@ -254,7 +254,7 @@ class WorkerJob:
     comparison: str
     layer: str
     seed: int
-    share: float = 1.0
+    fraction: float = 1.0
     learning_rate: float | None = None
     trial: int | None = None
     threads: int = 1
@@ -280,17 +280,17 @@ class EventReporter(Reporter):
     def __init__(self, emit: OnEvent) -> None:
         self.emit, self.last = emit, 0.0
 
-    def begin(self, record: Record) -> None:
+    def begin(self, record: JsonObject) -> None:
         """Report the sizes of model and data."""
         self.emit({"event": "begin", **{name: record[name] for name in ("parameters", "train", "valid", "step")}})
 
-    def step(self, record: Record) -> None:
+    def step(self, record: JsonObject) -> None:
         """Report a step, unless one was reported less than `STEP_SECONDS` ago."""
         if time.monotonic() - self.last >= STEP_SECONDS:
             self.last = time.monotonic()
             self.emit({"event": "step", **record})
 
-    def validation(self, record: Record) -> None:
+    def validation(self, record: JsonObject) -> None:
         """Report the numbers of a validation."""
         numbers = {name: value for name, value in record.items() if isinstance(value, int | float)}
         self.emit({"event": "validation", **numbers})
@@ -359,11 +359,11 @@ def _trained(job: WorkerJob, plan: Plan, emit: OnEvent) -> tuple[Run, bool]:
     # A budget in time becomes a number of steps before the training, so that the run can be repeated exactly.
     device = choose_device(config.training.device)
     emit({"event": "timing"})
-    seconds = None if plan.budget.minutes is None else 60 * plan.budget.minutes * job.share
+    seconds = None if plan.budget.minutes is None else 60 * plan.budget.minutes * job.fraction
     pace, name = pace_of(config, device, seconds, at_once=job.at_once)
 
     def run_at(pace: Pace) -> Run:
-        fields = settle_budget(plan.budget, pace, share=job.share, automatic=plan.automatic)
+        fields = settle_budget(plan.budget, pace, fraction=job.fraction, automatic=plan.automatic)
         return train(resolve(config, overrides | fields), reporter=reporter)
 
     # A speed that was measured while the machine was busy gives too few steps, and such a run is trained again.
@@ -386,24 +386,27 @@ def _has_other_rate(job: WorkerJob) -> bool:
     return path.exists() and resolve(path).training.learning_rate != job.learning_rate
 
 
-def settle_budget(budget: Budget, pace: Pace, *, share: float, automatic: Sequence[str]) -> dict[str, int | None]:
-    """Return the fields of a training's configuration, by dotted name, that follow from its share of the budget.
+def settle_budget(budget: Budget, pace: Pace, *, fraction: float, automatic: Sequence[str]) -> dict[str, int | None]:
+    """Return the fields of a training's configuration, by dotted name, that follow from its fraction of the budget.
 
     ``automatic`` are the fields that the user did not set. A budget shorter than one step is refused.
     """
+    # A budget becomes a number of steps, which a later training can repeat exactly; minutes it could not.
     tokens: int | None = None
     if budget.minutes is not None:
-        steps = int(60 * budget.minutes * share / pace.step_seconds)
+        steps = int(60 * budget.minutes * fraction / pace.step_seconds)
         if steps < 1:
-            needed = math.ceil(1000 * pace.step_seconds / 60 / share) / 1000
+            needed = math.ceil(1000 * pace.step_seconds / 60 / fraction) / 1000
             short = f"{budget.minutes:g} is too little, one step takes {pace.step_seconds:.2g} s"
             raise RangeError(f"--minutes: {short}; give {needed:g} or more")
     elif budget.tokens is not None:
-        tokens = max(1, int(budget.tokens * share))
+        tokens = max(1, int(budget.tokens * fraction))
         steps = max(1, math.ceil(tokens / pace.step_tokens))
     else:
         assert budget.steps is not None
-        steps = max(1, int(budget.steps * share))
+        steps = max(1, int(budget.steps * fraction))
+
+    # Exactly one limit is set, so that no default ends the training earlier.
     fields = {"training.epochs": None, "training.tokens": tokens, "training.steps": None if tokens else steps}
     if "evaluate_every" in automatic:
         fields["training.evaluate_every"] = evaluate_every(steps, pace)
@@ -422,7 +425,7 @@ def _planned(job: WorkerJob, plan: Plan, run: Run) -> float | None:
     ended_early = run.config.training.steps is not None and run.summary["steps"] < run.config.training.steps
     if plan.budget.minutes is None or is_non_neural(job.layer) or ended_early:
         return None
-    return 60 * plan.budget.minutes * job.share
+    return 60 * plan.budget.minutes * job.fraction
 
 
 if __name__ == "__main__":

@@ -24,7 +24,8 @@ from queue import Empty, SimpleQueue
 import torch
 
 from ..core.errors import ConflictError, InputError, RangeError, TrainingError, UnavailableError, first_line
-from ..processes.child import POLL_SECONDS, Event, OnEvent, Stopped, StopSignal, run_module
+from ..core.json_object import JsonObject
+from ..processes.child import POLL_SECONDS, OnEvent, Stopped, StopSignal, run_module
 from ..processes.cluster import ClusterExecutor, open_cluster
 from ..processes.executors import ThreadExecutor, WorkersLostError, WorkExecutor
 from ..storage.files import write_whole
@@ -47,7 +48,7 @@ class TrainingWorkers(ABC):
         self.executor, self.options = executor, options
 
     @abstractmethod
-    def start(self, job: WorkerJob, on_event: OnEvent, stop_signal: StopSignal) -> Future[Event]:
+    def start(self, job: WorkerJob, on_event: OnEvent, stop_signal: StopSignal) -> Future[JsonObject]:
         """Start a training, and return the future of its last event; other threads call ``on_event``."""
 
     @abstractmethod
@@ -83,7 +84,7 @@ class LocalWorkers(TrainingWorkers):
         self.executor.worker_count = max(1, min(self.executor.worker_count, trainings))
         self._threads = max(1, torch.get_num_threads() // self.executor.worker_count)
 
-    def start(self, job: WorkerJob, on_event: OnEvent, stop_signal: StopSignal) -> Future[Event]:
+    def start(self, job: WorkerJob, on_event: OnEvent, stop_signal: StopSignal) -> Future[JsonObject]:
         """Start a training in a process of its own, with its fraction of the threads."""
 
         def signal_or_end() -> int | None:
@@ -99,7 +100,7 @@ class LocalWorkers(TrainingWorkers):
         self._is_cancelled.set()
 
 
-def run_worker(job: WorkerJob, on_event: OnEvent, stop_signal: StopSignal) -> Event:
+def run_worker(job: WorkerJob, on_event: OnEvent, stop_signal: StopSignal) -> JsonObject:
     """Train in a process of its own; see `run_module`."""
     arguments = {**asdict(job), "began": time.time()}
     return run_module("seriatim.comparison.worker", arguments, on_event, stop_signal)
@@ -143,7 +144,7 @@ class ClusterWorkers(TrainingWorkers):
                 f"--cluster: a worker cannot run Seriatim ({reason}); install version {__version__} on every worker"
             ) from None
 
-    def start(self, job: WorkerJob, on_event: OnEvent, stop_signal: StopSignal) -> Future[Event]:
+    def start(self, job: WorkerJob, on_event: OnEvent, stop_signal: StopSignal) -> Future[JsonObject]:
         """Start a training on any worker."""
         self._listeners[str(job.run)] = on_event
         return self._cluster.submit(train_on_worker, asdict(job), str(job.run), self._hosts, self._session)
@@ -208,8 +209,8 @@ def run_jobs(
     stop_signal: StopSignal,
     *,
     next_job: Callable[[int], WorkerJob | None],
-    on_event: Callable[[WorkerJob, Event], None],
-    on_end: Callable[[WorkerJob, Event | Exception], None],
+    on_event: Callable[[WorkerJob, JsonObject], None],
+    on_end: Callable[[WorkerJob, JsonObject | Exception], None],
 ) -> None:
     """Train until nothing is left to start and nothing runs; after a signal, until all trainings have stopped.
 
@@ -220,10 +221,10 @@ def run_jobs(
         on_event: receives the events of a training; warnings are given here.
         on_end: receives the last event of a training, or why it failed; `Stopped` if a signal ended it.
     """
-    news: SimpleQueue[tuple[WorkerJob, Event | Future[Event]]] = SimpleQueue()
+    news: SimpleQueue[tuple[WorkerJob, JsonObject | Future[JsonObject]]] = SimpleQueue()
     running, executor = 0, workers.executor
 
-    def put(job: WorkerJob, item: Event | Future[Event]) -> None:
+    def put(job: WorkerJob, item: JsonObject | Future[JsonObject]) -> None:
         news.put((job, item))
 
     try:
@@ -258,7 +259,7 @@ def run_jobs(
         raise
 
 
-def _outcome(workers: TrainingWorkers, future: Future[Event]) -> Event | Exception:
+def _outcome(workers: TrainingWorkers, future: Future[JsonObject]) -> JsonObject | Exception:
     """Return what a training gave, or why it failed; errors of this program are raised."""
     try:
         outcome = future.result()

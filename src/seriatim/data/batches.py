@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..processes.ranks import WHOLE, Share
+from ..processes.ranks import ALL_ROWS, Shard
 from .corpus import Corpus
 
 MAX_BATCH_TOKENS = 1 << 16
@@ -122,22 +122,22 @@ class Batches:
 
     def read(self, groups: Sequence[np.ndarray], *, skip: int = 0) -> Iterator[Batch]:
         """Read the groups window by window, without the first ``skip`` windows (which cost nothing)."""
-        for batch in self.read_share(groups, WHOLE, skip=skip):
+        for batch in self.read_shard(groups, ALL_ROWS, skip=skip):
             assert isinstance(batch, Batch)
             yield batch
 
-    def read_share(
-        self, groups: Sequence[np.ndarray], share: Share, *, skip: int = 0
+    def read_shard(
+        self, groups: Sequence[np.ndarray], shard: Shard, *, skip: int = 0
     ) -> Iterator[Batch | IdleBatch[Batch]]:
-        """Read the share of the rows of each window; see `TaskBatches.read_share`."""
+        """Read the shard of the rows of each window; see `TaskBatches.read_shard`."""
         for group in groups:
-            count, rows = self._window_count(group), share.of(group)
+            count, rows = self._window_count(group), shard.of(group)
             for i in range(min(skip, count), count):
                 batch = self._window(rows, i * self.sequence_length)
-                if batch.tokens == 0:  # all rows of the share have ended
+                if batch.tokens == 0:  # all rows of the shard have ended
                     yield IdleBatch(batch._replace(lengths=(torch.arange(len(rows)) == 0).long()), has_rows=True)
                 else:
-                    yield IdleBatch(batch, has_rows=False) if share.is_idle(group) else batch
+                    yield IdleBatch(batch, has_rows=False) if shard.is_idle(group) else batch
             skip = max(0, skip - count)
 
     def _window_count(self, group: np.ndarray) -> int:
@@ -145,7 +145,7 @@ class Batches:
 
     def _window(self, group: np.ndarray, start: int) -> Batch:
         lengths = (self.lengths[group].astype(np.int64) - start).clip(0, self.sequence_length)
-        time, starts = max(1, int(lengths.max())), self.starts_of(group)  # a share of a window can have no tokens
+        time, starts = max(1, int(lengths.max())), self.starts_of(group)  # a shard of a window can have no tokens
 
         # Rows that have ended read any tokens within the text; their lengths say that these do not count.
         position = (starts + start)[:, None] + np.arange(time)  # (B, T)
@@ -232,13 +232,13 @@ class Buckets(Generic[AnyBatch]):
         """Make one batch after another, without the first ``skip``."""
         return (self.make(rows) for rows in groups[skip:])
 
-    def read_share(
-        self, groups: Sequence[np.ndarray], share: Share, *, skip: int = 0
+    def read_shard(
+        self, groups: Sequence[np.ndarray], shard: Shard, *, skip: int = 0
     ) -> Iterator[AnyBatch | IdleBatch[AnyBatch]]:  # type: ignore[type-var]
-        """Make the share of each batch; see `TaskBatches.read_share`."""
+        """Make the shard of each batch; see `TaskBatches.read_shard`."""
         for rows in groups[skip:]:
-            batch = self.make(share.of(rows))
-            yield IdleBatch(batch, has_rows=False) if share.is_idle(rows) else batch  # type: ignore[type-var]
+            batch = self.make(shard.of(rows))
+            yield IdleBatch(batch, has_rows=False) if shard.is_idle(rows) else batch  # type: ignore[type-var]
 
     def _bounded(self, groups: Iterable[np.ndarray]) -> list[np.ndarray]:
         """Split the groups that hold more than ``max_tokens``."""

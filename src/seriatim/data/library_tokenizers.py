@@ -22,9 +22,9 @@ import numpy as np
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
-from ..config import Fields
 from ..config import Tokenizer as TokenizerConfig
 from ..core.errors import NotSupportedError, RangeError, shown
+from ..core.json_object import JsonObject
 from .tokenizers import BOUNDARY, END, END_TEXT, UNKNOWN_TEXT, Spelling, Tokenizer
 
 DEFAULT_SIZE = 8000
@@ -217,7 +217,7 @@ class PretrainedTokenizer(Tokenizer):
     kind = "pretrained"
     spelling = Spelling()
 
-    def __init__(self, fields: Fields, *, end: int, begin: int, size: int, mask: int | None = None) -> None:
+    def __init__(self, fields: JsonObject, *, end: int, begin: int, size: int, mask: int | None = None) -> None:
         self.fields, self.end, self.mask = dict(fields), end, mask
         self.frames = mask is not None
         self.inner, self.continuing = _opened(self.fields), _opened(without_space(self.fields))
@@ -329,7 +329,7 @@ class PretrainedTokenizer(Tokenizer):
         return {"end": self.end, "begin": begin, **mask, "size": self.vocabulary_size, "tokenizer": self.fields}
 
 
-def decoder_of(fields: Fields) -> str:
+def decoder_of(fields: JsonObject) -> str:
     """Return how tokens are joined, one of `DECODERS`; raise ValueError for any other way."""
     decoder = fields.get("decoder") or {}
     steps = decoder.get("decoders") or [decoder]
@@ -344,7 +344,7 @@ def decoder_of(fields: Fields) -> str:
     raise ValueError(f"its tokens are joined by {', '.join(map(str, kinds))}; {', '.join(DECODERS)} can be read")
 
 
-def _opened(fields: Fields) -> tokenizers.Tokenizer:
+def _opened(fields: JsonObject) -> tokenizers.Tokenizer:
     """Return a tokenizer of the library; raise ValueError if it cannot be read."""
     try:
         inner = tokenizers.Tokenizer.from_str(json.dumps(fields))
@@ -355,7 +355,7 @@ def _opened(fields: Fields) -> tokenizers.Tokenizer:
     return inner
 
 
-def without_space(fields: Fields) -> Fields:
+def without_space(fields: JsonObject) -> JsonObject:
     """Return a tokenizer that puts no space before a text."""
 
     def changed(step: object) -> object:
@@ -375,7 +375,7 @@ def without_space(fields: Fields) -> Fields:
 CHARACTER = r"[\s\S]"
 
 
-def library_fields(tokenizer: Tokenizer) -> Fields:
+def library_fields(tokenizer: Tokenizer) -> JsonObject:
     """Return the content of a `tokenizer.json` of the ``tokenizers`` library for a tokenizer.
 
     The ids are those of the library for a tokenizer that came from there, else those here: 0 is ``</s>``.
@@ -405,7 +405,7 @@ def library_fields(tokenizer: Tokenizer) -> Fields:
 
     # As a special token, ``</s>`` is left out of decoded texts.
     inner.add_special_tokens([END_TEXT])
-    fields: Fields = json.loads(inner.to_str())
+    fields: JsonObject = json.loads(inner.to_str())
     return fields
 
 
@@ -423,7 +423,7 @@ def special_tokens(tokenizer: Tokenizer) -> dict[str, str]:
     return special | ({} if tokenizer.unknown_id is None else {"unk_token": UNKNOWN_TEXT})
 
 
-def _shifted(fields: object) -> Fields:
+def _shifted(fields: object) -> JsonObject:
     """Return a subword tokenizer in which every id is one more, and ``</s>`` has the id 0."""
     assert isinstance(fields, Mapping)
     model = dict(fields["model"])

@@ -17,8 +17,8 @@ from operator import attrgetter
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, TypeAlias, TypeVar, cast
 
-from ..config import Fields
 from ..core.errors import BusyError, InputError
+from ..core.json_object import JsonObject
 from ..storage.disk_cache import cached, read_entry, read_facts
 from .repairs import Repair, Repairs
 from .sources import is_compressed
@@ -210,7 +210,7 @@ def find_repairs(sources: Sequence[Source], repairs: Repairs) -> None:
         repairs.include(replace(Repair(**found), file=files[index].name))
 
 
-def _find_repairs(files: Sequence[Source]) -> Iterator[tuple[int, Fields]]:
+def _find_repairs(files: Sequence[Source]) -> Iterator[tuple[int, JsonObject]]:
     """Yield the index of each file that needs a repair, with the fields of the repair."""
     progress, done = ReadingProgress(f"looking for defects of {name_text(files)}", expected_size(files)), 0
     for index, source in enumerate(files):

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..config import Fields
 from ..config import Tokenizer as TokenizerConfig
 from ..core.errors import DamagedError, MalformedError, is_text, shown
+from ..core.json_object import JsonObject
 from ..storage.files import read_json, read_text, write_whole
 from .tokenizers import (
     END,
@@ -109,7 +109,7 @@ def _from_json(fields: dict[str, Any]) -> Tokenizer:
     return WordTokenizer(words, Spelling.from_json(fields["spelling"]), lowercase=lowercase, begin=begin)
 
 
-def _begin(fields: Fields, symbols: str | list[str]) -> int:
+def _begin(fields: JsonObject, symbols: str | list[str]) -> int:
     """Check the words or characters, and return the token that begins a text."""
     if not is_text("".join(symbols)) or len(set(symbols)) < len(symbols):
         raise ValueError("symbols that are not text, or duplicate symbols")

@@ -84,8 +84,12 @@ class Beam:
                 "length_penalty", self.length_penalty, penalty, lambda x: 0 <= x <= MAX_PENALTY
             ),
         }
+
+        # A frozen class is filled in this way: numbers are kept in the type in which they were checked.
         for name, value in checked.items():
             object.__setattr__(self, name, value)
+
+        # Each hypothesis holds a state, so that the width is bounded; the other bounds follow from the width.
         if not 1 <= self.width <= MAX_WIDTH:
             raise RangeError(f"beam: {shown(self.width)} is out of range; give a number from 1 to {MAX_WIDTH:,}")
         if not 1 <= self.n_best <= self.width:
@@ -216,9 +220,9 @@ class _Search:
 
 
 class _States:
-    """The model's state of every hypothesis; constant parts of the state are not copied.
+    """The model's state of every hypothesis; constant leaves of the state are not copied.
 
-    All hypotheses of a row start with the same state. A part of the state that `step` has always returned unchanged,
+    All hypotheses of a row start with the same state. A leaf of the state that `step` has always returned unchanged,
     such as an encoder's memory, is therefore equal for all of them and does not need to be reordered.
     """
 

@@ -107,9 +107,9 @@ class PrefixCache:
         """Yield the lengths of all prefixes of some tokens, shortest first, with their keys."""
         digest = hashlib.blake2b(digest_size=16)
         for start in range(0, len(ids), self.window):
-            part = ids[start : start + self.window]
-            digest.update(part.tobytes())
-            yield start + len(part), digest.digest()
+            block = ids[start : start + self.window]
+            digest.update(block.tobytes())
+            yield start + len(block), digest.digest()
 
 
 def _without_large_memory(state: State) -> State:
@@ -133,7 +133,7 @@ def prompt_window(model: TextModel) -> int:
     """Return the number of tokens of a prompt that are read at once.
 
     More would be faster, but texts in progress wait in the meantime. The number depends on the model alone, so that the
-    same prompt is always read in the same parts, with the same rounding.
+    same prompt is always read in the same blocks, with the same rounding.
     """
     parameters = sum(parameter.numel() for parameter in model.parameters())
     return 256 if parameters <= FEW_PARAMETERS else 128

@@ -19,9 +19,11 @@ class EncoderDecoders(nn.Module):
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         """Return log probabilities ``(batch, vocabulary)`` after one token per row ``(batch,)``, and the state."""
-        results = [model.step(tokens, part) for model, part in zip(self.models, state, strict=True)]
+        results = [model.step(tokens, member_state) for model, member_state in zip(self.models, state, strict=True)]
         log_p = torch.stack([torch.log_softmax(logits, dim=-1) for logits, _ in results])
-        return torch.logsumexp(log_p, dim=0) - math.log(len(results)), tuple(part for _, part in results)
+        return torch.logsumexp(log_p, dim=0) - math.log(len(results)), tuple(
+            member_state for _, member_state in results
+        )
 
     def encode(self, source: Tensor, source_lengths: Tensor | None = None) -> State:
         """Return the tuple of the states of the models."""

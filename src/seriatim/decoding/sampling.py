@@ -193,11 +193,11 @@ class TextBatch:
         uniform = uniform_numbers([row.generator for row in self.rows])
 
         # Most batches have one group, whose tensors are then taken as they are: a stream draws one token at a time.
-        parts = [self._draw_group(members, *setting, uniform) for setting, members in self._groups.items()]
-        drawn, impossible = parts[0]
-        if len(parts) > 1:
+        draws = [self._draw_group(members, *setting, uniform) for setting, members in self._groups.items()]
+        drawn, impossible = draws[0]
+        if len(draws) > 1:
             order = torch.tensor([i for members in self._groups.values() for i in members]).argsort()
-            drawn, impossible = (torch.cat(each)[order] for each in zip(*parts, strict=True))
+            drawn, impossible = (torch.cat(each)[order] for each in zip(*draws, strict=True))
         self.unread = drawn
         tokens, was_cut_off = drawn.tolist(), impossible.tolist()
 
@@ -388,11 +388,11 @@ def score_tokens(
 
 
 class StopStrings:
-    """Passes a text on, piece by piece, up to the stop string that is complete first.
+    """Passes a text on, chunk by chunk, up to the stop string that is complete first.
 
-    A piece may end within a stop string. The longest end of the text that begins a stop string is therefore withheld
+    A chunk may end within a stop string. The longest end of the text that begins a stop string is therefore withheld
     until more text shows whether the string is completed. Of stop strings that are complete at the same character, the
-    longest counts. How the text is divided into pieces makes no difference.
+    longest counts. How the text is divided into chunks makes no difference.
 
     Attributes:
         has_ended: whether a stop string is complete; text after it is dropped.
@@ -401,11 +401,11 @@ class StopStrings:
     def __init__(self, strings: Sequence[str]) -> None:
         self.strings, self.withheld, self.has_ended = tuple(strings), "", False
 
-    def feed(self, piece: str) -> str:
-        """Return the text that this piece releases."""
+    def feed(self, chunk: str) -> str:
+        """Return the text that this chunk releases."""
         if self.has_ended or not self.strings:
-            return "" if self.has_ended else piece
-        text = self.withheld + piece
+            return "" if self.has_ended else chunk
+        text = self.withheld + chunk
         found = [(start + len(stop), start) for stop in self.strings if (start := text.find(stop)) >= 0]
         if found:
             self.has_ended, self.withheld = True, ""

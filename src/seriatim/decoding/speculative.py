@@ -206,7 +206,7 @@ class ModelDraft:
 
 def draft_with(model: TextModel) -> Draft:
     """Return a source of drafts for a text: the tables of an n-gram model, also in a mixture; else the model."""
-    tables = (part.table.orders for part in model.modules() if isinstance(part, NGram) and part.order > 1)
+    tables = (module.table.orders for module in model.modules() if isinstance(module, NGram) and module.order > 1)
     orders = next(tables, None)
     return ModelDraft(model) if orders is None else NgramDraft(orders)
 

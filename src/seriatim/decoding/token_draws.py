@@ -385,8 +385,8 @@ def _smallest_set_of_many(keys: Tensor, weights: Tensor, mass: Tensor) -> Tensor
 
 def _in_blocks(values: Tensor) -> tuple[Tensor, Tensor]:
     """Split ``(batch, tokens)`` into ``(batch, blocks, BLOCK)`` and the tokens after the last whole block."""
-    whole = values.shape[1] // BLOCK * BLOCK
-    return values[:, :whole].view(len(values), -1, BLOCK), values[:, whole:]
+    end = values.shape[1] // BLOCK * BLOCK
+    return values[:, :end].view(len(values), -1, BLOCK), values[:, end:]
 
 
 def _total(weights: Tensor) -> Tensor:

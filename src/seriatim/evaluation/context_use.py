@@ -25,7 +25,7 @@ MAX_BATCH_TOKENS, MAX_BATCH_LOGITS = 1 << 14, 1 << 22
 WINDOW = 256  # tokens of the full context that are read at once
 COMPARED = (1, 4, 16, 64)
 """Contexts that are compared with the full one."""
-EXCESS_TOKENS, EXCESS_PLACES, EXCESS_BLOCKS = 4_000, 1_000, 20
+EXCESS_TOKENS, EXCESS_POSITIONS, EXCESS_BLOCKS = 4_000, 1_000, 20
 """Tokens of a text that `excess_losses` reads and predicts at most, and blocks into which it divides running text."""
 MIN_BLOCKS = 10
 """Blocks of neighbouring tokens, or lines, without which no interval is given."""
@@ -35,7 +35,7 @@ class ContextScore(NamedTuple):
     """How well a number of tokens is predicted with one length of context.
 
     The loss is the mean of −log P in nats, infinite if any token is ``impossible`` (has probability zero); the accuracy
-    is the share of the tokens for which the top guess is correct, None if only the loss is known.
+    is the fraction of the tokens for which the top guess is correct, None if only the loss is known.
     """
 
     loss: float
@@ -52,19 +52,19 @@ class ContextUse(NamedTuple):
 
 
 class BlockLosses(NamedTuple):
-    """Losses of a number of ``places`` in a text, with several lengths of context; None is the full context.
+    """Losses of a number of ``tokens`` of a text, with several lengths of context; None is the full context.
 
-    ``sums`` are the sum of the losses and the number of places of each block that has any ``(blocks, 2)``.
+    ``sums`` are the sum of the losses and the number of tokens of each block that has any ``(blocks, 2)``.
     """
 
     sums: dict[int | None, np.ndarray]
-    places: int
+    tokens: int
 
 
 class Excess(NamedTuple):
-    """By which share the loss with a short context exceeds that with the full context, with its 95 % interval."""
+    """By which fraction the loss with a short context exceeds that with the full context, with its 95 % interval."""
 
-    share: float
+    fraction: float
     low: float
     high: float
 
@@ -97,11 +97,11 @@ def answer_losses(sizes: Sequence[int], probabilities: Sequence[float] | np.ndar
 class ContextPredictions(NamedTuple):
     """Some tokens of a text, predicted with several lengths of context; None is the full context.
 
-    ``places`` are the places of the tokens in the text ``(places,)``. Of each length of context, ``losses`` are −log P
-    of the tokens in nats, and ``hits`` say for which tokens the top guess is correct, both ``(places,)``.
+    ``positions`` are those of the tokens in the text ``(positions,)``. Of each length of context, ``losses`` are −log P
+    of the tokens in nats, and ``hits`` say for which tokens the top guess is correct, both ``(positions,)``.
     """
 
-    places: np.ndarray
+    positions: np.ndarray
     losses: dict[int | None, np.ndarray]
     hits: dict[int | None, np.ndarray]
 
@@ -120,7 +120,7 @@ def predict_with_contexts(
         model: a language model in evaluation mode.
         ids: tokens of a text ``(tokens,)``, without the boundary symbol in front.
         sizes: the values of k, each at least 1. A token with fewer tokens before it is predicted after those.
-        positions: places in ``ids`` of the tokens to predict; None for at most `POSITIONS` evenly spread places. These
+        positions: those in ``ids`` of the tokens to predict; None for at most `POSITIONS` evenly spread ones. These
             have the largest k tokens before them, unless the text is too short for that or consists of lines.
         ends: end of each line in ``ids`` ``(lines,)`` if every line is a text of its own; no context extends beyond it.
 
@@ -134,22 +134,22 @@ def predict_with_contexts(
         first = max(sizes, default=0) if ends is None else 0
         first = first if first < len(ids) else 0
         positions = np.linspace(first, len(ids) - 1, min(POSITIONS, len(ids) - first)).round()
-    places = np.unique(np.asarray(positions, dtype=np.int64))
+    chosen = np.unique(np.asarray(positions, dtype=np.int64))
 
     # No context reaches beyond the beginning of its line, where lines are texts of their own.
-    starts = np.zeros(len(places), dtype=np.int64)
+    starts = np.zeros(len(chosen), dtype=np.int64)
     if ends is not None:
-        starts = np.concatenate([[0], ends])[np.searchsorted(ends, places, side="right")]
-    result = ContextPredictions(places, {}, {})
+        starts = np.concatenate([[0], ends])[np.searchsorted(ends, chosen, side="right")]
+    result = ContextPredictions(chosen, {}, {})
 
     def record(size: int | None, predictions: Iterator[tuple[np.ndarray, Tensor]]) -> None:
-        result.losses[size], result.hits[size] = _judge(model, predictions, ids, places)
+        result.losses[size], result.hits[size] = _judge(model, predictions, ids, chosen)
 
     with torch.inference_mode():
         for size in sizes:
-            record(size, _after_windows(model, ids, places, np.maximum(starts, places - size), starts))
+            record(size, _after_windows(model, ids, chosen, np.maximum(starts, chosen - size), starts))
         record(
-            None, _after_all(model, ids, places) if ends is None else _after_windows(model, ids, places, starts, starts)
+            None, _after_all(model, ids, chosen) if ends is None else _after_windows(model, ids, chosen, starts, starts)
         )
     return result
 
@@ -182,7 +182,7 @@ def losses_by_block(
     *,
     ends: np.ndarray | None = None,
     tokens: int,
-    places: int,
+    count: int,
     block: int,
 ) -> BlockLosses:
     """Predict evenly spread tokens of a text with several lengths of context, and sum the losses of each block.
@@ -193,7 +193,7 @@ def losses_by_block(
         sizes: lengths of context.
         ends: ends of lines, which then are the blocks.
         tokens: largest number of tokens that are read, from the beginning of the text.
-        places: largest number of tokens that are predicted.
+        count: largest number of tokens that are predicted.
         block: size of a block of running text, in tokens.
 
     Raises:
@@ -204,12 +204,12 @@ def losses_by_block(
         ends = ends[ends <= len(ids)]
         ids = ids[: ends[-1]] if len(ends) else ids[:0]
     first = min(max(sizes), len(ids) // 2) if ends is None else 0
-    positions = np.linspace(first, len(ids) - 1, min(places, len(ids) - first)).round()
+    positions = np.linspace(first, len(ids) - 1, min(count, len(ids) - first)).round()
     predicted = predict_with_contexts(model, ids, sizes, positions=positions, ends=ends)
     starts = np.arange(0, len(ids), block) if ends is None else np.concatenate([[0], ends[:-1]])
-    block_of = np.searchsorted(starts, predicted.places, side="right") - 1
+    block_of = np.searchsorted(starts, predicted.positions, side="right") - 1
     sums = {size: summed(losses, block_of) for size, losses in predicted.losses.items()}
-    return BlockLosses(sums, len(predicted.places))
+    return BlockLosses(sums, len(predicted.positions))
 
 
 def summed(losses: np.ndarray, item_of: np.ndarray) -> np.ndarray:
@@ -225,27 +225,29 @@ def excess_losses(model: TextModel, ids: np.ndarray, *, ends: np.ndarray | None 
     is short or a loss is infinite.
     """
     block = max(1, min(len(ids), EXCESS_TOKENS) // EXCESS_BLOCKS)
-    measured = losses_by_block(model, ids, COMPARED, ends=ends, tokens=EXCESS_TOKENS, places=EXCESS_PLACES, block=block)
-    whole, result = measured.sums[None][:, 0], {}
-    for size in COMPARED if len(whole) >= MIN_BLOCKS else ():
-        sums = np.stack([measured.sums[size][:, 0] - whole, whole], axis=1)
+    measured = losses_by_block(
+        model, ids, COMPARED, ends=ends, tokens=EXCESS_TOKENS, count=EXCESS_POSITIONS, block=block
+    )
+    full, result = measured.sums[None][:, 0], {}
+    for size in COMPARED if len(full) >= MIN_BLOCKS else ():
+        sums = np.stack([measured.sums[size][:, 0] - full, full], axis=1)
         if np.isfinite(sums).all():
-            share, low, high = interval(sums, lambda part: ratio(part[..., 0], part[..., 1]))
+            fraction, low, high = interval(sums, lambda drawn: ratio(drawn[..., 0], drawn[..., 1]))
             if low is not None and high is not None:
-                result[size] = Excess(share, low, high)
-    return ContextExcess(result, measured.places)
+                result[size] = Excess(fraction, low, high)
+    return ContextExcess(result, measured.tokens)
 
 
 def _judge(
-    model: TextModel, predictions: Iterator[tuple[np.ndarray, Tensor]], ids: np.ndarray, places: np.ndarray
+    model: TextModel, predictions: Iterator[tuple[np.ndarray, Tensor]], ids: np.ndarray, positions: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return −log P of the tokens at all ``places``, and whether the top guess is correct, both ``(places,)``.
+    """Return −log P of the tokens at all ``positions``, and whether the top guess is correct, both ``(positions,)``.
 
-    The predictions are pairs of some places and the logits ``(places, vocabulary)`` for these.
+    The predictions are pairs of some positions and the logits ``(positions, vocabulary)`` for these.
     """
-    losses, hits = np.empty(len(places)), np.empty(len(places), dtype=bool)
+    losses, hits = np.empty(len(positions)), np.empty(len(positions), dtype=bool)
     for some, logits in predictions:
-        at, targets = np.searchsorted(places, some), torch.from_numpy(ids[some]).to(logits.device)
+        at, targets = np.searchsorted(positions, some), torch.from_numpy(ids[some]).to(logits.device)
         log_probability = token_log_probabilities(model, logits).gather(1, targets.unsqueeze(1))
         losses[at] = -log_probability.squeeze(1).cpu().numpy()
         hits[at] = (logits.argmax(1) == targets).cpu().numpy()
@@ -253,18 +255,18 @@ def _judge(
 
 
 def _after_windows(
-    model: TextModel, ids: np.ndarray, places: np.ndarray, first: np.ndarray, starts: np.ndarray
+    model: TextModel, ids: np.ndarray, positions: np.ndarray, first: np.ndarray, starts: np.ndarray
 ) -> Iterator[tuple[np.ndarray, Tensor]]:
-    """Yield logits for each place after the tokens from ``first`` on, with the boundary symbol where a text starts."""
-    longest = int((places - first).max()) + 1
+    """Yield logits for each position after the tokens from ``first`` on, with the boundary symbol before a text."""
+    longest = int((positions - first).max()) + 1
     rows = max(1, min(MAX_BATCH_TOKENS // longest, MAX_BATCH_LOGITS // model.vocabulary_size))
-    order = np.argsort(places - first, kind="stable")
+    order = np.argsort(positions - first, kind="stable")
     for group in (order[i : i + rows] for i in range(0, len(order), rows)):
-        begins = first[group] - (first[group] == starts[group])  # one place further back for the boundary symbol
-        lengths = places[group] - begins
+        begins = first[group] - (first[group] == starts[group])  # one position further back for the boundary symbol
+        lengths = positions[group] - begins
         position = begins[:, None] + np.arange(int(lengths.max()))
         tokens = np.where(position < starts[group][:, None], model.begin, ids[position.clip(0, len(ids) - 1)])
-        yield places[group], last_logits(model, torch.from_numpy(tokens), torch.from_numpy(lengths))
+        yield positions[group], last_logits(model, torch.from_numpy(tokens), torch.from_numpy(lengths))
 
 
 def last_logits(model: TextModel, tokens: Tensor, lengths: Tensor | None = None) -> Tensor:
@@ -282,12 +284,12 @@ def last_logits(model: TextModel, tokens: Tensor, lengths: Tensor | None = None)
     return model.step(last, state)[0]
 
 
-def _after_all(model: TextModel, ids: np.ndarray, places: np.ndarray) -> Iterator[tuple[np.ndarray, Tensor]]:
-    """Yield logits for places after all of the text before them, which is read once, a window at a time."""
+def _after_all(model: TextModel, ids: np.ndarray, positions: np.ndarray) -> Iterator[tuple[np.ndarray, Tensor]]:
+    """Yield logits for positions, each after all of the text before it, which is read once, a window at a time."""
     tokens = torch.from_numpy(np.concatenate([[model.begin], ids])).unsqueeze(0).to(model.device)
     state: State | None = None
-    for start in range(0, int(places[-1]) + 1, WINDOW):
-        window = places[(places >= start) & (places < start + WINDOW)]
+    for start in range(0, int(positions[-1]) + 1, WINDOW):
+        window = positions[(positions >= start) & (positions < start + WINDOW)]
         logits, state = model(tokens[:, start : start + WINDOW], state)
         if len(window):
             yield window, logits[0, torch.from_numpy(window - start).to(logits.device)]

@@ -102,6 +102,6 @@ def compare_labels(
     )
 
 
-def part_of(count: int, total: int, unit: str) -> str:
+def evaluated_items(count: int, total: int, unit: str) -> str:
     """Return in words which part of the data was evaluated; ``unit`` is a plural such as ``texts``."""
     return f"all {total:,} {unit}" if count == total else f"the first {count:,} of {total:,} {unit}"

@@ -10,12 +10,12 @@ Sources: B. Efron and R. Tibshirani, *An Introduction to the Bootstrap* (1993), 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 
 from ..core.errors import EmptyError, MismatchError
-from ..core.json_object import JsonObject
+from ..core.json_object import JsonMapping, JsonObject
 
 RESAMPLES = 1000
 BOUNDS, Z = (0.025, 0.975), 1.959964
@@ -104,8 +104,8 @@ def with_intervals(measures: Mapping[str, Measure]) -> JsonObject:
     drawn = _resampled_sums(statistics, None, RESAMPLES, 0) if len(statistics) > 1 else None
     for (name, measure), (start, stop) in zip(measures.items(), pairwise(columns), strict=True):
         value = float(measure.compute(sums[start:stop]))
-        part = None if drawn is None else drawn[:, start:stop]
-        low, high = _bounds(part, statistics[:, start:stop], measure.compute, len(statistics), value)
+        resampled = None if drawn is None else drawn[:, start:stop]
+        low, high = _bounds(resampled, statistics[:, start:stop], measure.compute, len(statistics), value)
         metrics |= {name: value, f"{name}_low": low, f"{name}_high": high}
     return metrics
 
@@ -115,7 +115,7 @@ def paired(
 ) -> Paired:
     """Test whether two systems, given by their statistics ``(items, k)``, differ on the same items in the same order.
 
-    Both are measured on the same resamples. The p-value is the share of resamples whose difference deviates from the
+    Both are measured on the same resamples. The p-value is the fraction of resamples whose difference deviates from the
     observed difference by at least as much as the observed difference deviates from zero. The observed sample counts as
     one of them, so that the p-value is at least ``1 / (resamples + 1)``. It is also at least 2 / 2ⁿ, where n items
     differ, as in a test that exchanges the systems of each item (R. Fisher, *The Design of Experiments*, 1935): fewer
@@ -227,8 +227,8 @@ def _bounds(
 ) -> tuple[float | None, float | None]:
     """Return the interval of the value of some statistics, by the sums over resamples ``drawn``; None of one item.
 
-    Resamples of equal items are equal, whatever the population is. Wilson's interval of a share that is 0 or 1 in every
-    item is not empty; other figures then have twice the value, and pages show no interval.
+    Resamples of equal items are equal, whatever the population is. Wilson's interval of a fraction that is 0 or 1 in
+    every item is not empty; other figures then have twice the value, and pages show no interval.
     """
     if not np.isfinite(value):
         return None, None
@@ -236,9 +236,9 @@ def _bounds(
         low, high = _ends(compute(drawn))
         if low != high:
             return low, high
-    for share in (0, 1):
-        if compute is mean and np.all(statistics[:, 1] > 0) and np.all(statistics[:, 0] == share * statistics[:, 1]):
-            return wilson(share * items, items)
+    for fraction in (0, 1):
+        if compute is mean and np.all(statistics[:, 1] > 0) and np.all(statistics[:, 0] == fraction * statistics[:, 1]):
+            return wilson(fraction * items, items)
     return (None, None) if drawn is None else (value, value)
 
 
@@ -253,23 +253,20 @@ def _ends(drawn: np.ndarray) -> tuple[float | None, float | None]:
 
 
 def wilson(hits: int, trials: int) -> tuple[float, float]:
-    """Return the 95 % interval of a share of ``hits`` in at least one trial (E. Wilson, JASA 22, 1927)."""
-    share, squared = hits / trials, Z**2
-    centre, scale = share + squared / (2 * trials), 1 + squared / trials
-    half = Z * math.sqrt(share * (1 - share) / trials + squared / (4 * trials**2))
+    """Return the 95 % interval of a fraction of ``hits`` in at least one trial (E. Wilson, JASA 22, 1927)."""
+    fraction, squared = hits / trials, Z**2
+    centre, scale = fraction + squared / (2 * trials), 1 + squared / trials
+    half = Z * math.sqrt(fraction * (1 - fraction) / trials + squared / (4 * trials**2))
     low, high = max(0.0, (centre - half) / scale), min(1.0, (centre + half) / scale)
-    return min(low, share), max(high, share)  # which rounding could exclude
-
-
-Figures: TypeAlias = Mapping[str, Any]
-"""Metrics by name, each with its interval as ``NAME_low`` and ``NAME_high``, if it has one."""
+    return min(low, fraction), max(high, fraction)  # which rounding could exclude
 
 
 class Metric(NamedTuple):
     """A metric and how it is displayed: its ``digits`` after the decimal point, and which values are better.
 
     Fewer digits are shown of a value whose interval is too wide for them; see `supported_digits`. ``headline`` metrics
-    are shown after every validation. ``ceiling`` is the largest possible value where larger ones are better.
+    are shown after every validation. ``ceiling`` is the largest possible value where larger ones are better. Where
+    ``metrics`` are given by name, the interval of one is ``NAME_low`` and ``NAME_high``, if it has one.
     """
 
     key: str
@@ -287,19 +284,19 @@ class Metric(NamedTuple):
         """Return a value as a table shows it, with the digits that its interval ``bounds`` supports."""
         return written(value, self.digits if bounds is None else supported_digits(*bounds, self.digits))
 
-    def bounds(self, metrics: Figures) -> tuple[float, float] | None:
+    def bounds(self, metrics: JsonMapping) -> tuple[float, float] | None:
         """Return the confidence interval; None if the metrics have none, or an empty one, which says nothing."""
         low, high = metrics.get(f"{self.key}_low"), metrics.get(f"{self.key}_high")
         return None if low is None or high is None or low == high else (low, high)
 
-    def text(self, metrics: Figures, beside: Figures | None = None) -> str:
+    def text(self, metrics: JsonMapping, beside: JsonMapping | None = None) -> str:
         """Return the value among some metrics as a table shows it.
 
         A value without an interval has the digits of the value ``beside`` it.
         """
         return self.written(metrics[self.key], self.bounds(metrics) or self.bounds(beside or {}))
 
-    def interval(self, metrics: Figures) -> str:
+    def interval(self, metrics: JsonMapping) -> str:
         """Return the confidence interval in words, or an empty string if the metrics have none."""
         bounds = self.bounds(metrics)
         return "" if bounds is None else " to ".join(self.written(bound, bounds) for bound in bounds)

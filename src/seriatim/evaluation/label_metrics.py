@@ -64,6 +64,8 @@ def chunk_counts_by_type(truth: Sequence[str], predicted: Sequence[str]) -> dict
     """
     if len(truth) != len(predicted):
         raise MismatchError(f"got {len(predicted)} tags for {len(truth)} tokens; give one tag per token")
+
+    # A chunk is right only if both sequences begin and end it together, with nothing else in between.
     correct, guessed, gold = Counter[str](), Counter[str](), Counter[str]()
     agree, last = False, ""
     for true, guess in zip(_boundaries(truth), _boundaries(predicted), strict=True):
@@ -77,6 +79,8 @@ def chunk_counts_by_type(truth: Sequence[str], predicted: Sequence[str]) -> dict
         if true.starts and guess.starts and true.type == guess.type:
             agree = True
         last = true.type
+
+    # Tokens outside of all chunks have an empty type, which is counted nowhere.
     types = sorted(kind for kind in gold.keys() | guessed.keys() if gold[kind] or guessed[kind])
     return {kind: Counts(correct[kind], guessed[kind], gold[kind]) for kind in types}
 
@@ -149,8 +153,8 @@ def prediction_metrics(predictions: Predictions, labels: Sequence[str]) -> JsonO
     cells, counts = np.unique(truth * size + predicted, return_counts=True)
     cell_truth, cell_predicted = cells // size, cells % size
     hits = np.stack([cell_truth == cell_predicted, np.ones(len(counts))], 1)
-    occurring, places = np.unique([cell_truth, cell_predicted], return_inverse=True)
-    cell_classes = places.reshape(2, -1)
+    occurring, indices = np.unique([cell_truth, cell_predicted], return_inverse=True)
+    cell_classes = indices.reshape(2, -1)
     sums = np.zeros((3, len(occurring)))  # correct, predicted and true items of each class that occurs
     np.add.at(sums[0], cell_classes[1], counts * hits[:, 0])
     np.add.at(sums[1], cell_classes[1], counts)
@@ -350,9 +354,9 @@ def count_labels(truth: Tags, predicted: Tags, classes: Sequence[str]) -> ClassC
     size = len(classes)
     item = np.repeat(np.arange(len(truth)), [len(labels) for labels in truth])
     true, guess = (np.array([numbers[label] for row in rows for label in row], np.int64) for rows in (truth, predicted))
-    keys, places = np.unique(np.concatenate([item * size + true, item * size + guess]), return_inverse=True)
+    keys, indices = np.unique(np.concatenate([item * size + true, item * size + guess]), return_inverse=True)
     counts = np.zeros((len(keys), 3), np.int64)
-    of_true, of_guess = places[: len(item)], places[len(item) :]
+    of_true, of_guess = indices[: len(item)], indices[len(item) :]
     np.add.at(counts[:, 0], of_true, true == guess)
     np.add.at(counts[:, 1], of_guess, 1)
     np.add.at(counts[:, 2], of_true, 1)

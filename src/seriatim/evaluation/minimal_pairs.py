@@ -28,7 +28,7 @@ class MinimalPair(NamedTuple):
     bad: str
     phenomenon: str
     paradigm: str
-    place: str = ""
+    location: str = ""
 
 
 class PairScores(NamedTuple):

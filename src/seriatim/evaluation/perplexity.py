@@ -61,7 +61,7 @@ def text_metrics(losses: np.ndarray, sizes: np.ndarray, counts: Statistics) -> J
 def unigram_metrics(train: Corpus, held_out: Corpus, vocabulary_size: int, *, word_dropout: float = 0.0) -> JsonObject:
     """Compute perplexity and bits per byte of a unigram model with add-one counts of the training text.
 
-    ``word_dropout`` is the share of the tokens that occur once which count as the unknown token, as models learn it.
+    ``word_dropout`` is the fraction of the tokens that occur once which count as the unknown token, as models learn it.
     """
     counts, held_out_counts = (corpus.counts(vocabulary_size) for corpus in (train, held_out))
     once = train.seen_once() if word_dropout else None
@@ -81,13 +81,13 @@ def block_losses(model: TextModel, corpus: Corpus, window: int) -> tuple[np.ndar
     return sum_blocks(corpus, window_losses(model, corpus, window))
 
 
-def sum_blocks(corpus: Corpus, pieces: Iterable[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-    """Sum known losses by block: ``pieces`` holds places of tokens in the text, and −log P of each token in nats."""
+def sum_blocks(corpus: Corpus, chunks: Iterable[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    """Sum known losses by block: ``chunks`` holds positions of tokens in the text, and −log P of each token in nats."""
     block = max(1, min(BLOCK, len(corpus.ids) // 20))
     starts = np.arange(0, len(corpus.ids), block) if corpus.ends is None else corpus.spans(1)[0]
     losses = np.zeros(len(starts))
-    for places, values in pieces:
-        np.add.at(losses, np.searchsorted(starts, places, side="right") - 1, values)
+    for positions, values in chunks:
+        np.add.at(losses, np.searchsorted(starts, positions, side="right") - 1, values)
     return losses, np.diff(starts, append=len(corpus.ids)).astype(float)
 
 
@@ -98,17 +98,17 @@ def each_loss(model: TextModel, corpus: Corpus, *, window: int = WINDOW) -> np.n
     needed, not the result.
     """
     losses = np.empty(len(corpus.ids))
-    for places, values in window_losses(model, corpus, window):
-        losses[places] = values
+    for positions, values in window_losses(model, corpus, window):
+        losses[positions] = values
     return losses
 
 
 @torch.no_grad()
 def window_losses(model: TextModel, corpus: Corpus, window: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield for each window the places of its tokens in the text, and −log P of each token in nats."""
+    """Yield for each window the positions of its tokens in the text, and −log P of each token in nats."""
     window = check_integer("window", window, minimum=1)
-    if (whole := model.text_losses(corpus.ids)) is not None:
-        yield np.arange(len(whole)), whole
+    if (known := model.text_losses(corpus.ids)) is not None:
+        yield np.arange(len(known)), known
         return
 
     # A running text is one row whose state is carried on; lines are read side by side, each from the initial state.
@@ -120,13 +120,13 @@ def window_losses(model: TextModel, corpus: Corpus, window: int) -> Iterator[tup
             start: State | None = None if batch.fresh else state
             inputs, targets = batch.inputs.to(model.device), batch.targets.to(model.device)
             losses, state = model.token_losses(inputs, targets, start, lengths=batch.lengths)
-            position = np.arange(targets.shape[1])
-            place = (batches.starts_of(batch.rows) + batch.start)[:, None] + position
+            steps = np.arange(targets.shape[1])
+            positions = (batches.starts_of(batch.rows) + batch.start)[:, None] + steps
             if batch.lengths is None:
-                yield place.ravel(), losses.double().cpu().numpy().ravel()
+                yield positions.ravel(), losses.double().cpu().numpy().ravel()
             else:
-                valid = position < batch.lengths.numpy()[:, None]
-                yield place[valid], losses.double().cpu().numpy()[valid]
+                valid = steps < batch.lengths.numpy()[:, None]
+                yield positions[valid], losses.double().cpu().numpy()[valid]
     finally:
         model.train(training)
 

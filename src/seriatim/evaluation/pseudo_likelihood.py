@@ -75,10 +75,10 @@ def pseudo_losses(model: MaskedLanguageModel, windows: Windows, every: int | Non
     batches = Buckets(windows.lengths, TOGETHER, lambda rows: rows)
     for rows in batches.read(batches.in_order()):
         ids, lengths = torch.from_numpy(windows.ids(rows)).to(device), windows.lengths[rows]
-        place = np.arange(ids.shape[1])
-        passes = min(every or len(place), len(place))
+        columns = np.arange(ids.shape[1])
+        passes = min(every or len(columns), len(columns))
         for offset in range(passes):
-            chosen = (place % passes == offset) & (place < lengths[:, None])  # (B, T)
+            chosen = (columns % passes == offset) & (columns < lengths[:, None])  # (B, T)
             positions = torch.from_numpy(chosen.ravel().nonzero()[0]).to(device)
             targets = ids.flatten()[positions]
             masked = ids.flatten().index_fill(0, positions, model.mask).view(ids.shape)
@@ -97,7 +97,7 @@ def pseudo_surprisals(
     ``texts`` are token ids ``(tokens,)``; ``stops`` say for each token where its unit ends ``(tokens,)``; ``end`` are
     tokens that follow every text. The boundaries are 0: nothing corrects the sum of a unit.
     """
-    passes = [(row, place) for row, ids in enumerate(texts) for place in range(len(ids))]
+    passes = [(row, position) for row, ids in enumerate(texts) for position in range(len(ids))]
     results = [Surprisals(*np.zeros((4, len(ids) + 1))) for ids in texts]
     sizes = np.array([len(texts[row]) + len(end) for row, _ in passes], dtype=np.int64)
     device = next(model.parameters()).device
@@ -105,17 +105,17 @@ def pseudo_surprisals(
     for rows in batches.read(batches.in_order()) if len(passes) else ():
         chosen = [passes[row] for row in rows]
         masked = np.zeros((len(rows), int(sizes[rows].max())), dtype=np.int64)
-        for line, (row, place) in zip(masked, chosen, strict=True):
+        for line, (row, position) in zip(masked, chosen, strict=True):
             line[: len(texts[row]) + len(end)] = np.concatenate([texts[row], end])
-            line[place : stops[row][place]] = model.mask
+            line[position : stops[row][position]] = model.mask
 
-        # Rows are flattened, and each has one place that is scored: positions (B,) in B · T tokens.
-        positions = np.arange(len(rows)) * masked.shape[1] + [place for _, place in chosen]
+        # Rows are flattened, and each has one position that is scored: positions (B,) in B · T tokens.
+        positions = np.arange(len(rows)) * masked.shape[1] + [position for _, position in chosen]
         inputs, at = torch.from_numpy(masked).to(device), torch.from_numpy(positions).to(device)
-        targets = torch.tensor([int(texts[row][place]) for row, place in chosen], device=device)
+        targets = torch.tensor([int(texts[row][position]) for row, position in chosen], device=device)
         nats = log_softmax(model(inputs, at, lengths=torch.from_numpy(sizes[rows])))
         columns = torch.stack(measures_of(nats, targets), dim=1).cpu().numpy()
-        for (row, place), values in zip(chosen, columns, strict=True):
+        for (row, position), values in zip(chosen, columns, strict=True):
             for column, value in zip(results[row], values, strict=False):
-                column[place] = value
+                column[position] = value
     return results

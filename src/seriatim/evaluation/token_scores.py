@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..data.tokenizers import END, Tokenizer
 
-# Losses of single tokens of a text, with the place of each in its line and its frequency in the training text.
+# Losses of single tokens of a text, with the position of each in its line and its frequency in the training text.
 # A model learns most about frequent tokens, and knows more of a line the later it is in it, so the mean loss of a text
 # hides where two models differ.
 
@@ -29,12 +29,12 @@ class TokenLosses:
     Attributes:
         nats: −log P of each token ``(tokens,)``.
         ids: the tokens ``(tokens,)``.
-        positions: the place of each token in its line, from 1 ``(tokens,)``.
+        positions: the position of each token in its line, from 1 ``(tokens,)``.
         frequencies: how often each token occurs in the training text, or `UNKNOWN` ``(tokens,)``.
         piece_ends: the end of each piece that is shown together ``(pieces,)``, in tokens.
         piece_blocks: the number of the line or block, one observation of intervals, of each piece ``(pieces,)``.
         names: the text of each token in ``ids``.
-        spelled: the words that the text has in place of unknown tokens, by their place in ``nats``; may lack some.
+        spelled: the words that the text has in place of unknown tokens, by their index in ``nats``; may lack some.
         measured: in words, which part of the text this is.
     """
 
@@ -49,23 +49,23 @@ class TokenLosses:
     measured: str
 
     @property
-    def piece_of(self) -> np.ndarray:
+    def pieces(self) -> np.ndarray:
         """The piece of each token ``(tokens,)``."""
         return np.repeat(np.arange(len(self.piece_ends)), np.diff(self.piece_ends, prepend=0))
 
-    def of_pieces(self) -> np.ndarray:
+    def piece_losses(self) -> np.ndarray:
         """Return the summed loss of each piece ``(pieces,)``, in nats."""
-        return np.bincount(self.piece_of, self.nats, len(self.piece_ends))
+        return np.bincount(self.pieces, self.nats, len(self.piece_ends))
 
 
-def places_in_lines(ids: np.ndarray, ends_line: np.ndarray) -> np.ndarray:
-    """Return the place of each token in its line, from 1 ``(tokens,)``.
+def positions_in_lines(ids: np.ndarray, ends_line: np.ndarray) -> np.ndarray:
+    """Return the position of each token in its line, from 1 ``(tokens,)``.
 
     ``ends_line`` says for each token whether a line ends with it ``(tokens,)``; that token is the last of its line.
     """
-    places = np.arange(len(ids))
+    indices = np.arange(len(ids))
     begins = np.concatenate([[True], ends_line[:-1]]) if len(ids) else np.zeros(0, bool)
-    return places - np.maximum.accumulate(np.where(begins, places, 0)) + 1
+    return indices - np.maximum.accumulate(np.where(begins, indices, 0)) + 1
 
 
 def cut_evenly(ends: np.ndarray, largest: int) -> tuple[np.ndarray, np.ndarray]:
@@ -77,11 +77,11 @@ def cut_evenly(ends: np.ndarray, largest: int) -> tuple[np.ndarray, np.ndarray]:
     starts = np.concatenate([[0], ends[:-1]]).astype(np.int64)
     counts = np.maximum(1, -(-(ends - starts) // largest))
     blocks = np.repeat(np.arange(len(ends)), counts)
-    place = np.arange(len(blocks)) - np.repeat(counts.cumsum() - counts, counts) + 1
-    return starts[blocks] + (ends - starts)[blocks] * place // counts[blocks], blocks
+    number = np.arange(len(blocks)) - np.repeat(counts.cumsum() - counts, counts) + 1
+    return starts[blocks] + (ends - starts)[blocks] * number // counts[blocks], blocks
 
 
-ALTERNATIVES = 5  # number of most likely tokens listed for each place
+ALTERNATIVES = 5  # number of most likely tokens listed for each position
 
 
 class TokenScore(NamedTuple):
@@ -133,9 +133,9 @@ def score_tokens(
 ) -> Iterator[TokenScore]:
     """Yield the score of each token.
 
-    ``log_probabilities`` are those of every token at each place, in nats ``(places, vocabulary)``; ``targets`` are the
-    tokens at each place ``(places,)``; ``alternatives`` is the number of most likely tokens to list; ``end`` is the
-    name of the boundary symbol, None for a line end.
+    ``log_probabilities`` are those of every token at each position, in nats ``(positions, vocabulary)``; ``targets``
+    are the tokens at each position ``(positions,)``; ``alternatives`` is the number of most likely tokens to list;
+    ``end`` is the name of the boundary symbol, None for a line end.
     """
 
     def named(token: int, name: Callable[[Tokenizer, int], str]) -> str:

@@ -41,7 +41,7 @@ def translation_metrics(hypotheses: Sequence[str], references: References, *, to
 
     Returns:
         ``bleu chrf exact_match word_error_rate string_error_rate``, each with its 95 % interval as ``NAME_low`` and
-        ``NAME_high``, ``bleu_signature``, ``chrf_signature`` and ``sentences``; ``joined`` is the mark of pieces of
+        ``NAME_high``, ``bleu_signature``, ``chrf_signature`` and ``sentences``; ``joined`` is the mark of subwords of
         words that were joined. ``bleu`` and ``chrf`` equal sacrebleu's ``corpus_score`` exactly. ``word_error_rate`` is
         the edit distance in words from the closest reference, divided by the number of words of these references (by 1
         if they have none). White space around a text is ignored.
@@ -76,13 +76,13 @@ def edit_distance(first: Sequence[Hashable], second: Sequence[Hashable]) -> int:
     """
     if not first:
         return len(second)
-    places: dict[Hashable, int] = {}
+    bits: dict[Hashable, int] = {}
     for i, token in enumerate(first):
-        places[token] = places.get(token, 0) | 1 << i
+        bits[token] = bits.get(token, 0) | 1 << i
     last, full = 1 << len(first) - 1, (1 << len(first)) - 1
     rises, falls, distance = full, 0, len(first)
     for token in second:
-        same = places.get(token, 0)
+        same = bits.get(token, 0)
         level = (((same & rises) + rises) ^ rises) | same | falls
         up, down = falls | full & ~(level | rises), rises & level
         distance += bool(up & last) - bool(down & last)
@@ -98,9 +98,9 @@ def _measures(
     choices, bleu, chrf = _checked(hypotheses, references), *_sacrebleu(tokenize)
     measures: dict[str, Measure] = {}
     scores: JsonObject = {}
-    if marks := _subword_marks(hypotheses, choices):
-        hypotheses, choices = [*map(marks.join, hypotheses)], [[*map(marks.join, texts)] for texts in choices]
-        scores["joined"] = marks.mark
+    if subwords := _subwords_of(hypotheses, choices):
+        hypotheses, choices = [*map(subwords.join, hypotheses)], [[*map(subwords.join, texts)] for texts in choices]
+        scores["joined"] = subwords.mark
     # sacrebleu takes a list of all first references, one of all second ones, ...; None if a sentence has fewer
     streams = [[texts[i] if i < len(texts) else None for texts in choices] for i in range(max(map(len, choices)))]
     for name, metric, compute in (("bleu", bleu, _bleu), ("chrf", chrf, _chrf)):
@@ -116,17 +116,17 @@ def _measures(
     return measures, scores
 
 
-def _subword_marks(hypotheses: Sequence[str], choices: Sequence[Sequence[str]]) -> SubwordMarks | None:
-    """Return how the subwords of the references are marked, or else those of the hypotheses alone; warn of them."""
+def _subwords_of(hypotheses: Sequence[str], choices: Sequence[Sequence[str]]) -> Pieces | None:
+    """Return the pieces of words of which the references consist, or else the hypotheses alone; warn of them."""
     references = list(itertools.chain.from_iterable(choices))
-    marks = find_subword_marks(references)
-    if marks is None:
-        marks = find_subword_marks(hypotheses)
-        if marks is None or any(marks.mark in text for text in references):
+    subwords = find_pieces(references)
+    if subwords is None:
+        subwords = find_pieces(hypotheses)
+        if subwords is None or any(subwords.mark in text for text in references):
             return None
-    problem = f"the texts are pieces of words, marked by {marks.mark}"
+    problem = f"the texts are pieces of words, marked by {subwords.mark}"
     warnings.warn(f"{problem}; they are joined before BLEU, chrF and errors are computed", DataWarning, stacklevel=2)
-    return marks
+    return subwords
 
 
 def _word_errors(hypothesis: str, references: Sequence[str]) -> tuple[int, int]:

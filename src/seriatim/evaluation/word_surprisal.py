@@ -68,7 +68,7 @@ class SurprisalReader:
     def read(self, texts: Sequence[np.ndarray]) -> list[Surprisals]:
         """Return the surprisals of some texts, given their token ids ``(tokens,)``, without the end symbol."""
         if self.carries:
-            return [self._read_part(ids) for ids in texts]
+            return [self._read_next(ids) for ids in texts]
         sizes = np.array([len(ids) + 1 for ids in texts])
         results: list[Surprisals | None] = [None] * len(texts)
         order = np.argsort(-sizes, kind="stable")
@@ -90,27 +90,27 @@ class SurprisalReader:
         columns, _ = self._columns(ids, self.model.initial_state(len(texts)), lengths)
         return [Surprisals(*row[:, :length].numpy()) for row, length in zip(columns.unbind(1), lengths, strict=True)]
 
-    def _read_part(self, text: np.ndarray) -> Surprisals:
-        """Read the next part of a text; the state after it does not include the end symbol."""
+    def _read_next(self, text: np.ndarray) -> Surprisals:
+        """Read the next segment of a text; the state after it does not include the end symbol."""
         ids = torch.tensor([[self.last, *text.tolist(), END]])
-        parts = []
+        read = []
         if len(text):
             columns, self.state = self._columns(ids[:, :-1], self.state)
-            parts.append(columns[:, 0])
+            read.append(columns[:, 0])
             self.last = int(text[-1])
-        parts.append(self._columns(ids[:, -2:], self.state)[0][:, 0])
-        return Surprisals(*torch.cat(parts, dim=1).numpy())
+        read.append(self._columns(ids[:, -2:], self.state)[0][:, 0])
+        return Surprisals(*torch.cat(read, dim=1).numpy())
 
     def _columns(self, ids: Tensor, state: State, lengths: Tensor | None = None) -> tuple[Tensor, State]:
         """Return the fields of `Surprisals` for every token after the first ``(4, batch, time)``, and the state."""
         window = max(1, min(MAX_WINDOW, MAX_LOGITS // (self.model.vocabulary_size * len(ids))))
-        parts = []
+        measured = []
         for start in range(0, ids.shape[1] - 1, window):
-            part = ids[:, start : start + window + 1].to(self.model.device)
-            valid = None if lengths is None else (lengths - start).clamp(0, part.shape[1] - 1)
-            logits, state = self.model(part[:, :-1], state, lengths=valid)
-            parts.append(self._measure(logits, part[:, 1:]).cpu())
-        return torch.cat(parts, dim=2), state
+            chunk = ids[:, start : start + window + 1].to(self.model.device)
+            valid = None if lengths is None else (lengths - start).clamp(0, chunk.shape[1] - 1)
+            logits, state = self.model(chunk[:, :-1], state, lengths=valid)
+            measured.append(self._measure(logits, chunk[:, 1:]).cpu())
+        return torch.cat(measured, dim=2), state
 
     def _measure(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Return the fields of `Surprisals` for logits ``(batch, time, vocabulary)``: ``(4, batch, time)``."""
@@ -199,15 +199,15 @@ class ReadLine(NamedTuple):
     def _unit(self, span: TextSpan, unknown: int | None, *, is_word: bool) -> UnitSurprisal:
         name, first, lead, last = span
         bits, entropy, rank, boundary = self.scores
-        parts = [float(bits[first:last].sum())]
+        terms = [float(bits[first:last].sum())]
         if is_word:
-            parts += [0.0 if self.is_first and first == 0 else float(boundary[first]), -float(boundary[last])]
+            terms += [0.0 if self.is_first and first == 0 else float(boundary[first]), -float(boundary[last])]
         # A word is impossible if one of its tokens is, or if it can begin or end nowhere here; ∞ − ∞ would be NaN.
-        total = max(0.0, sum(parts)) if np.isfinite(parts).all() else math.inf
+        total = max(0.0, sum(terms)) if np.isfinite(terms).all() else math.inf
         count = 0 if unknown is None else int(np.count_nonzero(self.ids[first:last] == unknown))
         known = not np.isnan(entropy[lead])
-        uncertainty, place = float(entropy[lead]) if known else None, int(rank[lead]) if known else None
-        return UnitSurprisal(name, total, uncertainty, place, last - first, count)
+        uncertainty, guess = float(entropy[lead]) if known else None, int(rank[lead]) if known else None
+        return UnitSurprisal(name, total, uncertainty, guess, last - first, count)
 
 
 def spans_of(text: str, ids: np.ndarray, by: By, tokenizer: Tokenizer) -> Iterator[TextSpan]:
@@ -251,10 +251,10 @@ def spans_of(text: str, ids: np.ndarray, by: By, tokenizer: Tokenizer) -> Iterat
 
 def _byte_spans(text: str, pattern: re.Pattern[str]) -> list[tuple[int, int]]:
     """Return the first byte, and the byte after the last one, of every match."""
-    spans, place, size = [], 0, 0
+    spans, end, size = [], 0, 0
     for match in pattern.finditer(text):
-        start = size + len(text[place : match.start()].encode())
+        start = size + len(text[end : match.start()].encode())
         size = start + len(match[0].encode())
-        place = match.end()
+        end = match.end()
         spans.append((start, size))
     return spans

@@ -119,7 +119,7 @@ def _last(size: int) -> str:
 def _by(excess: Excess) -> str:
     """Return the size of an excess, whose sign is written in words, with its interval."""
     low, high = sorted((abs(excess.low), abs(excess.high)))
-    percentage, bounds = percent_and_interval(abs(excess.share), low, high)
+    percentage, bounds = percent_and_interval(abs(excess.fraction), low, high)
     return f"{percentage} ({bounds})"
 
 
@@ -143,7 +143,7 @@ def excess_figure(excess: Mapping[int, Excess], layer: str = "") -> Figure:
     """
     figure, [[plot]] = new_figure()
     sizes, look = sorted(excess), model_style(layer)
-    show(plot.plot(sizes, [100 * excess[size].share for size in sizes], **look), "last k tokens")
+    show(plot.plot(sizes, [100 * excess[size].fraction for size in sizes], **look), "last k tokens")
     for size in sizes:
         ends = [100 * excess[size].low, 100 * excess[size].high]
         show(plot.plot([size, size], ends, color=look["color"], linewidth=1.0), "last k tokens", is_interval=True)

@@ -15,8 +15,9 @@ from typing import ClassVar
 
 from torch import nn
 
-from ..config import Config, Fields
+from ..config import Config
 from ..core.errors import MismatchError, MissingError, NotSupportedError, RangeError, shown
+from ..core.json_object import JsonObject
 from ..layers import options_of
 from .checkpoint_family import ConversionRule, Family, Field, ModelFacts, renamed
 
@@ -28,7 +29,7 @@ ACTIVATIONS = {
     "silu": "silu",
 }
 GATED_ACTIVATIONS = {"silu": "swiglu", "gelu": "geglu", "relu": "reglu"}
-PLAIN_ATTENTION: Fields = {
+PLAIN_ATTENTION: JsonObject = {
     "qkv_bias": True,
     "qk_norm": False,
     "score": "scaled-dot",
@@ -71,7 +72,7 @@ class GPT2Family(Family):
         "1.layer.module.down_proj": "mlp.c_proj",
     }
 
-    def layer_options(self) -> Fields:
+    def layer_options(self) -> JsonObject:
         """Return the options of the layer; see `Family.layer_options`."""
         self.require(
             add_cross_attention=False, scale_attn_by_inverse_layer_idx=False, scale_attn_weights=True,
@@ -84,7 +85,7 @@ class GPT2Family(Family):
         return 4 * self.number("n_embd") if name == "n_inner" else self.fields.get("n_ctx")
 
     @classmethod
-    def fields_for(cls, facts: ModelFacts) -> Fields:
+    def fields_for(cls, facts: ModelFacts) -> JsonObject:
         """Return the fields; see `Family.fields_for`."""
         return {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], **super().fields_for(facts)}
 
@@ -146,7 +147,7 @@ class BertFamily(Family):
         "1.norm": "output.LayerNorm",
     }
 
-    def layer_options(self) -> Fields:
+    def layer_options(self) -> JsonObject:
         """Return the options of the layer; see `Family.layer_options`."""
         self.require(
             is_decoder=False, add_cross_attention=False, position_embedding_type="absolute", tie_word_embeddings=True,
@@ -156,14 +157,14 @@ class BertFamily(Family):
         transform = {"transform_activation": options["feed_forward"], "transform_epsilon": options["norm_epsilon"]}
         return {**options, **transform}
 
-    def training(self) -> Fields:
+    def training(self) -> JsonObject:
         """Return the section ``training``: a text may fill all positions but those of [CLS] and [SEP]."""
         if (length := self.number("max_position_embeddings")) < 3:
             raise RangeError(f"{self.where}: max_position_embeddings must be at least 3, got {length}; check the file")
         return {"sequence_length": length - 2}
 
     @classmethod
-    def fields_for(cls, facts: ModelFacts) -> Fields:
+    def fields_for(cls, facts: ModelFacts) -> JsonObject:
         """Return the fields; see `Family.fields_for`."""
         fields, options = super().fields_for(facts), facts.options
         facts.demand(transform_epsilon=options["norm_epsilon"], transform_activation=options["feed_forward"])
@@ -174,7 +175,7 @@ class BertFamily(Family):
         return {"model_type": "bert", "architectures": ["BertForMaskedLM"], **fields, "type_vocab_size": 1}
 
     @classmethod
-    def token_ids(cls, begin: int, end: int) -> Fields:
+    def token_ids(cls, begin: int, end: int) -> JsonObject:
         """Return no fields: `tokenizer_config.json` names the tokens."""
         return {}
 
@@ -185,7 +186,7 @@ class BertFamily(Family):
                 f"{where}: no tensor {HEAD}*, so nothing predicts masked tokens; use a checkpoint of BertForMaskedLM"
             )
 
-    def check_tokenizer(self, content: Fields, settings: Fields) -> None:
+    def check_tokenizer(self, content: JsonObject, settings: JsonObject) -> None:
         """Raise InputError if the two files contradict each other; see `Family.check_tokenizer`."""
         normalizer = content.get("normalizer") or {}
         for theirs, name in NORMALIZER.items():
@@ -229,7 +230,7 @@ class BertFamily(Family):
 
 
 FULL, SLIDING = "full_attention", "sliding_attention"
-DEFAULTS: dict[str, Fields] = {
+DEFAULTS: dict[str, JsonObject] = {
     "mistral": {"sliding_window": 4096, "num_key_value_heads": 8},
     "mixtral": {"rope_theta": 1e6, "rms_norm_eps": 1e-5, "num_key_value_heads": 8},
     "qwen3": {"head_dim": 128},
@@ -262,10 +263,10 @@ class LlamaFamily(Family):
         "causal": True,
     }
 
-    def __init__(self, fields: Fields, where: str) -> None:
+    def __init__(self, fields: JsonObject, where: str) -> None:
         super().__init__({**DEFAULTS.get(str(fields["model_type"]), {}), **fields}, where)
 
-    def layer_options(self) -> Fields:
+    def layer_options(self) -> JsonObject:
         """Return the options of the layer; see `Family.layer_options`."""
         self.require(attention_bias=False, mlp_bias=False, pretraining_tp=1)
         options = {**super().layer_options(), "window": self.window(), "rotary_base": self.rotary_base()}
@@ -286,7 +287,7 @@ class LlamaFamily(Family):
         return {"num_key_value_heads": heads, "head_dim": self.number("hidden_size") // heads}.get(name)
 
     @classmethod
-    def fields_for(cls, facts: ModelFacts) -> Fields:
+    def fields_for(cls, facts: ModelFacts) -> JsonObject:
         """Return the fields; see `Family.fields_for`."""
         options, fields, kind = facts.options, super().fields_for(facts), cls.type_for(facts)
         fields = {"model_type": kind, "architectures": [f"{kind.capitalize()}ForCausalLM"], **fields}
@@ -404,11 +405,11 @@ class MambaFamily(Family):
     demanded: ClassVar = {"norm": "rms", "norm_first": True, "final_norm": True}
     MIXER = ("A_log", "D", "x_proj.weight", "dt_proj.weight", "dt_proj.bias", "in_proj.weight", "out_proj.weight")
 
-    def __init__(self, fields: Fields, where: str) -> None:
+    def __init__(self, fields: JsonObject, where: str) -> None:
         rank = fields.get("time_step_rank")
         super().__init__({**fields, "time_step_rank": None if rank == "auto" else rank}, where)
 
-    def layer_options(self) -> Fields:
+    def layer_options(self) -> JsonObject:
         """Return the options of the layer; see `Family.layer_options`."""
         self.require(use_bias=False, hidden_act="silu")
         self.require(intermediate_size=self.number("expand", 2) * self.number("hidden_size"))
@@ -419,7 +420,7 @@ class MambaFamily(Family):
         return -(-self.number("hidden_size") // 16) if name == "time_step_rank" else None
 
     @classmethod
-    def fields_for(cls, facts: ModelFacts) -> Fields:
+    def fields_for(cls, facts: ModelFacts) -> JsonObject:
         """Return the fields; see `Family.fields_for`."""
         fields, options, width = super().fields_for(facts), facts.options, facts.model.hidden_size
         return {
@@ -460,7 +461,7 @@ FAMILIES: dict[str, type[Family]] = {
 }
 
 
-def family_of(fields: Fields, where: str) -> Family:
+def family_of(fields: JsonObject, where: str) -> Family:
     """Return the family of a checkpoint; raise InputError if it is unknown."""
     name = fields.get("model_type")
     if not isinstance(name, str) or name not in FAMILIES:
@@ -470,7 +471,7 @@ def family_of(fields: Fields, where: str) -> Family:
     return FAMILIES[name](fields, where)
 
 
-def family_for(config: Config, built: nn.Module, where: str) -> Fields:
+def family_for(config: Config, built: nn.Module, where: str) -> JsonObject:
     """Return the fields of a checkpoint for a language model here; raise InputError if no family can hold it."""
     model, layers = config.model, LAYERS.get(config.task, {})
     if model.layer not in layers:
@@ -489,7 +490,7 @@ def family_for(config: Config, built: nn.Module, where: str) -> Fields:
 
     # Options that nobody set have their defaults, or were chosen from sizes when the model was built.
     declared = options_of(model.layer, model.options)
-    options: Fields = {name: option.default for name, option in declared.items()} | model.options
+    options: JsonObject = {name: option.default for name, option in declared.items()} | model.options
     options |= chosen_sizes(built)
     if options.get("qkv_bias") is None:
         options["qkv_bias"] = options.get("bias")
@@ -499,12 +500,12 @@ def family_for(config: Config, built: nn.Module, where: str) -> Fields:
     return family.fields_for(ModelFacts(model, options, where))
 
 
-def chosen_sizes(built: nn.Module) -> Fields:
+def chosen_sizes(built: nn.Module) -> JsonObject:
     """Return the options whose default is chosen from other sizes, as a model has them."""
-    sizes: Fields = {}
-    for module in built.modules():
-        if all(isinstance(getattr(module, name, None), int) for name in ("num_heads", "cache_heads", "cache_size")):
-            heads: dict[str, int] = vars(module)
+    sizes: JsonObject = {}
+    for part in built.modules():
+        if all(isinstance(getattr(part, name, None), int) for name in ("num_heads", "cache_heads", "cache_size")):
+            heads: dict[str, int] = vars(part)
             sizes |= {"num_heads": heads["num_heads"], "num_kv_heads": heads["cache_heads"] // 2}
             sizes["head_size"] = heads["cache_size"]
     widths = [len(value) for name, value in built.named_parameters() if name.endswith("up_proj.weight")]

@@ -7,8 +7,9 @@ from typing import ClassVar, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from ..config import Fields, Model
+from ..config import Model
 from ..core.errors import NotSupportedError, RangeError, shown
+from ..core.json_object import JsonObject
 
 Kind = Literal["same", "transposed", "joined", "kernel", "table", "outputs", "positions"]
 """``joined``: several tensors, one after another along their first dimension. ``kernel``: that of a convolution of each
@@ -90,7 +91,7 @@ class ModelFacts(NamedTuple):
     """A model here: its configuration, its options with their defaults, and where messages say it is."""
 
     model: Model
-    options: Fields
+    options: JsonObject
     where: str
 
     def demand(self, **expected: object) -> None:
@@ -146,9 +147,9 @@ class Family:
     """The fields of the width and of the number of layers."""
     options: ClassVar[Mapping[str, Field]]
     """The options of the layer that are fields, in the order in which an export writes them."""
-    fixed: ClassVar[Fields] = {}
+    fixed: ClassVar[JsonObject] = {}
     """The other options of every model of the family."""
-    demanded: ClassVar[Fields] = {}
+    demanded: ClassVar[JsonObject] = {}
     """Options that may have no other value here, besides the fixed ones, as no checkpoint could say so."""
     has_own_heads: ClassVar[bool] = True
     """Whether a checkpoint can say how wide heads are, and that keys have fewer heads than queries."""
@@ -170,10 +171,10 @@ class Family:
     needed: ClassVar[tuple[str, ...]] = ("end",)
     """Those that must be there."""
 
-    def __init__(self, fields: Fields, where: str) -> None:
+    def __init__(self, fields: JsonObject, where: str) -> None:
         self.fields, self.where = fields, where
 
-    def model(self) -> Fields:
+    def model(self) -> JsonObject:
         """Return the section ``model`` of the configuration, or raise InputError for an option that we do not have."""
         width, depth = map(self.number, self.sizes)
         return {
@@ -187,7 +188,7 @@ class Family:
             "options": self.layer_options(),
         }
 
-    def layer_options(self) -> Fields:
+    def layer_options(self) -> JsonObject:
         """Return the options of the layer; raise InputError for a field with which no model here can be made."""
         return {**self.fixed, **{name: self.read(field) for name, field in self.options.items()}}
 
@@ -203,7 +204,7 @@ class Family:
         """Return what the other library takes for a field that is missing, if that depends on other fields."""
         return None
 
-    def training(self) -> Fields:
+    def training(self) -> JsonObject:
         """Return the section ``training`` of the configuration."""
         return {}
 
@@ -220,20 +221,20 @@ class Family:
     def check_names(self, names: Collection[str], where: str) -> None:
         """Raise InputError if a part is missing that a message should name."""
 
-    def check_tokenizer(self, content: Fields, settings: Fields) -> None:
+    def check_tokenizer(self, content: JsonObject, settings: JsonObject) -> None:
         """Raise InputError if `tokenizer.json` and `tokenizer_config.json` do not fit this family."""
 
     @classmethod
-    def fields_for(cls, facts: "ModelFacts") -> Fields:
+    def fields_for(cls, facts: "ModelFacts") -> JsonObject:
         """Return the fields of `config.json` for a model here; raise InputError if this family cannot hold it."""
-        heads: Fields = {}
+        heads: JsonObject = {}
         if not cls.has_own_heads:
             count = facts.options["num_heads"]
             heads = {"head_size": facts.model.hidden_size // count, "num_kv_heads": count}
         facts.demand(**cls.fixed, **cls.demanded, **heads)
 
         # Two names there may be one activation here: the first of them is written.
-        fields: Fields = dict(zip(cls.sizes, (facts.model.hidden_size, facts.model.num_layers), strict=True))
+        fields: JsonObject = dict(zip(cls.sizes, (facts.model.hidden_size, facts.model.num_layers), strict=True))
         for name, (field, _, choices, _) in cls.options.items():
             value = facts.options[name]
             names = {ours: theirs for theirs, ours in reversed((choices or {}).items())}
@@ -246,7 +247,7 @@ class Family:
         return fields
 
     @classmethod
-    def token_ids(cls, begin: int, end: int) -> Fields:
+    def token_ids(cls, begin: int, end: int) -> JsonObject:
         """Return the fields of `config.json` for the ids of special tokens."""
         return {"bos_token_id": begin, "eos_token_id": end}
 
@@ -273,7 +274,7 @@ class Family:
             )
         return value
 
-    def real(self, name: str, default: float, fields: Fields | None = None) -> float:
+    def real(self, name: str, default: float, fields: JsonObject | None = None) -> float:
         """Return a field of these or of other fields, or raise InputError if it is not a positive number."""
         value = (self.fields if fields is None else fields).get(name)
         value = default if value is None else value

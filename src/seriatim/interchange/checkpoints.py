@@ -15,7 +15,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from ..config import Fields, resolve
+from ..config import resolve
 from ..core.errors import (
     DamagedError,
     ForbiddenError,
@@ -27,6 +27,7 @@ from ..core.errors import (
     first_line,
     shown,
 )
+from ..core.json_object import JsonObject
 from ..data.library_tokenizers import PretrainedTokenizer, library_fields, special_tokens
 from ..data.tokenizers import MAX_FILE_BYTES, Tokenizer
 from ..data.vocabulary import Vocabulary
@@ -74,7 +75,7 @@ def located(source: str) -> Path:
         raise UnavailableError(f"{source}: cannot be downloaded ({reason}); check the name and the network") from None
 
 
-def read_fields(folder: Path) -> Fields:
+def read_fields(folder: Path) -> JsonObject:
     """Read `config.json`; raise InputError if it is missing or damaged, or names code of its own."""
     path = folder / CONFIG
     if not path.is_file():
@@ -90,8 +91,8 @@ def read_fields(folder: Path) -> Fields:
     return fields
 
 
-def _object(path: Path) -> Fields:
-    fields = read_json(path, max_bytes=MAX_CONFIG_BYTES, remedy=REMEDY)
+def _object(path: Path) -> JsonObject:
+    fields = read_json(path, max_bytes=MAX_CONFIG_BYTES, remedy=WHOLE)
     if not isinstance(fields, dict):
         raise MalformedError(f"{path}: not a JSON object; {REMEDY}")
     return fields
@@ -229,7 +230,7 @@ def read_tokenizer(folder: Path, family: Family, size: int) -> PretrainedTokeniz
         raise NotSupportedError(f"{path}: {error}; use another checkpoint") from None
 
 
-def _added_tokens(path: Path, content: Fields, size: int) -> dict[str, object]:
+def _added_tokens(path: Path, content: JsonObject, size: int) -> dict[str, object]:
     """Return the ids of the tokens that were added to a vocabulary by their texts.
 
     Raises:
@@ -406,7 +407,7 @@ def export_checkpoint(run: Run, out: str) -> None:
         _write(aside, fields, tensors, run)
 
 
-def _write(folder: Path, fields: Fields, tensors: dict[str, Tensor], run: Run) -> None:
+def _write(folder: Path, fields: JsonObject, tensors: dict[str, Tensor], run: Run) -> None:
     write_safetensors(tensors, folder / WEIGHTS, {"format": "pt"})
     names = special_tokens(run.tokenizer)
     length = fields.get("n_positions", fields.get("max_position_embeddings", MAX_LENGTH))

@@ -23,10 +23,10 @@ import numpy as np
 import torch
 from torch import Tensor, fx, nn
 
-from ..config import Fields
 from ..core.contract import MemoryLayer, SequenceLayer
 from ..core.errors import InputError, NotSupportedError, UnavailableError, first_line
 from ..core.exporting import as_export, time_scan
+from ..core.json_object import JsonObject
 from ..core.state import OutputsAndState, State, state_leaves, with_leaves
 from ..data.library_tokenizers import PretrainedTokenizer, library_fields
 from ..data.tokenizers import END, END_TEXT, Tokenizer
@@ -324,15 +324,15 @@ def export_onnx(run: Run, out: str) -> None:
         write_whole(aside / PROGRAM, (PROGRAMS / f"{exported.program}.py").read_text(encoding="utf-8"))
 
 
-def plain_fields(tokenizer: Tokenizer) -> Fields:
+def plain_fields(tokenizer: Tokenizer) -> JsonObject:
     """Return the content of a `tokenizer.json`, in which no text of a user stands for a special token of ours."""
     fields = library_fields(tokenizer)
     if isinstance(tokenizer, PretrainedTokenizer):
         return fields
-    model: Fields = fields["model"]
-    vocab = model["vocab"]
-    is_table = isinstance(vocab, dict)
-    names = set(vocab) if is_table else {subword for subword, _ in vocab}
+    model: JsonObject = fields["model"]
+    pieces = model["vocab"]
+    is_table = isinstance(pieces, dict)
+    names = set(pieces) if is_table else {piece for piece, _ in pieces}
     end = IMPOSSIBLE if END_OF_LINE in names else END_OF_LINE
     renamed = [(end if name == END_TEXT else name, value) for name, value in (vocab.items() if is_table else vocab)]
     return {**fields, "added_tokens": [], "model": {**model, "vocab": dict(renamed) if is_table else renamed}}

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..config import Fields, resolve
+from ..config import resolve
 from ..core.contract import SequenceLayer
 from ..core.errors import (
     AmbiguousError,
@@ -32,6 +32,7 @@ from ..core.errors import (
     nearest,
     shown,
 )
+from ..core.json_object import JsonObject
 from ..data.library_tokenizers import CHARACTER, PretrainedTokenizer
 from ..data.tokenizers import END, LINE_END, MAX_FILE_BYTES, CharTokenizer, Spelling, Tokenizer, WordTokenizer
 from ..data.vocabulary import Vocabulary, load_tokenizer
@@ -283,7 +284,7 @@ def _check_size(path: Path, tokens: int, size: int) -> None:
         )
 
 
-def _from_library(path: Path, content: Fields, size: int, end: str | None) -> SourceVocabulary:
+def _from_library(path: Path, content: JsonObject, size: int, end: str | None) -> SourceVocabulary:
     """Return the vocabulary of a `tokenizer.json` of the ``tokenizers`` library."""
     import tokenizers
 
@@ -461,9 +462,11 @@ def import_torch(path: Path, out: str | None, options: TorchOptions, *, overwrit
     return write_run(out, task, vocabulary, _parameters(tensors, found, tables, source), overwrite=overwrite)
 
 
-def _model(found: Recurrence, tables: Tables, source: SourceVocabulary, nonlinearity: str | None, path: Path) -> Fields:
+def _model(
+    found: Recurrence, tables: Tables, source: SourceVocabulary, nonlinearity: str | None, path: Path
+) -> JsonObject:
     """Return the section ``model`` of the configuration."""
-    options: Fields = {} if found.has_bias else {"bias": False}
+    options: JsonObject = {} if found.has_bias else {"bias": False}
     if found.output_size != found.hidden_size:
         options["projection_size"] = found.output_size
 

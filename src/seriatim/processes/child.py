@@ -17,9 +17,10 @@ import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from ..core.errors import InputError, TrainingError, first_line, input_error, known_reason, require_current_folder
+from ..core.json_object import JsonObject
 from ..storage.files import to_json
 
 RANK_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
@@ -28,9 +29,8 @@ POLL_SECONDS = 0.2
 """Seconds between two looks at whether a signal has come."""
 TAIL = 2000
 """Bytes at the end of standard error that are searched for the reason of a failure."""
-Event = dict[str, Any]
-"""A JSON object; its key ``event`` says what has happened."""
-OnEvent = Callable[[Event], None]
+OnEvent = Callable[[JsonObject], None]
+"""Receives an event, whose key ``event`` says what has happened."""
 StopSignal = Callable[[], int | None]
 """Returns the number of a signal that has come, or None."""
 
@@ -79,8 +79,8 @@ def signal_name(exit_code: int) -> str:
 
 
 def run_module(
-    module: str, arguments: Event, on_event: OnEvent, stop_signal: StopSignal, *, folder: str | None = None
-) -> Event:
+    module: str, arguments: JsonObject, on_event: OnEvent, stop_signal: StopSignal, *, folder: str | None = None
+) -> JsonObject:
     """Run a module that calls `serve` in a process of its own, and return the last event.
 
     Several threads may run a module at the same time.
@@ -98,8 +98,8 @@ def run_module(
     """
     if folder is None:
         require_current_folder()
-    with tempfile.TemporaryDirectory(prefix="seriatim-") as own, tempfile.TemporaryFile() as errors:
-        path = Path(own) / "work.json"
+    with tempfile.TemporaryDirectory(prefix="seriatim-") as workspace, tempfile.TemporaryFile() as errors:
+        path = Path(workspace) / "work.json"
         path.write_text(json.dumps(arguments), encoding="utf-8")
         with start_python("-m", module, str(path), stdin=subprocess.DEVNULL, stderr=errors, folder=folder) as process:
             try:
@@ -113,9 +113,9 @@ def run_module(
         raise _failure(process.returncode, last, errors)
 
 
-def _forward(process: "subprocess.Popen[bytes]", on_event: OnEvent, stop_signal: StopSignal) -> Event:
+def _forward(process: "subprocess.Popen[bytes]", on_event: OnEvent, stop_signal: StopSignal) -> JsonObject:
     """Pass on events until the process ends, and the first signal to the process; return the last event."""
-    events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
+    events: queue.SimpleQueue[JsonObject | None] = queue.SimpleQueue()
 
     # A thread waits for lines, because a pipe cannot be waited for together with a signal on every system.
     def read() -> None:
@@ -126,7 +126,7 @@ def _forward(process: "subprocess.Popen[bytes]", on_event: OnEvent, stop_signal:
         events.put(None)
 
     threading.Thread(target=read, daemon=True).start()
-    last, is_signalled = Event(), False
+    last, is_signalled = JsonObject(), False
     while True:
         if not is_signalled and (number := stop_signal()) is not None:
             is_signalled = True
@@ -142,7 +142,7 @@ def _forward(process: "subprocess.Popen[bytes]", on_event: OnEvent, stop_signal:
         on_event(event)
 
 
-def _failure(code: int, last: Event, errors: IO[bytes]) -> Exception:
+def _failure(code: int, last: JsonObject, errors: IO[bytes]) -> Exception:
     """Return an error with the reason in one line."""
     if last.get("event") == "error":
         return TrainingError(last["text"]) if last["kind"] is None else input_error(last["text"], last["kind"])
@@ -156,7 +156,7 @@ def _failure(code: int, last: Event, errors: IO[bytes]) -> Exception:
     return TrainingError(f"the training process ended with exit code {code}{': ' + tail[-1] if tail else ''}")
 
 
-def serve(work: Callable[[Event, OnEvent], None]) -> None:
+def serve(work: Callable[[JsonObject, OnEvent], None]) -> None:
     """Do the work of a child process with the arguments in the file that the command line names, and exit.
 
     The last event is ``done`` if the work succeeded, else ``error``.
@@ -166,7 +166,7 @@ def serve(work: Callable[[Event, OnEvent], None]) -> None:
     os.dup2(2, 1)
     parent_is_gone = False
 
-    def emit(event: Event) -> None:
+    def emit(event: JsonObject) -> None:
         nonlocal parent_is_gone
         if parent_is_gone:
             return

@@ -1,6 +1,6 @@
 """The processes of one training, the ranks, as ``torchrun`` starts them; a training without it has one rank.
 
-A training is written once, against `Ranks`: with one rank all methods return at once. Each rank computes a `Share` of
+A training is written once, against `Ranks`: with one rank all methods return at once. Each rank computes a `Shard` of
 every batch. Short messages travel over gloo,
 on the CPU, whatever the gradients travel over. While rank 0 works alone (it reads data, validates, writes
 files), the others wait for as long as it shows that it is alive. In a step of training each rank waits at most
@@ -40,33 +40,33 @@ from .signals import Interrupted, terminations_ignored
 
 
 @dataclass(frozen=True)
-class Share:
-    """Part ``index`` of ``count`` consecutive parts of nearly equal size."""
+class Shard:
+    """Shard ``index`` of ``count`` consecutive shards of nearly equal size."""
 
     index: int
     count: int
 
     def slice(self, size: int) -> slice:
-        """Return which of ``size`` rows are in the part: none where there are fewer rows than parts."""
+        """Return which of ``size`` rows are in the shard: none where there are fewer rows than shards."""
         each, more = divmod(size, self.count)
         start = self.index * each + min(self.index, more)
         return slice(start, start + each + (self.index < more))
 
     def is_idle(self, rows: np.ndarray) -> bool:
-        """Return whether no row of a batch is in the part."""
+        """Return whether no row of a batch is in the shard."""
         return len(rows) <= self.index
 
     def of(self, rows: np.ndarray) -> np.ndarray:
-        """Return the rows of the part; the first row if there are none, because every rank computes something."""
+        """Return the rows of the shard; the first row if there are none, because every rank computes something."""
         return rows[:1] if self.is_idle(rows) else rows[self.slice(len(rows))]
 
 
-WHOLE = Share(0, 1)
+ALL_ROWS = Shard(0, 1)
 """All rows."""
 
 
 CONNECTION_WORDS = ("gloo", "nccl", "connection closed", "connection reset", "broken pipe", "timed out", "timeout")
-"""Parts of the messages of PyTorch's backends, in lower case; not all of their errors have a class of their own."""
+"""Words in the messages of PyTorch's backends, in lower case; not all of their errors have a class of their own."""
 Result = TypeVar("Result")
 
 
@@ -86,9 +86,9 @@ class Ranks:
         return self.index == 0
 
     @property
-    def share(self) -> Share:
-        """The share of every batch that this rank computes."""
-        return Share(self.index, self.count)
+    def shard(self) -> Shard:
+        """The shard of every batch that this rank computes."""
+        return Shard(self.index, self.count)
 
     def gather(self, numbers: Sequence[float]) -> np.ndarray:
         """Return the numbers of every rank ``(ranks, numbers)``, float64; every rank gives equally many."""
@@ -154,14 +154,20 @@ class RanksOfGroup(Ranks):
     def gather_bytes(self, content: bytes) -> list[bytes]:
         """Return some bytes of every rank, in order."""
         padded, sizes = self._padded(content)
-        return [part[:size].numpy().tobytes() for part, size in zip(self._all_gather(padded), sizes, strict=True)]
+        return [
+            padded_content[:size].numpy().tobytes()
+            for padded_content, size in zip(self._all_gather(padded), sizes, strict=True)
+        ]
 
     def gather_on_rank_zero(self, content: bytes) -> list[bytes]:
         """Return some bytes of every rank, in order, on rank 0; see `Ranks.gather_on_rank_zero`."""
         padded, sizes = self._padded(content)
-        parts = [torch.empty_like(padded) for _ in sizes] if self.is_rank_zero else None
-        dist.gather(padded, parts, group=self.group, group_dst=0)
-        return [part[:size].numpy().tobytes() for part, size in zip(parts or [], sizes, strict=self.is_rank_zero)]
+        buffers = [torch.empty_like(padded) for _ in sizes] if self.is_rank_zero else None
+        dist.gather(padded, buffers, group=self.group, group_dst=0)
+        return [
+            padded_content[:size].numpy().tobytes()
+            for padded_content, size in zip(buffers or [], sizes, strict=self.is_rank_zero)
+        ]
 
     def _padded(self, content: bytes) -> tuple[torch.Tensor, list[int]]:
         """Return some bytes, with zeros after them so that all ranks have equally many, and the sizes without them."""
@@ -169,9 +175,9 @@ class RanksOfGroup(Ranks):
         return torch.frombuffer(bytearray(content.ljust(max(1, *sizes), b"\0")), dtype=torch.uint8), sizes
 
     def _all_gather(self, values: torch.Tensor) -> list[torch.Tensor]:
-        parts = [torch.empty_like(values) for _ in range(self.count)]
-        dist.all_gather(parts, values, group=self.group)
-        return parts
+        gathered = [torch.empty_like(values) for _ in range(self.count)]
+        dist.all_gather(gathered, values, group=self.group)
+        return gathered
 
     def on_rank_zero(self, work: Callable[[], Result]) -> Result:
         """Do some work on rank 0 only; see `Ranks.on_rank_zero`."""

@@ -105,11 +105,11 @@ class _Check:
             vocabulary = initial.with_tokenizer(vocabulary)
         if model_fits:
             self.attempt(check_memory, task.builder, vocabulary)
-        parts = {split: self.attempt(task.reader.read, source, split, vocabulary) for split, source in named.items()}
-        if (train := parts["train"]) is not None:
+        splits = {split: self.attempt(task.reader.read, source, split, vocabulary) for split, source in named.items()}
+        if (train := splits["train"]) is not None:
             task = open_task(self.attempt(with_data_defaults, config, train) or config)
-            self.attempt(task.check, train, parts.get("valid"))
-            warn_of_overlap(task, train, parts.get("valid"))
+            self.attempt(task.check, train, splits.get("valid"))
+            warn_of_overlap(task, train, splits.get("valid"))
             if model_fits:
                 model = self.attempt(build_model, task.builder, vocabulary)
                 self.attempt(task.builder.initialise, model, train) if model is not None else None
@@ -132,10 +132,10 @@ class _Check:
 def describe_data(task: Task, vocabulary: Vocabulary) -> Report:
     """Return statistics of the tokenizer and of each split of the data that the configuration names."""
     tokenizer, data = task.kind.output_tokenizer(vocabulary), task.config.data
-    parts: Report = {"tokenizer": {"kind": tokenizer.kind, "vocabulary_size": tokenizer.vocabulary_size}}
+    report: Report = {"tokenizer": {"kind": tokenizer.kind, "vocabulary_size": tokenizer.vocabulary_size}}
     for split, source in {"train": data.train, "valid": task.files.validation_source(), "test": data.test}.items():
         if source:
-            parts[split] = task.reader.count(source, split, vocabulary)
+            report[split] = task.reader.count(source, split, vocabulary)
             if skipped := skipped_files(source, task.files.suffixes):
-                parts[split]["skipped_files"] = skipped
-    return parts
+                report[split]["skipped_files"] = skipped
+    return report

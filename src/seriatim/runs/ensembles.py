@@ -202,8 +202,8 @@ def surprisal_table(
     yield ["line", "index", by, *headings]
 
     # All runs read the same lines lazily, and a row needs the same unit from each of them.
-    parts = itertools.tee(lines, len(runs))
-    each = [run.surprisal(part, by=by, carry_context=carry_context) for run, part in zip(runs, parts, strict=True)]
+    copies = itertools.tee(lines, len(runs))
+    each = [run.surprisal(copy, by=by, carry_context=carry_context) for run, copy in zip(runs, copies, strict=True)]
     for number, rows in enumerate(zip(*each, strict=True), start=1):
         if len({tuple(unit.text for unit in row) for row in rows}) > 1:
             raise MismatchError(
@@ -217,9 +217,9 @@ def run_names(runs: Sequence[Run]) -> list[str]:
     """Return what precedes the columns of each run: nothing for a single one, else the shortest names that differ."""
     if len(runs) == 1:
         return [""]
-    parts = [os.path.abspath(run.path).split(os.sep) for run in runs]
-    for length in range(1, max(map(len, parts)) + 1):
-        names = ["/".join(part[-length:]) for part in parts]
+    paths = [os.path.abspath(run.path).split(os.sep) for run in runs]
+    for length in range(1, max(map(len, paths)) + 1):
+        names = ["/".join(components[-length:]) for components in paths]
         if len(set(names)) == len(names):
             break
     return [f"{name}." for name in names]

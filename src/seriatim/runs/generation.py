@@ -181,14 +181,14 @@ class _Text:
     def __init__(self, request: TextRequest, tokenizer: Tokenizer, stops: Sequence[str]) -> None:
         self.request, self.is_complete = request, request.max_tokens == 0
         self.decoder, self.stops = tokenizer.decoder(after=request.prompt[-1]), StopStrings(stops)
-        self.pieces: list[str] = []
+        self.chunks: list[str] = []
 
     def feed(self, token: int | None) -> None:
         """Add a token; None for the end of the text."""
         if token is None:
-            self.pieces += [self.stops.feed(self.decoder.finish()), self.stops.finish()]
+            self.chunks += [self.stops.feed(self.decoder.finish()), self.stops.finish()]
         else:
-            self.pieces.append(self.stops.feed(self.decoder.feed(token)))
+            self.chunks.append(self.stops.feed(self.decoder.feed(token)))
         self.is_complete = token is None or self.stops.has_ended
 
 
@@ -230,7 +230,7 @@ def generate_texts(
                     in_progress[request] = text
                     batch.add(request)
         while texts and texts[0].is_complete:
-            yield "".join(texts.popleft().pieces)
+            yield "".join(texts.popleft().chunks)
 
         # A text that a stop string has ended may still have events.
         for event in batch.advance():

@@ -196,11 +196,15 @@ class Run:
             raise RangeError(f"draft: {shown(draft)} cannot be one; give {LOOKUP!r}, a run or the folder of a run")
         other = draft if isinstance(draft, Run) else load(os.fspath(draft), device=str(self.device))
         other.needs("lm")
+
+        # A draft that ends before the model does could propose nothing for the rest of the text.
         read, ours = learned_positions(other.answering), learned_positions(self.answering)
         if read is not None and (ours is None or read < ours):
             raise MismatchError(
                 f"draft: {other.path} reads only {read:,} tokens, fewer than {self.path}; use another run"
             )
+
+        # Drafted tokens are verified by their ids, which must mean the same in both models.
         if other.vocabulary.fingerprint() != self.vocabulary.fingerprint():
             raise MismatchError(
                 f"draft: {other.path} has another vocabulary than {self.path}; train it on the same data with the same "
@@ -262,6 +266,8 @@ class Run:
         if max_tokens is not None:
             max_tokens = check_integer("max_tokens", max_tokens, minimum=0)
         settings = Generation.parse(self.tokenizer, sampling)
+
+        # A prompt is located when it is read: an error must name one of many, which are not kept.
         items = iterate_items(prompts, "prompts")
         located = (
             item if isinstance(item, Prompt) else Prompt(item, f"prompts: item {number}")
@@ -386,8 +392,8 @@ class Run:
         Raises:
             InputError: a single string, an item that the task cannot read, or a language model, which does not predict.
         """
-        parts = chunks(iterate_items(items, "predict"), self.predictor.batch_size)
-        answers = self.predict_batches(parts, details=details, **settings)
+        batches = chunks(iterate_items(items, "predict"), self.predictor.batch_size)
+        answers = self.predict_batches(batches, details=details, **settings)
         return answers if details else (answer["text"] for answer in answers)
 
     def predict_batches(

@@ -57,17 +57,17 @@ def read_summary(path: Path, figures: Collection[str] = ()) -> JsonObject:
         fits, expected = FIELDS.get(name, (lambda _: True, "a value"))  # fields of other versions
         if not fits(value):
             raise DamagedError(f"{path}: {shown(name)[1:-1]} must be {expected}, got {shown(value)}; {REMEDY}")
-    for part, values in _parts(summary):
+    for section, values in _metrics_by_section(summary):
         for name, value in values.items():
             if name.removesuffix("_low").removesuffix("_high") in figures and not _is_number(value):
-                raise DamagedError(f"{path}: {part}.{name} must be a number or null, got {shown(value)}; {REMEDY}")
+                raise DamagedError(f"{path}: {section}.{name} must be a number or null, got {shown(value)}; {REMEDY}")
     return summary
 
 
-def _parts(summary: JsonObject) -> list[tuple[str, JsonObject]]:
-    """Return the parts of a summary that contain metrics, by name."""
-    parts = [(part, summary.get(part, {})) for part in METRICS]
-    return [*parts, (f"baseline.{SIMPLE}", summary.get("baseline", {}).get(SIMPLE, {}))]
+def _metrics_by_section(summary: JsonObject) -> list[tuple[str, JsonObject]]:
+    """Return the sections of a summary that contain metrics, by name."""
+    sections = [(section, summary.get(section, {})) for section in METRICS]
+    return [*sections, (f"baseline.{SIMPLE}", summary.get("baseline", {}).get(SIMPLE, {}))]
 
 
 def _is_count(value: object) -> bool:

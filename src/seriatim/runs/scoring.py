@@ -93,29 +93,31 @@ def line_surprisals(
     number, limit, around = 0, learned_positions(model), 2 if tokenizer.frames else 1
     for texts in chunks(iterate_items(lines, "surprisal"), READ_TOGETHER):
         # Where the context is carried, a line begins with the line end that divides it from the one before.
-        parts = []
+        segments = []
         for text in texts:
             check_text(text, f"surprisal: item {number}")
             if "\n" in text:
                 raise MalformedError(f"surprisal: item {number} contains a line end; split it into lines")
-            parts.append(f"\n{text}" if carry_context and number else text)
+            segments.append(f"\n{text}" if carry_context and number else text)
             number += 1
 
         # Only the first line of a carried text is encoded as a beginning.
-        first = number - len(parts)
+        first = number - len(segments)
         ids = [
-            tokenizer.encode_continued(part) if carry_context and i else tokenizer.encode(part)
-            for i, part in enumerate(parts, start=first)
+            tokenizer.encode_continued(segment) if carry_context and i else tokenizer.encode(segment)
+            for i, segment in enumerate(segments, start=first)
         ]
         locations = [f"surprisal: item {i}" for i in range(first, number)]
         check_lengths(limit, [len(tokens) + around for tokens in ids], locations.__getitem__)
-        for i, (part, tokens, scores) in enumerate(zip(parts, ids, read(parts, ids), strict=True), start=first):
-            line = ReadLine(part, tokens, scores, is_first=not carry_context or i == 0)
+        for i, (segment, tokens, scores) in enumerate(
+            zip(segments, ids, read(segments, ids), strict=True), start=first
+        ):
+            line = ReadLine(segment, tokens, scores, is_first=not carry_context or i == 0)
             yield list(line.units(by, tokenizer))
 
 
 def causal_reader(model: TextModel, tokenizer: Tokenizer, *, carries: bool) -> Reader:
-    """Return a function that computes surprisals of lines, or of the parts of one text."""
+    """Return a function that computes surprisals of lines, or of the segments of one text."""
     reader = SurprisalReader(model, word_starts(tokenizer), begin=tokenizer.begin, carries=carries)
     return lambda _, ids: reader.read(ids)
 

@@ -172,8 +172,8 @@ class Stream:
             self._unread = drawn.unread
             self.seen_tokens[drawn.token] = True
             self.num_tokens += 1
-            if piece := stops.feed(decoder.feed(drawn.token)):
-                yield piece
+            if chunk := stops.feed(decoder.feed(drawn.token)):
+                yield chunk
             if stops.has_ended:
                 return
         if rest := stops.feed(decoder.finish()) + stops.finish():

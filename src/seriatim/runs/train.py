@@ -58,8 +58,8 @@ from ..training.reporting import Reporter, SafeReporter, beginning, default_repo
 from ..training.run_files import (
     DECISIONS,
     begin_run,
+    check_folder,
     check_out,
-    check_place,
     check_space,
     files_read,
     has_begun,
@@ -254,7 +254,7 @@ def _begin(
     """Train a new model."""
 
     def check() -> None:
-        refuse_overwriting(check_place(config.out), reads)
+        refuse_overwriting(check_folder(config.out), reads)
         check_weight(with_defaults(config))
         if (fitter := new_task(config).fitter) is not None:
             fitter.require_resources()
@@ -285,11 +285,11 @@ def _begin(
     with _locked(folder, ranks):
         # Prepare: from here on the run exists, and a training that is killed can resume.
         ranks.on_rank_zero(begin)
-        place = latest_folder(folder, RUN)
-        writer = RunWriter(place, identity(settled.config, settled.vocabulary))
+        stage = place_of(folder, RUN)
+        writer = RunWriter(stage, identity(settled.config, settled.vocabulary))
         with _dropped_unless_begun(writer, ranks):
             ranks.advice = lambda: how_to_continue(folder)
-            _require_visible(place, ranks)
+            _require_visible(stage, ranks)
             if settled.task.objective is not None:
                 trainer: Trainer | DirectFit = Trainer(settled, model, device, writer, safe, ranks)
             else:
@@ -303,29 +303,29 @@ def _resume(config: Config, folder: Path, device: torch.device, ranks: Ranks, re
     """Go on with the training in a folder from its last checkpoint."""
 
     def begin() -> None:
-        remove_partial_files(place)
-        remove_written(place, RUN, "summary.json", CARD)  # they describe a training that has ended
+        remove_partial_files(stage)
+        remove_written(stage, RUN, "summary.json", CARD)  # they describe a training that has ended
         write_whole(writer.path("config.yaml"), settled.config.to_yaml())
         write_whole(writer.path(DECISIONS), settled.to_json())
-        write_origins(place, stacks_of(settled.config))
+        write_origins(stage, stacks_of(settled.config))
 
     safe = SafeReporter(reporter)
     with _locked(folder, ranks):
         # Settle: only the data are read again; their keys, and the configuration, must be those of the checkpoint.
         ranks.on_rank_zero(lambda: recover(folder))
-        place = latest_folder(folder, RUN)
+        stage = place_of(folder, RUN)
         with ranks.rank_zero_first(of_machine=True), listening(reporter.reading):
-            vocabulary = load_vocabulary(place)
-            with no_larger_than(*checkpoint_weights(place / "checkpoints")):
+            vocabulary = load_vocabulary(stage)
+            with no_larger_than(*checkpoint_weights(stage / "checkpoints")):
                 model = open_task(config).builder.build(vocabulary)
-            settled = settle_again(config, vocabulary, device, place / DECISIONS)
+            settled = settle_again(config, vocabulary, device, stage / DECISIONS)
         require_equal(settled, ranks)
         require_divisible(settled, model, ranks)
         needed = _space_needed(settled, model)
-        ranks.on_rank_zero(lambda: check_space(folder, needed, written=place))
+        ranks.on_rank_zero(lambda: check_space(folder, needed, written=stage))
 
         # Prepare: nothing of the run is changed before the checkpoint is known to be complete, and its own.
-        writer = RunWriter(place, identity(settled.config, settled.vocabulary))
+        writer = RunWriter(stage, identity(settled.config, settled.vocabulary))
         trainer = Trainer(settled, model, device, writer, safe, ranks)
         ranks.advice = lambda: how_to_continue(folder)
         trainer.resume()

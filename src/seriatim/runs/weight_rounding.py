@@ -31,14 +31,14 @@ def round_model(model: nn.Module, weights: WeightFormat, path: Path, task: str) 
         InputError: the model has no step that multiplies with its weights, or its step cannot be traced.
     """
     problem = f"a model that was trained to {task} does not write token by token"
-    for part in (model, getattr(model, "decoder", None)):
-        if not callable(getattr(part, "step", None)) or not isinstance(part, nn.Module):
+    for module in (model, getattr(model, "decoder", None)):
+        if not callable(getattr(module, "step", None)) or not isinstance(module, nn.Module):
             continue
-        if not any(weight.dim() > 1 for weight in part.parameters()):
+        if not any(weight.dim() > 1 for weight in module.parameters()):
             problem = "its model has no matrices"
             continue
         try:
-            if round_weights(part, weights).rounded:
+            if round_weights(module, weights).rounded:
                 return
         except UnsupportedError as error:
             problem = f"the step of its model cannot be compiled: {error.reasons[0].problem}"

@@ -195,9 +195,9 @@ def spans(tokenizer: Tokenizer, text: str, ids: Sequence[int]) -> list[dict[str,
 
     found, start = list[dict[str, object]](), 0
     for token, end in zip(ids, ends, strict=True):
-        piece = name_of_bytes(raw[start:end].tobytes()) if end > start else tokenizer.describe(int(token))
+        name = name_of_bytes(raw[start:end].tobytes()) if end > start else tokenizer.describe(int(token))
         first = int(before[start]) - (1 if start < end and raw[start] & 0xC0 == 0x80 else 0)  # within a character
-        found.append({"id": int(token), "text": piece, "start": first, "end": int(before[end])})
+        found.append({"id": int(token), "text": name, "start": first, "end": int(before[end])})
         start = end
     return found
 

@@ -17,8 +17,8 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import compile_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..config import Fields
 from ..core.errors import MalformedError, shown
+from ..core.json_object import JsonObject
 from ..version import __version__
 from . import answers, completions, inspection_pages, session_endpoints
 from .inspection_pages import InspectionPages
@@ -169,8 +169,8 @@ class Access:
         # Browsers say from which page a request comes. A question (GET) has no effects, and its answer cannot be read.
         origin, preflight = headers.get("origin"), _is_preflight(scope, headers)
         if origin is not None and (preflight or scope["method"] not in SAFE_METHODS):
-            own = _origin(scope["scheme"], match[1], match[2]) if match is not None else None
-            if origin.lower() != own and not self._allowed(origin):
+            served = _origin(scope["scheme"], match[1], match[2]) if match is not None else None
+            if origin.lower() != served and not self._allowed(origin):
                 hint = "start the server with --cors-origin ORIGIN to allow it"
                 return HttpError(403, f"web pages of {shown(origin)} may not use this server; {hint}")
 
@@ -327,7 +327,7 @@ class Application(FastAPI):
             scope = {**scope, "method": "GET"}
         await super().__call__(scope, receive, send)
 
-    def openapi(self) -> Fields:
+    def openapi(self) -> JsonObject:
         """Return the document of FastAPI, with the key, and without the status 422, with which nothing is answered."""
         if self.openapi_schema is not None:
             return self.openapi_schema

@@ -400,14 +400,14 @@ def _constant(name: str) -> float:
 def _check_surrogates(value: object) -> None:
     waiting = [value]
     while waiting:
-        part = waiting.pop()
-        if isinstance(part, dict):
-            waiting += part.keys()
-            waiting += part.values()
-        elif isinstance(part, list):
-            waiting += part
-        elif isinstance(part, str) and not is_text(part):
-            raise _refusal(f"has {shown(part)}, which is not Unicode text; remove its single surrogate characters")
+        inner = waiting.pop()
+        if isinstance(inner, dict):
+            waiting += inner.keys()
+            waiting += inner.values()
+        elif isinstance(inner, list):
+            waiting += inner
+        elif isinstance(inner, str) and not is_text(inner):
+            raise _refusal(f"has {shown(inner)}, which is not Unicode text; remove its single surrogate characters")
 
 
 DECODER = json.JSONDecoder(
@@ -469,7 +469,7 @@ def explain_problems(error: ValidationError, data: object, model: type[BaseModel
     # The type that fits furthest into the value is the one that was meant.
     path = max((path for path, _ in branches.values()), key=_position)
     meant = [problem for other, problem in branches.values() if other == path]
-    name = ".".join(str(part) if len(str(part)) <= 60 else shown(part) for part in path)
+    name = ".".join(str(key) if len(str(key)) <= 60 else shown(key) for key in path)
     reason = _reason(meant, path, model)
     return HttpError(400, f"{name}: {reason}" if name else reason, param=name or None)
 
@@ -478,20 +478,20 @@ def _split(problem: ErrorDetails, data: object) -> tuple[Path, Path]:
     """Return the location of a problem in the data, and the types that pydantic tried on the way."""
     path: list[str | int] = []
     types: list[str | int] = []
-    for part in problem["loc"]:
-        in_list = isinstance(data, list) and isinstance(part, int) and part < len(data)
-        if in_list or (isinstance(data, dict) and part in data):
-            data = data[part]  # type: ignore[index]
-            path.append(part)
+    for key in problem["loc"]:
+        in_list = isinstance(data, list) and isinstance(key, int) and key < len(data)
+        if in_list or (isinstance(data, dict) and key in data):
+            data = data[key]  # type: ignore[index]
+            path.append(key)
         else:
-            types.append(part)
+            types.append(key)
     if problem["type"] == "missing":
         path.append(types.pop())
     return tuple(path), tuple(types)
 
 
 def _position(path: Path) -> list[int]:
-    return [part if isinstance(part, int) else 0 for part in path]
+    return [key if isinstance(key, int) else 0 for key in path]
 
 
 def _reason(problems: list[ErrorDetails], path: Path, model: type[BaseModel]) -> str:
@@ -524,8 +524,8 @@ def _broken_rule(problem: ErrorDetails) -> str:
 
 def _siblings(model: type[BaseModel], path: Path) -> list[str]:
     """Return the known fields of the object that holds an unknown one."""
-    for part in path[:-1]:
-        field = model.model_fields.get(str(part))
+    for key in path[:-1]:
+        field = model.model_fields.get(str(key))
         kinds = [field.annotation, *getattr(field.annotation, "__args__", ())] if field is not None else []
         inner = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)]
         if not inner:

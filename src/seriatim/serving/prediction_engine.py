@@ -128,20 +128,20 @@ class PredictionEngine(ModelThread):
         try:
             self._answer(unit)
         except Exception as error:  # one of them has bad settings or inputs; the others must not suffer from it
-            for part in unit if len(unit) > 1 else ():
-                self._answer_unit([part])
+            for portion in unit if len(unit) > 1 else ():
+                self._answer_unit([portion])
             if len(unit) == 1:
                 self._waiting.remove(unit[0][0])
                 _set_error(unit[0][0], error)
 
     def _answer(self, unit: Sequence[tuple[PredictionRequest, list[Item]]]) -> None:
-        items = [item for _, part in unit for item, _ in part]
-        tokens, began = sum(size for _, part in unit for _, size in part), time.monotonic()
+        items = [item for _, portion in unit for item, _ in portion]
+        tokens, began = sum(size for _, portion in unit for _, size in portion), time.monotonic()
         answers = iter(list(self.run.predict_batches([items], details=True, **unit[0][0].settings)) if items else [])
         seconds = (time.monotonic() - began) / max(1, tokens)
-        for request, part in unit:
-            request.found += [next(answers) for _ in part]
-            request.seconds = seconds if part else request.seconds
+        for request, portion in unit:
+            request.found += [next(answers) for _ in portion]
+            request.seconds = seconds if portion else request.seconds
             if not request.unanswered:
                 self._waiting.remove(request)
                 with contextlib.suppress(Exception):  # the request was cancelled meanwhile

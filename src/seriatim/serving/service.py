@@ -213,10 +213,10 @@ class Service:
         self.models: dict[str, ServedModel] = {}
         self.metrics, self._has_started = ServerMetrics(), False
         num_texts = sum(run.task.kind.generates_text for run in runs.values())
-        own = replace(self.limits, batch_bytes=self.limits.batch_bytes // max(1, num_texts))
+        divided = replace(self.limits, batch_bytes=self.limits.batch_bytes // max(1, num_texts))
         for name, run in runs.items():
             kind = ServedLanguageModel if run.task.kind.generates_text else ServedPredictor
-            self.models[name] = kind(name, run, own)
+            self.models[name] = kind(name, run, divided)
         for model in self.language_models:
             self._watch(model)
 
@@ -305,7 +305,7 @@ def model_names(arguments: Sequence[str]) -> dict[str, str]:
         name, equals, folder = argument.partition("=")
         if not equals or "/" in name:
             folder = argument
-            name = "+".join(Path(part).resolve().name for part in argument.split(","))
+            name = "+".join(Path(path).resolve().name for path in argument.split(","))
         if not 0 < len(name) <= 256 or not name.isprintable():
             raise MalformedError(
                 f"{argument}: the name of a model must have 1 to 256 visible characters; write NAME=RUN"

@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 from torch import Tensor, nn
 
-from ..config import BATCH_SIZE, Config, Fields, Rate
+from ..config import BATCH_SIZE, Config, Rate
 from ..core.device_copies import to_device
 from ..core.json_object import JsonObject
 from ..core.state import State
@@ -235,7 +235,7 @@ def check_config(config: Config) -> None:
         require_words(config, options)
 
 
-def data_defaults(config: Config, train: Documents) -> Fields:
+def data_defaults(config: Config, train: Documents) -> JsonObject:
     """Return small batches for few texts, and much dropout."""
     return {"training.batch_size": small_batches(len(train.labels)), "model.dropout": 0.5}
 

@@ -22,7 +22,7 @@ from ..data.tables import Labelled
 from ..data.tokenizers import Tokenizer
 from ..data.word_forms import Spellings, WordForms
 from ..evaluation.context_use import ContextUse, answer_losses, shorter_contexts
-from ..evaluation.error_analysis import MAX_ITEMS, MAX_WORST, Mistakes, WrongExample, compare_labels, part_of
+from ..evaluation.error_analysis import MAX_ITEMS, MAX_WORST, Mistakes, WrongExample, compare_labels, evaluated_items
 from ..evaluation.token_scores import token_text
 from ..layers.positions import learned_positions
 from ..models import Classifier
@@ -231,5 +231,5 @@ def mistakes_of(answering: AnyClassifier, whole: Documents, texts: Sequence[str]
         WrongExample(float(confidence[i]), texts[i], truth[i], guesses[i])
         for i in wrong[np.argsort(-confidence[wrong], kind="stable")][:MAX_WORST].tolist()
     ]
-    evaluated, name = part_of(len(texts), len(whole.labels), "texts"), "confidence in the wrong label"
+    evaluated, name = evaluated_items(len(texts), len(whole.labels), "texts"), "confidence in the wrong label"
     return compare_labels(truth, guesses, confidence, evaluated=evaluated, worst=worst, score_name=name)

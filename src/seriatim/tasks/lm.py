@@ -7,7 +7,7 @@ import torch
 from pydantic import SkipValidation, ValidationInfo, field_validator
 from torch import Tensor, nn
 
-from ..config import BATCH_SIZE, Config, Fields, Rate, Section, Training, read_settings
+from ..config import BATCH_SIZE, Config, Rate, Section, Training, read_settings
 from ..core.device_copies import to_device
 from ..core.errors import ConflictError, MismatchError, RangeError
 from ..core.json_object import JsonObject
@@ -77,7 +77,7 @@ def with_window(config: Config) -> Config:
     return with_model(config, options={**options, "window": STREAM_WINDOW})
 
 
-def data_defaults(config: Config, train: Corpus) -> Fields:
+def data_defaults(config: Config, train: Corpus) -> JsonObject:
     """Return batches that a short stream can fill, and dropout for a model that is large beside its text.
 
     Raises:
@@ -99,9 +99,9 @@ def data_defaults(config: Config, train: Corpus) -> Fields:
     return fields | {"model.dropout": text_dropout(parameters, tokens, passes)}
 
 
-def _batches_of_stream(training: Training, tokens: int) -> Fields:
+def _batches_of_stream(training: Training, tokens: int) -> JsonObject:
     """Return the window and the number of rows, if they are not given: at most what a short stream fills."""
-    fields: Fields = {}
+    fields: JsonObject = {}
     length = training.sequence_length
     if "sequence_length" not in training.model_fields_set and length > tokens:
         fields["training.sequence_length"] = length = tokens

@@ -9,8 +9,9 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from ..config import Config, Fields
+from ..config import Config
 from ..core.errors import EmptyError, SizeError, shown
+from ..core.json_object import JsonObject
 from ..data.pairs import Pair, Pairs, encode_pairs, items_of, read_pairs, read_unpaired
 from ..data.repairs import DataWarning, Repairs
 from ..data.sources import PAIRED_SUFFIXES
@@ -234,9 +235,12 @@ SMOOTHING, SMOOTHED_PAIRS = 0.1, 50_000
 """Label smoothing if the targets are running text, or if there are so many pairs or more."""
 TRANSFORMER_PAIRS = ((200_000, 256), (10_000, 128))
 """Smallest numbers of pairs of running text for a Transformer by default, each with the width of the model."""
-TRANSFORMER: Fields = {"layer": "transformer", "num_layers": 4, "tie_weights": True}
+TRANSFORMER: JsonObject = {"layer": "transformer", "num_layers": 4, "tie_weights": True}
 """Fields of this model besides its width. Z. Wu et al., "Good for misconceived reasons", ACL 2021, for Multi30k."""
-LARGER: Sequence[tuple[int, Fields]] = ((50_000, {"hidden_size": 512, "num_layers": 2}), (5_000, {"hidden_size": 384}))
+LARGER: Sequence[tuple[int, JsonObject]] = (
+    (50_000, {"hidden_size": 512, "num_layers": 2}),
+    (5_000, {"hidden_size": 384}),
+)
 """Smallest numbers of other pairs for an LSTM that is larger than usual, each with its fields."""
 
 
@@ -303,7 +307,7 @@ def known_fraction(sources: Sequence[str], targets: Sequence[str]) -> float:
     return sum(count for character, count in counts.items() if character in known) / max(counts.total(), 1)
 
 
-def default_model(sources: Sequence[str], targets: Sequence[str]) -> Fields:
+def default_model(sources: Sequence[str], targets: Sequence[str]) -> JsonObject:
     """Return the fields of the model that suits the pairs, where they differ from the usual defaults."""
     step = -(-len(sources) // MAX_PAIRS)
     if {kind_of(sources[::step]), kind_of(targets[::step])} != {"text"}:
@@ -317,14 +321,14 @@ def hallucination_rate(pairs: int) -> float:
     return next((rate for most, rate in ((2_000, 0.5), (5_000, 0.25)) if pairs <= most), 0.0)
 
 
-def data_dependent_defaults(pairs: int, *, is_text: bool, rate: float, has_budget: bool) -> Fields:
+def data_dependent_defaults(pairs: int, *, is_text: bool, rate: float, has_budget: bool) -> JsonObject:
     """Return defaults for a training on so many pairs, by dotted name.
 
     ``rate`` is the usual learning rate of the layer, and ``has_budget`` says whether the user chose a budget. Little
     data is read more often and in smaller batches, with more dropout. Without a given budget, the learning rate falls
     to the end of a number of epochs, or of minutes if these end first.
     """
-    fields: Fields = {
+    fields: JsonObject = {
         "model.dropout": next((value for limit, value in DROPOUT if pairs <= limit), LEAST_DROPOUT[is_text]),
         "training.batch_size": next((size for limit, size in BATCH_SIZES[is_text] if pairs <= limit), 64),
     }

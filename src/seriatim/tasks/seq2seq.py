@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from ..config import BATCH_SIZE, Config, Fields, read_settings
+from ..config import BATCH_SIZE, Config, read_settings
 from ..core.device_copies import to_device
 from ..core.errors import InputError, NotSupportedError, RangeError, check_integer, shown
 from ..core.json_object import JsonObject
@@ -93,7 +93,7 @@ def choose(given: Config, config: Config, reader: Reader[Pairs]) -> Config:
     )
 
 
-def data_defaults(config: Config, train: Pairs) -> Fields:
+def data_defaults(config: Config, train: Pairs) -> JsonObject:
     """Return defaults for this number of pairs; see `paired.data_dependent_defaults`."""
     is_text, given = kind_of(train.targets) == "text", has_budget(config.training)
     rate = default_rate(config, LEARNING_RATE)

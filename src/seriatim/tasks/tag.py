@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..config import BATCH_SIZE, Config, Fields, Section, read_settings
+from ..config import BATCH_SIZE, Config, Section, read_settings
 from ..core.errors import MalformedError, MismatchError, check_text
 from ..core.json_object import JsonObject
 from ..core.state import State
@@ -438,9 +438,9 @@ def defaults(config: Config) -> Config:
     return network_defaults(config, Options)
 
 
-def data_defaults(config: Config, train: TaggedCorpus) -> Fields:
+def data_defaults(config: Config, train: TaggedCorpus) -> JsonObject:
     """Return small batches for few sentences, much dropout, and a CRF for tags of chunks without types."""
-    fields: Fields = {"training.batch_size": small_batches(len(train.lengths)), "model.dropout": 0.4}
+    fields: JsonObject = {"training.batch_size": small_batches(len(train.lengths)), "model.dropout": 0.4}
     bare = TagSet.known(train.vocabulary.labels).style == "bare"
     return fields | ({"model.options.output": "crf"} if bare else {})
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import TypeVar
 
-from ..config import Config, Fields, Section
+from ..config import Config, Section
 from ..core.errors import NotSupportedError, check_text
 from ..core.json_object import JsonObject
 from ..core.state import State
@@ -30,7 +30,7 @@ from ..data.text import Source, read_chunks, read_items
 from ..data.tokenizers import Tokenizer
 from ..data.vocabulary import Vocabulary
 from ..evaluation.intervals import Measure, Metric, MetricsTable
-from ..processes.ranks import Share
+from ..processes.ranks import Shard
 from ..storage.weights import load_weights, no_larger_than
 from .data_files import DataFiles, explain_equal_rows, usual_fraction
 from .explainer import ExplainedModel, Explainer
@@ -89,8 +89,8 @@ class TaskBatches(Protocol[BatchRead]):
     def read(self, groups: Sequence[np.ndarray], *, skip: int = 0) -> Iterator[BatchRead]:
         """Yield the batches, without the first ``skip``."""
 
-    def read_share(
-        self, groups: Sequence[np.ndarray], share: Share, *, skip: int = 0
+    def read_shard(
+        self, groups: Sequence[np.ndarray], shard: Shard, *, skip: int = 0
     ) -> Iterator[BatchRead | TaskBatch]:
         """Yield the shard of each batch that one of several ranks computes, without the first ``skip``.
 
@@ -523,7 +523,7 @@ class TaskKind:
     defaults: Callable[[Config], Config] = lambda config: config
     choose: Callable[[Config, Config, Reader], Config] = lambda given, config, reader: config
     check_config: Callable[[Config], None] = lambda config: None
-    data_defaults: Callable[[Config, Any], Fields] = lambda config, train: {}
+    data_defaults: Callable[[Config, Any], JsonObject] = lambda config, train: {}
     output_tokenizer: Callable[[Vocabulary], Tokenizer] = lambda vocabulary: vocabulary.tokenizer
     describe_model: Callable[[], dict[str, object]] | None = None  # what `seriatim.layers.describe` returns of layers
 

@@ -25,7 +25,7 @@ from ..data.encoding import Statistics
 from ..data.text import read_chunks
 from ..data.tokenizers import END, Tokenizer
 from ..evaluation.context_use import ContextExcess, ContextUse, by_context, context_sizes, excess_losses, last_logits
-from ..evaluation.error_analysis import MAX_TOKENS, MAX_WORST, Mistakes, WrongExample, compare_labels, part_of
+from ..evaluation.error_analysis import MAX_TOKENS, MAX_WORST, Mistakes, WrongExample, compare_labels, evaluated_items
 from ..evaluation.perplexity import BLOCK, each_loss
 from ..evaluation.token_scores import (
     ALTERNATIVES,
@@ -34,7 +34,7 @@ from ..evaluation.token_scores import (
     TokenScore,
     TokenSurprisals,
     cut_evenly,
-    places_in_lines,
+    positions_in_lines,
     score_tokens,
     token_name,
     token_text,
@@ -214,10 +214,8 @@ class TextScores(LabelledData, Generic[ModelT]):
             for i in np.argsort(-means, kind="stable")[:MAX_WORST].tolist()
         ]
         truth, guesses = ([token_name(self.tokenizer, token) for token in ids.tolist()] for ids in (corpus.ids, best))
-        evaluated, name = part_of(size, len(whole.ids), "tokens"), "nats per token"
-        return compare_labels(
-            truth, guesses, confidence, evaluated=evaluated, worst=worst, score_name=name, matrix=False
-        )
+        part, name = evaluated_items(size, len(whole.ids), "tokens"), "nats per token"
+        return compare_labels(truth, guesses, confidence, evaluated=part, worst=worst, score_name=name, matrix=False)
 
     def held_out(self, source: str, file_format: str | None, *, count: int, tokens: int) -> Sequence[object]:
         """Return lines of some data, or the beginning of a running text: ``count`` items of ``tokens`` together."""
@@ -506,7 +504,7 @@ def with_losses(
     ids = np.asarray(sample.corpus.ids).astype(np.int64)
     texts = {token: token_text(tokenizer, token) for token in np.unique(ids).tolist()}
     ending = np.array([token for token, text in texts.items() if text.rstrip(" ").endswith("\n")], np.int64)
-    in_line = places_in_lines(ids, np.isin(ids, ending))
+    positions = positions_in_lines(ids, np.isin(ids, ending))
 
     # What is known of a token: how often the training text has it, unless it is unknown.
     counts = train.counts(tokenizer.vocabulary_size)

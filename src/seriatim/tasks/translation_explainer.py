@@ -15,7 +15,7 @@ from ..data.batches import padded
 from ..data.pairs import encode_side
 from ..data.tokenizers import END, Tokenizer
 from ..evaluation.context_use import ContextScore, ContextUse, shorter_contexts
-from ..evaluation.error_analysis import MAX_PAIRS, MAX_WORST, Mistakes, WrongExample, part_of
+from ..evaluation.error_analysis import MAX_PAIRS, MAX_WORST, Mistakes, WrongExample, evaluated_items
 from ..evaluation.token_scores import ALTERNATIVES, TokenSurprisals, score_tokens
 from ..evaluation.translation import translation_measures
 from ..layers.positions import learned_positions
@@ -74,7 +74,7 @@ class TranslatedData(LabelledData):
     def mistakes(self, source: str, file_format: str | None) -> Mistakes:
         """Return the mistakes; the worst examples are the answers with the lowest chrF."""
         items = self.reader.read_items(source, "test", file_format)
-        evaluated = part_of(min(len(items), MAX_PAIRS), len(items), "sources")
+        evaluated = evaluated_items(min(len(items), MAX_PAIRS), len(items), "sources")
         sources, targets = zip(*items[:MAX_PAIRS], strict=True)
         answers = [answer["text"] for answer in self.answers(sources)]
         measures = translation_measures(answers, targets)

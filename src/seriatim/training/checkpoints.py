@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import safetensors.torch
@@ -40,14 +40,14 @@ from ..core.errors import (
     UnreadableError,
     shown,
 )
+from ..core.json_object import JsonObject
 from ..core.key_value_cache import without_unused
 from ..core.state import State, join_states, require_kind, select_state, state_from_dict, state_leaves, state_to_dict
-from ..processes.ranks import Ranks, Share
-from ..storage.files import PARTIAL, atomic, flush, open_regular, read_json, read_text, remove, to_json, write_whole
+from ..processes.ranks import Ranks, Shard
+from ..storage.files import PARTIAL, flush, open_regular, read_json, read_text, remove, to_json, whole, write_whole
 from ..storage.weights import is_finite, load_tensors, load_weights, read_metadata, save_tensors, save_weights
 from ..storage.written_folders import RUN, latest_folder, outer, record, settle
 from ..tasks.model_size import MOMENTS
-from .reporting import Record
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -74,7 +74,7 @@ class Progress:
     loss_sum: float = 0.0  # training loss that `metrics.jsonl` does not contain yet
     loss_terms: int = 0  # number of terms of ``loss_sum``
     evaluated_at: int = -1  # step of the last validation; -1 before the first
-    last: dict[str, Any] = field(default_factory=dict)  # record of the last step
+    last: JsonObject = field(default_factory=dict)  # record of the last step
     records: int = 0  # lines of `metrics.jsonl`
     skipped: int = 0  # steps skipped because the loss or a gradient was not finite
     skipped_in_a_row: int = 0
@@ -82,11 +82,11 @@ class Progress:
     held_out: str | None = None  # key of the held-out data
     environment: dict[str, str] = field(default_factory=dict)  # what else the last bits depend on; see `environment`
 
-    def shares(self, config: Training, windows: int) -> dict[str, float]:
-        """Return the share that is spent of each budget: epochs of ``windows`` batches, steps, tokens, minutes."""
-        part_of_epoch = min(self.window / max(windows, 1), 0.999_999)
+    def fractions(self, config: Training, windows: int) -> dict[str, float]:
+        """Return the fraction that is spent of each budget: epochs of ``windows`` batches, steps, tokens, minutes."""
+        fraction_of_epoch = min(self.window / max(windows, 1), 0.999_999)
         done = {
-            "epochs": self.epoch + part_of_epoch,
+            "epochs": self.epoch + fraction_of_epoch,
             "steps": self.step,
             "tokens": self.tokens,
             "minutes": self.seconds / 60,
@@ -95,13 +95,13 @@ class Progress:
         return {name: done[name] / budget for name, budget in budgets.items() if budget is not None}
 
     def spent(self, config: Training, windows: int) -> float:
-        """Return the largest of `shares`."""
-        return max(self.shares(config, windows).values())
+        """Return the largest of `fractions`."""
+        return max(self.fractions(config, windows).values())
 
     def ended(self, config: Training, windows: int) -> str:
         """Return why the training has ended, or an empty string while it has not."""
-        for name, share in self.shares(config, windows).items():
-            if share >= 1:
+        for name, fraction in self.fractions(config, windows).items():
+            if fraction >= 1:
                 count = getattr(config, name)
                 return f"the budget of {count:,} {name if count != 1 else name[:-1]} is spent"
         stopping = config.tolerance is not None or config.patience is not None
@@ -187,8 +187,8 @@ def save_checkpoint(
 
     # A step can have several checkpoints, since a training that was given more budget goes on from its last step.
     numbers = [number for step, number in map(_order, checkpoints(folder)) if step == progress.step]
-    place = folder / (f"step-{progress.step:09d}" + (f".{max(numbers) + 1}" if numbers else ""))
-    partial = place.with_name(f"{place.name}{PARTIAL}")
+    path = folder / (f"step-{progress.step:09d}" + (f".{max(numbers) + 1}" if numbers else ""))
+    partial = path.with_name(f"{path.name}{PARTIAL}")
 
     # The manifest is written last: a folder without it is no checkpoint, whatever else it holds.
     try:
@@ -208,7 +208,7 @@ def save_checkpoint(
         raise
 
     # Old checkpoints go only after the new one has its name, so that one is complete at every moment.
-    partial.rename(place)
+    partial.rename(path)
     flush(folder)
     for old in checkpoints(folder)[:-MAX_CHECKPOINTS]:
         remove(old)
@@ -337,8 +337,8 @@ def last_complete(folder: Path) -> Path:
         if problem is None:
             for other, text in reversed(problems.items()):
                 suffixes = itertools.chain([""], (f".{i}" for i in itertools.count(1)))
-                places = (folder / f"{other.name}{DAMAGED}{suffix}" for suffix in suffixes)
-                other.rename(next(place for place in places if not place.exists()))
+                paths = (folder / f"{other.name}{DAMAGED}{suffix}" for suffix in suffixes)
+                other.rename(next(path for path in paths if not path.exists()))
                 warnings.warn(f"{text}; going on from the checkpoint before, {path}", stacklevel=2)
             return path
         problems[path] = problem
@@ -370,12 +370,12 @@ def join_carried(state: State | None, like: State | None, ranks: Ranks, *, has_r
     return join_states([state_from_dict(leaves, like) for leaves in tensors]) if ranks.is_rank_zero else None
 
 
-def split_carried(state: State | None, share: Share) -> tuple[State | None, bool]:
+def split_carried(state: State | None, shard: Shard) -> tuple[State | None, bool]:
     """Return the rows of this rank, given those of all, and whether it has rows of its own; see `join_carried`."""
-    if state is None or share.count == 1:
+    if state is None or shard.count == 1:
         return state, True
     rows = np.arange(len(state_leaves(state)[0]))
-    return without_unused(select_state(state, torch.from_numpy(share.of(rows)))), not share.is_idle(rows)
+    return without_unused(select_state(state, torch.from_numpy(shard.of(rows)))), not shard.is_idle(rows)
 
 
 # Metrics and weights
@@ -411,7 +411,7 @@ class MetricsLog:
             record(folder, RUN, "tensorboard")
             self.board = tensorboard.SummaryWriter(str(folder / "tensorboard"), purge_step=step or None)
 
-    def write(self, record: Record) -> None:
+    def write(self, record: JsonObject) -> None:
         """Write a record as one line of JSON."""
         self.file.write(to_json(record) + "\n")
         self.file.flush()
@@ -454,7 +454,7 @@ def _is_before(line: str, step: int) -> bool:
     return record is not None and record["step"] <= step
 
 
-def _record(line: str) -> Record | None:
+def _record(line: str) -> JsonObject | None:
     """Return the record of a line; None for a line that is incomplete or damaged."""
     try:
         record = json.loads(line) if line.endswith("\n") else None
@@ -463,15 +463,16 @@ def _record(line: str) -> Record | None:
     return record if isinstance(record, dict) and isinstance(record.get("step"), int) else None
 
 
-def read_metrics(folder: Path) -> list[Record]:
+def read_metrics(folder: Path) -> list[JsonObject]:
     """Return the records of a run's `metrics.jsonl`; none if there is no such file.
 
     Raises:
         InputError: the file cannot be read, or a line is damaged.
     """
     path, remedy = folder / "metrics.jsonl", "restore it, or remove the run to train it again"
-    records: list[Record] = []
+    records: list[JsonObject] = []
     try:
+        # The file may be anything that lies in the folder: lines are read up to a bound, never a file at once.
         with open(open_regular(path), encoding="utf-8") as file:
             for number, line in enumerate(iter(lambda: file.readline(MAX_CHARACTERS), ""), start=1):
                 if (record := _record(line)) is None:
@@ -510,7 +511,7 @@ class RunWriter:
     """Writes into the folder of a run. Only rank 0 writes.
 
     Attributes:
-        folder: that of the run; of one that is to replace another, the stage until `take_place` is called.
+        folder: that of the run; of one that is to replace another, the stage until `replace_previous` is called.
         metadata: what the weights are saved with, to tell them from those of other runs; see `identity`.
         log: `metrics.jsonl`, while it is open.
     """
@@ -525,7 +526,7 @@ class RunWriter:
             record(self.folder, RUN, name)
         return self.folder / name
 
-    def take_place(self) -> None:
+    def replace_previous(self) -> None:
         """Let the run take the place of the one that it was to replace, if there is one: it has weights now."""
         self.folder = settle(self.folder)
 
@@ -538,7 +539,7 @@ class RunWriter:
         if self.log is not None:
             self.log.close()
 
-    def write_record(self, values: Record) -> None:
+    def write_record(self, values: JsonObject) -> None:
         """Write a line of `metrics.jsonl`, on the rank that has opened it."""
         if self.log is not None:
             with saving(self.folder):
@@ -553,7 +554,7 @@ class RunWriter:
                 log, self.log = self.log, None  # some systems rename no folder with open files
                 if log is not None:
                     log.close()
-                self.take_place()
+                self.replace_previous()
                 if log is not None:
                     self.log = MetricsLog(self.folder, step=step, records=log.records)
 

@@ -39,7 +39,7 @@ class DirectFit:
         with freed_memory_kept(up_to=BLOCK_BYTES) if task.fitter.counts else freed_memory_kept():
             fitted = task.fitter.fit(self.settled.train, self.settled.vocabulary, weights, self.writer.metadata)
         self.ended = fitted.ended
-        self.writer.take_place()
+        self.writer.replace_previous()
         self.model = task.builder.load(self.settled.vocabulary, self.writer.folder / weights.name)
         self.progress = Progress(data=self.settled.train.key, tokens=fitted.tokens)
         self.progress.training_seconds = time.perf_counter() - started

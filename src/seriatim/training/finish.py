@@ -16,6 +16,7 @@ from torch import nn
 
 from ..config import Config, Model, Training
 from ..core.errors import InputError, SizeError
+from ..core.json_object import JsonObject
 from ..counting.minimization import TIME_SPENT
 from ..storage.files import to_json, write_whole
 from ..storage.written_folders import CARD, CARD_MARK, RUN, discard
@@ -27,7 +28,7 @@ from .checkpoints import Progress, RunWriter, saving
 from .direct_fit import DirectFit
 from .hardware import choose_device
 from .loop import Trainer
-from .reporting import SELECTED, Record, Reporter, SafeReporter, describe_model
+from .reporting import SELECTED, Reporter, SafeReporter, describe_model
 from .run_files import BASELINE, begin_run, identity
 from .settle import Settled
 
@@ -38,13 +39,13 @@ MAX_TOKENS = 1 << 24
 
 
 def finish(
-    settled: Settled, trainer: Trainer | DirectFit, writer: RunWriter, reporter: SafeReporter, facts: Record
+    settled: Settled, trainer: Trainer | DirectFit, writer: RunWriter, reporter: SafeReporter, facts: JsonObject
 ) -> None:
     """Fit the simple baseline, measure the run, and write what describes it.
 
     ``facts`` are the result of `describe_model`.
     """
-    writer.take_place()  # of a training that was killed between its last weights and this
+    writer.replace_previous()  # of a training that was killed between its last weights and this
     task, config = settled.task, settled.config
     baseline = _fit_baseline(settled, writer)
     network = task.builder.load(settled.vocabulary, writer.folder / "model.safetensors")
@@ -71,7 +72,7 @@ def finish(
     reporter.end(summary)
 
 
-def _summarize(settled: Settled, trainer: Trainer | DirectFit, facts: Record) -> Record:
+def _summarize(settled: Settled, trainer: Trainer | DirectFit, facts: JsonObject) -> JsonObject:
     """Return the facts of a training that `summary.json` records beside its metrics."""
     progress, config = trainer.progress, settled.config
     return {
@@ -94,7 +95,7 @@ def _summarize(settled: Settled, trainer: Trainer | DirectFit, facts: Record) ->
 
 
 def _measure(
-    summary: Record, settled: Settled, trainer: Trainer | DirectFit, run: Measured, baseline: Measured | None
+    summary: JsonObject, settled: Settled, trainer: Trainer | DirectFit, run: Measured, baseline: Measured | None
 ) -> None:
     """Add the metrics of the validation data to a summary, beside those of the simplest models."""
     task = settled.task
@@ -110,7 +111,7 @@ def _measure(
 
 
 def _write_description(
-    settled: Settled, folder: Path, config: Config, network: nn.Module, summary: Record, writer: RunWriter
+    settled: Settled, folder: Path, config: Config, network: nn.Module, summary: JsonObject, writer: RunWriter
 ) -> None:
     """Write the model card, and last `summary.json`: then the run is complete."""
     with saving(folder):
@@ -159,8 +160,8 @@ def _fit_baseline(settled: Settled, writer: RunWriter) -> Measured | None:
         with saving(writer.folder), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # advice on its options, which nobody has set
             writer.path(BASELINE).mkdir(exist_ok=True)
-            place = begin_run(folder, config, settled.vocabulary)
-            files = RunWriter(place, identity(config, settled.vocabulary))
+            baseline = begin_run(folder, config, settled.vocabulary)
+            files = RunWriter(baseline, identity(config, settled.vocabulary))
             fit = DirectFit(inner, files, SafeReporter(Reporter()), nn.Module(), Progress())
             fit.start()
             fit.fit()
@@ -203,7 +204,7 @@ KEY = "simple"
 """The key of the metrics of the simple baseline among those of the simplest model in a summary."""
 
 
-def model_card(task: Task, config: Config, name: str, model: nn.Module, summary: Record) -> str:
+def model_card(task: Task, config: Config, name: str, model: nn.Module, summary: JsonObject) -> str:
     """Return the model card of a run in Markdown: its task, data, metrics and use. ``name`` is that of its folder."""
     rows = [
         ("task", config.task),
@@ -220,7 +221,7 @@ def model_card(task: Task, config: Config, name: str, model: nn.Module, summary:
     return "\n".join(lines).encode("utf-8", "backslashreplace").decode()  # names of files may be no text
 
 
-def _answers_row(summary: Record) -> list[tuple[str, str]]:
+def _answers_row(summary: JsonObject) -> list[tuple[str, str]]:
     """Return the row of the model card on a run that answers together with its simple baseline."""
     weight, network = summary.get("baseline_weight"), summary.get("network", {})
     if not weight:
@@ -229,10 +230,12 @@ def _answers_row(summary: Record) -> list[tuple[str, str]]:
     return [("answers", f"of the network and its simple baseline, which has the weight {weight:g}{alone}")]
 
 
-def _figures(task: Task, summary: Record) -> list[str]:
+def _figures(task: Task, summary: JsonObject) -> list[str]:
     if "valid" not in summary:
         return ["None was given; how well the model does is unknown."]
     metrics, baseline = summary["valid"], summary["baseline"]
+
+    # A mixture is shown beside its network alone, since otherwise the gain of mixing would stay unknown.
     network = {**summary["network"], "name": "its network alone"} if summary.get("network") else {}
     others = [one for one in (network, baseline, baseline.get(KEY)) if one]
     counts = ", ".join(f"{metrics[key]:,} {key.replace('_', ' ')}" for key in task.evaluator.counts)
@@ -245,6 +248,8 @@ def _figures(task: Task, summary: Record) -> list[str]:
             rows.append(f"| {figure.name} | {' | '.join(cells)} |")
     names = ["this model (95 % interval)", *[other["name"] for other in others]]
     head = [f"| | {' | '.join(names)} |", "|---" * (1 + len(names)) + "|"]
+
+    # The weights were selected on these data, which a verdict about them must not leave out.
     verdicts = [other["verdict"] for other in reversed(others) if "verdict" in other]
     verdict = ["", " ".join([*verdicts, SELECTED])] if verdicts else []
     return [f"`{task.files.validation_name()}`: {counts}.", "", *head, *rows, *verdict]

@@ -143,11 +143,14 @@ def freed_memory_kept(*, up_to: int | None = None) -> Iterator[None]:
     Args:
         up_to: size in bytes of the largest block that is kept; None for no limit.
     """
+    # Other systems have no such settings, and those that a user has made are better than ours.
     tuned = any(name.startswith("MALLOC_") for name in os.environ) or "GLIBC_TUNABLES" in os.environ
     library = ctypes.CDLL(None) if os.name == "posix" and not tuned else None
     if library is None or not hasattr(library, "gnu_get_libc_version"):
         yield
         return
+
+    # Threads of a server may be in several blocks: the first sets the process up, the last one restores it.
     job = object()
     if not _jobs:
         for option in (KEEP | ({MMAP_MAX: 0} if up_to is None else {MMAP_THRESHOLD: up_to})).items():

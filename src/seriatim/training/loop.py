@@ -51,7 +51,7 @@ from .optimizers import (
     restore_optimizer,
 )
 from .parallel import make_parallel
-from .reporting import Record, SafeReporter
+from .reporting import SafeReporter
 from .settle import Settled
 
 LOG_EVERY = 10
@@ -123,10 +123,10 @@ class Trainer:
             last = last_complete(self.writer.folder / "checkpoints")
         state, self.progress = load_checkpoint(last, self.model, like, self.writer.metadata)
         self.start()
-        self.state, self.has_rows = split_carried(state, self.ranks.share)
-        restore_optimizer(self.model, self.optimizer, load_tensors(last / OPTIMIZER), self.parallel.place)
+        self.state, self.has_rows = split_carried(state, self.ranks.shard)
+        restore_optimizer(self.model, self.optimizer, load_tensors(last / OPTIMIZER), self.parallel.shard)
         if self.average is not None and (last / AVERAGE).exists():
-            self.average.restore(load_tensors(last / AVERAGE), self.parallel.place)
+            self.average.restore(load_tensors(last / AVERAGE), self.parallel.shard)
 
         # The same bits need the same data; another machine, or other versions, change the last digits only.
         progress, names = self.progress, self.sources
@@ -155,8 +155,11 @@ class Trainer:
             self.writer.open_log(self.progress)
         self.began = time.perf_counter() - self.progress.seconds
         try:
+            # The first checkpoint is written before the first step, so that a killed training can always resume.
             if self.progress.step == 0:
                 self.checkpoint()
+
+            # Signals wait for the end of a step, so that a checkpoint never holds half of one.
             with signals_deferred() as self.signal:
                 self.train()
                 self.ended = self.nothing_left()
@@ -212,7 +215,7 @@ class Trainer:
         """Yield this rank's shard of the batches of each step in the rest of the epoch."""
         groups = self.batches.shuffled(self.config.seed, self.progress.epoch)
         step: list[TaskBatch] = []
-        for batch in self.batches.read_share(groups, self.ranks.share, skip=self.progress.window):
+        for batch in self.batches.read_shard(groups, self.ranks.shard, skip=self.progress.window):
             step.append(batch)
             if len(step) == self.config.accumulate:
                 yield step
@@ -247,11 +250,11 @@ class Trainer:
 
         # All ranks take or skip the step together: the gradient of each holds what is not finite on any of them. The
         # rank with the severest problem, 2 for its own loss, names the batch.
-        own_problem = nonfinite_problem(self.model, [loss for loss, _ in losses], norm)
-        severity = 0 if own_problem is None else 1 if math.isfinite(sum(loss for loss, _ in losses)) else 2
+        problem_here = nonfinite_problem(self.model, [loss for loss, _ in losses], norm)
+        severity = 0 if problem_here is None else 1 if math.isfinite(sum(loss for loss, _ in losses)) else 2
         results = self.ranks.gather([*np.sum(losses, axis=0), severity])
         loss, auxiliary = results[:, :2].sum(0).tolist()
-        problem = self.describe_problem(batches, own_problem, results[:, 2])
+        problem = self.describe_problem(batches, problem_here, results[:, 2])
 
         progress.step += 1
         progress.window += len(batches)
@@ -381,9 +384,9 @@ class Trainer:
 
         # Rank 0 measures, and all ranks learn the metric that selects the weights and the loss.
         metrics: JsonObject = {}  # filled on rank 0
-        experts: Record = {}
+        experts: JsonObject = {}
         with self.averaged():
-            model = self.parallel.whole_model()
+            model = self.parallel.full_model()
             value, loss = self.ranks.on_rank_zero(lambda: self.measure(model, metrics, experts))
         best = progress.record_validation(value, loss, self.config, more_is_better=self.selection.more_is_better)
         keep = best or self.config.keep == "last"
@@ -393,14 +396,14 @@ class Trainer:
 
         # The time includes the validation and the writing of weights, which a budget in minutes counts, too.
         progress.seconds = time.perf_counter() - self.began
-        place = {"step": progress.step, "epoch": progress.epoch, "seconds": progress.seconds}
-        record = {"kind": "valid", **place, **metrics, **experts}
+        position = {"step": progress.step, "epoch": progress.epoch, "seconds": progress.seconds}
+        record = {"kind": "valid", **position, **metrics, **experts}
         self.writer.write_record(record)
         self.reporter.validation({**record, "best": best})
         if progress.begins_averaging(self.config):
             self.average = self.make_average()
 
-    def measure(self, model: nn.Module, metrics: JsonObject, experts: Record) -> tuple[float, float]:
+    def measure(self, model: nn.Module, metrics: JsonObject, experts: JsonObject) -> tuple[float, float]:
         """Measure the held-out data, and return the metric that selects the weights, and the loss.
 
         The metrics are added to ``metrics``, and how often each expert was chosen to ``experts``.
@@ -427,14 +430,14 @@ class Trainer:
     def save_weights(self) -> None:
         """Write the present weights, or their average, as those of the run."""
         with self.averaged():
-            model = self.parallel.whole_model()
+            model = self.parallel.full_model()
             self.ranks.on_rank_zero(lambda: self.writer.write_weights(model, self.progress.step))
 
     def checkpoint(self) -> None:
         """Write a checkpoint, and without validation data also the weights of the run."""
-        model, parallel = self.parallel.whole_model(), self.parallel
-        moments = parallel.whole(optimizer_tensors(self.model, self.optimizer))
-        average = None if self.average is None else parallel.whole(self.average.tensors)
+        model, parallel = self.parallel.full_model(), self.parallel
+        moments = parallel.full(optimizer_tensors(self.model, self.optimizer))
+        average = None if self.average is None else parallel.full(self.average.tensors)
         state = join_carried(self.state, self.objective.carried_state(model), self.ranks, has_rows=self.has_rows)
         train, held_out = self.data_keys()
         progress = replace(self.progress, data=train, held_out=held_out, environment=self.machine())

@@ -24,14 +24,14 @@ from ..config import Training
 from ..core.contract import Stateful
 from ..core.errors import MismatchError
 from ..core.state import State, state_leaves
-from ..processes.sharded_tensors import is_sharded, local_part, whole_tensor
+from ..processes.sharded_tensors import full_tensor, is_sharded, local_shard
 from ..storage.weights import is_finite
 from .checkpoints import REMEDY
 
-MIN_SHARE = 0.01
-"""Share of the learning rate at the end of a cosine schedule and at the beginning of a warm-up."""
-WARMUP_SHARE = 0.05
-"""Share of the budget in which the learning rate rises if ``warmup_steps`` is not given."""
+MIN_FRACTION = 0.01
+"""Fraction of the learning rate at the end of a cosine schedule and at the beginning of a warm-up."""
+WARMUP_FRACTION = 0.05
+"""Fraction of the budget in which the learning rate rises if ``warmup_steps`` is not given."""
 
 
 def make_optimizer(model: nn.Module, config: Training) -> torch.optim.Optimizer:
@@ -53,8 +53,8 @@ def make_optimizer(model: nn.Module, config: Training) -> torch.optim.Optimizer:
     rate = config.learning_rate
     assert rate is not None  # the default is filled in
     if config.optimizer == "sgd":
-        is_whole = not any(is_sharded(parameter) for parameter in matrices + others)
-        return torch.optim.SGD(groups, lr=rate, fused=is_whole)  # PyTorch cannot fuse it for parts of parameters
+        has_full_parameters = not any(is_sharded(parameter) for parameter in matrices + others)
+        return torch.optim.SGD(groups, lr=rate, fused=has_full_parameters)  # PyTorch cannot fuse it for shards
     kind = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam
     return kind(groups, lr=rate, fused=True)
 
@@ -71,12 +71,12 @@ def learning_rate(config: Training, *, step: int, progress: float, annealed: int
     rate = config.learning_rate
     assert rate is not None  # the default is filled in
     if config.warmup_steps is None:
-        if config.schedule == "cosine" and config.optimizer != "sgd" and progress < WARMUP_SHARE:
-            return rate * max(progress / WARMUP_SHARE, MIN_SHARE)
+        if config.schedule == "cosine" and config.optimizer != "sgd" and progress < WARMUP_FRACTION:
+            return rate * max(progress / WARMUP_FRACTION, MIN_FRACTION)
     elif step < config.warmup_steps:
         return rate * (step + 1) / config.warmup_steps
     if config.schedule == "cosine":
-        return rate * (MIN_SHARE + (1 - MIN_SHARE) * (1 + math.cos(math.pi * min(progress, 1.0))) / 2)
+        return rate * (MIN_FRACTION + (1 - MIN_FRACTION) * (1 + math.cos(math.pi * min(progress, 1.0))) / 2)
     if config.schedule == "plateau":
         try:
             return rate / config.anneal**annealed
@@ -88,7 +88,7 @@ def learning_rate(config: Training, *, step: int, progress: float, annealed: int
 def clip_gradients(model: nn.Module, max_norm: float | None) -> float:
     """Scale the gradient down to ``max_norm`` unless it is not finite, and return its norm before."""
     parameters = list(model.parameters())
-    norm = whole_tensor(nn.utils.get_total_norm([value.grad for value in parameters if value.grad is not None]))
+    norm = full_tensor(nn.utils.get_total_norm([value.grad for value in parameters if value.grad is not None]))
     if max_norm is not None and norm.isfinite():
         nn.utils.clip_grads_with_norm_(parameters, max_norm, norm)
     return float(norm)
@@ -104,7 +104,7 @@ def nonfinite_problem(model: nn.Module, losses: Sequence[float], norm: float) ->
             return f"the loss is {loss}", range(i, i + 1)
     if math.isfinite(norm):
         return None
-    gradients = {name: local_part(value.grad) for name, value in model.named_parameters() if value.grad is not None}
+    gradients = {name: local_shard(value.grad) for name, value in model.named_parameters() if value.grad is not None}
     where = next((f" of {name}" for name, gradient in gradients.items() if not is_finite(gradient)), "")
     return f"the gradient{where} is not finite", range(len(losses))
 
@@ -128,11 +128,11 @@ def restore_optimizer(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     tensors: Mapping[str, Tensor],
-    place: Callable[[str, Tensor], Tensor],
+    shard: Callable[[str, Tensor], Tensor],
 ) -> None:
     """Restore the result of `optimizer_tensors`; raise InputError if it belongs to another model.
 
-    ``place`` returns the part of a tensor that this process has, given the name of the parameter and the whole.
+    ``shard`` returns the shard of a tensor that this process has, given the name of the parameter and the full one.
     """
     parameters = dict(model.named_parameters())
     keys = {"step", "exp_avg", "exp_avg_sq"} if isinstance(optimizer, torch.optim.Adam) else set[str]()
@@ -148,7 +148,7 @@ def restore_optimizer(
             expected = ((), torch.float32) if key == "step" else (parameter.shape, parameter.dtype)
             if (value.shape, value.dtype) != expected:
                 raise MismatchError(f"checkpoint: its optimizer has {name!r} of another shape or type; {REMEDY}")
-            optimizer.state[parameter][key] = place(name, value.to(parameter.device, copy=True))
+            optimizer.state[parameter][key] = shard(name, value.to(parameter.device, copy=True))
 
 
 # Averages of the weights
@@ -188,12 +188,12 @@ class WeightAverage:
         for name, value in self.parameters.items():
             value.copy_(tensors[name])
 
-    def restore(self, tensors: Mapping[str, Tensor], place: Callable[[str, Tensor], Tensor]) -> None:
+    def restore(self, tensors: Mapping[str, Tensor], shard: Callable[[str, Tensor], Tensor]) -> None:
         """Take the average from a checkpoint; raise InputError if it is that of another model.
 
-        ``place`` returns the part of a tensor that this process has, given the name of the parameter and the whole.
+        ``shard`` returns the shard of a tensor that this process has, given the name of the parameter and the full one.
         """
         shapes = {name: value.shape for name, value in tensors.items()}
         if shapes != {name: value.shape for name, value in self.tensors.items()}:
             raise MismatchError(f"checkpoint: its average of the weights is that of another model; {REMEDY}")
-        self.tensors = {name: place(name, tensors[name].to(value.device)) for name, value in self.tensors.items()}
+        self.tensors = {name: shard(name, tensors[name].to(value.device)) for name, value in self.tensors.items()}

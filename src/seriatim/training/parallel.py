@@ -7,7 +7,7 @@ the job that has begun it (``--rdzv-id``).
 The loss is one module on every rank, in one of two ways.
 
 ``data``: every rank has the whole model (`torch.nn.parallel.DistributedDataParallel`: S. Li et al., "PyTorch
-Distributed", VLDB 2020). ``fsdp``: every rank has a part of each parameter, of its gradient and of the optimizer's
+Distributed", VLDB 2020). ``fsdp``: every rank has a shard of each parameter, of its gradient and of the optimizer's
 state; the parameters of a layer are gathered while it computes (`torch.distributed.fsdp.fully_shard`: Y. Zhao et al.,
 "PyTorch FSDP", VLDB 2023; S. Rajbhandari et al., "ZeRO", SC 2020). Both take the mean over ranks, and the training
 multiplies the loss by their number, because it divides by the terms of all ranks itself.
@@ -31,7 +31,7 @@ from ..core.errors import InputError, MismatchError, NotSupportedError, RangeErr
 from ..core.state import OutputsAndState, State, map_state
 from ..layers.containers import MemoryStack, Stack
 from ..processes.ranks import Ranks
-from ..processes.sharded_tensors import is_sharded, whole_tensor
+from ..processes.sharded_tensors import full_tensor, is_sharded
 from ..storage.files import read_text, write_whole
 from ..storage.written_folders import RUN, is_run, latest_folder, record, remove_written
 from ..tasks.task import Objective, TaskBatch
@@ -91,7 +91,7 @@ def _flat(config: Config) -> dict[str, object]:
     """Return the values of a configuration by dotted name, without the folder to write."""
     flat: dict[str, object] = {}
     for name, value in config.model_dump(mode="json", exclude={"out"}).items():
-        flat |= {f"{name}.{key}": part for key, part in value.items()} if isinstance(value, dict) else {name: value}
+        flat |= {f"{name}.{key}": leaf for key, leaf in value.items()} if isinstance(value, dict) else {name: value}
     return flat
 
 
@@ -195,16 +195,16 @@ class Parallel:
         """Run a forward and a backward pass; the gradients of a step are added up over the ranks after the last one."""
         yield
 
-    def whole_model(self) -> nn.Module:
+    def full_model(self) -> nn.Module:
         """Return the model with all its parameters, as they are now. Every rank calls this; only rank 0 uses it."""
         return self.loss.model
 
-    def whole(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return tensors that belong to parameters in one piece. Every rank calls this; only rank 0 uses them."""
+    def full(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return the full tensors that belong to parameters. Every rank calls this; only rank 0 uses them."""
         return dict(tensors)
 
-    def place(self, name: str, value: Tensor) -> Tensor:
-        """Return the part of a tensor that this rank has, given the whole; it belongs to the parameter ``name``."""
+    def shard(self, name: str, value: Tensor) -> Tensor:
+        """Return the shard of a tensor that this rank has, given the full one; it belongs to the parameter ``name``."""
         return value
 
 
@@ -237,7 +237,7 @@ class DataParallel(Parallel):
 
 
 class FullySharded(Parallel):
-    """Every rank has a part of each parameter.
+    """Every rank has a shard of each parameter.
 
     The unit that is gathered at once is a layer of a stack. A decoder that attends to a memory, and a model that is
     trained one step at a time, are gathered as a whole, because ranks would gather different numbers of times.
@@ -272,26 +272,26 @@ class FullySharded(Parallel):
         yield
 
     @torch.no_grad()
-    def whole_model(self) -> nn.Module:
-        """Return a model with all parameters; see `Parallel.whole_model`."""
-        tensors = self.whole(dict(self.loss.model.named_parameters()))
+    def full_model(self) -> nn.Module:
+        """Return a model with all parameters; see `Parallel.full_model`."""
+        tensors = self.full(dict(self.loss.model.named_parameters()))
         if self.replica is None:
             return self.loss.model
         for name, parameter in self.replica.named_parameters():
             parameter.copy_(tensors[name])
         return self.replica
 
-    def whole(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Gather tensors; see `Parallel.whole`."""
+    def full(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Gather tensors; see `Parallel.full`."""
         result = {}
         for name, value in tensors.items():
-            gathered = whole_tensor(value).detach()
+            gathered = full_tensor(value).detach()
             if self.replica is not None:
                 result[name] = gathered
         return result
 
-    def place(self, name: str, value: Tensor) -> Tensor:
-        """Return the part of this rank; see `Parallel.place`."""
+    def shard(self, name: str, value: Tensor) -> Tensor:
+        """Return the shard of this rank; see `Parallel.shard`."""
         from torch.distributed.tensor import DTensor, distribute_tensor  # slow to import
 
         parameter = self.loss.model.get_parameter(name)
@@ -309,7 +309,7 @@ def copy_views(layer: nn.Module, _: object, results: OutputsAndState) -> Outputs
 
 
 def make_parallel(objective: Objective, model: nn.Module, config: Training, ranks: Ranks) -> Parallel:
-    """Return the loss of a training on these ranks; ``fsdp`` replaces the parameters of the model by parts."""
+    """Return the loss of a training on these ranks; ``fsdp`` replaces the parameters of the model by shards."""
     loss = TaskLoss(objective, model)
     if ranks.count == 1:
         return Parallel(loss)

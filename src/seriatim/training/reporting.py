@@ -3,19 +3,18 @@
 import sys
 import time
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import nn
 
 from ..config import Config, Training
+from ..core.json_object import JsonObject
 from ..evaluation.intervals import written
 from ..evaluation.perplexity import safe_exp
 from ..tasks.data_files import fraction_of
 from .settle import DEFAULT, Settled
 
-Record = dict[str, Any]
-"""Values by name, as `docs/training.md` lists them."""
 SELECTED = "The weights were selected on the same held-out data, which favours the model."
 """Caution after a comparison with the simple baseline at the end of a training."""
 UPDATE_SECONDS = 0.5
@@ -25,7 +24,7 @@ UPDATE_SECONDS = 0.5
 # Records
 
 
-def describe_model(settled: Settled, model: nn.Module, device: torch.device, ranks: int) -> Record:
+def describe_model(settled: Settled, model: nn.Module, device: torch.device, ranks: int) -> JsonObject:
     """Return what both the first and the last record say; the last one is the summary of the run."""
     return {
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
@@ -36,7 +35,7 @@ def describe_model(settled: Settled, model: nn.Module, device: torch.device, ran
     }
 
 
-def beginning(settled: Settled, facts: Record, *, step: int, nothing_left: str) -> Record:
+def beginning(settled: Settled, facts: JsonObject, *, step: int, nothing_left: str) -> JsonObject:
     """Return the record before the first step: what is trained on what, from which step on, and why not if so."""
     task, reader, config = settled.task, settled.task.reader, settled.config
     given = "".join(f", {count:,} {name.replace('_', ' ')}" for name, count in settled.counts.items())
@@ -76,8 +75,8 @@ def _initial(config: Config) -> str:
         return ""
     sees_all = config.model.bidirectional or not config.model.options.get("causal", True)
     one_way = "" if sees_all else ", which reads in one direction"
-    parts = f"the tokenizer, the embedding and the layer {config.model.layer}{one_way}"
-    return f"starts from {parts}, of {config.training.init}, and from its output layer if its task is the same"
+    weights = f"the tokenizer, the embedding and the layer {config.model.layer}{one_way}"
+    return f"starts from {weights}, of {config.training.init}, and from its output layer if its task is the same"
 
 
 # Reporters
@@ -93,16 +92,16 @@ class Reporter:
     def reading(self, text: str, share: float) -> None:
         """Receive how much of a large text is read, before `begin`, in words and as a share from 0 to 1."""
 
-    def begin(self, record: Record) -> None:
+    def begin(self, record: JsonObject) -> None:
         """Receive the record before the first step; `docs/training.md` lists the keys of all records."""
 
-    def step(self, record: Record) -> None:
+    def step(self, record: JsonObject) -> None:
         """Receive ``step epoch tokens loss learning_rate tokens_per_second progress seconds_left`` after every step."""
 
-    def validation(self, record: Record) -> None:
+    def validation(self, record: JsonObject) -> None:
         """Receive ``step epoch seconds best`` and the metrics of the held-out data after every validation."""
 
-    def end(self, record: Record) -> None:
+    def end(self, record: JsonObject) -> None:
         """Receive the content of `summary.json` after the last step, unless the training failed or was interrupted."""
 
     def close(self) -> None:
@@ -115,23 +114,23 @@ class SafeReporter:
     def __init__(self, reporter: Reporter) -> None:
         self.reporter = reporter
 
-    def begin(self, record: Record) -> None:
+    def begin(self, record: JsonObject) -> None:
         """See `Reporter.begin`."""
         self._tell("begin", record)
 
-    def step(self, record: Record) -> None:
+    def step(self, record: JsonObject) -> None:
         """See `Reporter.step`."""
         self._tell("step", record)
 
-    def validation(self, record: Record) -> None:
+    def validation(self, record: JsonObject) -> None:
         """See `Reporter.validation`."""
         self._tell("validation", record)
 
-    def end(self, record: Record) -> None:
+    def end(self, record: JsonObject) -> None:
         """See `Reporter.end`."""
         self._tell("end", record)
 
-    def _tell(self, event: str, record: Record) -> None:
+    def _tell(self, event: str, record: JsonObject) -> None:
         try:
             getattr(self.reporter, event)(record)
         except (OSError, ValueError) as error:
@@ -149,15 +148,15 @@ class LineReporter(Reporter):
         """Show a line that stays."""
         raise NotImplementedError
 
-    def show(self, text: str, share: float) -> None:
-        """Show a line in place of the previous one of this kind; ``share`` of the budget, 0 to 1, is spent."""
+    def show(self, text: str, fraction: float) -> None:
+        """Show a line in place of the previous one of this kind; ``fraction`` of the budget, 0 to 1, is spent."""
         raise NotImplementedError
 
     def reading(self, text: str, share: float) -> None:
         """Show how much of a large text is read."""
         self.show(text, share)
 
-    def begin(self, record: Record) -> None:
+    def begin(self, record: JsonObject) -> None:
         """Show the sizes of the data and of the model."""
         self.headline = [figure for figure in record["figures"] if figure.headline]
         self.work_unit = record["work_unit"]
@@ -187,36 +186,38 @@ class LineReporter(Reporter):
         elif record["step"]:
             self.say(f"resuming at step {record['step']:,}")
 
-    def step(self, record: Record) -> None:
+    def step(self, record: JsonObject) -> None:
         """Show the step, the loss, the speed and the time left."""
-        parts = [f"step {record['step']:,}", f"loss {record['loss']:.3f}"]
+        figures = [f"step {record['step']:,}", f"loss {record['loss']:.3f}"]
         if any(figure.key == "perplexity" for figure in self.headline):
-            parts.append(f"perplexity {written(safe_exp(record['loss']), 1)}")
+            figures.append(f"perplexity {written(safe_exp(record['loss']), 1)}")
         left = "?" if record["seconds_left"] is None else duration(record["seconds_left"])
         at_most = "at most " if self.may_end_early else ""
-        parts += [f"{record['tokens_per_second']:,.0f} tokens/s", f"{at_most}{left} left"]
-        self.show("  ".join(parts), record["progress"])
+        figures += [f"{record['tokens_per_second']:,.0f} tokens/s", f"{at_most}{left} left"]
+        self.show("  ".join(figures), record["progress"])
 
-    def validation(self, record: Record) -> None:
+    def validation(self, record: JsonObject) -> None:
         """Show the metrics of the held-out data."""
         note = "  best so far" if record["best"] else ""
         figures = "".join(f"  {figure.name} {figure.text(record)}" for figure in self.headline if figure.key in record)
-        place = f"step {record['step']:,}, {duration(record['seconds'])}"
+        moment = f"step {record['step']:,}, {duration(record['seconds'])}"
         loss = f"held-out loss {record['loss']:.4f}" if "loss" in record else "held-out data"  # rules have no loss
-        self.say(f"{place}: {loss}{figures}{note}")
+        self.say(f"{moment}: {loss}{figures}{note}")
 
-    def end(self, record: Record) -> None:
+    def end(self, record: JsonObject) -> None:
         """Show the final metrics beside those of the simplest model, why the training ended, and its speed."""
         if "valid" in record:
-            metrics, baseline, parts = record["valid"], record["baseline"], []
+            metrics, baseline, compared = record["valid"], record["baseline"], []
             others = [baseline, *([baseline["simple"]] if "simple" in baseline else [])]
             network = {**record["network"], "name": "the network alone"} if record.get("network") else {}
             for figure in self.headline:
                 if figure.key in metrics:
                     beside = [one for one in (network, *others) if one.get(figure.key) is not None]
                     known = [f"{one['name']}: {figure.text(one, metrics)}" for one in beside]
-                    parts.append(f"{figure.name} {figure.text(metrics)}" + (f" ({'; '.join(known)})" if known else ""))
-            self.say(f"held-out {', '.join(parts)}")
+                    compared.append(
+                        f"{figure.name} {figure.text(metrics)}" + (f" ({'; '.join(known)})" if known else "")
+                    )
+            self.say(f"held-out {', '.join(compared)}")
             verdicts = [other["verdict"] for other in others[1:] if other.get("verdict")]
             for sentence in [*verdicts, *([SELECTED] if verdicts else [])]:
                 self.say(sentence)
@@ -262,13 +263,13 @@ class NotebookReporter(LineReporter):
         self.lines.append(text)
         self._update()
 
-    def show(self, text: str, share: float) -> None:
+    def show(self, text: str, fraction: float) -> None:
         """Replace the last line, at most once in `UPDATE_SECONDS`."""
-        self.last = f"{text}  ({share:.0%})"
+        self.last = f"{text}  ({fraction:.0%})"
         if time.monotonic() - self.updated >= UPDATE_SECONDS:
             self._update()
 
-    def end(self, record: Record) -> None:
+    def end(self, record: JsonObject) -> None:
         """Show the final metrics in place of the changing line."""
         self.last = ""
         super().end(record)

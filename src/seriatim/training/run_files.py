@@ -126,12 +126,12 @@ def _real(path: str | Path) -> Path:
 def refuse_inside(out: str | Path, *, of_run: Path | None = None) -> None:
     """Raise InputError if a file or folder would be written among those of a run or a comparison; see `check_file`."""
     path = _real(out)
-    is_own = of_run is not None and path.parent == _real(of_run)
+    is_within_run = of_run is not None and path.parent == _real(of_run)
     for folder in path.parents:
         form = _form_of(folder)
-        if form is None or (is_own and form is COMPARISON):
+        if form is None or (is_within_run and form is COMPARISON):
             continue
-        if path.relative_to(folder).parts[0] in _parts(form):
+        if path.relative_to(folder).parts[0] in _names_in(form):
             raise ExistsError(f"--out: {out} lies inside the {form.kind} {folder}; choose another file or folder")
 
 
@@ -145,10 +145,10 @@ def refuse_overwriting(out: str | Path, reads: Iterable[str | None]) -> None:
         reads: what is read: files, folders, globs, or several with commas between them.
     """
     written = _form_of(_real(out)) or RUN
-    for path in (path for spec in reads if spec for path in _files_named(spec)):
+    for path in (path for source in reads if source for path in _files_named(source)):
         form = _form_of(path)
-        is_part = _is_part(path, out, written) or (form is not None and _is_part(out, path, form))
-        if is_part or _is_same(path, out):
+        belongs = _belongs_to(path, out, written) or (form is not None and _belongs_to(out, path, form))
+        if belongs or _is_same(path, out):
             what = "one of the folders" if path.is_dir() else "one of the files"
             raise ExistsError(f"--out: {out} would be written over {path}, {what} that are read; choose another --out")
 
@@ -156,13 +156,13 @@ def refuse_overwriting(out: str | Path, reads: Iterable[str | None]) -> None:
 def files_read(config: Config, *, resuming: bool = False) -> list[str]:
     """Return the data, the vectors and, unless it resumes, the initial run of a training, as they are named."""
     data, initial = config.data, None if resuming else config.training.init
-    specs = (data.train, data.valid, data.test, config.model.options.get("vectors"), initial)
-    return [spec for spec in specs if isinstance(spec, str)]
+    sources = (data.train, data.valid, data.test, config.model.options.get("vectors"), initial)
+    return [source for source in sources if isinstance(source, str)]
 
 
-def _files_named(spec: str) -> Iterator[Path]:
+def _files_named(source: str) -> Iterator[Path]:
     """Yield the files and folders that exist among those that the name of some data or of a run may stand for."""
-    for name in dict.fromkeys((spec, *spec.split(","))):
+    for name in dict.fromkeys((source, *source.split(","))):
         with suppress(OSError, ValueError):
             if os.path.exists(name):
                 yield Path(name)
@@ -177,10 +177,12 @@ def _is_same(first: str | Path, second: str | Path) -> bool:
         return False
 
 
-def _is_part(path: str | Path, folder: str | Path, form: Form) -> bool:
+def _belongs_to(path: str | Path, folder: str | Path, form: Form) -> bool:
     """Return whether a path is that of a file or folder that a folder of some form has, or lies in one."""
     path = _real(path)
-    return any(place.name in _parts(form) and _is_same(place.parent, folder) for place in (path, *path.parents))
+    return any(
+        ancestor.name in _names_in(form) and _is_same(ancestor.parent, folder) for ancestor in (path, *path.parents)
+    )
 
 
 def _form_of(folder: Path) -> Form | None:
@@ -188,12 +190,12 @@ def _form_of(folder: Path) -> Form | None:
     return RUN if is_run(folder) else COMPARISON if (folder / COMPARISON.first).is_file() else None
 
 
-def _parts(form: Form) -> set[str]:
+def _names_in(form: Form) -> set[str]:
     """Return the names in the folder of a run or a comparison."""
     return {*form.files, *form.folders, *OWN}
 
 
-def check_place(out: str | None) -> Path:
+def check_folder(out: str | None) -> Path:
     """Return a folder that can be written, or created; raise InputError if it cannot."""
     if not out:
         raise RequiredError("out: no folder for the run; give one, for instance --out runs/first")
@@ -208,8 +210,8 @@ def check_place(out: str | None) -> Path:
     broken = next((path for path in (folder, *folder.parents) if path.is_symlink() and not path.exists()), None)
     if broken is not None:
         raise UnwritableError(f"{folder}: {broken} is a link to nothing; remove it, or choose another --out")
-    parts = folder.parts
-    before = (Path(*parts[:i]) for i, part in enumerate(parts) if part == "..")
+    components = folder.parts
+    before = (Path(*components[:i]) for i, component in enumerate(components) if component == "..")
     missing = next((path for path in before if not path.exists()), None)
     if missing is not None:
         raise MissingError(f"--out: {missing} in {folder} does not exist; remove it and the .. after it from the path")
@@ -230,7 +232,7 @@ def check_out(out: str | None, *, overwrite: bool, form: Form = RUN) -> Path:
     Raises:
         InputError: it cannot be written; or it is not empty, and nothing may be overwritten, or not all of it is ours.
     """
-    folder = check_place(out)
+    folder = check_folder(out)
     if folder.is_dir() and any(path.name not in (LOCK, SESSION) for path in folder.iterdir()):
         if not overwrite:
             continued = f"continue with --resume {shlex.quote(str(folder))}, " if form is COMPARISON else ""
@@ -268,17 +270,17 @@ def begin_run(folder: Path, config: Config, vocabulary: Vocabulary, decisions: s
     training that is killed can resume, so that only the decisions are written before.
     """
     try:
-        place = begin(folder, RUN, has_begun)
-        record(place, RUN, "config.yaml", *vocabulary.files())
+        stage = begin(folder, RUN, has_begun)
+        record(stage, RUN, "config.yaml", *vocabulary.files())
         if decisions:
-            record(place, RUN, DECISIONS)
-            write_whole(place / DECISIONS, decisions)
-        write_whole(place / "config.yaml", config.to_yaml())
-        write_origins(place, stacks_of(config))
-        vocabulary.save(place)
+            record(stage, RUN, DECISIONS)
+            write_whole(stage / DECISIONS, decisions)
+        write_whole(stage / "config.yaml", config.to_yaml())
+        write_origins(stage, stacks_of(config))
+        vocabulary.save(stage)
     except PermissionError as error:
         raise UnwritableError(f"{folder}: cannot be written ({error.strerror}); choose another --out") from None
-    return place
+    return stage
 
 
 def remove_partial_files(folder: Path) -> None:

@@ -22,8 +22,9 @@ import torch
 from pydantic import BaseModel, ValidationError
 from torch import nn
 
-from ..config import BATCH_SIZE, Config, Fields, Training
+from ..config import BATCH_SIZE, Config, Training
 from ..core.errors import InputError, NotSupportedError, RangeError, RequiredError
+from ..core.json_object import JsonObject
 from ..data.corpus import Corpus
 from ..data.repairs import DataWarning, Repairs
 from ..data.vocabulary import Vocabulary
@@ -39,7 +40,7 @@ NO_FILE = re.compile(r"-?[\d.]+%?|[Nn][Oo][Nn][Ee]")
 """What a user may give who means a fraction of the training data, or no held-out data."""
 DEFAULT = "the default of the task"
 """The reason of values that follow from the task alone, which are not reported."""
-USUAL: Fields = {"training.batch_size": BATCH_SIZE, "model.dropout": 0.0}
+USUAL: JsonObject = {"training.batch_size": BATCH_SIZE, "model.dropout": 0.0}
 """Defaults where a task has none of its own."""
 MINUTES = 20.0
 """Longest time of a training without a budget."""
@@ -244,7 +245,7 @@ def _flat(config: Config) -> dict[str, object]:
     return flat | {f"model.options.{key}": value for key, value in options.items()}
 
 
-def fill(config: Config, values: Fields) -> Config:
+def fill(config: Config, values: JsonObject) -> Config:
     """Return the configuration with values for those fields that are open, by dotted name.
 
     A field is open if it is None, or if nobody has given or decided it, so that it has its usual value.
@@ -357,8 +358,8 @@ def read_data(task: Task, vocabulary: Vocabulary) -> tuple[TaskData, TaskData | 
 # Rows of the training data among the held-out ones
 
 
-SHARE = 0.05
-"""Share of the long lines of a running text from which on an overlap is reported."""
+OVERLAP_FRACTION = 0.05
+"""Fraction of the long lines of a running text from which on an overlap is reported."""
 
 
 @runtime_checkable
@@ -387,13 +388,13 @@ def _blocks(data: DataOfRows) -> Iterator[np.ndarray]:
 def warn_of_overlap(task: Task, train: object, valid: object) -> None:
     """Warn if rows of the held-out data, whatever their labels, are rows of the training data.
 
-    Running text, which may repeat a line, needs a share of `SHARE` of its long lines.
+    Running text, which may repeat a line, needs an overlap in `OVERLAP_FRACTION` of its long lines.
 
-    Nothing is said of built-in corpora, which have parts of their own, of a part of the training data, which has no row
-    of the rest, and of data without rows.
+    Nothing is said of built-in corpora, which have splits of their own, of a fraction of the training data, which has
+    no row of the rest, and of data without rows.
     """
-    spec = task.files.validation_source() or ""
-    if spec.startswith("builtin:") or fraction_of(spec):
+    source = task.files.validation_source() or ""
+    if source.startswith("builtin:") or share_of(source):
         return
     if not isinstance(train, DataOfRows) or not isinstance(valid, DataOfRows):
         return
@@ -402,18 +403,18 @@ def warn_of_overlap(task: Task, train: object, valid: object) -> None:
     held_out = valid.row_digests()
     if held_out is None or not len(held_out):
         return
-    distinct, places = np.unique(held_out, return_inverse=True)
+    distinct, indices = np.unique(held_out, return_inverse=True)
     seen = np.zeros(len(distinct), dtype=bool)
     for known in _blocks(train):
         seen |= np.isin(distinct, known)
-    count = int(seen[places].sum())
+    count = int(seen[indices].sum())
 
     # A running text repeats a line now and then, which says nothing.
     running_text = isinstance(valid, Corpus) and valid.ends is None
-    if count and (not running_text or count >= SHARE * len(held_out)):
-        share = f"{count:,} of the {len(held_out):,} held-out {task.kind.items_name} ({count / len(held_out):.1%})"
+    if count and (not running_text or count >= OVERLAP_FRACTION * len(held_out)):
+        overlap = f"{count:,} of the {len(held_out):,} held-out {task.kind.items_name} ({count / len(held_out):.1%})"
         advice = "figures on them say little about new data; remove them from one of the files"
-        warnings.warn(f"{spec}: {share} are in the training data, too; {advice}", DataWarning, stacklevel=2)
+        warnings.warn(f"{source}: {overlap} are in the training data, too; {advice}", DataWarning, stacklevel=2)
 
 
 # The budget
@@ -427,10 +428,10 @@ def _steps_per_epoch(config: Config, train: TaskData) -> int:
     return -(-windows // config.training.accumulate)
 
 
-def default_budget(training: Training, steps_per_epoch: int, *, held_out: bool) -> Fields:
+def default_budget(training: Training, steps_per_epoch: int, *, held_out: bool) -> JsonObject:
     """Return the budget and the schedule of a training, by dotted name, for the fields that are None."""
     given = has_budget(training)
-    falling: Fields = {"schedule": "cosine", "average": 0.0}
+    falling: JsonObject = {"schedule": "cosine", "average": 0.0}
     if given or (not held_out and training.minutes is not None):
         fields = falling
     elif not held_out:
