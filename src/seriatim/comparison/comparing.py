@@ -505,7 +505,7 @@ def resume(
     refuse_ranks("a comparison", "--workers or --cluster")
     folder = outer(Path(folder))
     finish_replacing(folder)
-    stage = place_of(folder, COMPARISON)
+    stage = latest_folder(folder, COMPARISON)
     if stage != folder:
         kept = f"the one that is there stays until a layer of this one is finished (to forget this one, remove {stage})"
         warnings.warn(f"{folder}: continues the comparison that is to replace the one there; {kept}", stacklevel=2)
@@ -524,7 +524,7 @@ def resume(
     # From here on the folder is written. Data are read again only if something is left to train.
     with open_workers(workers, cluster) as opened, locked(folder), opened.session(folder, plan):
         recover(folder)
-        stage = place_of(folder, COMPARISON)
+        stage = latest_folder(folder, COMPARISON)
         check_runs(stage, plan)
         runner = Runner(stage, plan, reporter, opened)
         finished = runner.read_rows()

@@ -116,12 +116,12 @@ def _measures(
     return measures, scores
 
 
-def _subwords_of(hypotheses: Sequence[str], choices: Sequence[Sequence[str]]) -> Pieces | None:
+def _subwords_of(hypotheses: Sequence[str], choices: Sequence[Sequence[str]]) -> SubwordMarks | None:
     """Return the pieces of words of which the references consist, or else the hypotheses alone; warn of them."""
     references = list(itertools.chain.from_iterable(choices))
-    subwords = find_pieces(references)
+    subwords = find_subword_marks(references)
     if subwords is None:
-        subwords = find_pieces(hypotheses)
+        subwords = find_subword_marks(hypotheses)
         if subwords is None or any(subwords.mark in text for text in references):
             return None
     problem = f"the texts are pieces of words, marked by {subwords.mark}"

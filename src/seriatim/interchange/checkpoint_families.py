@@ -503,9 +503,9 @@ def family_for(config: Config, built: nn.Module, where: str) -> JsonObject:
 def chosen_sizes(built: nn.Module) -> JsonObject:
     """Return the options whose default is chosen from other sizes, as a model has them."""
     sizes: JsonObject = {}
-    for part in built.modules():
-        if all(isinstance(getattr(part, name, None), int) for name in ("num_heads", "cache_heads", "cache_size")):
-            heads: dict[str, int] = vars(part)
+    for module in built.modules():
+        if all(isinstance(getattr(module, name, None), int) for name in ("num_heads", "cache_heads", "cache_size")):
+            heads: dict[str, int] = vars(module)
             sizes |= {"num_heads": heads["num_heads"], "num_kv_heads": heads["cache_heads"] // 2}
             sizes["head_size"] = heads["cache_size"]
     widths = [len(value) for name, value in built.named_parameters() if name.endswith("up_proj.weight")]

@@ -92,7 +92,7 @@ def read_fields(folder: Path) -> JsonObject:
 
 
 def _object(path: Path) -> JsonObject:
-    fields = read_json(path, max_bytes=MAX_CONFIG_BYTES, remedy=WHOLE)
+    fields = read_json(path, max_bytes=MAX_CONFIG_BYTES, remedy=REMEDY)
     if not isinstance(fields, dict):
         raise MalformedError(f"{path}: not a JSON object; {REMEDY}")
     return fields

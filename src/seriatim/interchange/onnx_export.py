@@ -330,9 +330,9 @@ def plain_fields(tokenizer: Tokenizer) -> JsonObject:
     if isinstance(tokenizer, PretrainedTokenizer):
         return fields
     model: JsonObject = fields["model"]
-    pieces = model["vocab"]
-    is_table = isinstance(pieces, dict)
-    names = set(pieces) if is_table else {piece for piece, _ in pieces}
+    vocab = model["vocab"]
+    is_table = isinstance(vocab, dict)
+    names = set(vocab) if is_table else {subword for subword, _ in vocab}
     end = IMPOSSIBLE if END_OF_LINE in names else END_OF_LINE
     renamed = [(end if name == END_TEXT else name, value) for name, value in (vocab.items() if is_table else vocab)]
     return {**fields, "added_tokens": [], "model": {**model, "vocab": dict(renamed) if is_table else renamed}}

@@ -285,7 +285,7 @@ def _begin(
     with _locked(folder, ranks):
         # Prepare: from here on the run exists, and a training that is killed can resume.
         ranks.on_rank_zero(begin)
-        stage = place_of(folder, RUN)
+        stage = latest_folder(folder, RUN)
         writer = RunWriter(stage, identity(settled.config, settled.vocabulary))
         with _dropped_unless_begun(writer, ranks):
             ranks.advice = lambda: how_to_continue(folder)
@@ -313,7 +313,7 @@ def _resume(config: Config, folder: Path, device: torch.device, ranks: Ranks, re
     with _locked(folder, ranks):
         # Settle: only the data are read again; their keys, and the configuration, must be those of the checkpoint.
         ranks.on_rank_zero(lambda: recover(folder))
-        stage = place_of(folder, RUN)
+        stage = latest_folder(folder, RUN)
         with ranks.rank_zero_first(of_machine=True), listening(reporter.reading):
             vocabulary = load_vocabulary(stage)
             with no_larger_than(*checkpoint_weights(stage / "checkpoints")):

@@ -504,7 +504,7 @@ def with_losses(
     ids = np.asarray(sample.corpus.ids).astype(np.int64)
     texts = {token: token_text(tokenizer, token) for token in np.unique(ids).tolist()}
     ending = np.array([token for token, text in texts.items() if text.rstrip(" ").endswith("\n")], np.int64)
-    positions = positions_in_lines(ids, np.isin(ids, ending))
+    in_line = positions_in_lines(ids, np.isin(ids, ending))
 
     # What is known of a token: how often the training text has it, unless it is unknown.
     counts = train.counts(tokenizer.vocabulary_size)

@@ -44,7 +44,7 @@ from ..core.json_object import JsonObject
 from ..core.key_value_cache import without_unused
 from ..core.state import State, join_states, require_kind, select_state, state_from_dict, state_leaves, state_to_dict
 from ..processes.ranks import Ranks, Shard
-from ..storage.files import PARTIAL, flush, open_regular, read_json, read_text, remove, to_json, whole, write_whole
+from ..storage.files import PARTIAL, atomic, flush, open_regular, read_json, read_text, remove, to_json, write_whole
 from ..storage.weights import is_finite, load_tensors, load_weights, read_metadata, save_tensors, save_weights
 from ..storage.written_folders import RUN, latest_folder, outer, record, settle
 from ..tasks.model_size import MOMENTS

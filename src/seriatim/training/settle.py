@@ -394,7 +394,7 @@ def warn_of_overlap(task: Task, train: object, valid: object) -> None:
     no row of the rest, and of data without rows.
     """
     source = task.files.validation_source() or ""
-    if source.startswith("builtin:") or share_of(source):
+    if source.startswith("builtin:") or fraction_of(source):
         return
     if not isinstance(train, DataOfRows) or not isinstance(valid, DataOfRows):
         return
