@@ -134,7 +134,8 @@ def test_one_program_serves_every_size_and_every_process(logged: Path) -> None:
     assert calls(logged) == 1
     agree(elman(19))
     assert calls(logged) == 1
-    code = "from tests.recurrence.own_cells import agree, elman; f = quickly(); next(f); agree(elman(7))"
+    imports = "from tests.quick_compiler import quickly; from tests.recurrence.own_cells import agree, elman"
+    code = f"{imports}; f = quickly(); next(f); agree(elman(7))"
     root = Path(__file__).parents[2]
     path = os.pathsep.join([str(root), *filter(None, [os.environ.get("PYTHONPATH")])])
     subprocess.run([sys.executable, "-c", code], check=True, cwd=root, env={**os.environ, "PYTHONPATH": path})
