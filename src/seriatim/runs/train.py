@@ -223,10 +223,8 @@ def run_training(
         Interrupted: a signal came; a checkpoint is written.
     """
     with _joined(config.training) as ranks:
-        folder, reporter = (
-            Path(config.out or ""),
-            (reporter or default_reporter()) if ranks.is_rank_zero else Reporter(),
-        )
+        folder = Path(config.out or "")
+        reporter = (reporter or default_reporter()) if ranks.is_rank_zero else Reporter()
         if not resume:
             # torchrun starts a training again after a failure; then it goes on with the run that it has begun.
             restarts = int(ranks.gather([ranks.restarts]).max())  # each machine counts its own
