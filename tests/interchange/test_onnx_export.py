@@ -235,7 +235,7 @@ def test_what_cannot_be_exported_is_refused_in_one_line(texts, tmp_path, capsys,
     cases = {
         "an existing folder": (run, tmp_path / "full", "exists; choose another folder"),
         "no such parent": (run, tmp_path / "no" / "such", "folder in one that exists"),
-        "n-grams": (grams, tmp_path / "a", "layer ngram: not a network of layers"),
+        "n-grams": (grams, tmp_path / "a", "model.layer: ngram"),
         "a layer that looks at values": (own, tmp_path / "b", "depend on the values"),
         "a cell that looks at values": (cell, tmp_path / "b", "depend on the values"),
         "a link to nothing": (run, tmp_path / "link", "exists; choose another folder"),

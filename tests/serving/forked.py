@@ -1,5 +1,6 @@
 """A copy of the process of the tests: it starts at once, whereas a new process imports PyTorch for seconds."""
 
+import logging
 import os
 import signal
 import subprocess
@@ -59,6 +60,7 @@ def _run(run: Callable[[], object], outputs: list[int]) -> None:
             os.dup2(output, number)
         os.closerange(3, os.sysconf("SC_OPEN_MAX"))
         sys.stdout, sys.stderr = (os.fdopen(number, "w", closefd=False) for number in (1, 2))
+        logging.getLogger().handlers.clear()  # those of pytest, which show nothing
         signal.signal(signal.SIGINT, signal.default_int_handler)
         warnings.simplefilter("error")
         run()

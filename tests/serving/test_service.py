@@ -37,7 +37,7 @@ GENERATE = {"model": "chars", "prompt": "the", "max_tokens": 2}
         ({"n": 64, "prompt": ["a"] * 3}, 400, "prompt: the number of prompts times n must be 1 to 128, got 192"),
         ({"prompt": []}, 400, "prompt: the number of prompts times n must be 1 to 128, got 0"),
         ({"best_of": 2}, 400, "best_of: must be equal to n"),
-        ({"temperature": 1e-308}, 400, "temperature: must be 0, or a number from"),
+        ({"temperature": 1e-308}, 400, "temperature: 1e-308"),
         ({"repetition_penalty": 1e-308}, 400, "repetition_penalty: 1e-308 is not a number from"),
         ({"presence_penalty": -1e308}, 400, "presence_penalty: must be"),
         ({"logit_bias": {"1": 1e308}}, 400, "logit_bias.1: must be"),
