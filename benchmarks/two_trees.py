@@ -164,8 +164,8 @@ def main() -> None:
         record.save(
             "two_trees",
             claims={f"no interval of a ratio lies wholly below {LIMIT}": reached},
-            settings={**commits, "turns": given.turns, "data": given.data.name, "width": WIDTH, "batch": BATCH},
-            figures=figures,
+            settings={},  # those of the one training stand in `jobs`
+            figures={**commits, "turns": given.turns, "data": given.data.name, "seconds": figures},
             tables=[rows],
         )
 
