@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..processes.ranks import ALL_ROWS, Shard
+from ..processes.ranks import ALL_ROWS, RankShard
 from .corpus import Corpus
 
 MAX_BATCH_TOKENS = 1 << 16
@@ -127,7 +127,7 @@ class Batches:
             yield batch
 
     def read_shard(
-        self, groups: Sequence[np.ndarray], shard: Shard, *, skip: int = 0
+        self, groups: Sequence[np.ndarray], shard: RankShard, *, skip: int = 0
     ) -> Iterator[Batch | IdleBatch[Batch]]:
         """Read the shard of the rows of each window; see `TaskBatches.read_shard`."""
         for group in groups:
@@ -233,7 +233,7 @@ class Buckets(Generic[AnyBatch]):
         return (self.make(rows) for rows in groups[skip:])
 
     def read_shard(
-        self, groups: Sequence[np.ndarray], shard: Shard, *, skip: int = 0
+        self, groups: Sequence[np.ndarray], shard: RankShard, *, skip: int = 0
     ) -> Iterator[AnyBatch | IdleBatch[AnyBatch]]:  # type: ignore[type-var]
         """Make the shard of each batch; see `TaskBatches.read_shard`."""
         for rows in groups[skip:]:

@@ -176,7 +176,7 @@ class ColumnsFormat:
                 problem = "a tab, but the columns of the first word of the file are between spaces"
             raise BadLineError(f"{problem}; give every line the same columns")
 
-        # Input without tags can lack their column, and what stands there need not be a tag.
+        # A file that is to be tagged may have no column of tags. If it has one, its entries need not be tags.
         tag = fields[self.column] if self.column < self.count else MISSING
         self.seen.add(tag)
         _check_tag(tag, self.labelled)

@@ -1,10 +1,9 @@
 """The processes of one training, the ranks, as ``torchrun`` starts them; a training without it has one rank.
 
-A training is written once, against `Ranks`: with one rank all methods return at once. Each rank computes a `Shard` of
-every batch. Short messages travel over gloo,
-on the CPU, whatever the gradients travel over. While rank 0 works alone (it reads data, validates, writes
-files), the others wait for as long as it shows that it is alive. In a step of training each rank waits at most
-`Config.training.rank_timeout` seconds for the others.
+A training is written once, against `Ranks`: with one rank all methods return at once. Each rank computes a shard of
+every batch (`RankShard`). Short messages travel over gloo, on the CPU, whatever the gradients travel over. While rank 0
+works alone (it reads data, validates, writes files), the others wait for as long as it shows that it is alive. In a
+step of training each rank waits at most `Config.training.rank_timeout` seconds for the others.
 """
 
 import functools
@@ -40,7 +39,7 @@ from .signals import Interrupted, terminations_ignored
 
 
 @dataclass(frozen=True)
-class Shard:
+class RankShard:
     """Shard ``index`` of ``count`` consecutive shards of nearly equal size."""
 
     index: int
@@ -61,7 +60,7 @@ class Shard:
         return rows[:1] if self.is_idle(rows) else rows[self.slice(len(rows))]
 
 
-ALL_ROWS = Shard(0, 1)
+ALL_ROWS = RankShard(0, 1)
 """All rows."""
 
 
@@ -86,9 +85,9 @@ class Ranks:
         return self.index == 0
 
     @property
-    def shard(self) -> Shard:
+    def shard(self) -> RankShard:
         """The shard of every batch that this rank computes."""
-        return Shard(self.index, self.count)
+        return RankShard(self.index, self.count)
 
     def gather(self, numbers: Sequence[float]) -> np.ndarray:
         """Return the numbers of every rank ``(ranks, numbers)``, float64; every rank gives equally many."""

@@ -30,7 +30,7 @@ from ..data.text import Source, read_chunks, read_items
 from ..data.tokenizers import Tokenizer
 from ..data.vocabulary import Vocabulary
 from ..evaluation.intervals import Measure, Metric, MetricsTable
-from ..processes.ranks import Shard
+from ..processes.ranks import RankShard
 from ..storage.weights import load_weights, no_larger_than
 from .data_files import DataFiles, explain_equal_rows, usual_fraction
 from .explainer import ExplainedModel, Explainer
@@ -90,7 +90,7 @@ class TaskBatches(Protocol[BatchRead]):
         """Yield the batches, without the first ``skip``."""
 
     def read_shard(
-        self, groups: Sequence[np.ndarray], shard: Shard, *, skip: int = 0
+        self, groups: Sequence[np.ndarray], shard: RankShard, *, skip: int = 0
     ) -> Iterator[BatchRead | TaskBatch]:
         """Yield the shard of each batch that one of several ranks computes, without the first ``skip``.
 

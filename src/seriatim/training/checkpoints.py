@@ -43,7 +43,7 @@ from ..core.errors import (
 from ..core.json_object import JsonObject
 from ..core.key_value_cache import without_unused
 from ..core.state import State, join_states, require_kind, select_state, state_from_dict, state_leaves, state_to_dict
-from ..processes.ranks import Ranks, Shard
+from ..processes.ranks import Ranks, RankShard
 from ..storage.files import PARTIAL, atomic, flush, open_regular, read_json, read_text, remove, to_json, write_whole
 from ..storage.weights import is_finite, load_tensors, load_weights, read_metadata, save_tensors, save_weights
 from ..storage.written_folders import RUN, latest_folder, outer, record, settle
@@ -370,7 +370,7 @@ def join_carried(state: State | None, like: State | None, ranks: Ranks, *, has_r
     return join_states([state_from_dict(leaves, like) for leaves in tensors]) if ranks.is_rank_zero else None
 
 
-def split_carried(state: State | None, shard: Shard) -> tuple[State | None, bool]:
+def split_carried(state: State | None, shard: RankShard) -> tuple[State | None, bool]:
     """Return the rows of this rank, given those of all, and whether it has rows of its own; see `join_carried`."""
     if state is None or shard.count == 1:
         return state, True
