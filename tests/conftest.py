@@ -28,7 +28,7 @@ from seriatim.tasks.model_size import count_parameters
 from seriatim.tasks.task import ModelBuilder
 
 from .quick_compiler import optimised
-from .tasks import outside_task
+from .tasks import outside_layer
 
 try:
     from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -37,7 +37,7 @@ try:
 except ImportError:
     ConstrainedLayoutEngine = None
 
-outside_task.remove_both()
+outside_layer.remove_both()
 FULL_DISK = "/dev/full"
 needs_full_disk = pytest.mark.skipif(not Path(FULL_DISK).is_char_device(), reason=f"{FULL_DISK} is no device here")
 settings.register_profile("any load", suppress_health_check=[HealthCheck.too_slow], deadline=None)
@@ -94,10 +94,10 @@ def laid_out(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def outside_registered():
-    """Register the task and the layer of `tests/tasks/outside_task.py` for one file of tests."""
-    outside_task.register_both()
+    """Register the task of `outside_task.py` and the layer of `outside_layer.py` for one file of tests."""
+    outside_layer.register_both()
     yield
-    outside_task.remove_both()
+    outside_layer.remove_both()
 
 
 COUNTED: dict[tuple[object, ...], int] = {}

@@ -1,7 +1,6 @@
-"""A task and a layer as a user would write them outside the package: rating texts with a number from 0 to 1.
+"""A task as a user would write it outside the package: rating texts with a number from 0 to 1.
 
-A line of the data is a text, a tab and the rating. Importing this module registers both; `tests/conftest.py` removes
-them again for the tests that do not ask for them.
+A line of the data is a text, a tab and the rating. `outside_layer.py` registers the task, and a cell.
 """
 
 from dataclasses import dataclass
@@ -12,35 +11,15 @@ from torch import Tensor, nn
 
 import seriatim
 from seriatim.config import Config
-from seriatim.core.contract import RecurrentCell, SequenceLayer
+from seriatim.core.contract import SequenceLayer
 from seriatim.core.errors import InputError
 from seriatim.data.batches import Buckets
 from seriatim.data.pairs import Side, encode_side
 from seriatim.data.sources import find_sources
 from seriatim.data.text import read_items
 from seriatim.data.vocabulary import Vocabulary, fit_tokenizer
-from seriatim.evaluation.intervals import Measure, Metric, mean, with_interval
-from seriatim.layers.registry import REGISTRY
-from seriatim.tasks import TASKS, register
+from seriatim.evaluation.intervals import Measure, Metric, mean
 from seriatim.tasks.task import Evaluator, ModelBuilder, Objective, Predictor, Reader, Task, TaskKind, evaluating
-
-
-class Leaky(RecurrentCell):
-    """h_t = a h_{t-1} + (1 - a) W x_t."""
-
-    def __init__(self, input_size: int, hidden_size: int) -> None:
-        super().__init__()
-        self.input_size, self.output_size = input_size, hidden_size
-        self.in_proj = nn.Linear(input_size, hidden_size)
-        self.decay = nn.Parameter(torch.zeros(hidden_size))
-
-    def initial_state(self, batch_size: int) -> Tensor:
-        return self.decay.new_zeros(batch_size, self.output_size)
-
-    def forward(self, inputs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        a = torch.sigmoid(self.decay)
-        h = a * state + (1 - a) * self.in_proj(inputs)
-        return h, h
 
 
 @dataclass
@@ -151,19 +130,13 @@ class RatingObjective(Objective[Rated, RatedBatch, Rater]):
 
 
 class RatingEvaluator(Evaluator[Rated]):
-    baseline_name, counts = "the mean rating", ("texts",)
+    baseline_name = "the mean rating"
     metrics = (Metric("loss", "loss (nats per text)", 4, headline=True),)
 
-    def losses(self, model: Rater, data: Rated) -> np.ndarray:
+    def statistics(self, model: Rater, data: Rated, **settings: object):
         logits = logits_of(model, data)
         losses = np.logaddexp(0, logits) - data.ratings * logits
-        return np.stack([losses, np.ones_like(losses)], axis=1)
-
-    def evaluate(self, model: Rater, data: Rated, **settings: object):
-        return {**with_interval("loss", self.losses(model, data), mean), "texts": len(data.ratings)}
-
-    def statistics(self, model: Rater, data: Rated, **settings: object):
-        return {"loss": Measure(self.losses(model, data), mean)}
+        return {"loss": Measure(np.stack([losses, np.ones_like(losses)], axis=1), mean)}
 
     def trivial_baseline(self, train: Rated, valid: Rated, vocabulary: Vocabulary):
         p = train.ratings.mean()
@@ -194,18 +167,3 @@ RATE = TaskKind(
     caution="It rates texts like those it was trained on.",
     items_name="texts",
 )
-
-
-def register_both() -> None:
-    """Register the layer and the task."""
-    seriatim.register("leaky", Leaky)
-    register("rate", RATE)
-
-
-def remove_both() -> None:
-    """Undo `register_both`, for tests of every registered layer and task of the library."""
-    REGISTRY.pop("leaky", None)
-    TASKS.pop("rate", None)
-
-
-register_both()

@@ -29,7 +29,7 @@ from ..data.sources import TEXT_SUFFIXES
 from ..data.text import Source, read_chunks, read_items
 from ..data.tokenizers import Tokenizer
 from ..data.vocabulary import Vocabulary
-from ..evaluation.intervals import Measure, Metric, MetricsTable
+from ..evaluation.intervals import Measure, Metric, MetricsTable, with_intervals
 from ..processes.ranks import RankShard
 from ..storage.weights import load_weights, no_larger_than
 from .data_files import DataFiles, explain_equal_rows, usual_fraction
@@ -291,9 +291,12 @@ class Evaluator(ABC, Generic[Data]):
     settings: type[Section] = Section  # keyword arguments of `evaluate` and `statistics`
     baseline_name: str  # name of the simplest model, to which the metrics are compared
 
-    @abstractmethod
     def evaluate(self, model: Any, data: Data, **settings: object) -> JsonObject:
-        """Compute the metrics of some data, given fields of `settings`. The model is in evaluation mode."""
+        """Compute the metrics of some data, given fields of `settings`. The model is in evaluation mode.
+
+        By default these are the metrics that follow from `statistics`, with their intervals.
+        """
+        return with_intervals(self.statistics(model, data, **settings))
 
     @abstractmethod
     def statistics(self, model: Any, data: Data, **settings: object) -> dict[str, Measure]:
