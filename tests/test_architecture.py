@@ -236,3 +236,6 @@ def test_the_source_keeps_its_size_and_shape(monkeypatch: pytest.MonkeyPatch) ->
     assert {key for key in shape.classes if shape.depth(key) > limits.get(key[0].partition("/")[0], MAX_CHAIN)} == set()
     assert shape.ignored["override"] == shape.ignored["assignment"] == 0
     assert len(shape.names_in_several_files()) <= 3
+
+    # A new task is short: the one that the tests write as a user would.
+    assert 0 < size.measure(Path(__file__).parent / "tasks").code["outside_task.py"] <= 120
