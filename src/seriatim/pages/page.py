@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..core.errors import InputError, MissingError, UnavailableError, UnwritableError
 from ..storage.files import read_text, write_whole
+from .chart import Chart, HeatMap, Switch
 from .palette import DARK, LIGHT
 from .theme import printable
 from .wording import seen
@@ -139,6 +140,7 @@ try:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
+    from .chart_svg import draw
     from .drawing import cells_left_out, drawing
 except ModuleNotFoundError as error:
     raise UnavailableError("a page of plots: needs matplotlib and jinja2; pip install 'seriatim[report]'") from error
@@ -147,11 +149,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TEMPLATES = Path(__file__).parent / "templates"
-SCRIPTS = (
-    *("page.js", "token_box.js", "token_links.js", "chart_points.js", "chart_selection.js", "chart_zoom.js"),
-    *("chart_files.js", "table_sorting.js", "page_start.js"),
-)
-"""The parts of the one script of a page, in their order. Without it, and in print, all figures and tables are there."""
 UNITS = re.compile(r"(?<=\d) (?=(?:%|[kMGTPE]?B|μs|ms|s|min|h)(?!\w))")
 """The space between a number and its unit, where no line may end."""
 LONG_WORD, BREAK = re.compile(r"\S{48,}"), 24
@@ -296,7 +293,9 @@ class Folded:
     blocks: Sequence["PageBlock"]
 
 
-PageBlock = Prose | Plot | Plots | Table | Code | Tokens | TokenLinks | Samples | Beside | Folded
+PageBlock = (
+    Prose | Chart | HeatMap | Switch | Plot | Plots | Table | Code | Tokens | TokenLinks | Samples | Beside | Folded
+)
 
 
 @dataclass(frozen=True)
@@ -314,8 +313,7 @@ def render(title: str, lead: str, sections: Sequence[PageSection], *, links: Seq
     The lead is the main result in a few sentences; ``links`` to related pages follow it. Sections without blocks are
     left out. The same blocks give the same bytes.
     """
-    css, *scripts = ((TEMPLATES / name).read_text(encoding="utf-8") for name in ("page.css", *SCRIPTS))
-    script = "\n".join(scripts)
+    css, script = ("\n".join(_files(kind)) for kind in ("css", "js"))
     page = _environment().get_template("page.html")
     html = page.render(
         title=title,
@@ -328,6 +326,12 @@ def render(title: str, lead: str, sections: Sequence[PageSection], *, links: Seq
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
     return with_links(printable(html), links)
+
+
+def _files(kind: str) -> list[str]:
+    """Return the style or the script of the page and then of each component, in the order of their names."""
+    paths = sorted(TEMPLATES.glob(f"*.{kind}"), key=lambda path: (path.stem != "page", path.name))
+    return [path.read_text(encoding="utf-8") for path in paths]
 
 
 def with_links(html: str, links: Sequence[Link]) -> str:
@@ -376,8 +380,10 @@ def _environment() -> Environment:
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "sort_keys": True, "allow_nan": False}
     numbers: dict[str, count[int]] = {}
     environment.globals["number"] = lambda kind: next(numbers.setdefault(kind, count(1)))
+    environment.globals["show"] = lambda block: Markup(
+        environment.get_template(f"{type(block).__name__.lower()}.html").render(block=block)
+    )
     environment.filters |= {
-        "kind": lambda block: type(block).__name__.lower(),
         "cell": lambda cell: cell if isinstance(cell, Cell) else Cell(cell),
         "sample": lambda item: Sample(*item),
         "tied": _tied,
@@ -387,6 +393,7 @@ def _environment() -> Environment:
         "inches": lambda plot: float(plot.figure.get_size_inches()[0]),
         "left_out": lambda plot: cells_left_out(plot.figure),
         "drawing": lambda plot, name: drawing(plot.figure, title=plot.title, description=plot.description, name=name),
+        "draw": lambda figure, name, is_narrow: draw(figure, name, is_narrow=is_narrow),
         "bits": lambda value: f"{value:.2f}" if math.isfinite(value) else "Infinity",  # the spelling of JavaScript
         "visible": lambda token: seen(token.replace("\n", "↵\n").replace("\t", "⇥\t")),
     }

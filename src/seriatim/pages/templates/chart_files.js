@@ -1,26 +1,17 @@
 // Files of a figure: the drawing in the colours of the page as SVG and PNG, and its data as CSV.
 const SCALE = 8 / 3; // pixels of a PNG for each unit of a drawing, a point: twice those of a screen
 
-function chartFiles(chart) {
-  const save = {
-    SVG: () => download(`${chart.file}.svg`, standalone(chart), "image/svg+xml"),
-    PNG: async () => {
-      const image = new Image();
-      image.src = `data:image/svg+xml,${encodeURIComponent(standalone(chart))}`;
-      await image.decode();
-      const [, , width, height] = chart.view.split(" ").map(Number);
-      const canvas = make("canvas", "", { width: Math.round(width * SCALE), height: Math.round(height * SCALE) });
-      canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
-      canvas.toBlob((blob) => download(`${chart.file}.png`, blob));
-    },
-    CSV: () => download(`${chart.file}.csv`, csv(chartRows(chart.data)), "text/csv"),
-  };
-  if (!chart.data.plots.length) delete save.CSV;
-  return Object.entries(save).map(([name, write]) => {
-    const button = make("button", name, { type: "button", title: `Save as ${name}` });
-    button.addEventListener("click", write);
-    return button;
-  });
+const saveSvg = (chart) => download(`${chart.file}.svg`, standalone(chart), "image/svg+xml");
+const saveCsv = (chart) => download(`${chart.file}.csv`, csv(chartRows(chart.data)), "text/csv");
+
+async function savePng(chart) {
+  const image = new Image();
+  image.src = `data:image/svg+xml,${encodeURIComponent(standalone(chart))}`;
+  await image.decode();
+  const [, , width, height] = chart.view.split(" ").map(Number);
+  const canvas = make("canvas", "", { width: Math.round(width * SCALE), height: Math.round(height * SCALE) });
+  canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
+  canvas.toBlob((blob) => download(`${chart.file}.png`, blob));
 }
 
 function standalone({ svg, view }) {

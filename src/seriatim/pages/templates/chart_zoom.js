@@ -1,8 +1,8 @@
-// A rectangle drawn with the mouse in a plot becomes the view of the drawing; a double click, Escape or the button
+// A rectangle drawn with the mouse in a plot becomes the view of the drawing; a double click, Escape or the menu
 // restores it. The wheel scrolls the page, and fingers zoom as everywhere.
 const SMALLEST = 8; // side of a rectangle that counts, in units of the drawing
 
-function zoom(chart, button) {
+function zoom(chart) {
   const { svg, data } = chart;
   const whole = svg.getAttribute("viewBox");
   const [, , width, height] = whole.split(" ").map(Number);
@@ -13,7 +13,6 @@ function zoom(chart, button) {
   const restore = () => {
     svg.setAttribute("viewBox", whole);
     svg.classList.remove("zoomed");
-    button.hidden = true;
   };
   const rectangle = (event) => {
     const { x, y } = inDrawing(svg, event), [left, top, right, bottom] = start.box;
@@ -45,11 +44,10 @@ function zoom(chart, button) {
     if (!view || view.width < SMALLEST || view.height < SMALLEST) return;
     svg.setAttribute("viewBox", `${view.x} ${view.y} ${view.width} ${view.height}`);
     svg.classList.add("zoomed");
-    button.hidden = false;
   });
   svg.addEventListener("pointercancel", finish);
   svg.addEventListener("dblclick", restore);
-  button.addEventListener("click", () => { restore(); button.parentElement.firstElementChild.focus(); });
+  chart.restore = restore;
   document.addEventListener("keydown", (event) => event.key === "Escape" && restore());
   addEventListener("beforeprint", restore);
 }

@@ -1,4 +1,6 @@
 "use strict";
+// Each component adds a selector and the function that starts each element that it finds.
+const components = [];
 // The theme is the one chosen before, else that of the system. A file may have no access to the storage.
 const root = document.documentElement;
 const system = matchMedia("(prefers-color-scheme: dark)");
@@ -80,3 +82,9 @@ function tokenReached(key, group, now, tokens) {
   const steps = { ArrowRight: forwards, ArrowLeft: -forwards, ArrowDown: 1, ArrowUp: -1 };
   return tokens[{ Home: 0, End: tokens.length - 1 }[key] ?? now + (steps[key] ?? NaN)];
 }
+
+document.addEventListener("DOMContentLoaded", () => {
+  themes();
+  copies();
+  for (const [selector, start] of components) document.querySelectorAll(selector).forEach(start);
+});

@@ -70,3 +70,5 @@ function tableFile(frame) {
   caption.removeAttribute("id");
   caption.append(text, " ", button);
 }
+
+components.push([".table > table", sorting], [".table", tableFile]);

@@ -36,3 +36,5 @@ function surprisal(group) {
     if (event.key === "Enter" || event.key === " ") { event.preventDefault(); show(of(event)); }
   });
 }
+
+components.push([".surprisal .tokens", surprisal]);

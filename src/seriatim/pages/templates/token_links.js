@@ -71,3 +71,5 @@ function tokenLinks(figure) {
   }
   show(pinned);
 }
+
+components.push([".links", tokenLinks]);

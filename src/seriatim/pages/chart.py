@@ -1,0 +1,124 @@
+"""Charts as data: what is drawn, against which axes; `chart_svg` draws them.
+
+There is one way to declare a figure of a page: a `Chart` of series over two axes, a `HeatMap`, or a `Switch` between
+several figures of which a page shows one.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from .wording import in_short
+
+Look = dict[str, Any]
+"""Options of Matplotlib for a line: colour, dashes and marker."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An axis: its name with the unit, how its numbers are written, and whether it is logarithmic.
+
+    ``names`` are those of the positions 0, 1, 2 … of categories or tokens. ``limits`` are its ends; None for those of
+    the data.
+    """
+
+    name: str = ""
+    written: Callable[[float], str] = "{:g}".format
+    is_log: bool = False
+    limits: tuple[float, float] | None = None
+    names: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Series:
+    """Values of one name, such as a layer, which has the same look in every figure.
+
+    Attributes:
+        name: in the legend; a layer has its look by its name.
+        x, y: coordinates of the points; a value that is not finite leaves a gap.
+        kind: a ``line`` with markers, a ``curve`` without them, single ``dots`` with their names beside them, or
+            ``bars``.
+        intervals: ``(low, high)`` of y at each point, None where it is not known; drawn as strokes, or as a band.
+        names: of the points, for the box that shows a point.
+        look: None for that of the layer called ``name``.
+    """
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float]
+    kind: Literal["line", "curve", "dots", "bars"] = "line"
+    intervals: Sequence[tuple[float, float] | None] = ()
+    is_band: bool = False
+    names: Sequence[str] = ()
+    look: Look | None = None
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A figure of series over two axes, with horizontal ``levels`` as ``(name, y)``, such as a baseline.
+
+    The title and the caption stand below it. ``missing`` names the series that cannot be drawn, which the caption says.
+    """
+
+    title: str
+    x: Axis
+    y: Axis
+    series: Sequence[Series]
+    caption: str = ""
+    levels: Sequence[tuple[str, float]] = ()
+    missing: Sequence[str] = ()
+    has_diagonal: bool = False
+
+    def __bool__(self) -> bool:
+        """Return whether there is anything to draw."""
+        return any(math.isfinite(value) for series in self.series for value in series.y)
+
+    @property
+    def description(self) -> str:
+        """The figure in words, for readers who cannot see it."""
+        names = ", ".join(dict.fromkeys(series.name for series in self.series))
+        return f"{self.y.name} against {self.x.name}: {names}."
+
+
+@dataclass(frozen=True)
+class HeatMap:
+    """Values in rows and columns as colours: one map for each of the ``panels``, ``(heading, values)``.
+
+    All panels share rows, columns and one scale, which goes from 0 to ``largest`` and is named ``value_name``. NaN is
+    blank. Colours stand for the ``power`` of the values.
+    """
+
+    title: str
+    panels: Sequence[tuple[str, Sequence[Sequence[float]]]]
+    rows: Sequence[str]
+    columns: Sequence[str]
+    value_name: str
+    caption: str = ""
+    row_name: str = ""
+    column_name: str = ""
+    largest: float | None = 1.0
+    power: float = 1.0
+    missing: Sequence[str] = ()
+
+    @property
+    def description(self) -> str:
+        """The figure in words, for readers who cannot see it."""
+        return f"{self.value_name}: {len(self.rows):,} rows, {len(self.columns):,} columns."
+
+
+@dataclass(frozen=True)
+class Switch:
+    """Several figures by name, of which a page shows the one that is chosen, at first the first one.
+
+    ``label`` stands before the choice.
+    """
+
+    title: str
+    choices: Sequence[tuple[str, Chart | HeatMap]] = field(default_factory=tuple)
+    label: str = "against"
+
+
+def log_axis(name: str, written: Callable[[float], str] = in_short) -> Axis:
+    """Return a logarithmic axis."""
+    return Axis(name, written, is_log=True)
