@@ -77,9 +77,7 @@ def inspect(options: argparse.Namespace) -> None:
         if len(options.runs) > 1:
             raise ConflictError(f"inspect: {comparison} is a comparison; give it alone, or name runs in its folder")
         if options.out is not None:
-            raise ConflictError(
-                "--out: the pages of a comparison lie in the folders of its runs; leave it out"
-            )
+            raise ConflictError("--out: the pages of a comparison lie in the folders of its runs; leave it out")
         lines: list[object] = list(inspect_rows(comparison, functools.partial(inspect_run, **given)))
     elif len(options.runs) > 1:
         together = inspect_runs(options.runs, out=options.out, **given)
