@@ -3,6 +3,7 @@
 import importlib
 import itertools
 import json
+import math
 import re
 import sys
 from html.parser import HTMLParser
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from seriatim.pages.drawing import to_svg
+from seriatim.pages.opening import Banner, Tile, Tiles
 from seriatim.pages.page import (
     Cell,
     Code,
@@ -22,12 +24,11 @@ from seriatim.pages.page import (
     Sample,
     Samples,
     Table,
-    Token,
-    Tokens,
     render,
     write_page,
 )
 from seriatim.pages.palette import COLOURS, DARK, HEAT, LIGHT
+from seriatim.pages.strip import Links, Strip, StripRow, StripToken, Values, Weights
 from seriatim.pages.theme import STYLES, new_figure, plain, style
 
 from ..refusals import refused
@@ -114,14 +115,18 @@ def heat():
     return figure
 
 
+def strip(text: str) -> Strip:
+    tokens = [StripToken(text, above=text, gold=text), StripToken("\n")]
+    values = Values(text, [3.0, math.inf], 6.0, text, text, text, notes=[text, ""], details=[[(text, 0.25)], []])
+    return Strip([StripRow(text, tokens, text)], [values, Links(text, [Weights([[1.0]])], text)], text)
+
+
 def sections(text: str = "text") -> list[PageSection]:
     plots = [Plot(draw, text, text, text) for draw in (lines(text), heat(), new_figure(1, 2, width=9.0)[0])]
     return [
         PageSection("one", text, [Prose(f"{text}\n\n{text}"), plots[0], Plots(plots[1:])]),
         PageSection("two", text, [Table([text, text], [[text, Cell(text, "best", text)], [text, "2"]], text, {1})]),
-        PageSection(
-            "three", text, [Tokens([Token(text, 3.0, 0.5, [(text, 0.25)], text), Token("\n", 0.0, 0.0)], text)]
-        ),
+        PageSection("three", text, [strip(text), Banner(text), Tiles([Tile(text, text, text, text)])]),
         PageSection("folded", text, [Folded(text, [Prose(text), Folded(text, [Code(text)])])]),
         PageSection("four", text, [Samples([(text, text), Sample(text, text, text, "wrong")], text), Code(text, text)]),
         PageSection("empty", "left out", []),
