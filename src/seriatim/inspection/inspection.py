@@ -113,14 +113,15 @@ def inspect(
     opened = [each if isinstance(each, Run) else open_run(each, allow_code=allow_code)[0] for each in run]
     check_together(opened)
     names = distinct_names([each.path for each in opened])
-    file = check_file(out or page_name(names), PAGE_KIND, (data,))
+    path = Path(out or page_name(names))
+    file = check_file(path, PAGE_KIND, (data,))
     screens = []
     for each in opened:
         with naming(each.place):
             given = prepare(each.reading(fields or {}), text, beam=beam, data=data, file_format=file_format)
             screens.append(first_screen(given))
     pages = [os.path.relpath(each.path / PAGE, file.parent) for each in opened]
-    return write_together(screens, names, file, pages=pages, links=links)
+    return write_together(screens, names, file, pages=pages, links=links)._replace(path=path)
 
 
 def inspect_run(
