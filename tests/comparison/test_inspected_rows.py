@@ -9,16 +9,14 @@ import seriatim
 from seriatim.cli.main import main
 from seriatim.comparison.comparison_page import write_report
 from seriatim.comparison.inspected_rows import inspect_rows
-from seriatim.inspection.first_screen import FirstScreen
-from seriatim.inspection.inspection import inspect_run
 from seriatim.inspection.together import Inspection
 
 from ..refusals import refused
 from .comparisons import small
 
 
-def the_cat(run: Path) -> tuple[Inspection, FirstScreen]:
-    return inspect_run(run, "the cat")
+def the_cat(run: Path) -> Inspection:
+    return seriatim.inspect(run, "the cat")
 
 
 @pytest.mark.exhaustive

@@ -26,7 +26,6 @@ from seriatim.inspection.alignment import (
 )
 from seriatim.inspection.first_screen import ContextFacts
 from seriatim.inspection.inspected_run import explainer_of, prepare
-from seriatim.inspection.inspection import inspect_run
 from seriatim.inspection.mistakes import mistakes_section
 from seriatim.inspection.standing import Standing, below_baseline
 from seriatim.inspection.together import distinct_names, page_name
@@ -296,8 +295,8 @@ def test_nothing_of_a_model_below_its_baseline_is_interpreted(inspected, tmp_pat
     worse = Standing("This model", main_metric(run.task), {"perplexity": 9.0}, {"name": "a unigram", "perplexity": 5.0})
     for below in (worse, None):
         monkeypatch.setattr("seriatim.inspection.first_screen.below_baseline", lambda _, below=below: below)
-        result, screen = inspect_run(run, SENTENCE, out=tmp_path / "a.html")
-        names = [lens.name for lens in screen.lenses]
+        result = seriatim.inspect(run, SENTENCE, out=tmp_path / "a.html")
+        names = [lens.name for lens in result.screens[0].lenses]
         html = result.path.read_text()
         if below is None:
             assert "influence" in names

@@ -129,7 +129,7 @@ def test_inspect_has_a_section(run: seriatim.Run) -> None:
     assert 'id="sparsity"' in page
     last = run.summary["valid"]["ngrams"][-1]
     share = percent(last["unseen_share"]).replace(" ", "\xa0")
-    assert f"of the {last['predicted']:,} 3-grams of the held-out text, {share} are unseen" in page
+    assert f"f the {last['predicted']:,} 3-grams of the held-out text, {share} are unseen" in page
     zero = run.summary["valid"]["maximum_likelihood_impossible_tokens"]
     assert zero > 0
     assert f"maximum likelihood gives probability zero to {zero:,} tokens" in page

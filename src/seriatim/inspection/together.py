@@ -1,8 +1,8 @@
 """The page on several runs that read the same text: a strip with a row for each of them, and a table."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 from urllib.parse import quote
 
 from ..core.errors import ConflictError, EmptyError
@@ -21,11 +21,21 @@ MAX_LINES = 6
 """Lines that the console shows."""
 
 
-class Inspection(NamedTuple):
-    """Result of `inspect`: the file of the page, which a notebook shows, and the main results, one line each."""
+@dataclass(frozen=True)
+class Inspection:
+    """Result of `inspect`: the file of the page, which a notebook shows, and the main results, one line each.
+
+    The ``screens`` are what the page begins with, for each run.
+    """
 
     path: Path
     summary: list[str]
+    screens: list[FirstScreen] = field(repr=False)
+
+    @classmethod
+    def of(cls, path: Path, lines: Sequence[str], screens: Sequence[FirstScreen]) -> "Inspection":
+        """Return the result with the first of some lines."""
+        return cls(path, list(map(without_isolates, lines[:MAX_LINES])), list(screens))
 
     def _repr_html_(self) -> str:
         """Return the page in a frame for notebooks, or the summary if the file is gone."""
@@ -84,7 +94,7 @@ def write_together(
     title, sections = f"{listed(names)} on one text", [PageSection("models", "The models", [table])]
     write_page(file, render(title, " ".join(screens[0].inspected.notes), sections, opening=opening, links=links))
     lines = [f"{name}: {screen.headline}" for name, screen in zip(names, screens, strict=True)]
-    return Inspection(file, list(map(without_isolates, lines[:MAX_LINES])))
+    return Inspection.of(file, lines, screens)
 
 
 def _table(screens: Sequence[FirstScreen], names: Sequence[str], addresses: Sequence[str]) -> Table:
