@@ -271,7 +271,8 @@ GIVEN = {"beam": 2, "data": None, "file_format": None}
 
 def stands(inspected, valid: dict[str, float], baseline: dict[str, object]) -> Standing | None:
     run, summary = inspected["lm"], {"valid": valid, "baseline": baseline}
-    return below_baseline(SimpleNamespace(summary=summary, task=run.task, vocabulary=run.vocabulary))
+    of = SimpleNamespace(summary=summary, task=run.task, vocabulary=run.vocabulary, path=run.path)
+    return below_baseline(of)
 
 
 def test_a_model_below_its_baseline_is_known(inspected) -> None:
@@ -288,6 +289,23 @@ def test_a_model_below_its_baseline_is_known(inspected) -> None:
         found = stands(inspected, valid, {**trivial, "simple": simple})
         assert (found is not None) == is_below
     assert found.other == "an n-gram model"
+
+
+def test_the_baseline_of_its_comparison_counts(inspected, tmp_path: Path) -> None:
+    run, folder = inspected["lm"], tmp_path / "runs" / "gru-1"
+    folder.mkdir(parents=True)
+    of = SimpleNamespace(summary={}, task=run.task, vocabulary=run.vocabulary, path=folder)
+    metrics = {"perplexity": 5.0, "perplexity_low": 4.8, "perplexity_high": 5.2}
+    for value, is_below in ((4.9, False), (4.7, True)):
+        rows = [
+            {"layer": "gru", "baseline": False, "runs": [{"path": "runs/gru-1", "metrics": metrics}]},
+            {"layer": "ngram", "baseline": True, "runs": [], "metrics": {"perplexity": value}},
+        ]
+        (tmp_path / "results.json").write_text(json.dumps({"rows": rows}))
+        assert (below_baseline(of) is not None) == is_below
+    for damaged in ("[]", "{", '{"rows": [1]}'):
+        (tmp_path / "results.json").write_text(damaged)
+        assert below_baseline(of) is None
 
 
 def test_nothing_of_a_model_below_its_baseline_is_interpreted(inspected, tmp_path: Path, monkeypatch) -> None:

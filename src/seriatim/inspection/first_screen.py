@@ -85,7 +85,7 @@ def _written(excess: Excess) -> tuple[str, str]:
     """Return bits a token and their interval."""
     digits = interval_digits(excess.low, excess.high, 3)
     bits, low, high = (written(value, digits) for value in (excess.bits, excess.low, excess.high))
-    return bits, f"{low} to {high}"
+    return bits, f"{low} to {high}" if low != high else ""
 
 
 CONTEXT: tuple[Statement[ContextFacts], ...] = (

@@ -124,7 +124,7 @@ def _table(screens: Sequence[FirstScreen], names: Sequence[str], addresses: Sequ
         [Cell(name, address=address), *(cells[row] for cells in columns.values())]
         for row, (name, address) in enumerate(zip(names, addresses, strict=True))
     ]
-    caption = "The same text."
+    caption = "Each model on this text, and on its held-out data."
     if not same:
         caption = "The same text, cut into other tokens by each tokenizer: bits a byte and in all can be compared."
-    return Table(["model", *columns], rows, caption)
+    return Table(["model", *columns], rows, caption, stacked=True)
