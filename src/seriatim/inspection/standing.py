@@ -74,11 +74,12 @@ class Standing:
         return "no better" if self.is_trivial else "worse"
 
 
+WORSE: Statement[Standing] = Statement(
+    lambda standing: True,
+    "{subject} is {degree} than {other}: {metric.name} {value} against {best} on held-out data.",
+)
 BELOW: tuple[Statement[Standing], ...] = (
-    Statement(
-        lambda standing: True,
-        "{subject} is {degree} than {other}: {metric.name} {value} against {best} on held-out data.",
-    ),
+    WORSE,
     Statement(lambda standing: True, "What it attends to and keeps is not interpreted: train it longer first."),
 )
 """The warning about a model that is worse than a simpler one."""

@@ -1,7 +1,7 @@
 """The page on several runs that read the same text: a strip with a row for each of them, and a table."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import quote
 
@@ -12,7 +12,7 @@ from ..pages.strip import joined
 from ..pages.wording import listed, without_isolates
 from ..runs.run import Run
 from .first_screen import FirstScreen, context_tiles
-from .standing import held_out_tiles
+from .standing import WORSE, held_out_tiles
 
 PAGE = "inspect.html"
 MAX_NAME = 100
@@ -86,9 +86,9 @@ def write_together(
     """
     addresses = [quote(page) if (file.parent / page).is_file() else "" for page in pages] or [""] * len(names)
     table = _table(screens, names, addresses)
-    warnings = [screen.warning(name) for name, screen in zip(names, screens, strict=True) if screen.below]
+    below = [replace(screen.below, who=name) for name, screen in zip(names, screens, strict=True) if screen.below]
     strips = [(name, screen.strip) for name, screen in zip(names, screens, strict=True)]
-    opening: list[PageBlock] = [Banner(warning) for warning in warnings]
+    opening: list[PageBlock] = [Banner(" ".join(WORSE.of(each) for each in below))] if below else []
     strip = joined(strips) if all(strip.lenses for _, strip in strips) else None
     opening += [strip] if strip is not None and strip.lenses else []
     title, sections = f"{listed(names)} on one text", [PageSection("models", "The models", [table])]
