@@ -240,7 +240,8 @@ def _command(inspected: InspectedRun, given: Mapping[str, object]) -> str:
 def _lead(inspected: InspectedRun) -> str:
     model, parameters = inspected.run.config.model, inspected.run.summary.get("parameters", 0)
     size = f", {parameters:,} parameters" if parameters else ""
-    return f"A {inspected.explainer.wording.title} ({model.layer}{size})."
+    both = f" It answers together with its simple baseline; sections about {ALONE} say so."
+    return f"A {inspected.explainer.wording.title} ({model.layer}{size}).{both if inspected.is_blended else ''}"
 
 
 def read_whole(source: str, *, strict: bool) -> str:
