@@ -253,6 +253,12 @@ class ResultRow(Row):
         return sum(known) / len(known) if known else None
 
     @property
+    def seconds_range(self) -> tuple[float, ...]:
+        """The shortest and the longest training of several."""
+        known = [run["training_seconds"] for run in self.runs if run.get("training_seconds")]
+        return (min(known), max(known)) if len(known) > 1 else ()
+
+    @property
     def missed_budget(self) -> bool:
         """Whether a training took more or less time than the budget by more than `DEVIATION`."""
         return any(

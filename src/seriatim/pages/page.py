@@ -18,6 +18,7 @@ from ..core.errors import InputError, MissingError, UnavailableError, Unwritable
 from ..storage.files import read_text, write_whole
 from .chart import Chart, HeatMap, Switch
 from .palette import DARK, LIGHT
+from .ranking import Ranking
 from .theme import printable
 from .wording import seen
 
@@ -208,7 +209,8 @@ class Table:
     """A table with a caption above it. The first cell of a row is the heading of the row.
 
     The ``numeric`` columns are aligned to the right. A narrow page shows the cells of a ``stacked`` table, one of
-    sentences, below each other instead of scrolling.
+    sentences, below each other instead of scrolling. ``best`` says of each column whether its smallest (``min``) or
+    largest (``max``) value is the best, which is sorted first.
     """
 
     headings: Sequence[str]
@@ -216,6 +218,7 @@ class Table:
     caption: str = ""
     numeric: Collection[int] = ()
     stacked: bool = False
+    best: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -293,9 +296,39 @@ class Folded:
     blocks: Sequence["PageBlock"]
 
 
+@dataclass(frozen=True)
+class Facts:
+    """Names and short texts in one line: the facts that a reader needs beside a chart."""
+
+    pairs: Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Notice:
+    """A line that a reader must not miss, such as a warning."""
+
+    text: str
+
+
 PageBlock = (
-    Prose | Chart | HeatMap | Switch | Plot | Plots | Table | Code | Tokens | TokenLinks | Samples | Beside | Folded
+    Prose
+    | Facts
+    | Notice
+    | Ranking
+    | Chart
+    | HeatMap
+    | Switch
+    | Plot
+    | Plots
+    | Table
+    | Code
+    | Tokens
+    | TokenLinks
+    | Samples
+    | Beside
+    | Folded
 )
+"""What a page is made of; a block is shown by the template with the name of its class."""
 
 
 @dataclass(frozen=True)
@@ -307,17 +340,25 @@ class PageSection:
     blocks: Sequence[PageBlock] = field(default_factory=tuple)
 
 
-def render(title: str, lead: str, sections: Sequence[PageSection], *, links: Sequence[Link] = ()) -> str:
+def render(
+    title: str,
+    lead: str,
+    sections: Sequence[PageSection],
+    *,
+    first: Sequence[PageBlock] = (),
+    links: Sequence[Link] = (),
+) -> str:
     """Return a page as HTML that contains its style, script and drawings, and loads nothing.
 
-    The lead is the main result in a few sentences; ``links`` to related pages follow it. Sections without blocks are
-    left out. The same blocks give the same bytes.
+    The lead is the main result in a sentence or two; ``links`` to related pages follow it, and then the blocks of the
+    ``first`` screen. Sections without blocks are left out. The same blocks give the same bytes.
     """
     css, script = ("\n".join(_files(kind)) for kind in ("css", "js"))
     page = _environment().get_template("page.html")
     html = page.render(
         title=title,
         lead=lead,
+        first=first,
         sections=[section for section in sections if section.blocks],
         light=LIGHT,
         dark=DARK,

@@ -188,6 +188,11 @@ def layer_style(name: str) -> Look:
     return look(colour, *_dashes_and_marker(rest, turns))
 
 
+def colour_name(name: str) -> str:
+    """Return the CSS variable of the colour of an architecture, such as ``c1``; see `layer_style`."""
+    return f"c{COLOURS.index(layer_style(name)['color']) + 1}"
+
+
 def model_style(layer: str) -> Look:
     """Return the style of the only model of a figure: that of its layer, or the first style where none is named."""
     return layer_style(layer) if layer else style(0)
