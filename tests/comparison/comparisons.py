@@ -149,7 +149,7 @@ def made_up_row(i: int, layer: str, *, seeds: int = 1, tune: bool = False) -> di
             "whole": metrics["perplexity"],
             "bounds": {far: [value * 0.9, value * 1.1] for far, value in needed.items()},
             "gains": [
-                {"beyond": 4**k, "share": 0.3 - 0.1 * k, "low": 0.28 - 0.1 * k, "high": 0.32 - 0.1 * k}
+                {"beyond": 4**k, "bits": 0.3 - 0.1 * k, "low": 0.28 - 0.1 * k, "high": 0.32 - 0.1 * k}
                 for k in range(4)
             ],
         },

@@ -133,16 +133,22 @@ class Findings:
         return f"{spent.low:,.0f} to {spent.high:,.0f} {spent.of}"
 
     @property
+    def planned(self) -> str:
+        """The budget in time of each training, which may have missed it; empty for other budgets."""
+        planned = {run["planned_seconds"] for row in self.results.trained for run in row.trainings}
+        return f" instead of {in_time(1000 * max(planned))}" if planned else ""
+
+    @property
+    def missed_budget(self) -> bool:
+        """Whether a training took clearly more or less time than the budget."""
+        return any(row.missed_budget for row in self.results.trained)
+
+    @property
     def repeat(self) -> str:
         """The option that gives every layer the same budget: the fewest tokens that a trained layer has read."""
         tokens = [run["tokens"] for row in self.results.trained for run in row.runs if run.get("tokens")]
         least = min(tokens, default=0)
         return f"--tokens {_two_digits(least):,}".replace(",", "") if least else "--tokens N"
-
-    @property
-    def has_ended_early(self) -> bool:
-        """Whether a training stopped before its budget was spent, because it no longer improved."""
-        return any(run.get("ended_early") for row in self.results.trained for run in row.runs)
 
     @cached_property
     def busy(self) -> dict[str, float]:
@@ -166,11 +172,6 @@ class Findings:
         """The rows that other programs disturbed."""
         everyone = len(self.busy) == len(self.results.trained)
         return "the layers" if everyone else listed(list(self.busy))
-
-    @property
-    def conditions(self) -> Sequence[ResultRow]:
-        """The trained rows of which the conditions are known."""
-        return [row for row in self.results.ran if not row.counted]
 
     @property
     def has_equal_conditions(self) -> bool:
@@ -355,13 +356,10 @@ HEADLINE: Sequence[Statement[Findings]] = (
 FAILED: Statement["Findings"] = Statement(lambda f: bool(f.failed), "Failed: {failed}.")
 WARNINGS: Sequence[Statement[Findings]] = (
     Statement(
-        lambda f: not f.is_equal_budget and not f.has_ended_early,
-        "The trainings took {spent}, so trained layers have no ranks; repeat with {repeat}.",
+        lambda f: not f.is_equal_budget,
+        "The trainings took {spent}{planned}, so trained layers have no ranks; repeat with {repeat}.",
     ),
-    Statement(
-        lambda f: not f.is_equal_budget and f.has_ended_early,
-        "Some trainings stopped early ({spent}), so trained layers have no ranks.",
-    ),
+    Statement(lambda f: f.is_equal_budget and f.missed_budget, "The trainings took {spent}{planned}."),
     Statement(
         lambda f: bool(f.below_baseline) and not f.is_counted_best,
         "Worse than the baseline {baseline.layer}: {below_baseline_names}.",
@@ -394,7 +392,12 @@ FACTS: Sequence[tuple[str, Statement[Findings]]] = (
         Statement(lambda f: f.baseline is None and bool(f.simplest_value), "{simplest}: {simplest_value}"),
     ),
     ("Still improving", Statement(lambda f: bool(f.improving), "{improving_names}")),
-    ("Still improving", Statement(lambda f: not f.improving and bool(f.too_rare), "not known of {too_rare_names}, validated too rarely")),
+    (
+        "Still improving",
+        Statement(
+            lambda f: not f.improving and bool(f.too_rare), "not known of {too_rare_names}, validated too rarely"
+        ),
+    ),
     (
         "Still improving",
         Statement(lambda f: bool(f.results.trained) and not f.improving and not f.too_rare, "none of the layers"),

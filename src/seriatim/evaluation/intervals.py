@@ -275,6 +275,12 @@ class Metric(NamedTuple):
     headline: bool = False
     more_is_better: bool = False
     ceiling: float = 1.0
+    interval_method: str = ""
+
+    @property
+    def is_fraction(self) -> bool:
+        """Whether values are fractions, whose differences are written in points, hundredths of the whole."""
+        return self.more_is_better and self.ceiling == 1.0
 
     def best(self, values: Iterable[float]) -> float:
         """Return the best of some values."""

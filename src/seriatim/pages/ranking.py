@@ -55,7 +55,7 @@ class Ranking:
         known += [self.level[1]] if self.level else []
         places = [self._scaled(x) for x in known if math.isfinite(x)]
         low, high = min(places, default=0.0), max(places, default=1.0)
-        margin = 0.04 * (high - low) or 0.5
+        margin = 0.04 * (high - low) or 0.5 * max(1.0, abs(high))
         return low - margin, high + margin
 
     def percent(self, value: float) -> float:

@@ -180,7 +180,7 @@ def layer_style(name: str) -> Look:
             COLOUR_OF_POSITION[position] if position < len(COLOUR_OF_POSITION) else position % len(COLOURS)
         ]
         return look(colour, *_dashes_and_marker(position, position // len(MARKERS)))
-    digest = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8])
+    digest = int.from_bytes(hashlib.sha256(printable(name).encode()).digest()[:8])
     base, _, width = name.partition("@")
     colour = layer_style(base)["color"] if width else COLOURS[digest % len(COLOURS)]
     rest = digest // len(COLOURS)
