@@ -84,6 +84,7 @@ def assemble(folder: Path, plan: Plan, finished: Rows, failures: Failures, secon
         "tune": plan.tune,
         "seeds": plan.seeds,
         "metric": metric._asdict(),
+        "interval": any_row and any_row.interval,
         "figures": [figure._asdict() for figure in figures if figure.key in measured or not measured],
         "command": plan.command,
         "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z"),

@@ -156,6 +156,8 @@ class TrainingRow(Row):
         load: what other programs did meanwhile; None for a run that an earlier process trained.
         machine: the record of `worker.describe_machine`.
         trained_on, data, tokenizer: digests of the training data, of the measured data, and of the tokenizer.
+        interval: how the intervals of the metrics were computed: the ``method``, and ``over`` how many (``count``) of
+            which items.
         simplest, answers, token_losses: figures of the simplest prediction, and what `item_answers` keeps of single
             items; only of the first seed.
     """
@@ -176,6 +178,7 @@ class TrainingRow(Row):
     trained_on: str | None = None
     data: str | None = None
     described: str = ""
+    interval: JsonMapping = field(default_factory=dict)
     tokenizer: str | None = None
     tokenizer_kind: str = ""
     vocabulary_size: int | None = None

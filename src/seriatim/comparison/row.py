@@ -16,14 +16,15 @@ from torch import Tensor, nn
 from ..core.contract import MemoryLayer, SequenceLayer
 from ..core.json_object import JsonObject
 from ..core.state import State, state_bytes
+from ..data.batches import Windows
 from ..data.corpus import Corpus
 from ..data.synthetic import SYNTHETIC_TASKS, generate
 from ..data.tokenizers import END
 from ..decoding.sampling import read, sample
 from ..decoding.token_draws import Sampling
 from ..evaluation.context_use import excess_losses
-from ..evaluation.intervals import interval, wilson
-from ..evaluation.perplexity import safe_exp
+from ..evaluation.intervals import METHOD, interval, wilson
+from ..evaluation.perplexity import block_size, safe_exp
 from ..models.base_models import NeuralModel, TextModel, input_layer
 from ..models.encoder_decoder import EncoderDecoder
 from ..runs.run import Run
@@ -383,6 +384,11 @@ def measure(
         "tokenizer": run.vocabulary.fingerprint(),
         "tokenizer_kind": run.tokenizer.kind,
         "described": run.task.reader.describe(data),
+        "interval": {
+            "method": METHOD,
+            "over": observations(run, data),
+            "count": max((len(each) for each in statistics.values()), default=0),
+        },
         "data": data.key,
         "trained_on": train.key,
         "version": __version__,
@@ -403,6 +409,14 @@ def measure(
             **run.task.evaluator.trivial_baseline(train, data, run.vocabulary),
         }
     return TrainingRow.read(row), statistics
+
+
+def observations(run: Run, data: TaskData) -> str:
+    """Return the items that intervals resample, in words; neighbouring tokens of a running text are not independent."""
+    corpus = data.corpus if isinstance(data, Windows) else data
+    if not isinstance(corpus, Corpus):
+        return run.task.kind.items_name
+    return "lines" if corpus.ends is not None else f"blocks of {block_size(corpus):,} tokens"
 
 
 def epochs(run: Run, train: TaskData) -> float:
