@@ -158,9 +158,9 @@ def new_figure(
 COLOUR_OF_POSITION = (5, 0, 2, 7, 8, 6, 7, 8, 3, 1, 3, 6, 8, 7, 0, 5, 2, 6, 1, 4, 4, 4, 4)
 """The index of the colour of each position.
 
-There are more names than colours. The architectures of the demonstration differ from each other, and so do the variants
-of one architecture; standalone models, of which a task has only one, share a colour that no layer has. A position beyond
-the end has the colour of its number, counted around.
+There are more names than colours. The architectures of the demonstration differ from each other, and so do the
+variants of one architecture; standalone models, of which a task has only one, share a colour that no layer has. A
+position beyond the end has the colour of its number, counted around.
 """
 TURNS = 3
 """The number of turns of the dashes against the markers that positions have; the other turns are those of digests."""
