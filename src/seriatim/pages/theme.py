@@ -155,12 +155,12 @@ def new_figure(
 # the style of its position in the registry; a name outside it, such as that of one's own cell, has one by its digest.
 
 
-COLOUR_OF_POSITION = (5, 1, 3, 6, 4, 7, 9, 8, 0, 1, 7, 8, 0, 6, 0, 4, 5, 4, 9, 2, 2, 2, 2)
+COLOUR_OF_POSITION = (5, 0, 2, 7, 8, 6, 7, 8, 3, 1, 3, 6, 8, 7, 0, 5, 2, 6, 1, 4, 4, 4, 4)
 """The index of the colour of each position.
 
-There are more names than colours. Of the assignments, this one has the largest differences, on light and dark pages,
-between names that are often compared, and between variants of one architecture; it gives standalone models, of which a
-task has only one, a colour of their own. A position beyond the end has the colour of its number, counted around.
+There are more names than colours. The architectures of the demonstration differ from each other, and so do the
+variants of one architecture; standalone models, of which a task has only one, share a colour that no layer has. A
+position beyond the end has the colour of its number, counted around.
 """
 TURNS = 3
 """The number of turns of the dashes against the markers that positions have; the other turns are those of digests."""
