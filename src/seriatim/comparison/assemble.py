@@ -26,12 +26,7 @@ from .differences import differences
 from .findings import conditions
 from .item_answers import PREFIX
 from .plan import FORMAT, Plan, architecture, choose_metric, difference, is_non_neural, layers_of, read_trials, width_of
-<<<<<<< HEAD
-from .results import ResultRow, Results, Row, TrainingRow
-=======
 from .results import ResultRow, Results, Row, Spent, TrainingRow, spent
-from .verdict import conditions
->>>>>>> h-truth
 
 SHORT = 0.01
 """Fraction of a training up to which another one that runs at the same time does not count."""

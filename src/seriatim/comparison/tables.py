@@ -291,17 +291,21 @@ def equal_table(results: Results) -> Table:
 
 
 def tests_table(results: Results) -> Table:
-    """Return how the interval of each figure was computed, and how two layers were compared."""
-    methods = {figure.name: figure.interval_method for figure in (results.metric, *results.figures)}
-    rows = [[name, method] for name, method in methods.items() if method]
+    """Return how the intervals were computed, and how two layers were compared."""
+    how = results.section("interval")
+    count = f"{how['count']:,} " if how.get("count") else ""
+    rows = [["95 % interval", f"{how['method']} of {count}{how['over']}"]] if how else []
     if results.is_tested:
         seeds = " The items of all seeds are resampled together." if len(results.seeds) > 1 else ""
-        paired = "paired bootstrap of the items; significant if p ≤ 0.05 and the 95 % interval excludes 0." + seeds
+        paired = (
+            "paired bootstrap, both on the same resamples; significant if p ≤ 0.05 and the 95 % interval excludes 0."
+            + seeds
+        )
         rows.append(["difference of two layers", f"{paired} Not corrected for the number of layers."])
         rows.append(["rank", "a rank begins with the first layer that differs significantly from the leader before it"])
     covered = "other texts" + (" and the seeds that were run" if len(results.seeds) > 1 else ", not other seeds")
     rows.append(["covers", covered])
-    return Table(["figure", "95 % interval or test"], rows, "How intervals and tests were computed.")
+    return Table(["", "how"], rows, "How intervals and tests were computed.")
 
 
 def machine_table(results: Results) -> Table:

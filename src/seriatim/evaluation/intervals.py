@@ -277,7 +277,6 @@ class Metric(NamedTuple):
     headline: bool = False
     more_is_better: bool = False
     ceiling: float = 1.0
-    interval_method: str = ""
 
     @property
     def is_fraction(self) -> bool:
