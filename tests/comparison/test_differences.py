@@ -161,7 +161,7 @@ def test_answers_of_a_comparison_are_measured_and_shown(task: str, tmp_path: Pat
         for row in found.rows:
             matrix = np.array(differ["confusions"][row["layer"]]["matrix"])
             assert np.trace(matrix) / matrix.sum() == pytest.approx(row["metrics"]["accuracy"])
-    assert "Where models differ" in check_page(report(json.loads(json.dumps(found.results)))).text()
+    assert "Where they differ" in check_page(report(json.loads(json.dumps(found.results)))).text()
 
 
 @pytest.mark.exhaustive
