@@ -34,5 +34,5 @@ def test_it_is_added_marked_and_kept(tmp_path: Path, in_process: None) -> None:
 
 
 def test_a_row_that_is_named_is_marked(tmp_path: Path, in_process: None) -> None:
-    found = seriatim.compare(classify(tmp_path), layers=["bag", "gru"], steps=1)
+    found = seriatim.compare(classify(tmp_path), layers=["bag", "gru"], tokens=200)
     assert [(row["layer"], row["baseline"]) for row in found.results["rows"]] == [("bag", True), ("gru", False)]
