@@ -261,6 +261,12 @@ class ResultRow(Row):
         return sum(known) / len(known) if known else None
 
     @property
+    def others_processors(self) -> float | None:
+        """How many processors other programs used during the trainings, as a mean over the seeds; None if unknown."""
+        known = [used for run in self.runs if (used := run.get("others_processors")) is not None]
+        return sum(known) / len(known) if known else None
+
+    @property
     def missed_budget(self) -> bool:
         """Whether a training took more or less time than the budget by more than `DEVIATION`."""
         return any(
