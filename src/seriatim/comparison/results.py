@@ -20,7 +20,17 @@ MAX_DRAWN = 30  # rows that figures and samples show; of more rows, the best one
 
 
 UNLESS_MEASURED = {
-    *("ngrams", "state_at_length", "milliseconds_spread", "distance", "machine", "simplest", "answers", "token_losses"),
+    *(
+        "ngrams",
+        "state_by_source",
+        "state_at_length",
+        "milliseconds_spread",
+        "distance",
+        "machine",
+        "simplest",
+        "answers",
+        "token_losses",
+    ),
     *("difference", "beside_best_trained", "beside_baseline"),
 }
 """Fields that are empty where nothing was measured; a file has null there."""
@@ -133,11 +143,14 @@ class Row(FromJson):
     held_out: Sequence[JsonMapping] = ()
     ngrams: Sequence[JsonMapping] = ()
     state_bytes: Mapping[str, float | None] = field(default_factory=dict)
+    state_by_source: Mapping[str, int] = field(default_factory=dict)
     state_at_length: Mapping[str, int] = field(default_factory=dict)
     step_milliseconds: Mapping[str, float | None] = field(default_factory=dict)
+    step_spread: Mapping[str, Sequence[float]] = field(default_factory=dict)
     milliseconds_per_token: float | None = None
     milliseconds_spread: Sequence[float] = ()
     reading_milliseconds: Mapping[str, float | None] = field(default_factory=dict)
+    reading_spread: Mapping[str, Sequence[float]] = field(default_factory=dict)
     distance: Distance = field(default_factory=Distance)
     samples: Sequence[JsonMapping] = ()
 
