@@ -30,7 +30,9 @@ def test_texts_are_scored_as_in_evaluation(inspected) -> None:
     found, expected = find_mistakes(run, run.config.data.test), run.evaluate(run.config.data.test)
     assert found.correct / found.total == pytest.approx(expected["accuracy"])
     assert found.calibration_error == pytest.approx(expected["calibration_error"])
-    assert found.calibration == expected["calibration"]
+    assert sum(one["count"] for one in found.calibration) == found.total
+    right = sum(one["accuracy"] * one["count"] for one in found.calibration)
+    assert right == pytest.approx(found.correct)
     places = [list(run.vocabulary.labels).index(label) for label in found.labels]
     assert found.confusion.tolist() == np.array(expected["confusion"])[np.ix_(places, places)].tolist()
     assert [one.score for one in found.worst] == sorted((one.score for one in found.worst), reverse=True)
@@ -94,8 +96,7 @@ def test_figures_show_the_counts() -> None:
     axes = confusion_figure(confusion[:3, :3], ["a$", "b", "c"]).axes[0]
     assert [text.get_text() for text in axes.texts] == [str(count) for count in confusion[:3, :3].ravel()]
     assert len(confusion_figure(confusion, [str(i) for i in range(30)]).axes[0].get_xticks()) == 20
-    bins = [{"confidence": 0.5, "accuracy": 0.25, "count": 4}, {"confidence": None, "accuracy": None, "count": 0}]
-    bins += [bins[1]] * 13
+    bins = [{"confidence": 0.5, "accuracy": 0.25, "low": 0.1, "high": 0.4, "count": 4}]
     assert calibration_figure(bins, 0.25).axes[0].lines[1].get_xydata().tolist() == [[0.5, 0.25]]
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..core.json_object import JsonObject
-from .label_metrics import calibration
+from .label_metrics import calibration, reliability
 
 MAX_ITEMS, MAX_TOKENS, MAX_PAIRS = 2_000, 5_000, 100
 """Largest numbers of texts or sentences, of tokens of a running text, and of pairs to translate that are evaluated."""
@@ -48,8 +48,9 @@ class Mistakes:
         worst: examples with the worst scores, which are ``score_name``; the worst first.
         labels: labels of the confusion matrix, in order; empty without a matrix.
         confusion: rows are true labels, columns are predicted labels ``(labels, labels)``.
-        calibration, calibration_error: results of `seriatim.evaluation.label_metrics.calibration`; empty and None if
-            predictions have no confidence.
+        calibration: the result of `seriatim.evaluation.label_metrics.reliability`.
+        calibration_error: the expected calibration error. It is None, and ``calibration`` empty, if predictions have no
+            confidence.
         chrf: chrF of all answers of a translator, 0 to 100; None for other tasks.
     """
 
@@ -83,7 +84,7 @@ def compare_labels(
     pairs = Counter(zip(truth, predicted, strict=True))
     correct = np.array([a == b for a, b in zip(truth, predicted, strict=True)])
     wrong = Counter({pair: count for pair, count in pairs.items() if pair[0] != pair[1]})
-    error, bins = calibration(confidence, correct)
+    error, _ = calibration(confidence, correct)
 
     # A matrix of very many labels would take more memory than it is worth.
     labels = sorted({*truth, *predicted})
@@ -97,7 +98,7 @@ def compare_labels(
         score_name,
         labels if matrix else [],
         np.array([[pairs[true, label] for label in labels] for true in labels]) if matrix else None,
-        bins,
+        reliability(confidence, correct),
         error,
     )
 

@@ -6,12 +6,10 @@ from functools import partial
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import StrMethodFormatter
 
 from ..core.errors import InputError
 from ..core.json_object import JsonObject
 from ..evaluation.error_analysis import Mistakes, WrongExample
-from ..evaluation.label_metrics import BINS
 from ..pages.charts import shortened
 from ..pages.page import Cell, PageBlock, Plot, Plots, Prose, Table
 from ..pages.palette import HEAT, ON_DARK, ON_LIGHT, SOFT
@@ -84,9 +82,10 @@ def _plots(mistakes: Mistakes, layer: str) -> Iterator[Plot]:
         yield Plot(
             calibration_figure(mistakes.calibration, mistakes.calibration_error, layer),
             "Calibration",
-            "Accuracy of the predictions at each level of confidence. Below the diagonal, the model is overconfident. "
+            "Accuracy of the predictions at each level of confidence, with 95 % intervals; all dots stand for as many "
+            "predictions. Below the diagonal, the model is overconfident. "
             f"Expected calibration error: {mistakes.calibration_error:.3f}.",
-            "Reliability diagram with counts.",
+            "Reliability diagram.",
         )
 
 
@@ -153,21 +152,17 @@ def _size_for(texts: Sequence[Sequence[str]], names: Sequence[str]) -> tuple[flo
 
 
 def calibration_figure(bins: Sequence[JsonObject], error: float, layer: str = "") -> Figure:
-    """Draw accuracy against confidence, and the size of each bin, as `label_metrics.calibration` returns them.
+    """Draw accuracy with its interval against confidence, as `label_metrics.reliability` returns them.
 
     The curve has the style of ``layer``, if one is named.
     """
-    figure, [[above], [below]] = new_figure(2, 1, height=4.2, sharex=True)
+    figure, [[plot]] = new_figure()
     look = model_style(layer)
-    filled = [each for each in bins if each["count"]]
-    above.plot([0, 1], [0, 1], label="confidence = accuracy", color=SOFT, linestyle="--", linewidth=1.2)
-    points = [[each[name] for each in filled] for name in ("confidence", "accuracy")]
-    above.plot(*points, label=f"this model, error {error:.3f}", **look)
-    above.set(ylabel="accuracy", ylim=(-0.03, 1.03), xlim=(0, 1))
-    above.legend(loc="lower right")
-    centres = (np.arange(BINS) + 0.5) / BINS
-    below.bar(centres, [each["count"] for each in bins], width=0.9 / BINS, color=look["color"], label="predictions")
-    below.set_axisbelow(True)
-    below.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
-    below.set(xlabel="confidence", ylabel="predictions")
+    plot.plot([0, 1], [0, 1], label="confidence = accuracy", color=SOFT, linestyle="--", linewidth=1.2)
+    points = [[each[name] for each in bins] for name in ("confidence", "accuracy")]
+    plot.plot(*points, label=f"this model, error {error:.3f}", **look)
+    for each in bins:
+        plot.plot([each["confidence"]] * 2, [each["low"], each["high"]], color=look["color"], linewidth=1.0)
+    plot.set(xlabel="confidence", ylabel="accuracy", ylim=(-0.03, 1.03), xlim=(0, 1))
+    plot.legend(loc="lower right")
     return figure

@@ -46,7 +46,7 @@ def sparsity_blocks(texts: Mapping[str, JsonObject]) -> list[PageBlock]:
 
 
 def in_words(figures: JsonObject, name: str) -> str:
-    """Return phrases on the unseen n-grams of the longest order, those seen once, and tokens of probability zero."""
+    """Return phrases on the unseen n-grams of the longest order, and those seen once."""
     last = figures["ngrams"][-1]
     phrases = []
     if last.get("unseen_share") is not None:
@@ -56,11 +56,6 @@ def in_words(figures: JsonObject, name: str) -> str:
     if last.get("types") and last.get("once") is not None:
         once = percent(last["once"] / last["types"])
         phrases.append(f"{once} of the {last['order']}-grams in the training text occur there once")
-    impossible, fraction = (figures.get(f"maximum_likelihood_impossible_{key}") for key in ("tokens", "share"))
-    if impossible is not None and fraction is not None:
-        phrases.append(
-            f"maximum likelihood gives probability zero to {impossible:,.0f} tokens ({percent(fraction)}) of {name}"
-        )
     return "; ".join(phrases)
 
 
