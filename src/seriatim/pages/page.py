@@ -7,16 +7,18 @@ import base64
 import hashlib
 import math
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ..core.errors import InputError, MissingError, UnavailableError, UnwritableError
 from ..storage.files import read_text, write_whole
 from .chart import Chart, HeatMap, Switch
+from .confusion import Confusion
+from .items import Items
 from .palette import DARK, LIGHT
 from .theme import printable
 from .wording import seen
@@ -180,8 +182,16 @@ class Plots:
     plots: Sequence[Plot]
 
 
+class Interval(NamedTuple):
+    """A fraction and its interval, which a cell draws as a dot on a line from 0 to 1."""
+
+    value: float
+    low: float
+    high: float
+
+
 class Cell(NamedTuple):
-    """A cell of a table that spans a number of columns, with a small note below its text.
+    """A cell of a table that spans a number of columns, with a small note below its text, or ``drawn`` in its place.
 
     The mark ``"best"``, ``"wrong"`` or ``"right"`` is shown by a sign as well as by colour. Columns are sorted by the
     value of their cells, or by the number in the text where no value is given. The text is a link if there is an
@@ -194,6 +204,7 @@ class Cell(NamedTuple):
     span: int = 1
     value: float | None = None
     address: str = ""
+    drawn: Interval | None = None
 
 
 class Link(NamedTuple):
@@ -208,14 +219,16 @@ class Table:
     """A table with a caption above it. The first cell of a row is the heading of the row.
 
     The ``numeric`` columns are aligned to the right. A narrow page shows the cells of a ``stacked`` table, one of
-    sentences, below each other instead of scrolling.
+    sentences, below each other instead of scrolling. A heading is sorted ``best`` first, by column its largest or its
+    smallest value; columns without a best value upwards.
     """
 
-    headings: Sequence[str]
+    headings: Sequence[str | Cell]
     rows: Sequence[Sequence[str | Cell]]
     caption: str = ""
     numeric: Collection[int] = ()
     stacked: bool = False
+    best: Mapping[int, Literal["max", "min"]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -294,7 +307,21 @@ class Folded:
 
 
 PageBlock = (
-    Prose | Chart | HeatMap | Switch | Plot | Plots | Table | Code | Tokens | TokenLinks | Samples | Beside | Folded
+    Prose
+    | Chart
+    | HeatMap
+    | Switch
+    | Plot
+    | Plots
+    | Table
+    | Confusion
+    | Items
+    | Code
+    | Tokens
+    | TokenLinks
+    | Samples
+    | Beside
+    | Folded
 )
 
 

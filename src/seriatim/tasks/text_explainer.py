@@ -5,7 +5,7 @@
 
 import itertools
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Generic, NamedTuple
 
@@ -25,7 +25,7 @@ from ..data.encoding import Statistics
 from ..data.text import read_chunks
 from ..data.tokenizers import END, Tokenizer
 from ..evaluation.context_use import ContextExcess, ContextUse, by_context, context_sizes, excess_losses, last_logits
-from ..evaluation.error_analysis import MAX_TOKENS, MAX_WORST, Mistakes, WrongExample, compare_labels, evaluated_items
+from ..evaluation.error_analysis import MAX_TOKENS, AnsweredItem, Mistakes, compare_labels, evaluated_items
 from ..evaluation.perplexity import BLOCK, each_loss
 from ..evaluation.token_scores import (
     ALTERNATIVES,
@@ -36,6 +36,7 @@ from ..evaluation.token_scores import (
     cut_evenly,
     positions_in_lines,
     score_tokens,
+    surprisals,
     token_name,
     token_text,
 )
@@ -192,7 +193,7 @@ class TextScores(LabelledData, Generic[ModelT]):
         return with_losses(sample, self.losses(sample.corpus), whole, trained_on, self.tokenizer)
 
     def mistakes(self, source: str, file_format: str | None) -> Mistakes:
-        """Return the mistakes; the worst examples are the lines, or blocks of a text, with the highest mean loss."""
+        """Return the mistakes; the items are lines, or blocks of a text, with the bits of each token."""
         whole = self.read_corpus(source, "test", self.explained.vocabulary, file_format=file_format)
         corpus = beginning(whole, MAX_TOKENS, whole_lines=True)
         size = len(corpus.ids)
@@ -203,19 +204,23 @@ class TextScores(LabelledData, Generic[ModelT]):
             best[positions], confidence[positions] = tokens.numpy(), values.exp().numpy()
             losses[positions] = -log_probabilities.numpy()[np.arange(len(positions)), corpus.ids[positions]]
 
-        # A single token says little about where a model fails, so the worst examples are stretches that can be read.
+        # A single token says little about where a model fails, so items are stretches that can be read.
         starts = np.arange(0, size, EXCERPT) if corpus.ends is None else np.concatenate([[0], corpus.ends[:-1]])
         ends = np.append(starts[1:], size)
         starts, ends = starts[starts < ends], ends[starts < ends]  # empty lines may have no token
         means = np.add.reduceat(losses, starts) / (ends - starts)
         words = unknown_words(self.tokenizer, (chunk.text for chunk in read_chunks(whole.sources)), corpus.ids)
-        worst = [
-            WrongExample(float(means[i]), decode(self.tokenizer, corpus.ids, range(starts[i], ends[i]), words))
-            for i in np.argsort(-means, kind="stable")[:MAX_WORST].tolist()
+        names = [
+            f"[{words[i]}] " if i in words else token_text(self.tokenizer, int(corpus.ids[i])) for i in range(size)
+        ]
+        bits = surprisals(losses)
+        items = [
+            AnsweredItem(names[start:end], "", [bits[start:end]], [mean])
+            for start, end, mean in zip(starts.tolist(), ends.tolist(), surprisals(means), strict=True)
         ]
         truth, guesses = ([token_name(self.tokenizer, token) for token in ids.tolist()] for ids in (corpus.ids, best))
-        part, name = evaluated_items(size, len(whole.ids), "tokens"), "nats per token"
-        return compare_labels(truth, guesses, confidence, evaluated=part, worst=worst, score_name=name, matrix=False)
+        part, name = evaluated_items(size, len(whole.ids), "tokens"), "bits per token"
+        return compare_labels(truth, guesses, confidence, evaluated=part, items=items, figure=name)
 
     def held_out(self, source: str, file_format: str | None, *, count: int, tokens: int) -> Sequence[object]:
         """Return lines of some data, or the beginning of a running text: ``count`` items of ``tokens`` together."""
@@ -425,14 +430,6 @@ def named_unknown(tokenizer: Tokenizer, names: Sequence[str], line: str, ids: Se
     """Return the names of the tokens of a line, with the words of the line in place of unknown tokens."""
     words = unknown_words(tokenizer, [line], ids)
     return [f"[{words[position]}]" if position in words else name for position, name in enumerate(names)]
-
-
-def decode(tokenizer: Tokenizer, ids: np.ndarray, positions: Sequence[int], words: Mapping[int, str]) -> str:
-    """Return the text of the tokens at some positions, with the ``words`` that `unknown_words` returns."""
-    if not any(position in words for position in positions):
-        return tokenizer.decode(ids[positions].tolist())
-    texts = (f"{words[i]} " if i in words else token_text(tokenizer, int(ids[i])) for i in positions)
-    return "".join(texts).strip()
 
 
 MAX_KEPT = 30_000  # tokens that are kept
