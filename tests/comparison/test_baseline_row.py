@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
+from seriatim.comparison.verdict import beside_baseline
 
 import seriatim
 from seriatim.comparison.comparing import resume
 from seriatim.comparison.results import Results
-from seriatim.comparison.verdict import beside_baseline
 
 from .comparisons import LINES, SMALL
 

@@ -3,10 +3,6 @@
 from typing import Any
 
 import pytest
-
-from seriatim.comparison.assemble import add_conditions
-from seriatim.comparison.comparison_page import report
-from seriatim.comparison.results import Results
 from seriatim.comparison.sentences import generating, training
 from seriatim.comparison.verdict import (
     at_once,
@@ -17,6 +13,10 @@ from seriatim.comparison.verdict import (
     same_conditions,
     unequal_minutes,
 )
+
+from seriatim.comparison.assemble import add_conditions
+from seriatim.comparison.comparison_page import report
+from seriatim.comparison.results import Results
 
 from ..pages.test_page import check_page
 from .comparisons import made_up

@@ -5,15 +5,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from seriatim.comparison.sentences import controlled_variables, generating, metric_in_words, training
+from seriatim.comparison.tables_and_plots import summary_table
+from seriatim.comparison.verdict import finding
 
 import seriatim
 from seriatim.comparison import workers
 from seriatim.comparison.comparing import Comparison, resume
 from seriatim.comparison.comparison_page import first_runs
 from seriatim.comparison.results import Results
-from seriatim.comparison.sentences import controlled_variables, generating, metric_in_words, training
-from seriatim.comparison.tables_and_plots import summary_table
-from seriatim.comparison.verdict import finding
 from seriatim.comparison.worker import WorkerJob
 from seriatim.core.errors import TrainingError
 

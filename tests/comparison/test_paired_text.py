@@ -1,9 +1,9 @@
 """Differences in words: their intervals agree with what the sentence says of them."""
 
 import pytest
+from seriatim.comparison.verdict import difference_text, is_clear
 
 from seriatim.comparison.results import Results
-from seriatim.comparison.verdict import difference_text, is_clear
 from seriatim.evaluation.intervals import is_significant
 from seriatim.pages.wording import percent_and_interval
 

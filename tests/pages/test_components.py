@@ -106,7 +106,7 @@ def test_items_of_a_page_are_short_and_few() -> None:
 
 
 def test_columns_know_which_values_are_better() -> None:
-    table = Table(["a", Cell("b", note="in bits")], [["x", Cell("1", value=1.0)]], best={1: "min"})
+    table = Table(["a", Cell("b", note="in bits")], [["x", Cell("1", value=1.0)]], best=["", "min"])
     page = page_of(table)
     assert [each.get("data-best") for each in page.all("th")[:2]] == [None, "min"]
     assert "in bits" in page.text()

@@ -50,7 +50,7 @@ def _kept(items: JsonMapping) -> str:
 
 def are_comparable(results: Results, first: str, second: str) -> bool:
     """Return whether two layers may be tested against each other: of unequal budgets, trained ones may not."""
-    spent = getattr(results, "spent", None)
+    spent = results.spent
     return spent is None or spent.is_equal or not {first, second} <= {row.layer for row in results.trained}
 
 
@@ -76,7 +76,7 @@ def class_table(classes: JsonMapping, results: Results) -> Table:
     if hidden := classes["classes"] - len(rows):
         caption += f" {hidden:,} of {classes['classes']:,} classes, less frequent ones, are left out."
     numeric = range(1, 2 + len(layers))
-    return Table(["class", unit, *layers], cells, caption, numeric, best=dict.fromkeys(numeric, "max"))
+    return Table(["class", unit, *layers], cells, caption, numeric, best=["", "", *["max"] * len(layers)])
 
 
 def _cell(figure: Sequence[float], best: float, p_value: float | None) -> Cell:

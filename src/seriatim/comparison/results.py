@@ -138,6 +138,9 @@ class Row(FromJson):
     milliseconds_per_token: float | None = None
     milliseconds_spread: Sequence[float] = ()
     reading_milliseconds: Mapping[str, float | None] = field(default_factory=dict)
+    state_by_source: Mapping[str, float | None] = field(default_factory=dict)
+    step_spread: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    reading_spread: Mapping[str, Sequence[float]] = field(default_factory=dict)
     distance: Distance = field(default_factory=Distance)
     samples: Sequence[JsonMapping] = ()
 
@@ -259,6 +262,12 @@ class ResultRow(Row):
         """The mean seconds of the trainings, without validations."""
         known = [run["training_seconds"] for run in self.runs if run.get("training_seconds")]
         return sum(known) / len(known) if known else None
+
+    @property
+    def seconds_range(self) -> tuple[float, ...]:
+        """The shortest and the longest training of several."""
+        known = [run["training_seconds"] for run in self.runs if run.get("training_seconds")]
+        return (min(known), max(known)) if len(known) > 1 else ()
 
     @property
     def missed_budget(self) -> bool:

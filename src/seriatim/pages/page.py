@@ -7,12 +7,12 @@ import base64
 import hashlib
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..core.errors import InputError, MissingError, UnavailableError, UnwritableError
 from ..storage.files import read_text, write_whole
@@ -20,6 +20,7 @@ from .chart import Chart, HeatMap, Switch
 from .confusion import Confusion
 from .items import Items
 from .palette import DARK, LIGHT
+from .ranking import Ranking
 from .theme import printable
 from .wording import seen
 
@@ -219,8 +220,8 @@ class Table:
     """A table with a caption above it. The first cell of a row is the heading of the row.
 
     The ``numeric`` columns are aligned to the right. A narrow page shows the cells of a ``stacked`` table, one of
-    sentences, below each other instead of scrolling. A heading is sorted ``best`` first, by column its largest or its
-    smallest value; columns without a best value upwards.
+    sentences, below each other instead of scrolling. ``best`` says of each column whether its smallest (``min``) or
+    largest (``max``) value is the best, which is sorted first.
     """
 
     headings: Sequence[str | Cell]
@@ -228,7 +229,7 @@ class Table:
     caption: str = ""
     numeric: Collection[int] = ()
     stacked: bool = False
-    best: Mapping[int, Literal["max", "min"]] = field(default_factory=dict)
+    best: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -306,8 +307,25 @@ class Folded:
     blocks: Sequence["PageBlock"]
 
 
+@dataclass(frozen=True)
+class Facts:
+    """Names and short texts in one line: the facts that a reader needs beside a chart."""
+
+    pairs: Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Notice:
+    """A line that a reader must not miss, such as a warning."""
+
+    text: str
+
+
 PageBlock = (
     Prose
+    | Facts
+    | Notice
+    | Ranking
     | Chart
     | HeatMap
     | Switch
@@ -323,6 +341,7 @@ PageBlock = (
     | Beside
     | Folded
 )
+"""What a page is made of; a block is shown by the template with the name of its class."""
 
 
 @dataclass(frozen=True)
@@ -334,17 +353,25 @@ class PageSection:
     blocks: Sequence[PageBlock] = field(default_factory=tuple)
 
 
-def render(title: str, lead: str, sections: Sequence[PageSection], *, links: Sequence[Link] = ()) -> str:
+def render(
+    title: str,
+    lead: str,
+    sections: Sequence[PageSection],
+    *,
+    first: Sequence[PageBlock] = (),
+    links: Sequence[Link] = (),
+) -> str:
     """Return a page as HTML that contains its style, script and drawings, and loads nothing.
 
-    The lead is the main result in a few sentences; ``links`` to related pages follow it. Sections without blocks are
-    left out. The same blocks give the same bytes.
+    The lead is the main result in a sentence or two; ``links`` to related pages follow it, and then the blocks of the
+    ``first`` screen. Sections without blocks are left out. The same blocks give the same bytes.
     """
     css, script = ("\n".join(_files(kind)) for kind in ("css", "js"))
     page = _environment().get_template("page.html")
     html = page.render(
         title=title,
         lead=lead,
+        first=first,
         sections=[section for section in sections if section.blocks],
         light=LIGHT,
         dark=DARK,

@@ -155,12 +155,12 @@ def new_figure(
 # the style of its position in the registry; a name outside it, such as that of one's own cell, has one by its digest.
 
 
-COLOUR_OF_POSITION = (5, 1, 3, 6, 4, 7, 9, 8, 0, 1, 7, 8, 0, 6, 0, 4, 5, 4, 9, 2, 2, 2, 2)
+COLOUR_OF_POSITION = (5, 0, 2, 7, 8, 6, 7, 8, 3, 1, 3, 6, 8, 7, 0, 5, 2, 6, 1, 4, 4, 4, 4)
 """The index of the colour of each position.
 
-There are more names than colours. Of the assignments, this one has the largest differences, on light and dark pages,
-between names that are often compared, and between variants of one architecture; it gives standalone models, of which a
-task has only one, a colour of their own. A position beyond the end has the colour of its number, counted around.
+There are more names than colours. The architectures of the demonstration differ from each other, and so do the
+variants of one architecture; standalone models, of which a task has only one, share a colour that no layer has. A
+position beyond the end has the colour of its number, counted around.
 """
 TURNS = 3
 """The number of turns of the dashes against the markers that positions have; the other turns are those of digests."""
@@ -180,12 +180,17 @@ def layer_style(name: str) -> Look:
             COLOUR_OF_POSITION[position] if position < len(COLOUR_OF_POSITION) else position % len(COLOURS)
         ]
         return look(colour, *_dashes_and_marker(position, position // len(MARKERS)))
-    digest = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8])
+    digest = int.from_bytes(hashlib.sha256(printable(name).encode()).digest()[:8])
     base, _, width = name.partition("@")
     colour = layer_style(base)["color"] if width else COLOURS[digest % len(COLOURS)]
     rest = digest // len(COLOURS)
     turns = TURNS + rest // len(MARKERS) % (len(DASHES) - TURNS)
     return look(colour, *_dashes_and_marker(rest, turns))
+
+
+def colour_name(name: str) -> str:
+    """Return the CSS variable of the colour of an architecture, such as ``c1``; see `layer_style`."""
+    return f"c{COLOURS.index(layer_style(name)['color']) + 1}"
 
 
 def model_style(layer: str) -> Look:

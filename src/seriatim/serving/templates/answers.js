@@ -72,7 +72,7 @@ function taggedWords({ words, tags, probabilities }, other) {
 }
 
 function colourOf(tag) {
-  if (!tagColours.has(tag)) tagColours.set(tag, (tagColours.size % 10) + 1);
+  if (!tagColours.has(tag)) tagColours.set(tag, (tagColours.size % 9) + 1);
   return tagColours.get(tag);
 }
 
