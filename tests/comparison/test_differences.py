@@ -98,6 +98,7 @@ def test_buckets_of_lengths_have_nearly_equal_sizes_and_every_input_once() -> No
     assert sorted(np.concatenate(groups)) == list(range(300))
     assert {len(rows) for rows in groups} <= {49, 50, 51}
     assert all(lengths[one].max() < lengths[other].min() for one, other in itertools.pairwise(groups))
+    assert [len(by_length(np.array(each))) for each in ([3] * 100, [3, 4], [3, 5] * 50)] == [1, 1, 2]
 
 
 def test_only_ranges_that_a_test_supports_are_named_and_none_of_unequal_budgets() -> None:
@@ -207,7 +208,7 @@ def test_answers_of_a_comparison_are_measured_and_shown(task: str, tmp_path: Pat
         for row in found.rows:
             matrix = np.array(differ["confusions"][row["layer"]]["matrix"])
             assert np.trace(matrix) / matrix.sum() == pytest.approx(row["metrics"]["accuracy"])
-    assert "Where models differ" in check_page(report(json.loads(json.dumps(found.results)))).text()
+    assert "Item by item" in check_page(report(json.loads(json.dumps(found.results)))).text()
 
 
 @pytest.mark.exhaustive

@@ -2,13 +2,14 @@
 
 import json
 import math
+import re
 
 import pytest
 
 from seriatim.evaluation.error_analysis import MAX_LABELS, AnsweredItem, count_confusions
 from seriatim.pages.confusion import STRONGEST, Confusion
 from seriatim.pages.items import MAX_CHARACTERS, MAX_SIZE, WITHOUT_SCRIPT, Items, for_page
-from seriatim.pages.page import Cell, Interval, PageSection, Table, render
+from seriatim.pages.page import TEMPLATES, Cell, Interval, PageSection, Table, render
 from seriatim.pages.palette import DARK, LIGHT
 
 from .test_page import HOSTILE, check_page
@@ -114,3 +115,12 @@ def test_columns_know_which_values_are_better() -> None:
     assert [each["style"] for each in drawn.all("span") if "interval" in each.get("class", "")] == [
         "--at: 0.5; --low: 0.4; --high: 0.6"
     ]
+
+
+def test_no_two_scripts_declare_the_same_name() -> None:
+    names = [
+        name
+        for path in TEMPLATES.glob("*.js")
+        for name in re.findall(r"^(?:const|let|async function|function) (\w+)", path.read_text(encoding="utf-8"), re.M)
+    ]
+    assert len(names) == len(set(names))

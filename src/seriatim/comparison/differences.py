@@ -127,7 +127,8 @@ def compare_buckets(
 
 
 def _figure(statistics: np.ndarray, compute: Compute) -> list[float | None]:
-    return list(interval(statistics, compute)) if len(statistics) and np.isfinite(statistics).all() else [None] * 3
+    known = bool(statistics.any()) and bool(np.isfinite(statistics).all())
+    return list(interval(statistics, compute)) if known else [None] * 3
 
 
 POSITIONS = (1, 4, 16, 64, 256, 1024, 4096)

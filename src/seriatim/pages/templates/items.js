@@ -1,14 +1,13 @@
 // A browser over items: two models, a filter, an order, a search, and more items on request.
-const ITEMS_FIRST = 10, ITEMS_MORE = 50;
-const itemChooser = (names) => { const select = make("select"); select.append(...names.map((name, i) => make("option", name, { value: i }))); return select; };
-const written = (value, digits) => (value === null ? "∞" : value.toFixed(digits));
-
 function itemBrowser(box) {
+  const FIRST = 10, MORE = 50;
+  const chooser = (names) => { const select = make("select"); select.append(...names.map((name, i) => make("option", name, { value: i }))); return select; };
+  const written = (value, digits) => (value === null ? "∞" : value.toFixed(digits));
   const { kind, models, figure, digits, full, sign, items: all } = JSON.parse(box.querySelector("script.data").textContent);
   const [table] = box.getElementsByTagName("table"), [body] = table.tBodies, controls = box.querySelector(".controls"), legend = box.querySelector(".legend");
   const two = models.length > 1, hasFigures = all.some(([, , , figures]) => figures.length), hasRight = kind !== "tokens";
   const texts = all.map(([text, truth, answers]) => [text, truth, ...(hasRight ? answers : [])].map((each) => [each].flat().join(kind === "tokens" ? "" : " ")).join("\n").toLowerCase());
-  const first = itemChooser(models), second = itemChooser(models), filter = make("select"), order = make("select");
+  const first = chooser(models), second = chooser(models), filter = make("select"), order = make("select");
   const search = make("input", "", { type: "search", placeholder: "search" }), status = make("span", "", { className: "status" });
   const more = make("button", "", { type: "button", className: "more" }), details = make("div", "", { className: "details", hidden: true });
   for (const live of [status, details]) live.setAttribute("role", "status");
@@ -77,11 +76,11 @@ function itemBrowser(box) {
   };
 
   const grow = () => {
-    const now = chosen(), added = found.slice(shown, shown + (shown ? ITEMS_MORE : ITEMS_FIRST)).map((i) => rowOf(all[i], now));
+    const now = chosen(), added = found.slice(shown, shown + (shown ? MORE : FIRST)).map((i) => rowOf(all[i], now));
     body.append(...added);
     shown += added.length;
     more.hidden = shown >= found.length;
-    more.textContent = `Show ${Math.min(ITEMS_MORE, found.length - shown)} more`;
+    more.textContent = `Show ${Math.min(MORE, found.length - shown)} more`;
     status.textContent = `${found.length < all.length ? `${found.length} of ` : ""}${all.length} items${shown < found.length ? `, ${shown} shown` : ""}`;
     return added[0];
   };
@@ -105,7 +104,7 @@ function itemBrowser(box) {
     const now = chosen();
     for (const [select, names] of [[filter, Object.entries(filters(now)).map(([name, test]) => `${name} (${all.filter((_, i) => test(i)).length})`)], [order, Object.keys(orders(now))]]) {
       const before = Math.max(0, select.selectedIndex);
-      select.replaceChildren(...itemChooser(names).children);
+      select.replaceChildren(...chooser(names).children);
       select.selectedIndex = Math.min(before, names.length - 1);
     }
     update();
