@@ -220,7 +220,7 @@ def test_without_a_paired_test_there_are_no_ranks(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(assemble, "_statistics", lambda folder, row: {})
     for row in results.rows:
         row.rank, row.difference = None, {}
-    assemble._add_differences(Path(), results.metric, results.rows, None)
+    assemble._add_differences(Path(), results.metric, results.rows, None, None)
     assert [row.rank for row in results.rows] == [None] * 3
     assert not Findings(results).is_decided
 

@@ -228,7 +228,8 @@ def add_conditions(runs: Sequence[JsonObject], trials: Sequence[JsonObject]) -> 
 
     A run gets its ``machine``; ``at_once``, the largest number of trainings at the same time on that machine, itself
     included; and ``beside``, how many others ran there on average. ``load["rows_cpu_seconds"]`` estimates the part of
-    the other programs' time that these others took. The records of the trials are removed.
+    the other programs' time that these others took, and ``others_processors`` is how many processors all that is no
+    training of the comparison used meanwhile, None where it is not known. The records of the trials are removed.
     """
     recorded = [training for training in (*runs, *trials) if (training.get("machine") or {}).get("used")]
     machines = {id(training): training["machine"] for training in recorded}
@@ -252,6 +253,7 @@ def add_conditions(runs: Sequence[JsonObject], trials: Sequence[JsonObject]) -> 
         if run.get("load"):
             trained = machine["trained_from"], machine["trained_from"] + run["load"]["seconds"]
             run["load"] = {**run["load"], "rows_cpu_seconds": sum(_used_between(*trained, span) for span in spans)}
+            run["others_processors"] = _of_others(run["load"])
 
     # The record of each machine is shortened last, since the others were compared with it.
     for run in runs:
@@ -261,6 +263,13 @@ def add_conditions(runs: Sequence[JsonObject], trials: Sequence[JsonObject]) -> 
     for trial in trials:
         for name in ("machine", "load"):
             trial.pop(name, None)
+
+
+def _of_others(load: JsonObject) -> float | None:
+    other = load["other_cpu_seconds"]
+    if other is None or not load["seconds"]:
+        return None
+    return float(max(0.0, other - load["rows_cpu_seconds"]) / load["seconds"])
 
 
 def _overlap(first: JsonObject, second: JsonObject) -> float:

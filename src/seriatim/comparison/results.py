@@ -20,7 +20,17 @@ MAX_DRAWN = 30  # rows that figures and samples show; of more rows, the best one
 
 
 UNLESS_MEASURED = {
-    *("ngrams", "state_at_length", "milliseconds_spread", "distance", "machine", "simplest", "answers", "token_losses"),
+    *(
+        "ngrams",
+        "state_by_source",
+        "state_at_length",
+        "milliseconds_spread",
+        "distance",
+        "machine",
+        "simplest",
+        "answers",
+        "token_losses",
+    ),
     *("difference", "beside_best_trained", "beside_baseline"),
 }
 """Fields that are empty where nothing was measured; a file has null there."""
@@ -133,13 +143,13 @@ class Row(FromJson):
     held_out: Sequence[JsonMapping] = ()
     ngrams: Sequence[JsonMapping] = ()
     state_bytes: Mapping[str, float | None] = field(default_factory=dict)
+    state_by_source: Mapping[str, int] = field(default_factory=dict)
     state_at_length: Mapping[str, int] = field(default_factory=dict)
     step_milliseconds: Mapping[str, float | None] = field(default_factory=dict)
+    step_spread: Mapping[str, Sequence[float]] = field(default_factory=dict)
     milliseconds_per_token: float | None = None
     milliseconds_spread: Sequence[float] = ()
     reading_milliseconds: Mapping[str, float | None] = field(default_factory=dict)
-    state_by_source: Mapping[str, float | None] = field(default_factory=dict)
-    step_spread: Mapping[str, Sequence[float]] = field(default_factory=dict)
     reading_spread: Mapping[str, Sequence[float]] = field(default_factory=dict)
     distance: Distance = field(default_factory=Distance)
     samples: Sequence[JsonMapping] = ()
@@ -268,6 +278,12 @@ class ResultRow(Row):
         """The shortest and the longest training of several."""
         known = [run["training_seconds"] for run in self.runs if run.get("training_seconds")]
         return (min(known), max(known)) if len(known) > 1 else ()
+
+    @property
+    def others_processors(self) -> float | None:
+        """How many processors other programs used during the trainings, as a mean over the seeds; None if unknown."""
+        known = [used for run in self.runs if (used := run.get("others_processors")) is not None]
+        return sum(known) / len(known) if known else None
 
     @property
     def missed_budget(self) -> bool:
