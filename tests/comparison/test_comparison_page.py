@@ -233,12 +233,17 @@ def test_the_order_follows_the_metric() -> None:
     assert [row.layer for row in Results(values).ranked] == order[::-1]
 
 
-@pytest.mark.parametrize("kind", ["distance", "length"])
-def test_distance_is_named_by_its_kind(kind: str) -> None:
+def test_figures_at_distances_are_drawn() -> None:
     values = without_plots(made_up(("lstm", "transformer")))
     for row, far in zip(values["rows"], (0.5, 0.9), strict=True):
         points = {"2": 1.0, "40": far}
-        row["distance"] = {"kind": kind, "of": "exact match", "name": f"by {kind}", "unit": "letters", "values": points}
+        row["distance"] = {
+            "kind": "distance",
+            "of": "exact match",
+            "name": "by distance",
+            "unit": "letters",
+            "values": points,
+        }
     (chart,) = charts.context(Results(values))
     assert [(series.name, list(series.x), list(series.y)) for series in chart.series] == [
         ("lstm", [2, 40], [1.0, 0.5]),

@@ -3,10 +3,8 @@
 import itertools
 import random
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from seriatim.comparison import assemble
@@ -22,8 +20,7 @@ from seriatim.comparison.findings import (
     value_text,
     warnings_of,
 )
-from seriatim.comparison.results import Distance, Results
-from seriatim.comparison.row import _by_length
+from seriatim.comparison.results import Results
 from seriatim.pages.statements import told
 
 from .comparisons import failed_row, made_up
@@ -225,19 +222,6 @@ def test_without_a_paired_test_there_are_no_ranks(monkeypatch: pytest.MonkeyPatc
     assemble._add_differences(Path(), results.metric, results.rows, None, None)
     assert [row.rank for row in results.rows] == [None] * 3
     assert not Findings(results).is_decided
-
-
-def test_inputs_of_one_length_are_in_one_group() -> None:
-    def measured(lengths: list[int]) -> Distance | None:
-        hits = np.stack([np.arange(len(lengths)) % 2, np.ones(len(lengths))], 1)
-        return _by_length(SimpleNamespace(lengths=np.array(lengths)), "accuracy", "accuracy", {"accuracy": hits})
-
-    assert measured([3] * 100) is None
-    assert measured([3, 4]) is None
-    found = measured([3, 5] * 50)
-    assert found is not None
-    assert found.values == {"3": 0.0, "5": 1.0}
-    assert found.bounds["3"][1] > 0
 
 
 def test_any_one_thing_may_be_missing() -> None:

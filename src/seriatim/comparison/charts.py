@@ -198,7 +198,7 @@ def growth(results: Results) -> list[PageBlock]:
 
 
 def context(results: Results) -> list[PageBlock]:
-    """Return what context gains in bits a token, or the metric at known distances or lengths of the input."""
+    """Return what context gains in bits a token, or the metric at known distances."""
     distance = results.at_distance()
     series, missing = [], []
     for row in results.ran:
@@ -220,7 +220,7 @@ def context(results: Results) -> list[PageBlock]:
         title = "Bits a token that more context saves"
         axes = log_axis("tokens of context, beyond which all the rest is added"), Axis("bits a token")
     else:
-        title = f"{sentence_case(distance.of)} by {'length' if distance.kind == 'length' else 'distance'}"
+        title = f"{sentence_case(distance.of)} by distance"
         axes = log_axis(distance.unit), Axis(distance.of)
     caption = f"{sentence_case(distance.name)}. Lines are 95 % intervals."
     return [Chart(title, *axes, series, caption, missing=missing)]

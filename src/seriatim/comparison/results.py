@@ -72,7 +72,7 @@ def excludes_zero(gain: JsonMapping) -> bool:
 class Distance(FromJson):
     """A figure ``of`` a model at several distances, each measured on ``count`` of some ``items``.
 
-    ``kind`` is ``context``, ``distance`` or ``length``; ``values`` are by the distance, in ``unit``, and ``bounds``
+    ``kind`` is ``context`` or ``distance``; ``values`` are by the distance, in ``unit``, and ``bounds``
     are their 95 % intervals. With the kind ``context``, ``whole`` is the value with the full context, and ``gains`` say
     how many ``bits`` a token (``low`` to ``high``) the context ``beyond`` some tokens saves; ``measured`` says on which
     tokens of the text.

@@ -159,9 +159,8 @@ def _use_of_context(results: Results) -> Column:
             ),
         )
     farthest = max((far for row in results.rows for far, _ in row.distance.points), default=0)
-    at = "longest inputs" if distance.kind == "length" else f"at {farthest} {distance.unit}"
     return Column(
-        f"{distance.of}, {at}",
+        f"{distance.of}, at {farthest} {distance.unit}",
         lambda row: row.distance.values.get(str(farthest)),
         lambda values: [f"{value:.3g}" for value in values],
         lambda row: row.distance.written(farthest)[1] if str(farthest) in row.distance.values else "",

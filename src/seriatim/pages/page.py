@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..core.errors import InputError, MissingError, UnavailableError, UnwritableError
 from ..storage.files import read_text, write_whole
 from .chart import Chart, HeatMap, Switch
+from .confusion import Confusion
+from .items import Items
 from .palette import DARK, LIGHT
 from .ranking import Ranking
 from .theme import printable
@@ -181,8 +183,16 @@ class Plots:
     plots: Sequence[Plot]
 
 
+class Interval(NamedTuple):
+    """A fraction and its interval, which a cell draws as a dot on a line from 0 to 1."""
+
+    value: float
+    low: float
+    high: float
+
+
 class Cell(NamedTuple):
-    """A cell of a table that spans a number of columns, with a small note below its text.
+    """A cell of a table that spans a number of columns, with a small note below its text, or ``drawn`` in its place.
 
     The mark ``"best"``, ``"wrong"`` or ``"right"`` is shown by a sign as well as by colour. Columns are sorted by the
     value of their cells, or by the number in the text where no value is given. The text is a link if there is an
@@ -195,6 +205,7 @@ class Cell(NamedTuple):
     span: int = 1
     value: float | None = None
     address: str = ""
+    drawn: Interval | None = None
 
 
 class Link(NamedTuple):
@@ -213,7 +224,7 @@ class Table:
     largest (``max``) value is the best, which is sorted first.
     """
 
-    headings: Sequence[str]
+    headings: Sequence[str | Cell]
     rows: Sequence[Sequence[str | Cell]]
     caption: str = ""
     numeric: Collection[int] = ()
@@ -321,6 +332,8 @@ PageBlock = (
     | Plot
     | Plots
     | Table
+    | Confusion
+    | Items
     | Code
     | Tokens
     | TokenLinks
