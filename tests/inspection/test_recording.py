@@ -10,7 +10,6 @@ import torch
 
 import seriatim
 from seriatim.compiler.module_cache import HOOKS
-from seriatim.inspection.alignment import Aligned, aligned_figure
 from seriatim.inspection.attention_maps import attention_figure, attention_maps
 from seriatim.inspection.gates import experts_figure, gate_figure, gate_means_figure, gates
 from seriatim.inspection.gradient_flow import gradient_flow, gradient_flow_figure
@@ -154,9 +153,8 @@ def test_figures_are_drawn_from_the_results(texts: dict[str, str], tmp_path: Pat
         gate_means_figure(opened.gates[:1]),
         *map(experts_figure, opened.choices),
         *map(attention_figure, maps.maps),
-        aligned_figure(Aligned("greedy $", "", 0.0, "ab", "abc", [[0.5, 0.5], [0.0, 1.0], [1.0, 0.0]])),
     ]
-    assert len(figures) == 7
+    assert len(figures) == 6
     for figure in figures:
         assert isinstance(figure, Figure)
         figure.draw_without_rendering()

@@ -11,16 +11,12 @@ from seriatim.pages.drawing import to_svg
 from seriatim.pages.page import (
     TEMPLATES,
     Cell,
-    LinkedToken,
-    LinkView,
     PageSection,
     Prose,
     Table,
-    Token,
-    TokenLinks,
-    Tokens,
     render,
 )
+from seriatim.pages.strip import Links, Strip, StripRow, StripToken, Values, Weights
 from seriatim.pages.theme import new_figure
 from seriatim.pages.wording import MAX_LISTED, listed
 
@@ -93,31 +89,32 @@ def test_a_sentence_lists_few_names() -> None:
     assert listed(names[: MAX_LISTED + 1]).endswith("n19 and n20")
 
 
-def test_marks_without_a_letter_and_tokens_without_width_are_seen_everywhere() -> None:
+def test_marks_without_a_letter_and_tokens_without_width_are_seen() -> None:
     texts = ["\u0301", "\u200b", "\u200d ", "a\u0301"]
-    links = TokenLinks([("", [LinkedToken(text) for text in texts])], [LinkView("g", "n", "s", [[1.0]])])
-    parts = [links, Tokens([Token(text, 1.0, 0.5) for text in texts])]
-    html = render("A title", "A sentence.", [PageSection("one", "One", parts)])
-    for text in ("◌\u0301", "◌\u200b", "◌\u200d ", "a\u0301"):
-        assert html.count(f">{text}<") == 2
+    strip = Strip([StripRow("", [StripToken(text) for text in texts])], [Links("n", [Weights([[1.0]])])])
+    html = render("A title", "A sentence.", [PageSection("one", "One", [strip])])
+    for text in ("◌\u0301", "◌\u200b", "◌\u200d", "a\u0301"):
+        assert html.count(f">{text}<") == 1
     assert "◌a" not in html
 
 
-def test_only_words_stand_apart() -> None:
-    """Letters of one word, and a space that is a token, have no margins between them."""
-    tokens = [LinkedToken("</s> ", symbol=True), *map(LinkedToken, ("word ", "a", " "))]
-    assert [token.apart for token in tokens] == [False, True, False, False]
-    links = TokenLinks([("", tokens)], [LinkView("g", "n", "s", [[1.0]])])
-    html = render("A title", "A sentence.", [PageSection("one", "One", [links])])
-    assert html.count('class="token apart') == 1
+def test_the_space_after_a_word_is_not_shaded() -> None:
+    tokens = [StripToken("</s> ", symbol=True), *map(StripToken, ("word ", "a", " "))]
+    assert [token.is_apart for token in tokens] == [False, True, False, False]
+    html = render(
+        "A title",
+        "A sentence.",
+        [PageSection("one", "One", [Strip([StripRow("", tokens)], [Values("n", [1.0], 2.0)])])],
+    )
+    assert ">word</span> <span" in html
+    assert ">&lt;/s&gt; </span>" in html
 
 
-def test_arrow_keys_follow_the_direction_of_the_text_in_both_widgets() -> None:
-    scripts = {name: (TEMPLATES / name).read_text() for name in ("page.js", "token_box.js", "token_links.js")}
+def test_arrow_keys_follow_the_direction_of_the_text() -> None:
+    scripts = {name: (TEMPLATES / name).read_text() for name in ("page.js", "strip.js")}
     assert scripts["page.js"].count('direction === "rtl"') == 1
-    for name in ("token_box.js", "token_links.js"):
-        assert "tokenReached(event.key, group" in scripts[name]
-        assert "ArrowRight" not in scripts[name]
+    assert "tokenReached(event.key, group" in scripts["strip.js"]
+    assert "ArrowRight" not in scripts["strip.js"]
 
 
 @pytest.mark.parametrize("count", [5, 60, 128, 1000])

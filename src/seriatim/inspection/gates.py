@@ -16,12 +16,12 @@ from torch.nn import functional as F
 
 from ..core.contract import Stateful
 from ..core.errors import NotSupportedError
-from ..data.tokenizers import Tokenizer
-from ..evaluation.token_scores import is_symbol, spaced, visible
+from ..evaluation.token_scores import visible
 from ..layers.experts import Experts, Routing
 from ..pages.charts import name_tokens, width_for
 from ..pages.drawing import show
-from ..pages.page import Folded, PageBlock, Plot, Plots, Prose, Table, Token, Tokens
+from ..pages.page import Folded, PageBlock, Plot, Plots, Prose, Table
+from ..pages.strip import Values
 from ..pages.theme import new_figure, plain, style
 from ..pages.wording import percent
 from ..runs.run import Run
@@ -253,12 +253,13 @@ def gates_section(inspected: InspectedRun) -> SectionBody:
     by_layer: dict[str, list[Gate]] = {}
     for gate in result.gates:
         by_layer.setdefault(gate.layer, []).append(gate)
-    blocks += _painted(result.gates, inspected.run.tokenizer)
     means = [_means_plot(layer_gates) for layer_gates in by_layer.values()]
     blocks.append(Plots([*means, *map(_experts_plot, result.choices)]))
     if result.gates:
         blocks.append(Folded("All units of all gates", [Plots(list(map(_gate_plot, result.gates)))]))
-    return SectionBody(blocks)
+    # Of a translator, gates are about the source or about the answer, and the strip has both.
+    lenses = gate_lenses(result.gates) if inspected.explainer.search is None else []
+    return SectionBody(blocks, lenses=lenses)
 
 
 def changing_units(layer_gates: Sequence[Gate], count: int = PAINTED) -> list[tuple[Gate, int]]:
@@ -272,28 +273,22 @@ def changing_units(layer_gates: Sequence[Gate], count: int = PAINTED) -> list[tu
     return [(layer_gates[i], unit) for _, i, unit in sorted(units, key=lambda each: (-each[0], *each[1:]))[:count]]
 
 
-def _painted(all_gates: Sequence[Gate], tokenizer: Tokenizer) -> list[PageBlock]:
-    """Return the text, painted with the values of the units that vary most; step sizes have no fixed scale."""
+def gate_lenses(all_gates: Sequence[Gate]) -> list[Values]:
+    """Return the units that vary most over the text as lenses; step sizes have no fixed scale."""
     known = [gate for gate in all_gates if not gate.is_rate and gate.tokens]
-    painted: list[PageBlock] = []
-    for gate, unit in changing_units(known):
-        values = gate.values[:, unit].tolist()
-        caption = f"Unit {unit + 1} of {gate.values.shape[1]} of the gate “{gate.name}” of {gate.layer}."
-        tokens = [
-            Token(text, value, value, note=f"{visible(name)}: {value:.2f}", symbol=is_symbol(name, tokenizer))
-            for name, text, value in zip(gate.tokens, spaced(gate.tokens, tokenizer), values, strict=True)
-        ]
-        painted.append(Tokens(tokens, caption, ("closed", "open")))
-    if not painted:
-        return []
-
-    # Of many units some vary by chance, so that a reader is told from how many these were chosen.
     units = sum(gate.values.shape[1] for gate in known)
-    rule = (
-        "The text is painted with the values of the units that vary most over it, by their standard deviation "
-        f"({len(painted)} of {units:,} units). One text does not show what a unit responds to in general."
-    )
-    return [Prose(rule), *painted]
+    return [
+        Values(
+            f"{gate.name}, unit {unit + 1}",
+            gate.values[:, unit].tolist(),
+            1.0,
+            # Of many units some vary by chance, so that a reader is told from how many these were chosen.
+            sentence=f"One of the {PAINTED} of {units:,} units that vary most over this text.",
+            group=f"Gates, {gate.layer}",
+            ends=("closed", "open"),
+        )
+        for gate, unit in changing_units(known)
+    ]
 
 
 def _means_plot(layer_gates: Sequence[Gate]) -> Plot:
