@@ -7,8 +7,6 @@ from matplotlib.colors import PowerNorm
 
 from seriatim.inspection.attention_maps import AttentionMap, attention_figure, blank_future
 from seriatim.inspection.gates import gates_section
-from seriatim.inspection.gradient_flow import FlowCurve, LayerFlow, _summary
-from seriatim.inspection.gradient_trend import Trend
 from seriatim.inspection.influence import MIN_ANSWERS, Influence, influence_section, nearest_sentence
 from seriatim.inspection.inspected_run import InspectedRun, explainer_of, prepare
 from seriatim.inspection.mistakes import mistakes_section
@@ -113,10 +111,6 @@ def test_the_share_of_the_token_before_is_stated_from_enough_answers(inspected) 
 
 
 def test_lines_of_the_lead_say_what_they_are_about(inspected) -> None:
-    rate = Trend(0.5, 0.49, 0.51, 0.99, 40, 16)
-    falling = [0.5**k for k in range(40)]
-    (line,) = _summary(LayerFlow("layer 1, forwards: lstm", FlowCurve(falling, rate), FlowCurve(falling, rate)))
-    assert line.startswith("gradient flow, layer 1, forwards (lstm): vanishing, ×0.500 per step back")
     subject = prepare(inspected["classify"], SENTENCE, **GIVEN)
     (line,) = mistakes_section(subject).summary
     assert line.startswith("evaluation: ")

@@ -433,13 +433,6 @@ class RecurrentCell(Stateful):
         """Return a kernel such as cuDNN's, which runs on GPUs and where the equations cannot be compiled, or None."""
         return None
 
-    def recurrent_matrix(self) -> Tensor | None:
-        """Return the matrix U ``(n, n)`` of a cell h_t = g(W x_t + U h_{t−1} + b); None for other cells.
-
-        The page of `inspect` names its spectral radius, the textbook's criterion for a vanishing gradient.
-        """
-        return None
-
 
 Architecture: TypeAlias = type[SequenceLayer] | type[RecurrentCell]
 

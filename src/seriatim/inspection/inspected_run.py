@@ -24,11 +24,20 @@ ALONE = "the network alone"
 """What a run without its simple baseline is called."""
 
 
+class Tile(NamedTuple):
+    """A number for the first screen: its name, the number as it is written, and what it is in a few words."""
+
+    name: str
+    value: str
+    note: str
+
+
 class SectionBody(NamedTuple):
-    """The blocks of one section of a page, and lines for the summary."""
+    """The blocks of one section of a page, lines for the summary, and numbers for the first screen."""
 
     blocks: list[PageBlock]
     summary: Sequence[str] = ()
+    tiles: Sequence[Tile] = ()
 
 
 class ReferenceAnswer(NamedTuple):
