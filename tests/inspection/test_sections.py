@@ -6,7 +6,6 @@ import torch
 from matplotlib.colors import PowerNorm
 
 from seriatim.inspection.attention_maps import AttentionMap, attention_figure, blank_future
-from seriatim.inspection.gates import gates_section
 from seriatim.inspection.influence import MIN_ANSWERS, Influence, influence_section, nearest_sentence
 from seriatim.inspection.inspected_run import InspectedRun, explainer_of, prepare
 from seriatim.inspection.mistakes import mistakes_section
@@ -115,12 +114,6 @@ def test_lines_of_the_lead_say_what_they_are_about(inspected) -> None:
     (line,) = mistakes_section(subject).summary
     assert line.startswith("evaluation: ")
     assert "labels correct" in line
-
-
-def test_the_number_of_units_is_known(inspected) -> None:
-    parts = gates_section(prepare(inspected["lm"], SENTENCE, **GIVEN)).blocks
-    (rule,) = (part for part in parts if isinstance(part, Prose))
-    assert "(3 of 16 units)" in rule.text
 
 
 def test_the_gold_answer_of_one_word_is_no_label(inspected, monkeypatch) -> None:

@@ -29,7 +29,7 @@ from ..core.errors import EmptyError, NotSupportedError
 from ..core.state import state_leaves
 from ..evaluation.intervals import BOUNDS, RESAMPLES
 from ..layers.positions import learned_positions
-from ..pages.chart import Axis, Chart, Series, Switch
+from ..pages.chart import Axis, Chart, Look, Series, Switch
 from ..pages.page import Folded, Prose
 from ..pages.palette import SOFT
 from ..pages.statements import Statement, told
@@ -343,8 +343,8 @@ MEANING = (
     ),
     Statement[FlowFacts](
         lambda facts: facts.has_steps and facts.is_whole,
-        "The curve is the norm of ∂loss/∂h relative to that at k = 1: the loss is that of the answer to the text, h what "
-        "the layer passed to its own next step k steps before its last.",
+        "The curve is the norm of ∂loss/∂h relative to that at k = 1: the loss is that of the answer to the text, h "
+        "what the layer passed to its own next step k steps before its last.",
     ),
     Statement[FlowFacts](
         lambda facts: facts.has_inputs,
@@ -402,7 +402,7 @@ def flow_facts(inspected: InspectedRun, result: GradientFlow, source: str) -> Fl
 
 
 def reach_tile(result: GradientFlow) -> Tile | None:
-    """Return the reach of the layer that reaches furthest, after training and before; None without intervals or with few lags."""
+    """Return the reach of the layer that reaches furthest, after and before training; None with no intervals or few lags."""
     known = [layer for layer in result.layers if layer.trained.reach is not None and layer.fresh.reach is not None]
     if not known or result.lags < MIN_LAGS:
         return None
@@ -418,13 +418,14 @@ def reach_tile(result: GradientFlow) -> Tile | None:
 
 def gradient_flow_chart(layer: LayerFlow, caption: str = "", *, architecture: str = "") -> Chart:
     """Return the relative norms of one layer against lags, with their bands, in the look of its ``architecture``."""
-    looks = (("after training", layer.trained, layer_style(architecture or layer.name) | {"linestyle": "-"}),)
-    looks += (("before training", layer.fresh, {"color": SOFT, "linestyle": "--"}),)
+    look: Look = layer_style(architecture or layer.name) | {"linestyle": "-"}
+    before: Look = {"color": SOFT, "linestyle": "--"}
+    curves = (("after training", layer.trained, look), ("before training", layer.fresh, before))
     series = [
         Series(
             name, range(1, len(curve.norms) + 1), _drawn(curve.relative), "curve", _intervals(curve), True, look=look
         )
-        for name, curve, look in looks
+        for name, curve, look in curves
     ]
     known = [value for each in series for value in each.y if math.isfinite(value)]
     limits = (min(known) * 0.7, max(known) * 1.4) if known else None

@@ -18,6 +18,7 @@ from ..core.errors import InputError, MissingError, UnavailableError, Unwritable
 from ..storage.files import read_text, write_whole
 from .chart import Chart, HeatMap, Switch
 from .palette import DARK, LIGHT
+from .stepper import Stepper
 from .theme import printable
 from .wording import seen
 
@@ -294,7 +295,20 @@ class Folded:
 
 
 PageBlock = (
-    Prose | Chart | HeatMap | Switch | Plot | Plots | Table | Code | Tokens | TokenLinks | Samples | Beside | Folded
+    Prose
+    | Chart
+    | HeatMap
+    | Switch
+    | Stepper
+    | Plot
+    | Plots
+    | Table
+    | Code
+    | Tokens
+    | TokenLinks
+    | Samples
+    | Beside
+    | Folded
 )
 
 
@@ -394,6 +408,7 @@ def _environment() -> Environment:
         "left_out": lambda plot: cells_left_out(plot.figure),
         "drawing": lambda plot, name: drawing(plot.figure, title=plot.title, description=plot.description, name=name),
         "draw": lambda figure, name, is_narrow: draw(figure, name, is_narrow=is_narrow),
+        "signed": lambda value: f"{value:.3f}".replace("-", "\N{MINUS SIGN}"),
         "bits": lambda value: f"{value:.2f}" if math.isfinite(value) else "Infinity",  # the spelling of JavaScript
         "visible": lambda token: seen(token.replace("\n", "↵\n").replace("\t", "⇥\t")),
     }
