@@ -1,12 +1,12 @@
 #!/bin/sh
-# Nine architectures on text that ships with every Python, a quarter of a minute each. Called by `make demo`.
+# Nine architectures on text that ships with every Python, each on as many tokens. Called by `make demo`.
 set -eu
 SERIATIM="${BIN:-.venv/bin}/seriatim"
 OUT=comparisons/demo
 
 "$SERIATIM" compare lm --data builtin:python-docs \
     --layers prior,ngram,window,rnn,lstm,gru,convolution,transformer,mamba \
-    --minutes "${DEMO_MINUTES:-0.25}" --parameters 500k \
+    --tokens "${DEMO_TOKENS:-500000}" --parameters 500k \
     --tokenizer.kind bpe --tokenizer.vocabulary_size 1000 --out "$OUT" --overwrite
 
 echo

@@ -20,6 +20,7 @@ from seriatim.comparison import planning, row, worker, workers
 from seriatim.comparison.worker import WorkerJob, work
 from seriatim.core.contract import SequenceLayer
 from seriatim.data.vocabulary import Vocabulary
+from seriatim.evaluation import context_use
 from seriatim.layers import to_torch
 from seriatim.layers.registry import BUILT_IN
 from seriatim.processes.executors import InlineExecutor
@@ -138,8 +139,9 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(row, "TEXT_LENGTHS", (16,))
     monkeypatch.setattr(row, "GENERATED", 5)
     monkeypatch.setattr(row, "CHARACTERS", 10)
-    monkeypatch.setattr(row, "POSITIONS", 10)
-    monkeypatch.setattr(row, "COMPARED", (1, 4))
+    monkeypatch.setattr(context_use, "EXCESS_TOKENS", 40)
+    monkeypatch.setattr(context_use, "STRETCH", 4)
+    monkeypatch.setattr(context_use, "COMPARED", (1, 4))
 
 
 SUBJECTS = ("the cat", "a dog", "our friend", "the old man", "she", "nobody")

@@ -145,12 +145,12 @@ def made_up_row(i: int, layer: str, *, seeds: int = 1, tune: bool = False) -> di
             "unit": "tokens",
             "values": needed,
             "count": 4000,
-            "items": "places",
+            "items": "tokens",
+            "measured": "4,000 tokens in 40 stretches spread over the text",
             "whole": metrics["perplexity"],
             "bounds": {far: [value * 0.9, value * 1.1] for far, value in needed.items()},
             "gains": [
-                {"beyond": 4**k, "share": 0.3 - 0.1 * k, "low": 0.28 - 0.1 * k, "high": 0.32 - 0.1 * k}
-                for k in range(4)
+                {"beyond": 4**k, "bits": 0.3 - 0.1 * k, "low": 0.28 - 0.1 * k, "high": 0.32 - 0.1 * k} for k in range(4)
             ],
         },
         "curve": [] if counted else [each | {"loss": loss + 4 / each["step"] ** 0.5} for each in at],

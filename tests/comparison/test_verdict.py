@@ -10,7 +10,7 @@ from seriatim.comparison import assemble
 from seriatim.comparison.comparison_page import _front, meanings_table, report
 from seriatim.comparison.differences_section import _bucket_sentence
 from seriatim.comparison.results import Distance, ResultRow, Results
-from seriatim.comparison.row import _by_length, gain
+from seriatim.comparison.row import _by_length
 from seriatim.comparison.sentences import controlled_variables, generating, training, training_remarks, using_context
 from seriatim.comparison.tables_and_plots import (
     longer_budget_table,
@@ -20,7 +20,6 @@ from seriatim.comparison.tables_and_plots import (
     summary_table,
 )
 from seriatim.comparison.verdict import beside_simplest, busy, finding, missed_budgets
-from seriatim.evaluation.context_use import summed
 from seriatim.pages.page import Cell
 from seriatim.tasks import FITTED
 
@@ -146,8 +145,50 @@ def test_a_figure_without_a_paired_test_has_no_ranks_and_no_words_on_tests(monke
     assert "difference from the best" not in {row[0] for row in meanings_table(Results(values)).rows}
     monkeypatch.setattr(assemble, "_statistics", lambda folder, row: {})
     rows = Results(values).rows
-    assemble._add_differences(Path(), Results(values).metric, rows, None)
+    assemble._add_differences(Path(), Results(values).metric, rows, None, None)
     assert [row.rank for row in rows] == [None] * 3
+
+
+@pytest.mark.parametrize(
+    ("seconds", "equal"), [({"lstm": 100, "transformer": 109}, True), ({"lstm": 100, "transformer": 111}, False)]
+)
+def test_trainings_with_unequal_budgets_have_no_ranks_and_are_not_compared(
+    monkeypatch: pytest.MonkeyPatch, seconds: dict[str, float], equal: bool
+) -> None:
+    values = made_up(FEW)
+    for row in values["rows"]:
+        row |= {"difference": None, "rank": None}
+        row["runs"][0]["training_seconds"] = seconds.get(row["layer"], 1.0)
+    results = Results(values)
+    assert results.spent == ("seconds", 100, 111 if not equal else 109)
+    assert results.spent.is_equal == equal
+
+    # Every item is better under the transformer than under the lstm, and best under the n-gram.
+    losses = {"ngram": 1.0, "transformer": 2.0, "lstm": 3.0}
+    items = np.random.default_rng(0).random(50)
+    sums = {layer: {"perplexity": np.stack([loss + items, np.ones(50)], 1)} for layer, loss in losses.items()}
+    monkeypatch.setattr(assemble, "_statistics", lambda folder, row: sums[row.layer])
+    rows = {row.layer: row for row in results.rows}
+    best_first = [rows["ngram"], rows["transformer"], rows["lstm"]]
+    assemble._add_differences(Path(), results.metric, best_first, "ngram", results.spent)
+    assert [row.rank for row in best_first] == ([1, 2, 3] if equal else [None] * 3)
+    assert bool(rows["lstm"].beside_best_trained) == equal
+    assert rows["ngram"].beside_best_trained["difference"] < 0
+    assert rows["lstm"].beside_baseline["low"] > 0
+    assert rows["lstm"].difference["to"] == "ngram"
+
+
+def test_what_is_equal_depends_on_the_budget_and_not_on_a_training_that_stopped_by_itself() -> None:
+    values = made_up(FEW)
+    values["rows"][LSTM]["runs"][0] |= {"training_seconds": 50.0, "tokens": 1000}
+    assert not Results(values).spent.is_equal
+    values["budget"] = {"steps": 1900}
+    assert Results(values).spent == ("steps", 1900, 1900)
+    values["budget"] = {"tokens": 1900 * 2048}
+    assert not Results(values).spent.is_equal
+    values["rows"][LSTM]["runs"][0]["ended_early"] = True
+    assert Results(values).spent == ("tokens", 1900 * 2048, 1900 * 2048)
+    assert Results(made_up(("ngram",))).spent is None
 
 
 def test_figures_have_the_digits_that_their_intervals_support() -> None:
@@ -278,32 +319,15 @@ def test_a_busy_machine_is_said() -> None:
 
 def test_use_of_context_is_only_claimed_where_the_interval_excludes_zero() -> None:
     def row(*gains: tuple[int, float, float, float]) -> ResultRow:
-        named = [dict(zip(("beyond", "share", "low", "high"), one, strict=True)) for one in gains]
+        named = [dict(zip(("beyond", "bits", "low", "high"), one, strict=True)) for one in gains]
         return ResultRow.read({"layer": "gru", "distance": {"kind": "context", "gains": named}})
 
     assert using_context(row((4, 0.18, 0.14, 0.22), (16, 0.05, 0.02, 0.08), (64, 0.001, -0.01, 0.012))) == (
-        "context beyond 4 tokens lowers perplexity by 18.0 % (14.0 to 22.0 %); context beyond 16 tokens lowers "
-        "perplexity by 5.0 % (2.0 to 8.0 %); no significant effect of context beyond 64 tokens"
+        "context beyond 4 tokens saves 0.180 bits (0.140 to 0.220) a token; context beyond 16 tokens saves 0.050 bits "
+        "(0.020 to 0.080) a token; no significant effect of context beyond 64 tokens"
     )
     assert using_context(row((1, 0.01, -0.01, 0.03))) == "no significant effect of context beyond 1 token"
-    assert "raises perplexity by 5.0 % (3.0 to 7.0 %)" in using_context(row((64, -0.05, -0.07, -0.03)))
-
-
-def test_the_gain_from_context_is_found_if_it_exists_and_only_then() -> None:
-    random = np.random.default_rng(0)
-    whole, item_of = random.gamma(2, 1, 4000), np.arange(4000) // 100
-    found = gain(4, summed(whole + 0.2 + random.normal(0, 0.5, 4000), item_of), summed(whole, item_of))
-    assert found is not None
-    assert found["low"] < 1 - np.exp(-0.2) < found["high"]
-    assert found["low"] > 0.1
-    covered = 0
-    for _ in range(40):
-        none = gain(4, summed(whole + random.normal(0, 0.5, 4000), item_of), summed(whole, item_of))
-        covered += none["low"] < 0 < none["high"]
-    assert covered >= 34
-    infinite = whole.copy()
-    infinite[0] = np.inf
-    assert gain(4, summed(infinite, item_of), summed(whole, item_of)) is None
+    assert "costs 0.050 bits (0.030 to 0.070) a token" in using_context(row((64, -0.05, -0.07, -0.03)))
 
 
 def test_pages_name_files_without_folders() -> None:

@@ -9,7 +9,7 @@ import torch
 import seriatim
 from seriatim.data.corpus import Corpus
 from seriatim.data.encoding import Statistics
-from seriatim.evaluation.context_use import ContextScore, by_context, context_sizes
+from seriatim.evaluation.context_use import ContextScore, by_context, context_sizes, excess_of
 from seriatim.evaluation.perplexity import each_loss
 from seriatim.models import LanguageModel
 from seriatim.recurrence import uncompiled
@@ -91,3 +91,20 @@ def test_sizes_double_as_far_as_the_text_reaches() -> None:
         by_context(model_of("gru"), text_of(0), [1])
     assert by_context(model_of("prior"), text_of(1), [1, 4]).keys() == {1, 4, None}
     assert isinstance(by_context(model_of("prior"), text_of(1), [1])[1], ContextScore)
+
+
+def test_the_gain_from_context_is_found_if_it_exists_and_only_then() -> None:
+    random = np.random.default_rng(0)
+    full, stretch_of = random.gamma(2, 1, 4000), np.arange(4000) // 100
+    found = excess_of(full + 0.2 + random.normal(0, 0.5, 4000), full, stretch_of)
+    assert found is not None
+    assert found.low < 0.2 / np.log(2) < found.high
+    assert found.low > 0.15
+    covered = 0
+    for _ in range(40):
+        none = excess_of(full + random.normal(0, 0.5, 4000), full, stretch_of)
+        covered += none.low < 0 < none.high
+    assert covered >= 34
+    infinite = full.copy()
+    infinite[0] = np.inf
+    assert excess_of(infinite, full, stretch_of) is None

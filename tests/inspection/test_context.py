@@ -9,7 +9,10 @@ import pytest
 import torch
 
 import seriatim
+from seriatim.data.corpus import Corpus
+from seriatim.data.encoding import Statistics
 from seriatim.evaluation.context_use import ContextExcess, Excess, excess_losses
+from seriatim.evaluation.perplexity import each_loss
 from seriatim.inspection.context_section import memory_section, needed_sentence
 from seriatim.inspection.inspected_run import InspectedRun, explainer_of, prepare
 from seriatim.models.base_models import TextModel
@@ -27,27 +30,31 @@ def _uncompiled():
         yield
 
 
-def narrow(**shares: float) -> dict[int, Excess]:
-    return {int(name[1:]): Excess(share, share - 0.002, share + 0.002) for name, share in shares.items()}
+def narrow(**bits: float) -> dict[int, Excess]:
+    return {int(name[1:]): Excess(value, value - 0.002, value + 0.002) for name, value in bits.items()}
 
 
 def test_a_sentence_agrees_with_every_size() -> None:
-    """A loss that rises again with more context is not within 1 %, and a lower loss is not called higher."""
+    """A loss that rises again with more context is not within 0.02 bits, and a lower loss is not called higher."""
     mixed = needed_sentence(narrow(k1=1.0, k2=0.0, k4=0.5))
     assert "or more" not in mixed
-    assert mixed.startswith("With only the last token, the loss is 100.0 % (95 % interval 99.8 to 100.2 %) above")
+    assert mixed.startswith(
+        "With only the last token, the loss is 1.000 bits a token (95 % interval 0.998 to 1.002) above"
+    )
     lower = needed_sentence(narrow(k1=-0.9, k2=-0.9))
-    assert lower.startswith("With only the last 2 tokens, the loss is 90.0 % (95 % interval 89.8 to 90.2 %) below")
+    assert lower.startswith(
+        "With only the last 2 tokens, the loss is 0.900 bits a token (95 % interval 0.898 to 0.902) below"
+    )
     enough = needed_sentence(narrow(k1=0.3, k4=0.05, k16=0.004, k64=-0.001))
-    assert "With only the last 4 tokens, the loss is 5.0 %" in enough
-    assert "With the last 16 tokens or more, the loss is within 1 %" in enough
+    assert "With only the last 4 tokens, the loss is 0.050 bits" in enough
+    assert "With the last 16 tokens or more, the loss is within 0.02 bits" in enough
     assert "the last token or more" in needed_sentence(narrow(k1=0.001, k4=0.0))
 
 
 def test_nothing_is_said_where_the_interval_says_nothing() -> None:
     assert needed_sentence({}) == ""
-    assert needed_sentence({1: Excess(0.004, -0.02, 0.03), 4: Excess(0.001, -0.02, 0.02)}) == ""
-    by_chance = {1: Excess(0.01, -0.01, 0.03), 4: Excess(0.02, 0.001, 0.04)}
+    assert needed_sentence({1: Excess(0.004, -0.02, 0.03), 4: Excess(0.001, -0.03, 0.03)}) == ""
+    by_chance = {1: Excess(0.01, -0.01, 0.03), 4: Excess(0.02, 0.006, 0.04)}
     assert needed_sentence(by_chance) == "", "the smaller context is not clearly worse"
 
 
@@ -90,16 +97,24 @@ def test_the_excess_of_a_model_that_looks_ten_tokens_back() -> None:
     ids = np.tile(random.integers(1, 10, 10), 100)
     wrong = random.random(len(ids)) < 0.2
     ids = np.where(wrong, random.integers(1, 10, len(ids)), ids)
-    found = excess_losses(Repeating(10), ids)
-    assert found.tokens <= 1_000
+    found = excess_losses(Repeating(10), text(ids))
+    assert found.tokens == len(ids)
     assert [size for size in found.by_size if found.by_size[size].low > 0] == [1, 4]
-    assert all(abs(found.by_size[size].fraction) < 1e-6 for size in (16, 64))
-    exact = excess_losses(Repeating(1), ids)
+    assert all(abs(found.by_size[size].bits) < 1e-6 for size in (16, 64))
+
+    # With too little context the model is uniform, so that the gain in bits is known without it.
+    full = each_loss(Repeating(10), text(ids)).mean()
+    assert found.by_size[1].bits == pytest.approx((math.log(10) - full) / math.log(2), abs=1e-4)
+    exact = excess_losses(Repeating(1), text(ids))
     assert {exact.by_size[size] for size in (1, 4, 16)} == {Excess(0.0, 0.0, 0.0)}, "no difference, not a rare one"
     sentence = needed_sentence(found.by_size)
     assert "With only the last 4 tokens" in sentence
     assert "With the last 16 tokens or more" in sentence
-    assert excess_losses(Repeating(10), ids[:8]).by_size == {}, "too few blocks"
+    assert excess_losses(Repeating(10), text(ids[:8])).by_size == {}, "too few stretches"
+
+
+def text(ids: np.ndarray) -> Corpus:
+    return Corpus(ids, None, Statistics())
 
 
 def with_excess(subject: InspectedRun, excess: ContextExcess) -> InspectedRun:
@@ -109,11 +124,11 @@ def with_excess(subject: InspectedRun, excess: ContextExcess) -> InspectedRun:
 
 def test_the_page_measures_the_context_on_held_out_data(inspected) -> None:
     subject = prepare(inspected["lm-words"], SENTENCE * 20, **GIVEN)
-    clear = ContextExcess({1: Excess(0.3, 0.2, 0.4), 4: Excess(0.0, -0.002, 0.003)}, 1_000)
+    clear = ContextExcess({1: Excess(0.3, 0.2, 0.4), 4: Excess(0.0, -0.002, 0.003)}, 1_000, "1,000 tokens")
     with_excess(subject, clear)
     content = memory_section(subject)
     first, second = (
-        "With only the last token, the loss is 30 % (95 % interval 20 to 40 %) above",
+        "With only the last token, the loss is 0.30 bits a token (95 % interval 0.20 to 0.40) above",
         "With the last 4 tokens",
     )
     (sentence, *_) = (part.text for part in content.blocks if isinstance(part, Prose))
@@ -125,8 +140,8 @@ def test_the_page_measures_the_context_on_held_out_data(inspected) -> None:
     (plot,) = plots(content.blocks)
     assert plot.title == "Loss with only the last k tokens"
     curve, *intervals, zero = plot.figure.axes[0].lines
-    assert curve.get_ydata().tolist() == [30.0, 0.0]
-    assert [one.get_ydata().tolist() for one in intervals] == [[20.0, 40.0], [-0.2, 0.3]]
+    assert curve.get_ydata().tolist() == [0.3, 0.0]
+    assert [one.get_ydata().tolist() for one in intervals] == [[0.2, 0.4], [-0.002, 0.003]]
     assert set(zero.get_ydata()) == {0}
     silent = memory_section(with_excess(subject, ContextExcess({}, 1_000)))
     assert not silent.summary

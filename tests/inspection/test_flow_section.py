@@ -36,5 +36,5 @@ def test_what_is_said_is_that_of_the_layers(
     result = gradient_flow(subject.run, [subject.item])
     facts = flow_facts(subject, result, "the text")
     assert (facts.has_steps, facts.is_whole, facts.has_inputs) == (has_steps, is_whole, has_inputs)
-    figure, _ = flow_section(subject).blocks
+    *_, figure, _ = flow_section(subject).blocks
     assert isinstance(figure, Chart if len(result.layers) == 1 else Switch)

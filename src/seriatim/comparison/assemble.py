@@ -25,7 +25,7 @@ from ..version import __version__
 from .differences import differences
 from .item_answers import PREFIX
 from .plan import FORMAT, Plan, architecture, choose_metric, difference, is_non_neural, layers_of, read_trials, width_of
-from .results import ResultRow, Results, Row, TrainingRow
+from .results import ResultRow, Results, Row, Spent, TrainingRow, spent
 from .verdict import conditions
 
 SHORT = 0.01
@@ -34,7 +34,7 @@ MACHINE = ("processor", "device", "threads", "processors")
 """Fields of a machine that the results record; its name is recorded only if there are several machines."""
 OF_EVERY_RUN = (
     *("seed", "metrics", "steps", "epochs", "tokens", "training_seconds", "planned_seconds", "tokens_per_second"),
-    *("load", "machine"),
+    *("load", "machine", "ended_early"),
 )
 """Fields of a training that the row of its layer lists for every run."""
 Rows = Mapping[tuple[str, int], TrainingRow]  # what was measured, by layer and seed
@@ -50,13 +50,15 @@ def assemble(folder: Path, plan: Plan, finished: Rows, failures: Failures, secon
     failed = {layer: str(error) for (layer, _), error in failures.items()}
 
     rows = [_layer(folder, plan, layer, finished, failed.get(layer)) for layer in plan.layers]
-    _add_differences(folder, metric, rows, plan.baseline)
+    ranked, budget = _ranked(rows, metric), plan.budget.amount()
+    equal = spent(budget, ranked)
+    _add_differences(folder, metric, ranked, plan.baseline, equal)
     add_conditions([run for row in rows for run in row.runs], [trial for row in rows for trial in row.tried])
 
     # What all rows share is taken from any of them, because a first layer may have failed.
     any_row = next(iter(finished.values()), None)
     simplest = (row.simplest for row in finished.values() if row.simplest)  # of a first seed, if it succeeded
-    first_runs = [finished[row.layer, row.runs[0]["seed"]] for row in _ranked(rows, metric)]
+    first_runs = [finished[row.layer, row.runs[0]["seed"]] for row in ranked]
     values = {
         "format": FORMAT,
         "task": plan.base.task,
@@ -76,7 +78,8 @@ def assemble(folder: Path, plan: Plan, finished: Rows, failures: Failures, secon
             "kind": (any_row and any_row.tokenizer_kind) or task.config.tokenizer.kind,
             "vocabulary_size": any_row and any_row.vocabulary_size,
         },
-        "budget": plan.budget.amount(),
+        "budget": budget,
+        "equal": equal and {**equal._asdict(), "is_equal": equal.is_equal},
         "parameters": plan.parameters,
         "tune": plan.tune,
         "seeds": plan.seeds,
@@ -159,16 +162,19 @@ def _run(folder: Path, row: TrainingRow) -> JsonObject:
     return {"path": f"runs/{row.name}", **values, "machine": row.machine or None, "command": shlex.join(command)}
 
 
-def _add_differences(folder: Path, metric: Metric, rows: Sequence[ResultRow], baseline: str | None) -> None:
-    """Compare every ranked row with the best one, with the best trained one, and with the baseline; and give ranks.
+def _add_differences(
+    folder: Path, metric: Metric, measured: Sequence[ResultRow], baseline: str | None, equal: Spent | None
+) -> None:
+    """Compare every row, best first, with the best one, the best trained one, and the baseline; and give ranks.
 
-    A row that cannot be tested against the first of a rank has no rank.
+    A row that cannot be tested against the first of a rank has no rank. Trained rows that spent unequal amounts of the
+    budget are not compared with each other, and no row has a rank then.
     """
-    measured = _ranked(rows, metric)
+    unequal = equal is not None and not equal.is_equal
     statistics = {row.layer: _statistics(folder, row) for row in measured}
 
     def compared(row: ResultRow, other: ResultRow) -> JsonObject:
-        if row is other:
+        if row is other or (unequal and not (row.counted or other.counted)):
             return {}
         result = difference(statistics[row.layer], statistics[other.layer], metric.key)
         return {"to": other.layer, **result} if result else {}
@@ -181,8 +187,8 @@ def _add_differences(folder: Path, metric: Metric, rows: Sequence[ResultRow], ba
         for other in others:
             for row in measured:
                 setattr(row, name, compared(row, other))
-    if not any(row.is_tested for row in measured):
-        return  # no test, no ranks
+    if unequal or not any(row.is_tested for row in measured):
+        return
 
     # A rank begins with the first row that differs from the leader of the rank before; rows of one rank may differ.
     leader = measured[0]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from ..core.json_object import JsonMapping
-from ..inspection.inspection import PAGE
+from ..inspection.together import PAGE
 from ..inspection.unseen_ngrams import sparsity_blocks
 from ..pages.page import (
     Cell,

@@ -11,7 +11,8 @@ from ..evaluation.intervals import SIGNIFICANT, supported_digits
 from ..inspection.mistakes import MAX_LABELS, confusion_figure
 from ..pages.charts import end_labels, tall_figure
 from ..pages.drawing import show
-from ..pages.page import Beside, Cell, Folded, PageBlock, Plot, Plots, Prose, Table, Token, Tokens
+from ..pages.page import Cell, Folded, PageBlock, Plot, Plots, Prose, Table
+from ..pages.strip import Strip, StripRow, StripToken, Values
 from ..pages.theme import layer_style, plain
 from ..pages.wording import cut, listed, percent, sentence_case
 from .differences import LOSS, MAX_DIFFERING, MIN_SUPPORT, UNKNOWN_NAME
@@ -279,18 +280,15 @@ def _outcomes(pair: JsonMapping, results: Results) -> int:
 
 
 def _token_texts(pair: JsonMapping, key: str, title: str, outcomes: int) -> Iterator[PageBlock]:
-    """Return each text under both models, side by side."""
+    """Return each text under both models, below each other."""
     yield Prose(f"{title}:")
-    for i, text in enumerate(pair[key]):
-        blocks: list[tuple[str, PageBlock]] = []
+    for text in pair[key]:
+        rows, values = list[StripRow](), list[float]()
         for layer, bits, nats in zip((pair["first"], pair["second"]), text["bits"], text["figures"], strict=True):
-            values = [math.inf if value is None else value for value in bits]
-            tokens = [
-                Token.of_surprisal(name, value, outcomes) for name, value in zip(text["tokens"], values, strict=True)
-            ]
+            values += [math.inf if value is None else value for value in bits]
             total = "infinite" if nats is None else f"{nats / math.log(2):.1f} bits"
-            blocks.append((f"{layer}: {total}", Tokens(tokens, scale=None if i else Tokens.scale)))
-        yield Beside(blocks)
+            rows.append(StripRow(layer, [StripToken(name) for name in text["tokens"]], total))
+        yield Strip(rows, [Values("surprisal", values, math.log2(max(2, outcomes)), "bits")])
 
 
 def _answer_table(pair: JsonMapping, key: str, title: str, figure: str, *, tags: bool) -> Table:

@@ -8,13 +8,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cached_property
-from typing import Self
+from typing import NamedTuple, Self
 
 from ..core.json_object import JsonMapping, JsonObject
 from ..evaluation.intervals import Metric, is_significant
 
-SMALLEST_GAIN = 0.001  # the smallest fraction by which context changes the perplexity that is worth a sentence
+SMALLEST_GAIN = 0.01  # bits a token; the smallest gain from context that is worth a sentence
 DEVIATION = 0.03  # the largest relative deviation from a budget in time that counts as kept
+EQUAL = 1.1  # the largest ratio of what two trainings spent of their budget that counts as equal
 MAX_DRAWN = 30  # rows that figures and samples show; of more rows, the best ones
 
 
@@ -62,8 +63,9 @@ class Distance(FromJson):
     """A figure ``of`` a model at several distances, each measured on ``count`` of some ``items``.
 
     ``kind`` is ``context``, ``distance`` or ``length``; ``values`` are by the distance, in ``unit``, and ``bounds``
-    are their 95 % intervals. With the kind ``context``, ``whole`` is the value with the whole context, and ``gains``
-    say by which ``share`` (``low`` to ``high``) the context ``beyond`` some tokens lowers the perplexity.
+    are their 95 % intervals. With the kind ``context``, ``whole`` is the value with the full context, and ``gains`` say
+    how many ``bits`` a token (``low`` to ``high``) the context ``beyond`` some tokens saves; ``measured`` says on which
+    tokens of the text.
     """
 
     kind: str = ""
@@ -76,6 +78,7 @@ class Distance(FromJson):
     whole: float | None = None
     bounds: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
     gains: Sequence[JsonMapping] = ()
+    measured: str = ""
 
     def __bool__(self) -> bool:
         """Return whether anything was measured."""
@@ -84,7 +87,7 @@ class Distance(FromJson):
     @property
     def clear_gains(self) -> list[JsonMapping]:
         """The gains of at least `SMALLEST_GAIN` whose interval does not contain 0, shortest context first."""
-        return [gain for gain in self.gains if excludes_zero(gain) and abs(gain["share"]) >= SMALLEST_GAIN]
+        return [gain for gain in self.gains if excludes_zero(gain) and abs(gain["bits"]) >= SMALLEST_GAIN]
 
     def gain_beyond(self, tokens: int) -> JsonMapping | None:
         """Return the gain from the context beyond a number of tokens, or None."""
@@ -149,6 +152,7 @@ class TrainingRow(Row):
 
     Attributes:
         planned_seconds: the budget in time; None where there is none, or where the training ended early.
+        ended_early: whether the training stopped by itself before its budget ended.
         load: what other programs did meanwhile; None for a run that an earlier process trained.
         machine: the record of `worker.describe_machine`.
         trained_on, data, tokenizer: digests of the training data, of the measured data, and of the tokenizer.
@@ -167,6 +171,7 @@ class TrainingRow(Row):
     planned_seconds: float | None
     memory_bytes: float | None
     load: JsonMapping | None
+    ended_early: bool = False
     machine: JsonObject = field(default_factory=dict)
     trained_on: str | None = None
     data: str | None = None
@@ -286,6 +291,37 @@ class ResultRow(Row):
         return self.is_tested and not self.differs
 
 
+SPENT = {"minutes": "training_seconds", "tokens": "tokens", "steps": "steps"}
+"""The field of a training that says what it spent of each kind of budget."""
+
+
+class Spent(NamedTuple):
+    """What the trained rows spent of the budget: ``low`` to ``high`` ``seconds``, ``tokens`` or ``steps``."""
+
+    of: str
+    low: float
+    high: float
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether the rows spent so nearly the same that their figures can be ranked."""
+        return self.high <= EQUAL * self.low
+
+
+def spent(budget: JsonMapping, rows: Sequence[ResultRow]) -> Spent | None:
+    """Return what the rows that were trained by steps spent of a budget, as means over their seeds; None without any.
+
+    A training that stopped by itself had as much as the others, and is left out.
+    """
+    key = next((SPENT[name] for name in budget if name in SPENT), None)
+    amounts = []
+    for row in rows:
+        known = [run[key] for run in row.runs if key and run.get(key) and not run.get("ended_early")]
+        if known and not row.counted:
+            amounts.append(sum(known) / len(known))
+    return Spent(str(key).removeprefix("training_"), min(amounts), max(amounts)) if amounts else None
+
+
 class Results:
     """The results of a comparison, from what `results.json` holds."""
 
@@ -309,6 +345,11 @@ class Results:
     def trained(self) -> list[ResultRow]:
         """The measured rows that were trained by steps, best first."""
         return [row for row in self.measured if not row.counted]
+
+    @property
+    def spent(self) -> Spent | None:
+        """What the trained rows spent of the budget; see `spent`."""
+        return spent(self.section("budget"), self.measured)
 
     def drawn(self) -> "Results":
         """Return the results of the rows that figures and samples show: the best ones and the baseline, or all."""

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 
 from ..core.contract import MemoryLayer, SequenceLayer
-from ..core.errors import InputError
 from ..core.json_object import JsonObject
 from ..core.state import State, state_bytes
 from ..data.corpus import Corpus
@@ -22,9 +21,9 @@ from ..data.synthetic import SYNTHETIC_TASKS, generate
 from ..data.tokenizers import END
 from ..decoding.sampling import read, sample
 from ..decoding.token_draws import Sampling
-from ..evaluation.context_use import COMPARED, MIN_BLOCKS, losses_by_block
-from ..evaluation.intervals import exp_mean, interval, mean, paired, wilson
-from ..evaluation.perplexity import BLOCK, safe_exp
+from ..evaluation.context_use import excess_losses
+from ..evaluation.intervals import interval, wilson
+from ..evaluation.perplexity import safe_exp
 from ..models.base_models import NeuralModel, TextModel, input_layer
 from ..models.encoder_decoder import EncoderDecoder
 from ..runs.run import Run
@@ -34,7 +33,7 @@ from ..training.hardware import freed_memory_kept
 from ..version import __version__
 from .differences import by_length
 from .item_answers import MAX_ITEMS, Item, answer_items, evenly, listed, measure_tokens, stored
-from .plan import FIGURE_OF_SUMS, MeasuredData, Plan, is_non_neural, statistics_of
+from .plan import FIGURE_OF_SUMS, Plan, is_non_neural, statistics_of
 from .results import Distance, TrainingRow
 
 # A model is run over tokens whose values do not matter, to measure the size of its state and its speed.
@@ -242,8 +241,6 @@ def median_milliseconds(function: Callable[[], object], *, times: int, seconds: 
 
 
 ROWS = 200  # items of each distance of a synthetic task
-TOKENS, POSITIONS = 20_000, 4_000
-"""Tokens of a text that are read, and positions among them that are predicted from shortened contexts."""
 UNITS = {
     "reversal": "letters of the word",
     "agreement": "words between",
@@ -255,17 +252,18 @@ UNITS = {
 
 
 def distances(
-    run: Run, data: TaskData, measured: MeasuredData, metric: str, statistics: Mapping[str, np.ndarray]
+    run: Run, data: TaskData, source: str, metric: str, metrics: JsonObject, statistics: Mapping[str, np.ndarray]
 ) -> Distance | None:
     """Measure a figure at several distances, or return None where no distance can be measured.
 
-    By length, the figure is the metric, computed from the statistics of every item.
+    ``metrics`` are those of all of the data, which have the name ``source``. By length, the figure is the ``metric``,
+    computed from the statistics of every item.
     """
-    name = measured.source.split(":")[1] if measured.source.startswith("builtin:") else ""
+    name = source.split(":")[1] if source.startswith("builtin:") else ""
     if name in SYNTHETIC_TASKS:
         return _at_known_distances(run, name)
     if isinstance(data, Corpus):
-        return _with_short_contexts(run, data)
+        return _with_short_contexts(run, data, metrics.get("loss"))
     names = {figure.key: figure.name for figure in run.task.evaluator.metrics}
     return _by_length(data, metric, names.get(metric, metric), statistics)
 
@@ -293,42 +291,32 @@ def _at_known_distances(run: Run, name: str) -> Distance:
     return Distance("distance", figure, f"{figure} at distance N", UNITS[name], values, ROWS, "inputs", bounds=bounds)
 
 
-def _with_short_contexts(run: Run, data: Corpus) -> Distance | None:
-    """Measure the perplexity where only the last k tokens are seen, and what the context beyond them gains."""
-    assert isinstance(run.model, TextModel)
-    try:
-        sums, count = losses_by_block(
-            run.model, data.ids, COMPARED, ends=data.ends, tokens=TOKENS, count=POSITIONS, block=BLOCK
-        )
-    except InputError:  # there is no text
-        return None
+def _with_short_contexts(run: Run, data: Corpus, loss: float | None) -> Distance | None:
+    """Measure what the context beyond the last k tokens gains, and so the perplexity where only these are seen.
 
-    # Each perplexity has an interval of its own; gains are paired, so that their intervals are narrower.
-    values, bounds = dict[str, float](), dict[str, tuple[float | None, float | None]]()
-    for size, items in sums.items():
-        value, low, high = interval(items, exp_mean)
-        if size is None:
-            full = value
-        else:
-            values[str(size)], bounds[str(size)] = value, (low, high)
-    gains = [] if len(sums[None]) < MIN_BLOCKS else [gain(size, sums[size], sums[None]) for size in COMPARED]
-    name = "perplexity when only the last k tokens are seen"
-    return Distance(
-        "context", "perplexity", name, "tokens", values, count, "places", full, bounds, [one for one in gains if one]
-    )
-
-
-def gain(size: int, short: np.ndarray, full: np.ndarray) -> JsonObject | None:
-    """Return by which fraction context beyond the last ``size`` tokens lowers the perplexity, with its 95 % interval.
-
-    The losses of the same items ``(items, 2)`` with the short and the full context are paired. None without an
-    interval, as where a loss is infinite or the fraction is.
+    The gains are measured on a sample of the text; added to the ``loss`` of all of it, in nats, they give perplexities
+    that can be compared with the one of the table.
     """
-    result = paired(short, full, mean)
-    if result.low is None or result.high is None:
+    assert isinstance(run.model, TextModel)
+    found = excess_losses(run.model, data)
+    if loss is None or not found.by_size:
         return None
-    fraction, low, high = (1 - safe_exp(-nats) for nats in (result.difference, result.low, result.high))
-    return {"beyond": size, "share": fraction, "low": low, "high": high} if math.isfinite(low) else None
+
+    def perplexity(bits: float) -> float:
+        return safe_exp(loss + bits * math.log(2))
+
+    return Distance(
+        "context",
+        "perplexity",
+        "perplexity when only the last k tokens are seen",
+        values={str(size): perplexity(excess.bits) for size, excess in found.by_size.items()},
+        count=found.tokens,
+        items="tokens",
+        whole=safe_exp(loss),
+        bounds={str(size): (perplexity(each.low), perplexity(each.high)) for size, each in found.by_size.items()},
+        gains=[{"beyond": size, **excess._asdict()} for size, excess in found.by_size.items()],
+        measured=found.measured,
+    )
 
 
 def _by_length(data: TaskData, metric: str, of: str, statistics: Mapping[str, np.ndarray]) -> Distance | None:
@@ -405,7 +393,7 @@ def measure(
     if full:
         items = list(islice(run.task.reader.measured_items(run.vocabulary, *measured), MAX_ITEMS))
         row |= costs(run, [text for text, _ in evenly(items, INPUTS)])
-        row["distance"] = distances(run, data, measured, plan.metric, statistics)
+        row["distance"] = distances(run, data, measured.source, plan.metric, metrics, statistics)
         row["samples"] = samples(run, data, items)
         for fields, arrays in (answer_items(run, items), measure_tokens(run, data, train)):
             row |= fields

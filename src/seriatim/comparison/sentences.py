@@ -165,7 +165,7 @@ def _context_gains(row: ResultRow) -> str:
         return _no_gain(row.distance.gains[0])
     shown = {gain["beyond"]: gain for gain in (row.distance.gain_beyond(4), significant[-1]) if gain in significant}
     clauses = [
-        f"context beyond {_tokens(size)} {'lowers' if gain['share'] > 0 else 'raises'} perplexity by {in_percent(gain)}"
+        f"context beyond {_tokens(size)} {'saves' if gain['bits'] > 0 else 'costs'} {in_bits(gain)} a token"
         for size, gain in shown.items()
         if gain
     ]
@@ -176,19 +176,17 @@ def _context_gains(row: ResultRow) -> str:
 def _no_gain(gain: JsonMapping) -> str:
     beyond = f"of context beyond {_tokens(gain['beyond'])}"
     if excludes_zero(gain) or gain["low"] == gain["high"]:
-        return f"the effect {beyond} is under {percent(SMALLEST_GAIN)}"
+        return f"the effect {beyond} is under {SMALLEST_GAIN:g} bits a token"
     return f"no significant effect {beyond}"
 
 
-def in_percent(gain: JsonMapping) -> str:
-    """Write a gain with its interval: ``18 % (14 to 22 %)``; a negative one without its sign."""
-    if max(abs(gain[key]) for key in ("share", "low", "high")) < SMALLEST_GAIN / 10:
-        return "0 %"
-    percentage, low, high = (100 * abs(gain[key]) for key in ("share", "low", "high"))
-    low, high = sorted((low, high)) if gain["low"] * gain["high"] > 0 else (100 * gain["low"], 100 * gain["high"])
-    digits = interval_digits(low, high, 2)
-    size, *ends = (written(value, digits).replace("-", "−") for value in (percentage, low, high))
-    return f"{size} % ({ends[0]} to {ends[1]} %)"
+def in_bits(gain: JsonMapping) -> str:
+    """Write a gain with its interval: ``0.18 bits (0.14 to 0.22)``; a negative one without its sign."""
+    low, high = gain["low"], gain["high"]
+    low, high = sorted((abs(low), abs(high))) if low * high > 0 else (low, high)
+    digits = interval_digits(low, high, 3)
+    size, *ends = (written(value, digits).replace("-", "−") for value in (abs(gain["bits"]), low, high))
+    return f"{size} bits ({ends[0]} to {ends[1]})"
 
 
 def _tokens(count: int) -> str:

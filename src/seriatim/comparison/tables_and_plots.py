@@ -87,7 +87,7 @@ def _predict(tokens: np.ndarray, errors: np.ndarray, at: np.ndarray) -> np.ndarr
 
 SPEED, TRAINING, TOKEN = "training tokens/s", "training time", "time per token"
 BEYOND = 4
-GAIN = f"perplexity lowered by context beyond {BEYOND} tokens"
+GAIN = f"gained a token by context beyond {BEYOND} tokens"
 """The number of tokens beyond which the gain from context stands in the summary, and its heading."""
 MISSING = "–"
 EXPONENTIAL = ("perplexity", "word_perplexity")
@@ -172,7 +172,7 @@ def _distance_column(results: Results) -> Column:
     """Return the gain from context, or the figure at the largest distance or length."""
     distance = results.at_distance()
     if distance.kind == "context":
-        return Column(GAIN, lambda row: (row.distance.gain_beyond(BEYOND) or {}).get("share"), _gain)
+        return Column(GAIN, lambda row: (row.distance.gain_beyond(BEYOND) or {}).get("bits"), _gain)
     farthest = max((far for row in results.rows for far, _ in row.distance.points), default=0)
     length = distance.kind == "length"  # the figure is the metric then
     heading = f"{distance.of}, longest inputs" if length else f"{distance.of} at {farthest} {distance.unit}"
@@ -202,8 +202,8 @@ def _token_time(row: ResultRow) -> tuple[str, str]:
 
 def _gain(row: ResultRow) -> tuple[str, str]:
     gain = row.distance.gain_beyond(BEYOND) or {}
-    text, _, bounds = sentences.in_percent(gain).partition(" (")
-    return f"−{text}" if gain["share"] < 0 and text != "0 %" else text, bounds.removesuffix(")")
+    text, _, bounds = sentences.in_bits(gain).partition(" (")
+    return f"−{text}" if gain["bits"] < 0 else text, bounds.removesuffix(")")
 
 
 def _summary_cell(row: ResultRow, column: Column, results: Results) -> Cell | str:

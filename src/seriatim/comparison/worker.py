@@ -198,7 +198,7 @@ VALIDATING = 0.25
 TOO_FAST = 0.7
 """Where the ratio of the training's time per step to the measured one is outside 0.7..1/0.7, the cache is corrected.
 
-Below 0.7, the training had far too few steps, and it is repeated.
+Such a training had far too few or far too many steps, and it is repeated once.
 """
 
 
@@ -321,7 +321,8 @@ def work(job: WorkerJob, emit: OnEvent) -> None:
 
     # The row is written last, after its statistics: a row that exists is complete.
     emit({"event": "measuring"})
-    conditions |= {"memory_bytes": memory, "planned_seconds": _planned(job, plan, run)}
+    conditions |= {"memory_bytes": memory, "ended_early": ended_early(run)}
+    conditions["planned_seconds"] = _planned(job, plan, run)
     row, statistics = measure(run, plan, job.layer, full=job.seed == plan.seeds[0], conditions=conditions)
     if row.trained_on != plan.digests.get("train"):
         discard(job.run, RUN)  # so that it is trained again once the data are restored
@@ -366,14 +367,15 @@ def _trained(job: WorkerJob, plan: Plan, emit: OnEvent) -> tuple[Run, bool]:
         fields = settle_budget(plan.budget, pace, fraction=job.fraction, automatic=plan.automatic)
         return train(resolve(config, overrides | fields), reporter=reporter)
 
-    # A speed that was measured while the machine was busy gives too few steps, and such a run is trained again.
+    # A speed that was measured while the machine was busy gives too few steps, and one that was measured while it was
+    # free gives too many for a machine that is busy; such a run is trained again, but only once.
     run = run_at(pace)
     spent = run.summary["tokens"] / run.summary["tokens_per_second"]  # without validations
     actual = replace(pace, step_seconds=spent / run.summary["steps"])
     ratio = actual.step_seconds / pace.step_seconds
     if seconds is not None and not TOO_FAST <= ratio <= 1 / TOO_FAST:
         store_pace(name, actual)
-        if ratio < 1:  # the machine was busy while the speed was measured
+        if actual.step_seconds <= seconds and not ended_early(run):  # else it cannot be set right
             del run
             discard(job.run, RUN)
             run = run_at(actual)
@@ -422,10 +424,15 @@ def evaluate_every(steps: int, pace: Pace) -> int:
 
 def _planned(job: WorkerJob, plan: Plan, run: Run) -> float | None:
     """Return the seconds of training that the budget gives; None where it gives none, or the training ended early."""
-    ended_early = run.config.training.steps is not None and run.summary["steps"] < run.config.training.steps
-    if plan.budget.minutes is None or is_non_neural(job.layer) or ended_early:
+    if plan.budget.minutes is None or is_non_neural(job.layer) or ended_early(run):
         return None
     return 60 * plan.budget.minutes * job.fraction
+
+
+def ended_early(run: Run) -> bool:
+    """Return whether a training stopped before its budget ended, because validations brought no improvement."""
+    training = run.config.training
+    return any(run.summary[name] < (getattr(training, name) or 0) for name in ("steps", "tokens"))
 
 
 if __name__ == "__main__":

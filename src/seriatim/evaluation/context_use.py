@@ -5,6 +5,7 @@ U. Khandelwal, H. He, P. Qi and D. Jurafsky, "Sharp nearby, fuzzy far away: how 
 full context. A context that reaches the beginning of its text starts with the boundary symbol, as in training.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -14,9 +15,12 @@ from torch import Tensor
 
 from ..core.errors import EmptyError
 from ..core.state import State
+from ..data.corpus import Corpus
 from ..models.base_models import TextModel
 from ..models.probabilities import token_log_probabilities
 from .intervals import interval, ratio
+from .perplexity import each_loss
+from .text_sample import choose_sample
 
 MAX_CONTEXT = 512  # largest limited context that is tried
 POSITIONS = 256  # largest number of tokens that are predicted
@@ -25,10 +29,11 @@ MAX_BATCH_TOKENS, MAX_BATCH_LOGITS = 1 << 14, 1 << 22
 WINDOW = 256  # tokens of the full context that are read at once
 COMPARED = (1, 4, 16, 64)
 """Contexts that are compared with the full one."""
-EXCESS_TOKENS, EXCESS_POSITIONS, EXCESS_BLOCKS = 4_000, 1_000, 20
-"""Tokens of a text that `excess_losses` reads and predicts at most, and blocks into which it divides running text."""
-MIN_BLOCKS = 10
-"""Blocks of neighbouring tokens, or lines, without which no interval is given."""
+EXCESS_TOKENS, STRETCH, READ = 4_000, 100, 200_000
+"""Tokens that `excess_losses` predicts of a text, tokens of a stretch of running text, and tokens that are read."""
+DIGITS = 4  # of the difference of two losses in bits; smaller ones are rounding errors of the model
+MIN_STRETCHES = 10
+"""Stretches of neighbouring tokens, or lines, without which no interval is given."""
 
 
 class ContextScore(NamedTuple):
@@ -51,29 +56,23 @@ class ContextUse(NamedTuple):
     tokens: int
 
 
-class BlockLosses(NamedTuple):
-    """Losses of a number of ``tokens`` of a text, with several lengths of context; None is the full context.
+class Excess(NamedTuple):
+    """By how many bits a token the loss with a short context exceeds that with the full context, with its interval.
 
-    ``sums`` are the sum of the losses and the number of tokens of each block that has any ``(blocks, 2)``.
+    The interval is that of 95 % of the bootstrap over stretches of neighbouring tokens, or over lines.
     """
 
-    sums: dict[int | None, np.ndarray]
-    tokens: int
-
-
-class Excess(NamedTuple):
-    """By which fraction the loss with a short context exceeds that with the full context, with its 95 % interval."""
-
-    fraction: float
+    bits: float
     low: float
     high: float
 
 
 class ContextExcess(NamedTuple):
-    """The excess of the loss by the number of tokens seen, measured on the same ``tokens``."""
+    """The excess of the loss by the number of tokens seen, on the same ``tokens``; ``measured`` says which they are."""
 
     by_size: dict[int, Excess]
     tokens: int
+    measured: str = ""
 
 
 def context_sizes(tokens: int) -> list[int]:
@@ -136,10 +135,7 @@ def predict_with_contexts(
         positions = np.linspace(first, len(ids) - 1, min(POSITIONS, len(ids) - first)).round()
     chosen = np.unique(np.asarray(positions, dtype=np.int64))
 
-    # No context reaches beyond the beginning of its line, where lines are texts of their own.
-    starts = np.zeros(len(chosen), dtype=np.int64)
-    if ends is not None:
-        starts = np.concatenate([[0], ends])[np.searchsorted(ends, chosen, side="right")]
+    starts = _line_starts(ends, chosen)  # beyond which no context reaches
     result = ContextPredictions(chosen, {}, {})
 
     def record(size: int | None, predictions: Iterator[tuple[np.ndarray, Tensor]]) -> None:
@@ -175,67 +171,50 @@ def by_context(
     }
 
 
-def losses_by_block(
-    model: TextModel,
-    ids: np.ndarray,
-    sizes: Sequence[int],
-    *,
-    ends: np.ndarray | None = None,
-    tokens: int,
-    count: int,
-    block: int,
-) -> BlockLosses:
-    """Predict evenly spread tokens of a text with several lengths of context, and sum the losses of each block.
+def excess_losses(model: TextModel, text: Corpus) -> ContextExcess:
+    """Compare the loss of shorter contexts with that of the full context, on the same tokens of a sample of the text.
 
-    Args:
-        model: as in `predict_with_contexts`, like ``ids``, ``sizes`` and ``ends``.
-        ids: tokens of a text.
-        sizes: lengths of context.
-        ends: ends of lines, which then are the blocks.
-        tokens: largest number of tokens that are read, from the beginning of the text.
-        count: largest number of tokens that are predicted.
-        block: size of a block of running text, in tokens.
+    The losses with the full context are those of the ordinary evaluation. A size without an interval is left out, as
+    where the text is short or a loss is infinite.
 
     Raises:
-        InputError: there is no text, or no whole line in so many tokens.
+        InputError: the text is empty.
     """
-    ids = ids[:tokens]
-    if ends is not None:
-        ends = ends[ends <= len(ids)]
-        ids = ids[: ends[-1]] if len(ends) else ids[:0]
-    first = min(max(sizes), len(ids) // 2) if ends is None else 0
-    positions = np.linspace(first, len(ids) - 1, min(count, len(ids) - first)).round()
-    predicted = predict_with_contexts(model, ids, sizes, positions=positions, ends=ends)
-    starts = np.arange(0, len(ids), block) if ends is None else np.concatenate([[0], ends[:-1]])
-    block_of = np.searchsorted(starts, predicted.positions, side="right") - 1
-    sums = {size: summed(losses, block_of) for size, losses in predicted.losses.items()}
-    return BlockLosses(sums, len(predicted.positions))
+    if not len(text.ids):
+        raise EmptyError("text: it is empty; give at least one token")
+    sample = choose_sample(text, EXCESS_TOKENS, stretch=STRETCH, read=READ)
+    ids, stretch_of, result = np.asarray(sample.corpus.ids, dtype=np.int64), sample.stretch_of, dict[int, Excess]()
+    if len(sample.ends) < MIN_STRETCHES:
+        return ContextExcess(result, len(sample.kept), sample.measured)
+    full, starts = each_loss(model, sample.corpus)[sample.kept], _line_starts(sample.corpus.ends, sample.kept)
+    for size in COMPARED:
+        with torch.inference_mode():
+            windows = _after_windows(model, ids, sample.kept, np.maximum(starts, sample.kept - size), starts)
+            short, _ = _judge(model, windows, ids, sample.kept)
+        if (found := excess_of(short, full, stretch_of)) is not None:
+            result[size] = found
+    return ContextExcess(result, len(sample.kept), sample.measured)
 
 
-def summed(losses: np.ndarray, item_of: np.ndarray) -> np.ndarray:
-    """Return the sum and the number of the losses of each item that has any ``(items, 2)``."""
-    counts = np.bincount(item_of)
-    return np.stack([np.bincount(item_of, losses), counts], axis=1)[counts > 0]
+def excess_of(short: np.ndarray, full: np.ndarray, stretch_of: np.ndarray) -> Excess | None:
+    """Return the excess of the losses of the same tokens in nats ``(tokens,)``; None without an interval.
 
-
-def excess_losses(model: TextModel, ids: np.ndarray, *, ends: np.ndarray | None = None) -> ContextExcess:
-    """Compare the loss of shorter contexts with that of the full context, on the same tokens of the same blocks.
-
-    The arguments and errors are those of `losses_by_block`. A size without an interval is left out, as where the text
-    is short or a loss is infinite.
+    ``stretch_of`` is the number of the stretch of each token, which is one observation ``(tokens,)``.
     """
-    block = max(1, min(len(ids), EXCESS_TOKENS) // EXCESS_BLOCKS)
-    measured = losses_by_block(
-        model, ids, COMPARED, ends=ends, tokens=EXCESS_TOKENS, count=EXCESS_POSITIONS, block=block
-    )
-    full, result = measured.sums[None][:, 0], {}
-    for size in COMPARED if len(full) >= MIN_BLOCKS else ():
-        sums = np.stack([measured.sums[size][:, 0] - full, full], axis=1)
-        if np.isfinite(sums).all():
-            fraction, low, high = interval(sums, lambda drawn: ratio(drawn[..., 0], drawn[..., 1]))
-            if low is not None and high is not None:
-                result[size] = Excess(fraction, low, high)
-    return ContextExcess(result, measured.tokens)
+    if not (np.isfinite(short).all() and np.isfinite(full).all()):
+        return None
+    bits = ((short - full) / math.log(2)).round(DIGITS)
+    counts = np.bincount(stretch_of)
+    sums = np.stack([np.bincount(stretch_of, bits), counts], axis=1)[counts > 0]
+    value, low, high = interval(sums, lambda drawn: ratio(drawn[..., 0], drawn[..., 1]))  # no fraction of hits
+    return None if low is None or high is None else Excess(value, low, high)
+
+
+def _line_starts(ends: np.ndarray | None, positions: np.ndarray) -> np.ndarray:
+    """Return where the text of each position begins ``(positions,)``: its line, where lines are texts of their own."""
+    if ends is None:
+        return np.zeros(len(positions), dtype=np.int64)
+    return np.concatenate([[0], ends])[np.searchsorted(ends, positions, side="right")]
 
 
 def _judge(

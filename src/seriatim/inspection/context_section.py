@@ -14,20 +14,20 @@ from torch.nn import functional as F
 from ..core.errors import InputError, NotSupportedError
 from ..core.state import State, map_state, state_to_dict
 from ..evaluation.context_use import ContextExcess, ContextScore, ContextUse, Excess
+from ..evaluation.intervals import interval_digits, written
 from ..layers.positions import learned_positions
 from ..pages.drawing import show
 from ..pages.page import PageBlock, Plot, Plots, Prose, Table
 from ..pages.palette import SOFT
 from ..pages.theme import model_style, new_figure, style
-from ..pages.wording import percent, percent_and_interval
 from ..tasks.explainer import StateReader
 from .inspected_run import InspectedRun, SectionBody
 from .recording import DECODER, primitive_layers
 
-TOLERANCE = 0.01
-"""Share by which a loss may differ from that of the full context and still count as equal to it."""
-MIN_EXCESS = 0.001
-"""Share by which it must differ, at least, for the difference to be stated."""
+TOLERANCE = 0.02
+"""Bits a token by which a loss may differ from that of the full context and still count as equal to it."""
+MIN_EXCESS = 0.005
+"""Bits a token by which it must differ, at least, for the difference to be stated."""
 MIN_TOKENS = 32
 """Tokens that a text needs before the loss with short contexts is drawn."""
 
@@ -58,7 +58,7 @@ def memory_section(inspected: InspectedRun) -> SectionBody:
 
     # What holds for data is said first; one text supports no statement on how much context the model uses.
     if found and sentence:
-        about = f"Measured on {found.tokens:,} tokens of the held-out data ({inspected.held_out_name})"
+        about = f"Measured on {found.measured} of the held-out data ({inspected.held_out_name})"
         blocks.append(Prose(f"{sentence} {about}, with the same tokens for every k."))
 
     # The two halves are independent: a model without a state still has losses, and the other way round.
@@ -102,8 +102,8 @@ def needed_sentence(excess: Mapping[int, Excess]) -> str:
         sentences.append(f"With only {_last(worse[-1])}, the loss is {difference} above that with the full context.")
     if enough:
         sentences.append(
-            f"With {_last(enough[-1])} or more, the loss is within {percent(TOLERANCE)} of that with the full context, "
-            "and so are the 95 % intervals."
+            f"With {_last(enough[-1])} or more, the loss is within {TOLERANCE:g} bits a token of that with the full "
+            "context, and so are the 95 % intervals."
         )
     elif sizes and excess[sizes[-1]].high < -MIN_EXCESS:
         sentences.append(
@@ -119,8 +119,9 @@ def _last(size: int) -> str:
 def _by(excess: Excess) -> str:
     """Return the size of an excess, whose sign is written in words, with its interval."""
     low, high = sorted((abs(excess.low), abs(excess.high)))
-    percentage, bounds = percent_and_interval(abs(excess.fraction), low, high)
-    return f"{percentage} ({bounds})"
+    digits = interval_digits(low, high, 3)
+    bits, low_text, high_text = (written(value, digits) for value in (abs(excess.bits), low, high))
+    return f"{bits} bits a token (95 % interval {low_text} to {high_text})"
 
 
 def _excess_blocks(found: ContextExcess, layer: str) -> list[PageBlock]:
@@ -129,27 +130,27 @@ def _excess_blocks(found: ContextExcess, layer: str) -> list[PageBlock]:
     plot = Plot(
         excess_figure(found.by_size, layer),
         "Loss with only the last k tokens",
-        f"By how much it exceeds the loss with the full context, on {found.tokens:,} tokens of the held-out data. "
-        "Lines are 95 % intervals over blocks of neighbouring tokens, or lines of the text.",
+        f"By how much it exceeds the loss with the full context, on {found.measured} of the held-out data. "
+        "Lines are 95 % intervals over stretches of neighbouring tokens, or lines of the text.",
         f"Loss above that with the full context for k = {', '.join(sizes)}.",
     )
     return [Plots([plot])]
 
 
 def excess_figure(excess: Mapping[int, Excess], layer: str = "") -> Figure:
-    """Draw by which fraction the loss of each length of context exceeds that of the full context, with intervals.
+    """Draw by how many bits the loss of each length of context exceeds that of the full context, with intervals.
 
     The curve has the style of ``layer``, if one is named.
     """
     figure, [[plot]] = new_figure()
     sizes, look = sorted(excess), model_style(layer)
-    show(plot.plot(sizes, [100 * excess[size].fraction for size in sizes], **look), "last k tokens")
+    show(plot.plot(sizes, [excess[size].bits for size in sizes], **look), "last k tokens")
     for size in sizes:
-        ends = [100 * excess[size].low, 100 * excess[size].high]
+        ends = [excess[size].low, excess[size].high]
         show(plot.plot([size, size], ends, color=look["color"], linewidth=1.0), "last k tokens", is_interval=True)
     plot.axhline(0, color=SOFT, linestyle="--", linewidth=1.2)
     _context_axis(plot, sizes)
-    plot.set_ylabel("loss above the full context (%)")
+    plot.set_ylabel("loss above the full context (bits a token)")
     return figure
 
 

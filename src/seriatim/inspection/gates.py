@@ -22,6 +22,7 @@ from ..layers.experts import Experts, Routing
 from ..pages.chart import Axis, Chart, HeatMap, Series, Switch
 from ..pages.page import Folded, PageBlock, Prose, Table
 from ..pages.stepper import Equation, Stepper
+from ..pages.strip import Values
 from ..pages.theme import style
 from ..pages.wording import percent
 from ..runs.run import Run
@@ -446,7 +447,26 @@ def gates_section(inspected: InspectedRun) -> SectionBody:
         blocks.append(Folded("The other layers", [block for each in others for block in each]))
     if result.gates:
         blocks.append(Folded("How far the gates are open", _all_gates(result.gates)))
-    return SectionBody(blocks)
+
+    # Of a translator, gates are about the source or about the answer, and the strip has both.
+    lenses = unit_lenses(result.units) if inspected.explainer.search is None else []
+    return SectionBody(blocks, lenses=lenses)
+
+
+def unit_lenses(units: Sequence[UnitNumbers]) -> list[Values]:
+    """Return the gates of the unit of each layer that varies most over the text as lenses, from 0 to 1."""
+    return [
+        Values(
+            f"{name}, unit {numbers.units[0] + 1}",
+            numbers.of(0, symbol),
+            1.0,
+            sentence=f"A gate of the one of {numbers.size:,} units whose state varies most over this text.",
+            group=f"Gates, {numbers.layer}",
+            ends=("closed", "open"),
+        )
+        for numbers in units
+        for symbol, name in numbers.gates
+    ]
 
 
 def _all_gates(all_gates: Sequence[Gate]) -> list[PageBlock]:

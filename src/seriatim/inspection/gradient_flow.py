@@ -30,13 +30,14 @@ from ..core.state import state_leaves
 from ..evaluation.intervals import BOUNDS, RESAMPLES
 from ..layers.positions import learned_positions
 from ..pages.chart import Axis, Chart, Look, Series, Switch
-from ..pages.page import Folded, Prose
+from ..pages.opening import Tile, Tiles
+from ..pages.page import Folded, PageBlock, Prose
 from ..pages.palette import SOFT
 from ..pages.statements import Statement, told
 from ..pages.theme import layer_style
 from ..runs.run import Run
 from ..tasks.explainer import Example, Examples, Explainer
-from .inspected_run import InspectedRun, SectionBody, Tile, explainer_of
+from .inspected_run import InspectedRun, SectionBody, explainer_of
 from .recording import BACKWARDS, Steps, primitive_layers, unrolled
 
 LAGS, WINDOWS = 255, 16
@@ -382,8 +383,9 @@ def flow_section(inspected: InspectedRun) -> SectionBody:
     drawn = Switch("Gradient against distance", charts, "in") if len(charts) > 1 else charts[0][1]
     meaning = Folded("What this shows", [Prose(" ".join(told(MEANING, facts)))])
     tile = reach_tile(result)
-    lines = [] if tile is None else [f"gradient flow: reach {tile.value} steps ({tile.note})"]
-    return SectionBody([drawn, meaning], lines, [tile] if tile else [])
+    number: list[PageBlock] = [] if tile is None else [Tiles([tile])]
+    lines = [] if tile is None else [f"gradient flow: {tile.value} steps back, {tile.note}"]
+    return SectionBody([*number, drawn, meaning], lines)
 
 
 def flow_facts(inspected: InspectedRun, result: GradientFlow, source: str) -> FlowFacts:
@@ -402,7 +404,7 @@ def flow_facts(inspected: InspectedRun, result: GradientFlow, source: str) -> Fl
 
 
 def reach_tile(result: GradientFlow) -> Tile | None:
-    """Return the reach of the layer that reaches furthest, after and before training; None with no intervals or few lags."""
+    """Return the reach of the layer that reaches furthest; None without intervals, or with few lags."""
     known = [layer for layer in result.layers if layer.trained.reach is not None and layer.fresh.reach is not None]
     if not known or result.lags < MIN_LAGS:
         return None
@@ -412,8 +414,8 @@ def reach_tile(result: GradientFlow) -> Tile | None:
         return f"≥ {steps:,}" if steps >= result.lags else f"{steps:,}"
 
     before = furthest([layer.fresh for layer in known])
-    note = f"steps back to which the gradient is above 1 % of its first; before training {before}"
-    return Tile("reach", furthest([layer.trained for layer in known]), note)
+    note = f"where the gradient is surely above 1 % of that one step back; before training {before}"
+    return Tile("Gradient reach, steps back", furthest([layer.trained for layer in known]), note)
 
 
 def gradient_flow_chart(layer: LayerFlow, caption: str = "", *, architecture: str = "") -> Chart:

@@ -7,7 +7,7 @@ import itertools
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Generic, NamedTuple
+from typing import ClassVar, Generic
 
 import numpy as np
 import torch
@@ -24,9 +24,18 @@ from ..data.corpus import Corpus
 from ..data.encoding import Statistics
 from ..data.text import read_chunks
 from ..data.tokenizers import END, Tokenizer
-from ..evaluation.context_use import ContextExcess, ContextUse, by_context, context_sizes, excess_losses, last_logits
-from ..evaluation.error_analysis import MAX_TOKENS, MAX_WORST, Mistakes, WrongExample, compare_labels, evaluated_items
+from ..evaluation.context_use import (
+    READ,
+    ContextExcess,
+    ContextUse,
+    by_context,
+    context_sizes,
+    excess_losses,
+    last_logits,
+)
+from ..evaluation.error_analysis import MAX_TOKENS, MAX_WORST, Mistakes, WrongExample, compare_labels
 from ..evaluation.perplexity import BLOCK, each_loss
+from ..evaluation.text_sample import TextSample, choose_sample
 from ..evaluation.token_scores import (
     ALTERNATIVES,
     UNKNOWN,
@@ -109,16 +118,13 @@ class InspectedText:
         return Corpus(ids, ends, Statistics(), tokenizer=tokenizer)
 
 
-def beginning(corpus: Corpus, tokens: int, *, whole_lines: bool = False) -> Corpus:
-    """Return the first tokens of a text, in whole lines if it has lines.
-
-    A first line that is longer than that is cut, unless ``whole_lines``.
-    """
+def beginning(corpus: Corpus, tokens: int) -> Corpus:
+    """Return the first tokens of a text, in whole lines if it has lines; a first line that is longer is cut."""
     if corpus.ends is None:
         return Corpus(np.asarray(corpus.ids[:tokens]), None, Statistics(), tokenizer=corpus.tokenizer)
     ends = corpus.ends[corpus.ends <= tokens]
     if not len(ends):
-        ends = corpus.ends[:1] if whole_lines else np.array([tokens])
+        ends = np.array([tokens])
     return Corpus(np.asarray(corpus.ids[: ends[-1]]), ends, Statistics(), tokenizer=corpus.tokenizer)
 
 
@@ -130,6 +136,7 @@ class TextScores(LabelledData, Generic[ModelT]):
     """Scores every token of a text, or of some data that ``read_corpus`` reads."""
 
     read_tokens: ClassVar[int] = 30_000  # of a running text, for `token_losses`
+    judged_tokens: ClassVar[int] = MAX_TOKENS  # of a running text, for `mistakes`
 
     explained: ExplainedModel[ModelT]
     text: InspectedText
@@ -186,16 +193,16 @@ class TextScores(LabelledData, Generic[ModelT]):
         return TokenSurprisals(in_order, self.tokenizer.vocabulary_size, "tokens", caption, counts_correct=True)
 
     def token_losses(self, data: Corpus | Windows, train: Corpus | Windows) -> TokenLosses:
-        """Return the losses of single tokens of a sample of a text; see `choose_lines` and `choose_blocks`."""
+        """Return the losses of single tokens of a sample of a text; see `choose_sample`."""
         whole, trained_on = (each.corpus if isinstance(each, Windows) else each for each in (data, train))
-        sample = choose_blocks(whole, self.read_tokens) if whole.ends is None else choose_lines(whole)
+        sample = choose_sample(whole, MAX_KEPT, stretch=BLOCK, read=self.read_tokens)
         return with_losses(sample, self.losses(sample.corpus), whole, trained_on, self.tokenizer)
 
     def mistakes(self, source: str, file_format: str | None) -> Mistakes:
         """Return the mistakes; the worst examples are the lines, or blocks of a text, with the highest mean loss."""
         whole = self.read_corpus(source, "test", self.explained.vocabulary, file_format=file_format)
-        corpus = beginning(whole, MAX_TOKENS, whole_lines=True)
-        size = len(corpus.ids)
+        sample = choose_sample(whole, MAX_TOKENS, stretch=EXCERPT, read=self.judged_tokens, at_least=1)
+        corpus, size = sample.corpus, len(sample.corpus.ids)
         losses, best, confidence = np.zeros(size), np.zeros(size, dtype=np.int64), np.zeros(size)
         for positions, log_probabilities in self.log_probabilities(corpus, every=self.spacing):
             log_probabilities = log_probabilities.cpu()
@@ -204,18 +211,21 @@ class TextScores(LabelledData, Generic[ModelT]):
             losses[positions] = -log_probabilities.numpy()[np.arange(len(positions)), corpus.ids[positions]]
 
         # A single token says little about where a model fails, so the worst examples are stretches that can be read.
-        starts = np.arange(0, size, EXCERPT) if corpus.ends is None else np.concatenate([[0], corpus.ends[:-1]])
-        ends = np.append(starts[1:], size)
+        ids, losses, best, confidence = (each[sample.kept] for each in (corpus.ids, losses, best, confidence))
+        starts, ends = np.concatenate([[0], sample.ends[:-1]]), sample.ends
         starts, ends = starts[starts < ends], ends[starts < ends]  # empty lines may have no token
         means = np.add.reduceat(losses, starts) / (ends - starts)
-        words = unknown_words(self.tokenizer, (chunk.text for chunk in read_chunks(whole.sources)), corpus.ids)
+        unknown = np.flatnonzero(ids == self.tokenizer.unknown_id) if self.tokenizer.kind == "word" else ids[:0]
+        words = spelled_words(whole, sample.at[unknown], unknown, self.tokenizer)
         worst = [
-            WrongExample(float(means[i]), decode(self.tokenizer, corpus.ids, range(starts[i], ends[i]), words))
+            WrongExample(float(means[i]), decode(self.tokenizer, ids, range(starts[i], ends[i]), words))
             for i in np.argsort(-means, kind="stable")[:MAX_WORST].tolist()
         ]
-        truth, guesses = ([token_name(self.tokenizer, token) for token in ids.tolist()] for ids in (corpus.ids, best))
-        part, name = evaluated_items(size, len(whole.ids), "tokens"), "nats per token"
-        return compare_labels(truth, guesses, confidence, evaluated=part, worst=worst, score_name=name, matrix=False)
+        truth, guesses = ([token_name(self.tokenizer, token) for token in tokens.tolist()] for tokens in (ids, best))
+        name = "nats per token"
+        return compare_labels(
+            truth, guesses, confidence, evaluated=sample.measured, worst=worst, score_name=name, matrix=False
+        )
 
     def held_out(self, source: str, file_format: str | None, *, count: int, tokens: int) -> Sequence[object]:
         """Return lines of some data, or the beginning of a running text: ``count`` items of ``tokens`` together."""
@@ -234,7 +244,7 @@ class TextScores(LabelledData, Generic[ModelT]):
 class CausalScores(TextScores[TextModel]):
     """Scores the tokens of a text by the answers of a run, each given the tokens before it."""
 
-    read_tokens = 100_000
+    read_tokens, judged_tokens = READ, 4 * MAX_TOKENS
 
     def losses(self, corpus: Corpus) -> np.ndarray:
         """Return −log P of each token, by which the model need not compute whole distributions."""
@@ -378,7 +388,7 @@ def _explain_causal(explained: ExplainedModel[TextModel], read_corpus: ReadCorpu
 
     def context_excess(source: str, file_format: str | None) -> ContextExcess:
         corpus = read_corpus(source, "test", explained.vocabulary, file_format=file_format)
-        return excess_losses(model, corpus.ids, ends=corpus.ends)
+        return excess_losses(model, corpus)
 
     def read(count: int, state: State) -> State:
         return model.advance(torch.zeros(1, count, dtype=torch.long, device=model.device), state)
@@ -410,15 +420,19 @@ def unknown_words(tokenizer: Tokenizer, texts: Iterable[str], ids: Sequence[int]
     """
     if tokenizer.kind != "word" or tokenizer.unknown_id is None:
         return {}
-    name = tokenizer.describe(tokenizer.unknown_id)  # may be a word of the text itself
-
-    def read_as_unknown(text: str) -> list[str]:
-        missing = {*tokenizer.find_unknown(text), name}
-        return [word for word in tokenizer.prepare(text).split() if word in missing]
-
     positions = [position for position, token in enumerate(ids) if token == tokenizer.unknown_id]
-    words = list(itertools.islice(itertools.chain.from_iterable(map(read_as_unknown, texts)), len(positions)))
+    found = itertools.chain.from_iterable(_read_as_unknown(tokenizer, text) for text in texts)
+    words = list(itertools.islice(found, len(positions)))
     return dict(zip(positions, words, strict=True)) if len(words) == len(positions) else {}
+
+
+def _read_as_unknown(tokenizer: Tokenizer, text: str) -> list[str]:
+    """Return the words or characters of a text that become unknown tokens, in their order."""
+    missing = tokenizer.find_unknown(text)
+    if tokenizer.kind != "word" or tokenizer.unknown_id is None:
+        return missing
+    known = {*missing, tokenizer.describe(tokenizer.unknown_id)}  # whose name may be a word of the text itself
+    return [word for word in tokenizer.prepare(text).split() if word in known]
 
 
 def named_unknown(tokenizer: Tokenizer, names: Sequence[str], line: str, ids: Sequence[int]) -> list[str]:
@@ -436,64 +450,9 @@ def decode(tokenizer: Tokenizer, ids: np.ndarray, positions: Sequence[int], word
 
 
 MAX_KEPT = 30_000  # tokens that are kept
-CHOSEN_TOGETHER = 16  # neighbouring lines that are chosen together
 SHOWN_CHARACTERS = 120  # approximate size of a chunk of text that is shown
 MAX_BYTES = 1 << 24  # size of a text up to which it is read again to name its unknown words
 MAX_NAME = 60  # characters of a token that are kept
-
-
-class TextSample(NamedTuple):
-    """A sample of a text: ``corpus`` is read, and the tokens at the positions ``kept`` in it are kept ``(tokens,)``.
-
-    They are in blocks, whose ``ends`` are counted in kept tokens, and ``at`` are their positions in the full text.
-    """
-
-    corpus: Corpus
-    kept: np.ndarray
-    at: np.ndarray
-    ends: np.ndarray
-    measured: str
-
-
-def choose_lines(whole: Corpus) -> TextSample:
-    """Choose neighbouring lines, evenly spread over a text, of about `MAX_KEPT` tokens together."""
-    # The groups of lines are evenly spread, so that no section of the text stands for all of it.
-    starts, ends = whole.spans(1)
-    lengths, lines = ends - starts, np.arange(len(ends))
-    if lengths.sum() > MAX_KEPT:
-        groups = -(-len(lines) // CHOSEN_TOGETHER)
-        wanted = max(1, int(MAX_KEPT / lengths.mean() / CHOSEN_TOGETHER))
-        first = np.unique(np.arange(min(wanted, groups)) * groups // min(wanted, groups)) * CHOSEN_TOGETHER
-        lines = (first[:, None] + np.arange(CHOSEN_TOGETHER)).ravel()
-        lines = lines[lines < len(ends)]
-
-    # Lines differ in length, so that those chosen may be much longer than the mean; the sample ends where they are.
-    limits = lengths[lines].cumsum()
-    lines = lines[: max(1, int(np.searchsorted(limits, 2 * MAX_KEPT, side="right")))]
-    at = np.concatenate([np.arange(starts[line], ends[line]) for line in lines.tolist()])
-    ids = np.asarray(whole.ids[at])
-    some = f"in {len(lines):,} of {len(ends):,} lines, evenly spread" if len(lines) < len(ends) else "in all lines"
-    ends = lengths[lines].cumsum()
-    corpus = Corpus(ids, ends, Statistics(), tokenizer=whole.tokenizer)
-    return TextSample(corpus, np.arange(len(ids)), at, ends, f"{len(ids):,} tokens {some}")
-
-
-def choose_blocks(whole: Corpus, read: int) -> TextSample:
-    """Choose blocks that are evenly spread over the first ``read`` tokens of a running text."""
-    ids = np.asarray(whole.ids[:read])
-    size = max(1, min(BLOCK, len(ids) // 20))
-    count = -(-len(ids) // size)
-    kept = max(1, min(count, MAX_KEPT // size))
-    blocks = np.arange(kept) * count // kept
-    spans = [np.arange(block * size, min(len(ids), (block + 1) * size)) for block in blocks.tolist()]
-    ends, kept_positions = np.cumsum([len(span) for span in spans]), np.concatenate(spans)
-    total = "" if len(ids) == len(whole.ids) else f" of {len(whole.ids):,}"
-    measured = f"all {len(ids):,} tokens" if not total else f"the first {len(ids):,}{total} tokens"
-    if len(kept_positions) < len(ids):
-        first = "the first " * bool(total)
-        measured = f"{len(kept_positions):,} of {first}{len(ids):,} tokens, in {kept} blocks that are evenly spread"
-    corpus = Corpus(ids, None, Statistics(), tokenizer=whole.tokenizer)
-    return TextSample(corpus, kept_positions, kept_positions, ends, measured)
 
 
 def with_losses(
@@ -533,7 +492,7 @@ def spelled_words(whole: Corpus, at: np.ndarray, keys: np.ndarray, tokenizer: To
     """
     if not len(at) or not whole.sources or whole.statistics.bytes > MAX_BYTES:
         return {}
-    words = [word for chunk in read_chunks(whole.sources) for word in tokenizer.find_unknown(chunk.text)]
+    words = [word for chunk in read_chunks(whole.sources) for word in _read_as_unknown(tokenizer, chunk.text)]
     if len(words) != whole.statistics.unknown_tokens:
         return {}
     ranks = (np.asarray(whole.ids) == tokenizer.unknown_id).cumsum()[at] - 1

@@ -1,0 +1,104 @@
+"""Where a model stands on its held-out data: beside the most trivial prediction and its simple baseline.
+
+What a model attends to says something only if the model predicts better than these; see `below_baseline`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..core.json_object import JsonMapping
+from ..evaluation.intervals import Metric
+from ..pages.opening import Tile
+from ..pages.statements import Statement, told
+from ..runs.run import Run
+from ..tasks.beside_baseline import main_metric
+from ..training.finish import KEY
+from .inspected_run import ALONE
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A model, called ``who``, beside a simpler one, on the same held-out data: both by the same metric."""
+
+    who: str
+    metric: Metric
+    metrics: JsonMapping
+    simpler: JsonMapping
+
+    @property
+    def other(self) -> str:
+        """What the simpler model is called."""
+        return str(self.simpler["name"])
+
+    @property
+    def value(self) -> str:
+        """The metric of the model."""
+        return self.metric.text(self.metrics)
+
+    @property
+    def interval(self) -> str:
+        """Its 95 % interval, if it has one."""
+        return self.metric.interval(self.metrics)
+
+    @property
+    def best(self) -> str:
+        """The metric of the simpler model."""
+        return self.metric.text(self.simpler, self.metrics)
+
+    @property
+    def is_below(self) -> bool:
+        """Whether the value of the simpler model lies beyond the interval of the model, on the better side."""
+        key = self.metric.key
+        bounds = self.metric.bounds(self.metrics) or (self.metrics[key], self.metrics[key])
+        return bool(bounds[1] < self.simpler[key] if self.metric.more_is_better else bounds[0] > self.simpler[key])
+
+
+BELOW: tuple[Statement[Standing], ...] = (
+    Statement(
+        lambda standing: not standing.interval,
+        "{who} is worse than {other}: {metric.name} {value} against {best} on the held-out data.",
+    ),
+    Statement(
+        lambda standing: bool(standing.interval),
+        "{who} is worse than {other}: {metric.name} {value} (95 % interval {interval}) against {best} on the held-out "
+        "data.",
+    ),
+    Statement(lambda standing: True, "What it attends to and keeps is not interpreted: train it longer first."),
+)
+"""The warning about a model that is worse than a simpler one."""
+
+
+def standings(run: Run) -> Iterator[Standing]:
+    """Yield the run beside the simplest model and beside its simple baseline, and the network alone beside both."""
+    summary, metric = run.summary, main_metric(run.task, run.vocabulary)
+    trivial, valid = summary.get("baseline") or {}, summary.get("valid") or {}
+    others = [trivial, trivial.get(KEY) or {}]
+    for who, metrics in (("This model", valid), (ALONE.capitalize(), summary.get("network") or {})):
+        for other in others:
+            if metrics.get(metric.key) is not None and other.get(metric.key) is not None and "name" in other:
+                yield Standing(who, metric, metrics, other)
+
+
+def below_baseline(run: Run) -> str:
+    """Return the warning about a model that is worse than a simpler one; empty if it is not, or nothing is known."""
+    below = next((standing for standing in standings(run) if standing.is_below), None)
+    return "" if below is None else " ".join(told(BELOW, below))
+
+
+def held_out_tiles(run: Run) -> list[Tile]:
+    """Return the headline metrics of the run on its held-out data, each beside the simple baseline if there is one."""
+    summary = run.summary
+    valid, trivial = summary.get("valid") or {}, summary.get("baseline") or {}
+    tiles = []
+    for metric in run.task.evaluator.metrics_for(run.vocabulary):
+        if metric.headline and valid.get(metric.key) is not None:
+            beside = [
+                f"{other['name']}: {metric.text(other, valid)}"
+                for other in (trivial, trivial.get(KEY) or {})
+                if other.get(metric.key) is not None and "name" in other
+            ]
+            interval = metric.interval(valid)
+            notes = [f"95 % interval {interval}"] if interval else []
+            tiles.append(Tile(f"Held-out {metric.name}", metric.text(valid), "; ".join([*notes, *beside])))
+    main = main_metric(run.task, run.vocabulary).name
+    return sorted(tiles, key=lambda tile: tile.name != f"Held-out {main}")
