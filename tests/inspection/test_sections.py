@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 import torch
-from matplotlib.colors import PowerNorm
 
-from seriatim.inspection.attention_maps import AttentionMap, attention_figure, blank_future
+from seriatim.inspection.attention_maps import AttentionMap, attention_map, blank_future
 from seriatim.inspection.influence import MIN_ANSWERS, Influence, influence_section, nearest_sentence
 from seriatim.inspection.inspected_run import InspectedRun, explainer_of, prepare
 from seriatim.inspection.mistakes import mistakes_section
@@ -84,10 +83,12 @@ def test_only_later_tokens_of_a_causal_layer_are_blank() -> None:
     assert not blank_future(attention(causal[:, :, :3])).isnan().any()
 
 
-def test_attention_has_a_square_root_scale() -> None:
-    (image,) = attention_figure(attention(torch.eye(3)[None] * 0.64)).axes[0].images
-    assert isinstance(image.norm, PowerNorm)
-    assert float(image.norm(0.16)) == pytest.approx(0.5)
+def test_attention_has_one_absolute_scale() -> None:
+    """A largest weight of 5 % is no dark cell, and all heads are in one figure."""
+    drawn = attention_map(attention(torch.full((2, 20, 20), 0.05)))
+    assert (drawn.largest, drawn.power) == (1.0, 1.0)
+    assert [name for name, _ in drawn.panels] == ["head 1", "head 2"]
+    assert drawn.panels[0][1][0] == pytest.approx([0.05] * 20)
 
 
 def near(answers: int, share: float) -> Influence:

@@ -6,18 +6,16 @@ that attends to the source is used; `attention_maps` shows each head.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-import numpy as np
-from matplotlib.figure import Figure
-
 from ..core.errors import NotSupportedError, RangeError
-from ..pages.charts import SPACED, name_tokens
-from ..pages.page import PageBlock, Plot, Plots, Prose, Samples
+from ..evaluation.token_scores import visible
+from ..pages.chart import HeatMap
+from ..pages.page import PageBlock, Prose, Samples
 from ..runs.run import Run
 from ..tasks.explainer import Refusal
-from .attention_maps import MAX_MAP, attention_maps, token_map
+from .attention_maps import MAX_MAP, attention_maps
 from .inspected_run import InspectedRun, SectionBody, explainer_of
 
 BEAM = 5
@@ -84,17 +82,35 @@ def mass(aligned: Aligned, positions: Sequence[Sequence[int]]) -> float:
     return sum(masses) / len(masses)
 
 
-def aligned_figure(aligned: Aligned) -> Figure:
-    """Draw an alignment: the source across, the answer down; without weights, an InputError is raised."""
+def aligned_map(aligned: Aligned, *, noise: Collection[int] = ()) -> HeatMap:
+    """Return an alignment, from 0 to 1: the source across, the answer down; without weights, an InputError is raised.
+
+    Tokens of the source at the positions of ``noise`` stand in brackets.
+    """
     if not aligned.weights:
         raise NotSupportedError("alignment: the decoder has no attention; train with --model.options.attention dot")
-    weights = np.asarray(aligned.weights, dtype=np.float32)
-    height = max(2.4, 0.8 + SPACED * min(len(weights), 60) * 1.2)
-    largest = float(weights.max())
-    title, label = aligned.search, "weight, square-root scale"
-    figure = token_map(weights, aligned.source_tokens, title, label, largest=largest, height=height, power=0.5)
-    name_tokens(figure.axes[0].yaxis, aligned.target_tokens, height - 0.8)
-    return figure
+    source = [visible(token) for token in aligned.source_tokens]
+    notes = [
+        f"Means over the {aligned.heads} heads of the top layer." if aligned.heads > 1 else "",
+        "The noise between the letters stands in brackets." if noise else "",
+        aligned.limits,
+    ]
+    return HeatMap(
+        f"Alignment, {aligned.search}",
+        [("", [list(row) for row in aligned.weights])],
+        [visible(token) for token in aligned.target_tokens],
+        [f"({name})" if i in noise else name for i, name in enumerate(source)],
+        "weight, from 0 to 1",
+        " ".join(filter(None, notes)),
+        row_name="answer",
+        column_name="source",
+    )
+
+
+def noise_positions(run: Run, source: Sequence[str]) -> range:
+    """Return the positions of noise in a source of `builtin:reversal`, which follows every letter; else none."""
+    is_noisy = str(run.config.data.train).startswith("builtin:reversal") and all(len(token) == 1 for token in source)
+    return range(1, len(source), 2) if is_noisy else range(0)
 
 
 def alignment_section(inspected: InspectedRun) -> SectionBody:
@@ -112,19 +128,8 @@ def alignment_section(inspected: InspectedRun) -> SectionBody:
     lines = [f"answer: {answers[-1].text[:100] or '(nothing)'}"]
     if first.text == last.text and len(answers) > 1:
         answers = [last._replace(search=f"{first.search} and {last.search}")]
-    plots = [_plot(each) for each in answers if each.weights]
-    blocks.append(
-        Plots(plots) if plots else Prose(f"No alignment is shown: {inspected.explainer.wording.no_alignment}.")
-    )
+    maps = [
+        aligned_map(each, noise=noise_positions(inspected.run, each.source_tokens)) for each in answers if each.weights
+    ]
+    blocks += maps or [Prose(f"No alignment is shown: {inspected.explainer.wording.no_alignment}.")]
     return SectionBody(blocks, lines)
-
-
-def _plot(aligned: Aligned) -> Plot:
-    caption = "Attention of each token of the answer (rows) to the tokens of the source (columns); a row sums to one."
-    if aligned.heads > 1:
-        caption += f" The weights are means over {aligned.heads} heads of the top layer."
-    rows, columns = len(aligned.target_tokens), len(aligned.source_tokens)
-    description = f"Attention from {rows} tokens of the answer to {columns} of the source."
-    return Plot(
-        aligned_figure(aligned), f"Alignment, {aligned.search}", f"{caption} {aligned.limits}".rstrip(), description
-    )
