@@ -156,7 +156,7 @@ def test_figures_are_drawn_from_the_results(texts: dict[str, str], tmp_path: Pat
         *map(attention_map, maps.maps),
         aligned_map(Aligned("greedy $", "", 0.0, "ab", "abc", [[0.5, 0.5], [0.0, 1.0], [1.0, 0.0]]), noise=[1]),
     ]
-    assert len(figures) == 15
+    assert len(figures) == 14
     for i, figure in enumerate(figures):
         assert draw(figure, f"figure-{i}").svg.startswith("<svg")
 
