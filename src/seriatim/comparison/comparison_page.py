@@ -9,7 +9,6 @@ from urllib.parse import quote
 
 from ..core.json_object import JsonMapping
 from ..inspection.together import PAGE
-from ..inspection.unseen_ngrams import sparsity_blocks
 from ..pages.page import (
     Cell,
     Code,
@@ -133,7 +132,6 @@ def report(values: JsonMapping, pages: Mapping[str, str] = MappingProxyType({}))
     name = short_name(str(results.section("data").get("train") or "a text"))
     runs = [(row.layer, run) for row in results.ranked for run in row.runs if run.get("command")]
     commands = [f"# {layer}, seed {run['seed']}\n{run['command']}" for layer, run in runs]
-    ngrams = next(({**row.metrics, "ngrams": row.ngrams} for row in results.rows if row.ngrams), None)
     details = [
         tables_and_plots.metrics_table(results),
         tables_and_plots.shapes_table(results),
@@ -157,9 +155,6 @@ def report(values: JsonMapping, pages: Mapping[str, str] = MappingProxyType({}))
         PageSection("trade", "Quality against cost", _quality_against_cost(drawn)),
         PageSection("growth", "Cost and length of the text", _growth(drawn)),
         PageSection("bottleneck", "Quality against state size", _state_size(widths)),
-        PageSection(
-            "sparsity", "Sparsity of the counts", sparsity_blocks({"the measured text": ngrams}) if ngrams else []
-        ),
         PageSection("samples", "Samples", _samples(drawn)),
         PageSection("details", "All figures and settings", list(filter(None, details))),
         PageSection("reproduce", "How to reproduce it", reproduce),
