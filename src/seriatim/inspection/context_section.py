@@ -52,7 +52,7 @@ class StateSize(NamedTuple):
 def memory_section(inspected: InspectedRun) -> SectionBody:
     """Write the section on the use of context and the size of the state."""
     explainer = inspected.explainer
-    found = inspected.from_held_out(lambda *data: explainer.require(explainer.context_excess)(*data))
+    found = inspected.context_excess
     sentence = needed_sentence(found.by_size) if found else ""
     blocks: list[PageBlock] = []
 

@@ -73,7 +73,7 @@ class ContextFacts(NamedTuple):
     @property
     def left(self) -> str:
         """What is lost with the longest context that is worse than the full one."""
-        return "{} ({})".format(*_written(self.found.by_size[self.helped or NEAR]))
+        return _written(self.found.by_size[self.helped or NEAR])[0]
 
     @property
     def tolerance(self) -> str:
@@ -85,23 +85,20 @@ def _written(excess: Excess) -> tuple[str, str]:
     """Return bits a token and their interval."""
     digits = interval_digits(excess.low, excess.high, 3)
     bits, low, high = (written(value, digits) for value in (excess.bits, excess.low, excess.high))
-    return bits, f"95 % interval {low} to {high}"
+    return bits, f"{low} to {high}"
 
 
 CONTEXT: tuple[Statement[ContextFacts], ...] = (
-    Statement(lambda facts: True, "{gain_interval}; what tokens further back than 4 gain{of}, on {data}"),
+    Statement(lambda facts: True, "gained{of} from what is further back than 4 tokens, on {data}"),
 )
 REACH: tuple[Statement[ContextFacts], ...] = (
-    Statement(lambda facts: facts.helped is not None, "beyond {helped} tokens"),
-    Statement(lambda facts: facts.helped is None and facts.enough is not None, "within {enough} tokens"),
-    Statement(lambda facts: facts.helped is None and facts.enough is None, "not known"),
+    Statement(lambda facts: facts.enough is not None, "{enough} tokens at most"),
+    Statement(lambda facts: facts.enough is None and facts.helped is not None, "more than {helped} tokens"),
+    Statement(lambda facts: facts.enough is None and facts.helped is None, "not known"),
 )
 REACH_NOTES: tuple[Statement[ContextFacts], ...] = (
-    Statement(lambda facts: facts.helped is not None, "the last {helped} alone cost {left} bits a token"),
-    Statement(
-        lambda facts: facts.enough is not None,
-        "with the last {enough}, the loss is within {tolerance} bits a token of that with all",
-    ),
+    Statement(lambda facts: facts.enough is not None, "what is further back gains less than {tolerance} bits a token"),
+    Statement(lambda facts: facts.helped is not None, "with the last {helped} alone, {left} bits a token are lost"),
     Statement(lambda facts: facts.helped is None and facts.enough is None, "the held-out data are too few to tell"),
 )
 """How far back a model uses its context."""
@@ -112,10 +109,10 @@ def context_tiles(inspected: InspectedRun) -> list[Tile]:
     found = inspected.context_excess
     if found is None or NEAR not in found.by_size:
         return []
-    facts = ContextFacts(found, inspected.held_out_name, f" {ALONE}" if inspected.is_blended else "")
+    facts = ContextFacts(found, inspected.held_out_name, f" by {ALONE}" if inspected.is_blended else "")
     return [
-        Tile("Context used", f"{facts.gain} bits a token", " ".join(told(CONTEXT, facts))),
-        Tile("Reach", " ".join(told(REACH, facts)), "; ".join(told(REACH_NOTES, facts))),
+        Tile("Context used", f"{facts.gain} bits a token", facts.gain_interval, " ".join(told(CONTEXT, facts))),
+        Tile("Reach", " ".join(told(REACH, facts)), note="; ".join(told(REACH_NOTES, facts))),
     ]
 
 
@@ -149,8 +146,7 @@ class FirstScreen:
         answers = [
             f"{each.heading.lower()}: {each.text[:100]}{marks.get(each.mark, '')}" for each in self.reading.answers[:2]
         ]
-        tiles = [f"{tile.name.lower()}: {tile.value}{f' ({tile.note})' if tile.note else ''}" for tile in self.tiles]
-        return [*([f"! {self.warning}"] if self.warning else []), *answers, *tiles]
+        return [*([f"! {self.warning}"] if self.warning else []), *answers, *(tile.line for tile in self.tiles)]
 
 
 def first_screen(inspected: InspectedRun) -> FirstScreen:

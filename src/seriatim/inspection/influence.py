@@ -22,11 +22,11 @@ from torch import Tensor, nn
 
 from ..core.errors import NotSupportedError
 from ..models.probabilities import checked_losses
-from ..pages.strip import DIGITS, Links, Weights
+from ..pages.strip import DIGITS, Lens, Links, Values, Weights
 from ..runs.run import Run
 from ..tasks.explainer import Example, Examples, Losses
 from .attention_maps import MAX_LAYERS, AttentionMap, attention_maps
-from .inspected_run import InspectedRun, explainer_of
+from .inspected_run import ALONE, InspectedRun, explainer_of
 from .recording import top_layers
 from .surprisal import Layout
 
@@ -36,14 +36,11 @@ TOGETHER = 4096
 """Tokens read at once, in copies of a text that are differentiated at one answer each."""
 MAX_BYTES = 1_000_000
 """Largest size of the weights of all lenses; fewer tokens are shown if there are many heads."""
-MEANING = (
-    "It is the norm of the gradient of the log-probability with respect to the vector that the model reads for a token "
-    "(Madsen 2019), and does not say whether the token makes the answer more or less probable."
-)
+MEANING = "It is the norm of a gradient (Madsen 2019), which has no sign."
 WORDS = {
     "next token": "Influence on the probability of the selected token, divided between the tokens before it.",
     "each token": "Influence on the probability of the selected word's tag, divided between the words.",
-    "sequence": "Influence on the probability of the answer, divided between the tokens of the text.",
+    "sequence": "Influence of each token on the probability of the answer.",
     "masked": "Influence on the probability of the selected token when it is masked, divided between the others.",
     "decoded": "Influence on the probability of the selected token of the answer, divided between the source and the "
     "tokens before it.",
@@ -182,7 +179,7 @@ def _readable(inputs: Examples, example: Example, answers: int) -> Tensor:
 # The lenses of the strip
 
 
-def link_lenses(inspected: InspectedRun, layout: Layout) -> list[Links]:
+def link_lenses(inspected: InspectedRun, layout: Layout) -> list[Lens]:
     """Return the influence on each answer and the weights of every attention layer, as lenses of the strip."""
     if not top_layers(inspected.run.model):
         raise NotSupportedError("this model has no layers, so that it has neither attention nor gradients")
@@ -193,7 +190,8 @@ def link_lenses(inspected: InspectedRun, layout: Layout) -> list[Links]:
     maps = attention_maps(inspected.run, inspected.item, max_tokens=tokens).maps[:MAX_LAYERS]
     left_out = f" The tokens after the first {result.example.length:,} have no weights."
     limits = left_out if result.example.length < result.total else ""
-    lenses = [_influence_lens(inspected.inputs, result, layout)]
+    limits += f" Of {ALONE}." if inspected.is_blended else ""
+    lenses: list[Lens] = [_influence_lens(inspected.inputs, result, layout)]
     lenses += [lens for one in maps for lens in _attention_lenses(one, layout)]
     return [replace(lens, sentence=lens.sentence + limits) for lens in lenses]
 
@@ -205,10 +203,12 @@ def _tokens_to_show(maps: Sequence[AttentionMap]) -> int:
     return max(1, min(MAX_TOKENS, math.isqrt(MAX_BYTES // (DIGITS * lenses))))
 
 
-def _influence_lens(inputs: Examples, result: Influence, layout: Layout) -> Links:
-    """Return the fractions of influence on each answer."""
+def _influence_lens(inputs: Examples, result: Influence, layout: Layout) -> Lens:
+    """Return the fractions of influence on each answer, or in percent on the only one."""
     example = result.example
     kind = "decoded" if example.decoded else "masked" if inputs.masks_targets else inputs.predicts
+    if kind == "sequence":
+        return Values("influence", (100 * result.shares[0]).tolist(), 100.0, "%", f"{WORDS[kind]} {MEANING}")
     read = len(example.inputs)
     blocks = [Weights(_trimmed(result.shares[:, :read]), layout.first_answer)]
     if example.decoded:
@@ -234,7 +234,7 @@ def _attention_lenses(attention: AttentionMap, layout: Layout) -> Iterator[Links
     for name, one in (*means, *heads):
         rows = [row[: i + 1].tolist() if causal else row.tolist() for i, row in enumerate(one)]
         blocks = [Weights(rows, first_row, first_column)]
-        yield Links(name, blocks, f"{sentence} A row sums to 100 %.", f"Attention, {attention.layer}")
+        yield Links(f"{attention.layer}, {name}", blocks, f"{sentence} A row sums to 100 %.", "Attention")
 
 
 def _trimmed(rows: Tensor) -> list[list[float]]:

@@ -24,6 +24,7 @@ class Standing:
     metric: Metric
     metrics: JsonMapping
     simpler: JsonMapping
+    is_trivial: bool = False
 
     @property
     def other(self) -> str:
@@ -36,32 +37,28 @@ class Standing:
         return self.metric.text(self.metrics)
 
     @property
-    def interval(self) -> str:
-        """Its 95 % interval, if it has one."""
-        return self.metric.interval(self.metrics)
-
-    @property
     def best(self) -> str:
         """The metric of the simpler model."""
         return self.metric.text(self.simpler, self.metrics)
 
     @property
     def is_below(self) -> bool:
-        """Whether the value of the simpler model lies beyond the interval of the model, on the better side."""
-        key = self.metric.key
-        bounds = self.metric.bounds(self.metrics) or (self.metrics[key], self.metrics[key])
-        return bool(bounds[1] < self.simpler[key] if self.metric.more_is_better else bounds[0] > self.simpler[key])
+        """Whether a trivial prediction is as good as the model, or a simple model better than its interval."""
+        value, other = self.metrics[self.metric.key], self.simpler[self.metric.key]
+        if self.is_trivial:
+            return bool(value <= other if self.metric.more_is_better else value >= other)
+        low, high = self.metric.bounds(self.metrics) or (value, value)
+        return bool(high < other if self.metric.more_is_better else low > other)
+
+    @property
+    def degree(self) -> str:
+        """How the model stands to the simpler one."""
+        return "no better" if self.is_trivial else "worse"
 
 
 BELOW: tuple[Statement[Standing], ...] = (
     Statement(
-        lambda standing: not standing.interval,
-        "{who} is worse than {other}: {metric.name} {value} against {best} on the held-out data.",
-    ),
-    Statement(
-        lambda standing: bool(standing.interval),
-        "{who} is worse than {other}: {metric.name} {value} (95 % interval {interval}) against {best} on the held-out "
-        "data.",
+        lambda standing: True, "{who} is {degree} than {other}: {metric.name} {value} against {best} on held-out data."
     ),
     Statement(lambda standing: True, "What it attends to and keeps is not interpreted: train it longer first."),
 )
@@ -72,11 +69,11 @@ def standings(run: Run) -> Iterator[Standing]:
     """Yield the run beside the simplest model and beside its simple baseline, and the network alone beside both."""
     summary, metric = run.summary, main_metric(run.task, run.vocabulary)
     trivial, valid = summary.get("baseline") or {}, summary.get("valid") or {}
-    others = [trivial, trivial.get(KEY) or {}]
+    others = [(trivial, True), (trivial.get(KEY) or {}, False)]
     for who, metrics in (("This model", valid), (ALONE.capitalize(), summary.get("network") or {})):
-        for other in others:
+        for other, is_trivial in others:
             if metrics.get(metric.key) is not None and other.get(metric.key) is not None and "name" in other:
-                yield Standing(who, metric, metrics, other)
+                yield Standing(who, metric, metrics, other, is_trivial)
 
 
 def below_baseline(run: Run) -> str:
@@ -97,8 +94,6 @@ def held_out_tiles(run: Run) -> list[Tile]:
                 for other in (trivial, trivial.get(KEY) or {})
                 if other.get(metric.key) is not None and "name" in other
             ]
-            interval = metric.interval(valid)
-            notes = [f"95 % interval {interval}"] if interval else []
-            tiles.append(Tile(f"Held-out {metric.name}", metric.text(valid), "; ".join([*notes, *beside])))
+            tiles.append(Tile(f"Held-out {metric.name}", metric.text(valid), metric.interval(valid), "; ".join(beside)))
     main = main_metric(run.task, run.vocabulary).name
     return sorted(tiles, key=lambda tile: tile.name != f"Held-out {main}")

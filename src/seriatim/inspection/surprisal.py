@@ -103,16 +103,11 @@ class TextBits:
     @property
     def tile(self) -> Tile:
         """The mean with its notes."""
-        return Tile("Bits of this text" if self.size else "Bits of the answer", f"{self.mean} bits a token", self.notes)
-
-    @property
-    def notes(self) -> str:
-        """The interval, and the sums."""
-        return "; ".join(told(BITS, self))
+        name = "Bits of this text" if self.size else "Bits of the answer"
+        return Tile(name, f"{self.mean} bits a token", self.interval, "; ".join(told(BITS, self)))
 
 
 BITS: tuple[Statement[TextBits], ...] = (
-    Statement(lambda bits: bits.bounds is not None, "95 % interval {interval}"),
     Statement(lambda bits: bool(bits.per_byte), "{per_byte} bits a byte"),
     Statement(lambda bits: bits.is_finite, "{total} bits for {count}"),
     Statement(lambda bits: not bits.is_finite, "probability zero for {impossible}"),
@@ -138,10 +133,10 @@ def read_text(inspected: InspectedRun) -> Reading:
         return _labelled(inspected, explainer.require(explainer.label_effect)(inspected.text))
     try:
         scores = explainer.require(explainer.token_scores)(inspected.item)
-    except InputError as error:
+    except InputError:
         if explainer.search is None:
             raise
-        return _translated(inspected, None, error)
+        return _translated(inspected, None)
     if explainer.search is not None:
         return _translated(inspected, scores)
     return _tagged(inspected, scores) if scores.answers else _scored(inspected, scores)
@@ -193,31 +188,26 @@ def _tagged(inspected: InspectedRun, scores: TokenSurprisals) -> Reading:
         notes.append(note if other == tag else f"{note}; {ALONE} answers {other}")
     least = max(range(len(tokens)), key=lambda i: scores.scores[i].bits)
     certainty = percent(2 ** -scores.scores[least].bits)
-    tiles = [Tile("Least certain tag", f"{tokens[least].text.strip()}: {answers[least]}", certainty)]
+    tiles = [Tile("Least certain tag", f"{tokens[least].text.strip()}: {answers[least]}", note=certainty)]
     if reference and gold is not answers:
         right = f"{sum(not token.gold for token in tokens):,} of {len(tokens):,}"
-        tiles.insert(0, Tile("Tags right in this text", right, f"gold tags of {reference.data}"))
+        tiles.insert(0, Tile("Tags right in this text", right, note=f"gold tags of {reference.data}"))
     lens = _surprisal(scores, 0, notes)
     return Reading(Layout([StripRow("", tokens)]), [lens], tiles=tiles)
 
 
-def _translated(inspected: InspectedRun, scores: TokenSurprisals | None, error: InputError | None = None) -> Reading:
+def _translated(inspected: InspectedRun, scores: TokenSurprisals | None) -> Reading:
     """Return the source and the answer; a model may give no probabilities of single tokens of the answer."""
     (example, *_), inputs = inspected.inputs.fitting(inspected.item), inspected.inputs
     source = strip_tokens(example.tokens[:: example.copies], inputs.tokenizer)
     answer, reference = inspected.answer, inspected.reference_answer()
-    if scores is None:
-        names = inputs.target_names(example)
-        written = [StripToken(name) for name in names]
-        first = len(source)
-    else:
-        names = (*example.decoded[:1], *(score.text for score in scores.scores))
-        written = strip_tokens(names, inputs.target_tokenizer)
-        first = len(source) + 1
-    layout = Layout([StripRow("Source", source), StripRow("Answer", written)], first, len(source))
     answers = [Sample("Answer", answer or "(nothing)", mark=_mark([answer], reference)), *_gold(reference)]
     if scores is None:
-        return Reading(layout, answers=answers)
+        return Reading(Layout([StripRow("Source", source)]), answers=answers)
+    names = (*example.decoded[:1], *(score.text for score in scores.scores))
+    rows = [StripRow("Source", source), StripRow("Answer", strip_tokens(names, inputs.target_tokenizer))]
+    first = len(source) + 1
+    layout = Layout(rows, first, len(source))
     bits = TextBits(np.array([score.bits for score in scores.scores]), scores.unit)
     return Reading(layout, [_surprisal(scores, first)], answers, [bits.tile], bits)
 
@@ -226,7 +216,6 @@ def _labelled(inspected: InspectedRun, effect: LabelEffect) -> Reading:
     """Return the text, shaded by how much each token raises the probability of the label."""
     answer, label = effect.labels[int(effect.answer.argmax())], effect.labels[effect.predicted]
     tokens = [StripToken(text) for text in effect.tokens]
-    layout = Layout([StripRow("Text", tokens), StripRow("Label", [StripToken(label)])], len(tokens), len(tokens))
     facts = [Effect(effect, i) for i in range(len(tokens))]
     lenses = [
         Values(
@@ -238,7 +227,7 @@ def _labelled(inspected: InspectedRun, effect: LabelEffect) -> Reading:
             ends=("no effect", "large effect"),
             notes=[" ".join(told(EFFECT, fact)) for fact in facts],
             details=[_most_likely(effect, row) for row in effect.without],
-            details_name="Without it:",
+            details_name="Labels then:",
         )
     ]
     if effect.prefixes is not None:
@@ -261,8 +250,8 @@ def _labelled(inspected: InspectedRun, effect: LabelEffect) -> Reading:
     if answer != label:
         answers.append(Sample(f"{ALONE.capitalize()}, which the lenses show", f"{label} {percent(effect.full.max())}"))
     strongest = facts[int(effect.without[:, effect.predicted].argmin())]
-    tiles = [Tile("Strongest token", strongest.token, " ".join(told(EFFECT, strongest)))]
-    return Reading(layout, lenses, answers, tiles if strongest.falls else [])
+    tiles = [Tile("Strongest token", strongest.token, note=" ".join(told(EFFECT, strongest)))]
+    return Reading(Layout([StripRow("", tokens)]), lenses, answers, tiles if strongest.falls else [])
 
 
 class Effect(NamedTuple):

@@ -109,7 +109,7 @@ def _table(screens: Sequence[FirstScreen], names: Sequence[str], addresses: Sequ
                 add(row, "Bits a token", Cell(bits.mean, note=interval))
         for tile in screen.tiles:
             if not tile.name.startswith("Bits of"):
-                add(row, tile.name, Cell(tile.value, note=tile.note))
+                add(row, tile.name, Cell(tile.value, note=tile.notes))
     rows = [
         [Cell(name, address=address), *(cells[row] for cells in columns.values())]
         for row, (name, address) in enumerate(zip(names, addresses, strict=True))

@@ -13,11 +13,22 @@ class Banner:
 
 
 class Tile(NamedTuple):
-    """A number in large type: what it is, the number with its unit, and a note, such as its interval."""
+    """A number in large type: what it is, the number with its unit, its 95 % interval, and a note."""
 
     name: str
     value: str
+    interval: str = ""
     note: str = ""
+
+    @property
+    def notes(self) -> str:
+        """What stands below the number."""
+        return "; ".join(filter(None, [self.interval and f"95 % interval {self.interval}", self.note]))
+
+    @property
+    def line(self) -> str:
+        """The tile as a line of the console."""
+        return f"{self.name[:1].lower()}{self.name[1:]}: {self.value}{f' ({self.interval})' if self.interval else ''}"
 
 
 @dataclass(frozen=True)

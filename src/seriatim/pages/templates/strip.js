@@ -2,7 +2,7 @@
 function strip(figure) {
   const tokens = [...figure.querySelectorAll(".tokens > .token")], lenses = JSON.parse(figure.querySelector("script.lenses").textContent);
   const choice = figure.querySelector("select"), told = figure.querySelector(".told"), arcs = figure.querySelector(".arcs");
-  const nameOf = (token) => (token.dataset.text ?? token.textContent).replace(/(.) $/su, "$1").replaceAll("\n", "↵").replaceAll("↵↵", "↵").replaceAll(" ", "␣") || "␣";
+  const nameOf = (token) => (token.dataset.text ?? token.textContent).replaceAll("↵\n", "↵").replaceAll("\n", "↵").replaceAll(" ", "␣");
   const short = (share) => { // as on the rest of the page: only all of something is 100 %
     if (share < 0.0005 || (share >= 0.9995 && share < 1)) return share > 0.5 ? "over 99.9\u00a0%" : share > 0 ? "under 0.1\u00a0%" : "0\u00a0%";
     return `${(100 * share).toFixed(share < 0.1 || (share >= 0.995 && share < 1) ? 1 : 0).replace(/\.0$/, "")}\u00a0%`;
