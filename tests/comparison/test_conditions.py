@@ -55,6 +55,18 @@ def test_trainings_one_after_another_are_alone() -> None:
     assert same_conditions(found.rows)
 
 
+def test_what_other_programs_used_is_known_for_each_row() -> None:
+    """A training that used one processor beside another one does not count as another program."""
+    alone, together, unknown = recorded(0, 10), recorded(20, 30), recorded(40, 50)
+    beside = recorded(20, 30)
+    for run in (together, beside):
+        run["load"]["other_cpu_seconds"] += 10.0
+    unknown["load"]["other_cpu_seconds"] = None
+    found = results(alone, together, beside)
+    assert [row.others_processors for row in found.rows[1:]] == pytest.approx([0.5, 0.5, 0.5])
+    assert results(unknown).rows[1].others_processors is None
+
+
 def test_what_ran_at_the_same_time_is_counted_by_machine() -> None:
     found = results(recorded(0, 10), recorded(0, 10), recorded(0, 10, host="b"))
     assert [(run["at_once"], run["beside"]) for run in first_runs(found)] == [(2, 1.0), (2, 1.0), (1, 0.0)]

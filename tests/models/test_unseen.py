@@ -39,6 +39,15 @@ def grams(ids: list[int], n: int) -> list[tuple[int, ...]]:
     return [words for words in found if 0 not in words[1:-1]]
 
 
+def longest_match(ids: list[int], end: int, known: list[set[tuple[int, ...]]]) -> int:
+    """The order of the longest n-gram that ends at a token and is known; 0 if there is none."""
+    whole = [0, *ids]
+    found = (
+        n for n in range(len(known), 0, -1) if n <= end + 2 and tuple(whole[end + 2 - n : end + 2]) in known[n - 1]
+    )
+    return next(found, 0)
+
+
 @settings(max_examples=80, deadline=None)
 @given(TEXTS, TEXTS, st.integers(1, 6), st.sampled_from(["kneser-ney", "maximum-likelihood", "witten-bell", "add-k"]))
 def test_figures_are_those_of_counting_with_dictionaries(train, other, order: int, name: str) -> None:
@@ -46,6 +55,8 @@ def test_figures_are_those_of_counting_with_dictionaries(train, other, order: in
     lookups = model.look_up(other)
     impossible = int(np.isinf(lookups.losses).sum())
     found = sparsity(lookups, model.seen, V, impossible)
+    known = [set(grams(train.tolist(), n)) for n in range(1, order + 1)]
+    longest = Counter(longest_match(other.tolist(), end, known) for end in range(len(other)))
     for n, row in enumerate(found["ngrams"], 1):
         there, asked = Counter(grams(train.tolist(), n)), grams(other.tolist(), n)
         lost = sum(words not in there for words in asked)
@@ -57,7 +68,10 @@ def test_figures_are_those_of_counting_with_dictionaries(train, other, order: in
             "predicted": len(asked),
             "unseen": lost,
             "unseen_share": lost / len(asked) if asked else None,
+            "matched": longest[n],
+            "matched_share": longest[n] / len(other),
         }
+    assert sum(row["matched"] for row in found["ngrams"]) + found["ngrams"][0]["unseen"] == len(other)
     if name != "maximum-likelihood":
         assert impossible == 0
         impossible = int(np.isinf(counted(train, order, Smoothing("maximum-likelihood")).look_up(other).losses).sum())

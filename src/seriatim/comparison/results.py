@@ -20,7 +20,17 @@ MAX_DRAWN = 30  # rows that figures and samples show; of more rows, the best one
 
 
 UNLESS_MEASURED = {
-    *("ngrams", "state_at_length", "milliseconds_spread", "distance", "machine", "simplest", "answers", "token_losses"),
+    *(
+        "ngrams",
+        "state_by_source",
+        "state_at_length",
+        "milliseconds_spread",
+        "distance",
+        "machine",
+        "simplest",
+        "answers",
+        "token_losses",
+    ),
     *("difference", "beside_best_trained", "beside_baseline"),
 }
 """Fields that are empty where nothing was measured; a file has null there."""
@@ -133,11 +143,14 @@ class Row(FromJson):
     held_out: Sequence[JsonMapping] = ()
     ngrams: Sequence[JsonMapping] = ()
     state_bytes: Mapping[str, float | None] = field(default_factory=dict)
+    state_by_source: Mapping[str, int] = field(default_factory=dict)
     state_at_length: Mapping[str, int] = field(default_factory=dict)
     step_milliseconds: Mapping[str, float | None] = field(default_factory=dict)
+    step_spread: Mapping[str, Sequence[float]] = field(default_factory=dict)
     milliseconds_per_token: float | None = None
     milliseconds_spread: Sequence[float] = ()
     reading_milliseconds: Mapping[str, float | None] = field(default_factory=dict)
+    reading_spread: Mapping[str, Sequence[float]] = field(default_factory=dict)
     distance: Distance = field(default_factory=Distance)
     samples: Sequence[JsonMapping] = ()
 
@@ -156,6 +169,8 @@ class TrainingRow(Row):
         load: what other programs did meanwhile; None for a run that an earlier process trained.
         machine: the record of `worker.describe_machine`.
         trained_on, data, tokenizer: digests of the training data, of the measured data, and of the tokenizer.
+        interval: how the intervals of the metrics were computed: the ``method``, and ``over`` how many (``count``) of
+            which items.
         simplest, answers, token_losses: figures of the simplest prediction, and what `item_answers` keeps of single
             items; only of the first seed.
     """
@@ -176,6 +191,7 @@ class TrainingRow(Row):
     trained_on: str | None = None
     data: str | None = None
     described: str = ""
+    interval: JsonMapping = field(default_factory=dict)
     tokenizer: str | None = None
     tokenizer_kind: str = ""
     vocabulary_size: int | None = None
@@ -255,6 +271,12 @@ class ResultRow(Row):
     def training_seconds(self) -> float | None:
         """The mean seconds of the trainings, without validations."""
         known = [run["training_seconds"] for run in self.runs if run.get("training_seconds")]
+        return sum(known) / len(known) if known else None
+
+    @property
+    def others_processors(self) -> float | None:
+        """How many processors other programs used during the trainings, as a mean over the seeds; None if unknown."""
+        known = [used for run in self.runs if (used := run.get("others_processors")) is not None]
         return sum(known) / len(known) if known else None
 
     @property

@@ -18,6 +18,8 @@ from ..core.errors import EmptyError, MismatchError
 from ..core.json_object import JsonMapping, JsonObject
 
 RESAMPLES = 1000
+METHOD = f"percentile bootstrap, {RESAMPLES:,} resamples"
+"""How the intervals of all figures are computed, in words; Wilson's for a fraction that is 0 or 1 in every item."""
 BOUNDS, Z = (0.025, 0.975), 1.959964
 """Quantiles of an interval of 95 %, and the corresponding quantile of the normal distribution."""
 SIGNIFICANT = 0.05

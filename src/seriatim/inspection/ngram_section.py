@@ -1,8 +1,6 @@
 """How an n-gram model predicts each token of a text: the order that matched, its counts, and the back-off."""
 
-from collections.abc import Sequence
-
-import numpy as np
+from collections.abc import Mapping
 
 from ..core.errors import InputError
 from ..core.json_object import JsonObject
@@ -40,7 +38,7 @@ def ngrams_section(inspected: InspectedRun) -> SectionBody:
         texts = {"held out": held_out, **texts}
     blocks: list[PageBlock] = [
         steps_table(result),
-        Folded("N-grams that the training text lacks", [sparsity_table(texts, result)]),
+        Folded("N-grams that the training text lacks", [sparsity_table(texts)]),
         Folded("What this shows", [Prose(MEANING)]),
     ]
     return SectionBody(blocks, lenses=[order_lens(result)])
@@ -92,17 +90,19 @@ def steps_table(result: TextOrders) -> Table:
     return Table(["token", "order", "n-gram", "count of n-gram, of context", "probability"], rows, caption, {1, 3})
 
 
-def sparsity_table(texts: dict[str, JsonObject], result: TextOrders) -> Table:
-    """Return the numbers of seen and unseen n-grams, and how often each order was used, with a row for each order."""
-    headings = ["n", "in the training text", "seen once", *(f"unseen, {name}" for name in texts), "used here"]
-    used = np.bincount(result.used.used, minlength=len(result.used.is_known) + 1)
-    rows: list[Sequence[str]] = []
+def sparsity_table(texts: Mapping[str, JsonObject]) -> Table:
+    """Return how many n-grams of each order are seen and unseen, and for how many tokens they are the longest match."""
+    headings = ["n", "in the training text", "seen once"]
+    headings += [heading for name in texts for heading in (f"unseen, {name}", f"longest match, {name}")]
+    rows = []
     for orders in zip(*(figures["ngrams"] for figures in texts.values()), strict=True):
         first = orders[0]
         types, once = first.get("types"), first.get("once")
-        unseen = [_share(each.get("unseen"), each.get("predicted")) for each in orders]
-        known = UNKNOWN if types is None else f"{types:,}"
-        rows.append([str(first["order"]), known, _share(once, types), *unseen, f"{used[first['order']]:,}"])
+        row = [str(first["order"]), UNKNOWN if types is None else f"{types:,}", _share(once, types)]
+        for each in orders:
+            matched = each.get("matched")
+            row += [_share(each.get("unseen"), each.get("predicted")), UNKNOWN if matched is None else f"{matched:,}"]
+        rows.append(row)
     caption = "Unseen are the n-grams of a text that are not in the model; pruned ones count as unseen."
     return Table(headings, rows, caption, range(1, len(headings)))
 
