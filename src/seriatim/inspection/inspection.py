@@ -53,10 +53,10 @@ NGRAMS_SECTION = SectionSpec("ngrams", "Orders and back-off", ngrams_section)
 ORDER_SECTION = SectionSpec("word-order", "Does word order matter?", order_section, of_network=True)
 SECTIONS = (
     SectionSpec("attention", "Attention", attention_section, of_network=True),
-    SectionSpec("gates", "Gates", gates_section, of_network=True),
+    SectionSpec("gates", "Units and gates", gates_section, of_network=True),
     SectionSpec("embeddings", "Which tokens are alike?", embeddings_section, of_network=True),
-    SectionSpec("gradient-flow", "Gradient flow: how far back it can learn", flow_section, of_network=True),
-    SectionSpec("memory", "Memory: how much context it uses", memory_section, of_network=True),
+    SectionSpec("gradient-flow", "Gradient: how far back it reaches", flow_section, of_network=True),
+    SectionSpec("memory", "Memory: context and state", memory_section, of_network=True),
 )
 """Sections of every page."""
 

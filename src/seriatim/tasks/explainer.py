@@ -166,6 +166,7 @@ class StateReader(NamedTuple):
     read: Callable[[int, State], State]  # from a number of tokens and a state to the state after that many tokens
     text: str = "a text"  # what is read
     source: int = 0  # number of tokens of the source that a decoder attends to
+    after_source: Callable[[int], State] | None = None  # the initial state of a decoder by the length of the source
 
 
 # The interfaces
