@@ -16,7 +16,7 @@ from seriatim.inspection.alignment import (
     GREEDY_IS_LIKELIER,
     Aligned,
     align,
-    aligned_figure,
+    aligned_map,
     alignment_section,
     mass,
 )
@@ -212,14 +212,14 @@ def test_alignments_equal_those_of_the_run(inspected, monkeypatch: pytest.Monkey
     for one in (greedy, beam, heads):
         assert [sum(row) for row in one.weights] == pytest.approx([1] * len(one.target_tokens), abs=1e-5)
         assert mass(one, [range(len(one.source_tokens))] * len(one.weights)) == pytest.approx(1, abs=1e-5)
-        assert aligned_figure(one).axes
+        assert aligned_map(one).panels
     assert not align(inspected["ctc"], "axbxcx", beam=1)[0].weights
     monkeypatch.setattr("seriatim.inspection.alignment.MAX_MAP", 4)
     (cut,) = align(inspected["seq2seq-heads"], "axbxcx", beam=1)
     assert "the first 4" in cut.limits
     assert cut.target_tokens[-1] != "</s>", "the end of an answer is not where its map is cut off"
     with refused("unsupported", "alignment"):
-        aligned_figure(Aligned("greedy", "", 0.0))
+        aligned_map(Aligned("greedy", "", 0.0))
     with pytest.raises(InputError, match="offers no translations"):
         align(inspected["lm"], "a")
 

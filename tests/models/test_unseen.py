@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 import seriatim
 from seriatim.cli.main import main
-from seriatim.comparison.comparison_page import report
 from seriatim.counting.ngram import NGram
 from seriatim.counting.ngrams.counts import count_ngrams
 from seriatim.counting.ngrams.smoothing import Smoothing, smoothed
@@ -20,8 +19,6 @@ from seriatim.counting.ngrams.table import orders_of
 from seriatim.counting.ngrams.unseen import EXACT, possible, seen_of, sparsity, tallied
 from seriatim.inspection.word_order import order_effect
 from seriatim.pages.wording import percent
-
-from ..comparison.comparisons import made_up
 
 pytestmark = pytest.mark.filterwarnings("ignore:too few")
 V = 5
@@ -138,12 +135,10 @@ def test_a_run_without_counts_of_its_training_text_says_so(run: seriatim.Run, te
 
 @pytest.mark.exhaustive
 def test_inspect_has_a_section(run: seriatim.Run) -> None:
-    found = seriatim.inspect(run, "a dog sees the sea .")
-    page = Path(found.path).read_text()
-    assert 'id="sparsity"' in page
+    page = Path(seriatim.inspect(run, "a dog sees the sea .").path).read_text()
+    assert 'id="ngrams"' in page
     last = run.summary["valid"]["ngrams"][-1]
-    share = percent(last["unseen_share"]).replace(" ", "\xa0")
-    assert f"of the {last['predicted']:,} 3-grams of the held-out text, {share} are unseen" in page
+    assert f"{last['unseen']:,} ({percent(last['unseen_share'])})".replace(" %", "\xa0%") in page
     run.model.seen = None  # as in runs of earlier versions
     run.summary.pop("valid")
     assert "not known" in Path(seriatim.inspect(run, "a dog").path).read_text()
@@ -158,17 +153,6 @@ def test_an_infinite_divergence_between_orders_is_called_infinite(run: seriatim.
     assert np.nanmin(effect.divergences) >= -1e-12
     page = Path(seriatim.inspect(run, text, permute=20).path).read_text()
     assert f"infinite ({infinite} of {len(effect.changes)} orders)" in page
-
-
-@pytest.mark.exhaustive
-def test_reports_show_them() -> None:
-    results = made_up(("gru", "ngram"))
-    rows = [{"order": n, "possible": 5**n, "types": 9, "once": 3, "predicted": 50, "unseen": n} for n in (1, 2)]
-    counted = next(row for row in results["rows"] if row["counted"])
-    assert "Sparsity of the counts" not in report(results)
-    counted["ngrams"] = [{**row, "unseen_share": row["unseen"] / 50} for row in rows]
-    page = report(results)
-    assert "Of the 50 2-grams of the measured text, 4\xa0% are unseen" in page
 
 
 def test_a_cache_does_not_change_them(run: seriatim.Run, texts) -> None:

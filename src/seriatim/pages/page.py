@@ -21,6 +21,7 @@ from .items import Items
 from .opening import Banner, Facts, Tiles
 from .palette import DARK, LIGHT
 from .ranking import Ranking
+from .stepper import Stepper
 from .strip import Strip
 from .theme import printable
 from .wording import seen
@@ -161,6 +162,7 @@ PageBlock = (
     | Chart
     | HeatMap
     | Switch
+    | Stepper
     | Plot
     | Plots
     | Table
@@ -277,6 +279,7 @@ def _environment() -> Environment:
         "left_out": lambda plot: cells_left_out(plot.figure),
         "drawing": lambda plot, name: drawing(plot.figure, title=plot.title, description=plot.description, name=name),
         "draw": lambda figure, name, is_narrow: draw(figure, name, is_narrow=is_narrow),
+        "signed": lambda value: f"{value:.3f}".replace("-", "\N{MINUS SIGN}"),
         "visible": lambda token: seen(token.replace("\n", "↵\n").replace("\t", "⇥\t")),
     }
     return environment
