@@ -128,7 +128,7 @@ def alignment_section(inspected: InspectedRun) -> SectionBody:
         blocks.append(Prose(GREEDY_IS_LIKELIER))
     if first.text == last.text and len(answers) > 1:
         answers = [last._replace(search=f"{first.search} and {last.search}")]
-    has_noise = inspected.run.config.data.train.startswith("builtin:reversal")
+    has_noise = (inspected.run.config.data.train or "").startswith("builtin:reversal")
     maps = [(each.search, aligned_map(each, has_noise=has_noise)) for each in answers if each.weights]
     if not maps:
         return SectionBody([Prose(f"No alignment is shown: {inspected.explainer.wording.no_alignment}.")])

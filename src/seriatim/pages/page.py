@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from html import escape
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ..core.errors import InputError, MissingError, UnavailableError, UnwritableError
 from ..storage.files import read_text, write_whole
@@ -31,19 +31,14 @@ try:
     from markupsafe import Markup
 
     from .chart_svg import draw
-    from .drawing import cells_left_out, drawing
 except ModuleNotFoundError as error:
     raise UnavailableError("a page of plots: needs matplotlib and jinja2; pip install 'seriatim[report]'") from error
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 TEMPLATES = Path(__file__).parent / "templates"
 UNITS = re.compile(r"(?<=\d) (?=(?:%|[kMGTPE]?B|μs|ms|s|min|h)(?!\w))")
 """The space between a number and its unit, where no line may end."""
 LONG_WORD, BREAK = re.compile(r"\S{48,}"), 24
 """A word of a table that may be broken, and after how many characters."""
-WIDE = 6.0  # the width of a figure in inches from which it takes the whole width of the page
 
 
 @dataclass(frozen=True)
@@ -51,23 +46,6 @@ class Prose:
     """Paragraphs of plain text, separated by blank lines."""
 
     text: str
-
-
-@dataclass(frozen=True)
-class Plot:
-    """A figure with its title, a caption, and a description for readers who cannot see it."""
-
-    figure: "Figure"
-    title: str
-    caption: str
-    description: str
-
-
-@dataclass(frozen=True)
-class Plots:
-    """Figures side by side, as many as fit."""
-
-    plots: Sequence[Plot]
 
 
 class Interval(NamedTuple):
@@ -163,8 +141,6 @@ PageBlock = (
     | HeatMap
     | Switch
     | Stepper
-    | Plot
-    | Plots
     | Table
     | Confusion
     | Items
@@ -274,10 +250,6 @@ def _environment() -> Environment:
         "tied": _tied,
         "breakable": lambda text: LONG_WORD.sub(_broken, _tied(text)),
         "paragraphs": lambda text: [each.strip() for each in text.split("\n\n") if each.strip()],
-        "wide": lambda plot: bool(plot.figure.get_size_inches()[0] > WIDE),
-        "inches": lambda plot: float(plot.figure.get_size_inches()[0]),
-        "left_out": lambda plot: cells_left_out(plot.figure),
-        "drawing": lambda plot, name: drawing(plot.figure, title=plot.title, description=plot.description, name=name),
         "draw": lambda figure, name, is_narrow: draw(figure, name, is_narrow=is_narrow),
         "signed": lambda value: f"{value:.3f}".replace("-", "\N{MINUS SIGN}"),
         "visible": lambda token: seen(token.replace("\n", "↵\n").replace("\t", "⇥\t")),
