@@ -8,7 +8,7 @@ from ..pages.page import PageBlock
 from ..pages.ranking import Bar, RankedRow, Ranking
 from ..pages.theme import colour_name
 from ..pages.wording import in_bytes, in_short, same_digits, sentence_case
-from .findings import Findings, value_text
+from .findings import value_text
 from .results import ResultRow, Results
 
 AGAINST = {"seconds": "training time (s)", "tokens": "tokens read", "step": "steps"}
@@ -53,7 +53,7 @@ IN_RANKING = COSTS[:4]
 
 def ranking(results: Results, pages: dict[str, str]) -> Ranking:
     """Return the first chart of the page: the metric of each row, ties, and costs."""
-    metric, findings = results.metric, Findings(results)
+    metric = results.metric
     bars = [_bars(cost, results) for cost in IN_RANKING]
     shown = [cost.heading for cost, column in zip(IN_RANKING, bars, strict=True) if column]
     columns = [column for column in bars if column]
@@ -76,7 +76,7 @@ def ranking(results: Results, pages: dict[str, str]) -> Ranking:
             )
         )
     better = "higher" if metric.more_is_better else "lower"
-    baseline = findings.baseline
+    baseline = next((row for row in results.measured if row.baseline), None)
     level = None if baseline is None else (f"baseline {baseline.layer}", results.of(baseline))
     captions = ["Lines are 95 % intervals."] * results.has_intervals
     captions += ["Brackets join layers of one rank."] * results.is_tested
