@@ -39,7 +39,7 @@ from ..tasks import (
 )
 from ..tasks.defaults import default_rate
 from ..tasks.model_size import count_parameters
-from ..tasks.task import ModelBuilder, Task, TaskData
+from ..tasks.task import Evaluator, ModelBuilder, Task, TaskData
 from ..training.finish import refuse_long
 from ..training.settle import settle_texts, warn_of_overlap, with_data_defaults
 from .plan import (
@@ -59,6 +59,8 @@ from .plan import (
 
 DEFAULT_MINUTES = 2.0
 BUDGETS = ("minutes", "tokens", "steps")
+VALIDATE_TOKENS = 20_000
+"""Tokens of a text that every row validates on while it is trained, so that it can do so often enough for a curve."""
 MAX_SEEDS, MAX_TRIALS = 100, 100
 
 
@@ -106,6 +108,8 @@ def make_plan(
     defaults: dict[str, object] = {"training.steps": 1, "training.baseline": "none"}
     baseline = find_kind(config.task).reference_model if chosen_baseline(config) == "simple" else None
     automatic = [name for name in ("evaluate_every", "embedding_size") if name not in training | model]
+    if "evaluate_every" in automatic and find_kind(config.task).evaluator.sample is not Evaluator.sample:
+        defaults["training.validate_tokens"] = VALIDATE_TOKENS
     if baseline is not None and baseline not in layers:
         layers, automatic = [*layers, baseline], [*automatic, BASELINE]
     if swept and find_kind(config.task).supports_unidirectional and "bidirectional" not in model:
