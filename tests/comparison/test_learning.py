@@ -43,3 +43,13 @@ def test_a_given_number_of_validations_is_of_all_of_the_data(texts, tmp_path: Pa
     results = seriatim.compare(config, layers=["rnn"], steps=4).results
     assert results["validated_on"] is None
     assert len(results["rows"][0]["held_out"]) == 2
+
+
+def test_a_counted_row_may_come_first_with_a_budget_of_tokens(texts, tmp_path: Path, in_process: None) -> None:
+    config = small(texts, tmp_path / "a")
+    config["model"] = {**config["model"], "options": {"smoothing": "witten-bell"}}
+    results = seriatim.compare(config, layers=["ngram", "rnn"], tokens=200).results
+    counted, trained = results["rows"]
+    assert counted["counted"]
+    assert results["equal"] == {"of": "tokens", "low": 256, "high": 256, "is_equal": True}
+    assert trained["runs"][0]["tokens"] == 256

@@ -79,7 +79,7 @@ def test_a_sample_of_a_text_has_the_counts_of_its_fraction() -> None:
     text.statistics.add(Statistics(tokens=10_000, words=4_000, bytes=30_000, lines=100, spelling_nats=8.0))
     sample = sample_text(text, 2_000)
     assert len(sample.ids) == 2_000
-    assert sample.ends.tolist() == [1_000, 2_000]
+    assert sample.ends.tolist() == [500, 1_000, 1_500, 2_000]
     counts = sample.statistics
     assert (counts.tokens, counts.words, counts.bytes, counts.lines) == (2_000, 800, 6_000, 20)
     assert counts.spelling_nats == pytest.approx(1.6)

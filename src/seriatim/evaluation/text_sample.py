@@ -10,7 +10,7 @@ import numpy as np
 from ..data.corpus import Corpus
 from ..data.encoding import Statistics
 
-STRETCH = 1_000  # tokens of a stretch that is a text of its own
+STRETCH = 500  # tokens of a stretch that is a text of its own
 MIN_STRETCHES = 20  # of a text that is shorter than the sample, so that intervals have observations
 
 
