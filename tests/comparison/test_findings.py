@@ -189,12 +189,11 @@ def test_rows_below_the_baseline_are_named_if_a_test_shows_it(by: float, p_value
 def test_a_busy_machine_is_told_of_the_rows_that_it_disturbed() -> None:
     assert Findings(Results(made_up(FEW))).busy == {}
     values = changed()
-    load = {"seconds": 100.0, "cpu_seconds": 100.0, "other_cpu_seconds": 90.0}
-    values["rows"][LSTM]["runs"][0]["load"] = load
+    values["rows"][LSTM]["runs"][0]["others_processors"] = 0.9
     found = Findings(Results(values))
     assert found.busy == {"lstm": pytest.approx(0.9)}
     assert (found.busy_most, found.processors) == ("0.9", 2)
-    values["rows"][LSTM]["runs"][0]["load"] = load | {"other_cpu_seconds": None}
+    values["rows"][LSTM]["runs"][0]["others_processors"] = None
     assert Findings(Results(values)).busy == {}
 
 

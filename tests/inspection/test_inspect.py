@@ -16,13 +16,13 @@ from seriatim.inspection.alignment import (
     GREEDY_IS_LIKELIER,
     Aligned,
     align,
-    aligned_figure,
+    aligned_map,
     alignment_section,
     mass,
 )
 from seriatim.inspection.inspected_run import prepare
 from seriatim.inspection.mistakes import mistakes_section
-from seriatim.pages.drawing import Drawing
+from seriatim.pages.chart_svg import Drawing
 from seriatim.pages.page import Prose
 from seriatim.recurrence import uncompiled
 from seriatim.tasks import explainer as capabilities
@@ -43,7 +43,8 @@ SECTIONS = (
 def _quick(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch):
     """Disable compiled code and the conversion of figures to SVG, which takes seconds for a page."""
     if not request.node.name.endswith("[lm]"):
-        monkeypatch.setattr("seriatim.pages.page.drawing", lambda *_, title, **__: Drawing(f"<svg>{title}</svg>", {}))
+        drawn = lambda figure, *_, **__: Drawing(f"<svg>{figure.title}</svg>", {})  # noqa: E731
+        monkeypatch.setattr("seriatim.pages.page.draw", drawn)
     with uncompiled():
         yield
 
@@ -212,14 +213,14 @@ def test_alignments_equal_those_of_the_run(inspected, monkeypatch: pytest.Monkey
     for one in (greedy, beam, heads):
         assert [sum(row) for row in one.weights] == pytest.approx([1] * len(one.target_tokens), abs=1e-5)
         assert mass(one, [range(len(one.source_tokens))] * len(one.weights)) == pytest.approx(1, abs=1e-5)
-        assert aligned_figure(one).axes
+        assert aligned_map(one).panels
     assert not align(inspected["ctc"], "axbxcx", beam=1)[0].weights
     monkeypatch.setattr("seriatim.inspection.alignment.MAX_MAP", 4)
     (cut,) = align(inspected["seq2seq-heads"], "axbxcx", beam=1)
     assert "the first 4" in cut.limits
     assert cut.target_tokens[-1] != "</s>", "the end of an answer is not where its map is cut off"
     with refused("unsupported", "alignment"):
-        aligned_figure(Aligned("greedy", "", 0.0))
+        aligned_map(Aligned("greedy", "", 0.0))
     with pytest.raises(InputError, match="offers no translations"):
         align(inspected["lm"], "a")
 

@@ -29,7 +29,9 @@ def test_texts_are_scored_as_in_evaluation(inspected) -> None:
     found, expected = find_mistakes(run, run.config.data.test), run.evaluate(run.config.data.test)
     assert found.correct / found.total == pytest.approx(expected["accuracy"])
     assert found.calibration_error == pytest.approx(expected["calibration_error"])
-    assert found.calibration == expected["calibration"]
+    assert sum(one["count"] for one in found.calibration) == found.total
+    right = sum(one["accuracy"] * one["count"] for one in found.calibration)
+    assert right == pytest.approx(found.correct)
     places = [list(run.vocabulary.labels).index(label) for label in found.confusions.labels]
     assert found.confusions.matrix == np.array(expected["confusion"])[np.ix_(places, places)].tolist()
     assert len(found.items) == found.total
@@ -92,11 +94,10 @@ def test_answers_are_the_worst_by_chrf(inspected) -> None:
     assert all((one.figures[0] == pytest.approx(100)) >= one.right[0] for one in found.items)
 
 
-def test_calibration_has_the_accuracy_of_each_bin_that_is_not_empty() -> None:
-    bins = [{"confidence": 0.5, "accuracy": 0.25, "count": 4}, {"confidence": None, "accuracy": None, "count": 0}]
+def test_calibration_has_the_accuracy_of_each_bin() -> None:
+    bins = [{"confidence": 0.5, "accuracy": 0.25, "low": 0.1, "high": 0.4, "count": 4}]
     (series,) = calibration_chart(bins, 0.25, "rnn").series
-    assert (series.x, series.y) == ([0.5], [0.25])
-    assert series.intervals[0][0] < 0.25 < series.intervals[0][1]
+    assert (series.x, series.y, series.intervals) == ([0.5], [0.25], [(0.1, 0.4)])
 
 
 def test_data_of_another_format_is_refused(inspected, tmp_path: Path) -> None:

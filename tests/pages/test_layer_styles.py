@@ -1,13 +1,14 @@
 """An architecture has one style, which follows from its name alone."""
 
 import itertools
+import re
 
 import numpy as np
 import pytest
-from matplotlib.figure import Figure
 
 from seriatim.layers.registry import BUILT_IN, REGISTRY
-from seriatim.pages.charts import ChartLine, line_chart
+from seriatim.pages.chart import Axis, Chart, Series
+from seriatim.pages.chart_svg import draw
 from seriatim.pages.palette import COLOURS, DARK, LIGHT
 from seriatim.pages.theme import layer_style
 from seriatim.tasks import FITTED
@@ -76,13 +77,14 @@ def test_colours_are_shared_only_where_there_are_too_few() -> None:
 
 @pytest.mark.parametrize("name", ["lstm", "ngram", *OUTSIDE[:2], "lstm@32", "mamba+transformer"])
 def test_a_style_does_not_depend_on_the_other_lines(name: str) -> None:
-    def drawn(names: list[str]) -> tuple[str, str, str]:
-        figure = line_chart([ChartLine(each, [(1.0, 2.0), (10.0, 3.0)]) for each in names], x="x", y="y")
-        assert isinstance(figure, Figure)
-        line = figure.axes[0].lines[names.index(name)]
-        return str(line.get_color()), str(line.get_linestyle()), str(line.get_marker())
+    def drawn(names: list[str]) -> set[str]:
+        series = [Series(each, [1.0, 10.0], [2.0, 3.0]) for each in names]
+        svg = draw(Chart("t", Axis("x"), Axis("y"), series), "figure-1").svg
+        lines = re.findall(rf'data-series="{names.index(name)}">\s*<path [^>]*style="([^"]*)"', svg)
+        return set(lines)
 
     others = [each for each in ("rnn", "gru", "transformer", "mine") if each != name]
+    assert drawn([name])
     assert drawn([name]) == drawn([*others, name]) == drawn([name, *others])
 
 

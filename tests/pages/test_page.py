@@ -3,6 +3,7 @@
 import importlib
 import itertools
 import json
+import math
 import re
 import sys
 from html.parser import HTMLParser
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from seriatim.pages.chart import Axis, Chart, HeatMap, Series
+from seriatim.pages.opening import Banner, Tile, Tiles
 from seriatim.pages.page import (
     Cell,
     Code,
@@ -20,12 +22,11 @@ from seriatim.pages.page import (
     Sample,
     Samples,
     Table,
-    Token,
-    Tokens,
     render,
     write_page,
 )
 from seriatim.pages.palette import COLOURS, DARK, LIGHT
+from seriatim.pages.strip import Links, Strip, StripRow, StripToken, Values, Weights
 from seriatim.pages.theme import STYLES
 
 from ..refusals import refused
@@ -106,13 +107,17 @@ def figures(text: str) -> list[Chart | HeatMap]:
     return [Chart(text, axis, axis, [line], text), HeatMap(text, [(text, [[0.1]])], [text], [text], text, text)]
 
 
+def strip(text: str) -> Strip:
+    tokens = [StripToken(text, above=text, gold=text), StripToken("\n")]
+    values = Values(text, [3.0, math.inf], 6.0, text, text, text, notes=[text, ""], details=[[(text, 0.25)], []])
+    return Strip([StripRow(text, tokens, text)], [values, Links(text, [Weights([[1.0]])], text)], text)
+
+
 def sections(text: str = "text") -> list[PageSection]:
     return [
         PageSection("one", text, [Prose(f"{text}\n\n{text}"), *figures(text)]),
         PageSection("two", text, [Table([text, text], [[text, Cell(text, "best", text)], [text, "2"]], text, {1})]),
-        PageSection(
-            "three", text, [Tokens([Token(text, 3.0, 0.5, [(text, 0.25)], text), Token("\n", 0.0, 0.0)], text)]
-        ),
+        PageSection("three", text, [strip(text), Banner(text), Tiles([Tile(text, text, text, text)])]),
         PageSection("folded", text, [Folded(text, [Prose(text), Folded(text, [Code(text)])])]),
         PageSection("four", text, [Samples([(text, text), Sample(text, text, text, "wrong")], text), Code(text, text)]),
         PageSection("empty", "left out", []),

@@ -160,13 +160,15 @@ def print_metric_differences(
         for metric in task.evaluator.metrics
         if metric.key in paired
     }
-    main = main_metric(task, vocabulary).key
-    headlines = [difference for difference in differences.values() if difference.metric.headline]
-    chosen = differences.get(main) or next(iter([*headlines, *differences.values()]))
     rows = [
         (each.metric.name, each.metric.text(first), each.metric.text(second), each) for each in differences.values()
     ]
-    print_differences("", rows, chosen)
+
+    # The main metric decides, or else a headline that differs: answers that are never exactly right can differ in BLEU.
+    main = main_metric(task, vocabulary)
+    ranked = sorted(differences.values(), key=lambda each: (each.metric.key != main.key, not each.metric.headline))
+    differing = (each for each in ranked if each.paired.difference and each.metric.headline)
+    print_differences("", rows, next(differing, ranked[0]))
 
 
 def print_cost_of_rounding(metrics: JsonObject, cost: "RoundingCost", task: Task, vocabulary: Vocabulary) -> None:

@@ -17,11 +17,17 @@ from .options import (
 
 
 def add_inspect(parser: Parser) -> None:
-    """Add ``seriatim inspect RUN --text S``."""
+    """Add ``seriatim inspect RUN [RUN ...] --text S``."""
     parser.set_defaults(run_verb=inspect)
     parser.epilog = COLUMNS_HELP
     add = parser.add_argument
-    add("run", metavar="RUN", help="the run to inspect; or a comparison, whose layers all read the text")
+    add(
+        "runs",
+        metavar="RUN",
+        nargs="+",
+        help="the run to inspect; several for one page with a row for each; or a comparison, whose layers all read the "
+        "text",
+    )
     add("--text", metavar="S", help="the text to read")
     add("--text-file", metavar="FILE", help="a file with the text; - for standard input")
     add(
@@ -35,7 +41,11 @@ def add_inspect(parser: Parser) -> None:
     )
     add("--data", metavar="F", help="labelled data to find errors in (default: the run's test data)")
     add("--format", choices=FORMATS, help="the format of the data (default: that of the run)")
-    add("--out", metavar="FILE", help="the page to write (default: inspect.html in the run's folder)")
+    add(
+        "--out",
+        metavar="FILE",
+        help="the page to write (default: inspect.html in the run's folder; of several: inspect-A-B.html here)",
+    )
     add("--beam", type=whole_number, default=5, metavar="N", help="the width of beam search (seq2seq; default: 5)")
     add_strict(parser)
     add_code(parser)
@@ -44,8 +54,8 @@ def add_inspect(parser: Parser) -> None:
 def inspect(options: argparse.Namespace) -> None:
     """Write a page on a model and a text, and print its main findings."""
     from ..comparison.inspected_rows import inspect_rows, is_comparison, links_of_run
-    from ..inspection.inspection import inspect as write_page
-    from ..inspection.inspection import read_whole
+    from ..inspection.inspection import inspect as inspect_runs
+    from ..inspection.inspection import inspect_run, read_whole
     from ..training.run_files import PAGE, check_file
 
     if (options.text is None) == (options.text_file is None):
@@ -53,23 +63,28 @@ def inspect(options: argparse.Namespace) -> None:
     if options.out is not None:
         check_file(options.out, PAGE, (options.text_file,))
     # The same page is written for one run, or for every row of a comparison.
-    text = options.text if options.text is not None else read_whole(options.text_file, strict=options.strict)
-    page = functools.partial(
-        write_page,
-        text=text,
-        data=options.data,
-        file_format=options.format,
-        fields=options.fields,
-        beam=options.beam,
-        permute=options.permute,
-        allow_code=allowed(options),
-    )
-    if is_comparison(options.run):
+    given = {
+        "text": options.text if options.text is not None else read_whole(options.text_file, strict=options.strict),
+        "data": options.data,
+        "file_format": options.format,
+        "fields": options.fields,
+        "beam": options.beam,
+        "permute": options.permute,
+        "allow_code": allowed(options),
+    }
+    comparison = next((run for run in options.runs if is_comparison(run)), None)
+    if comparison is not None:
+        if len(options.runs) > 1:
+            raise ConflictError(f"inspect: {comparison} is a comparison; give it alone, or name runs in its folder")
         if options.out is not None:
             raise ConflictError("--out: the pages of a comparison lie in the folders of its runs; leave it out")
-        lines: list[object] = [result.path for result in inspect_rows(options.run, page)]
+        lines: list[object] = list(inspect_rows(comparison, functools.partial(inspect_run, **given)))
+    elif len(options.runs) > 1:
+        together = inspect_runs(options.runs, out=options.out, **given)
+        lines = [*together.summary, together.path]
     else:
-        links = links_of_run(options.run) if options.out is None else []  # these are relative to the run's folder
-        result = page(options.run, out=options.out, links=links)
+        (run,) = options.runs
+        links = links_of_run(run) if options.out is None else []  # these are relative to the run's folder
+        result, _ = inspect_run(run, out=options.out, links=links, **given)
         lines = [*result.summary, result.path]
     write_out([f"{printable(str(line))}\n" for line in lines])

@@ -7,13 +7,12 @@ from types import MappingProxyType
 from urllib.parse import quote
 
 from ..core.json_object import JsonMapping
-from ..inspection.inspection import PAGE
+from ..inspection.together import PAGE
+from ..pages.opening import Banner, Facts
 from ..pages.page import (
     Cell,
     Code,
-    Facts,
     Folded,
-    Notice,
     PageBlock,
     PageSection,
     Prose,
@@ -68,8 +67,8 @@ def report(values: JsonMapping, pages: Mapping[str, str] = MappingProxyType({}))
     # The first screen: who wins, one line of warnings, one chart, a few facts; how it was done is folded.
     findings, warnings = Findings(results), warnings_of(results)
     facts = [(name, statement.of(findings)) for name, statement in FACTS if statement.when(findings)]
-    first: list[PageBlock] = [Notice(" ".join(warnings))] if warnings else []
-    first += [charts.ranking(drawn, dict(pages)), Facts(facts), *_folded(results)]
+    opening: list[PageBlock] = [Banner(" ".join(warnings))] if warnings else []
+    opening += [charts.ranking(drawn, dict(pages)), Facts(facts), *_folded(results)]
 
     few = [Prose(f"Figures and samples show the best {MAX_DRAWN} of {len(results.rows):,} layers.")]
     sections = [
@@ -82,7 +81,7 @@ def report(values: JsonMapping, pages: Mapping[str, str] = MappingProxyType({}))
     ]
     name = short_name(str(results.section("data").get("train") or "a text"))
     title = f"{len(results.rows)} sequence models on {name}" if len(results.rows) > 1 else f"One model on {name}"
-    return render(title, headline(results), sections, first=first)
+    return render(title, headline(results), sections, opening=opening)
 
 
 def _folded(results: Results) -> list[PageBlock]:

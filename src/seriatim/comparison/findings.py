@@ -153,7 +153,7 @@ class Findings:
     @cached_property
     def busy(self) -> dict[str, float]:
         """The processors that other programs used while a row was trained, for the rows that this disturbed."""
-        used = {row.layer: _used_by_others(row) for row in self.results.trained}
+        used = {row.layer: row.others_processors or 0.0 for row in self.results.trained}
         return {layer: others for layer, others in used.items() if others > BUSY * self.processors}
 
     @property
@@ -554,17 +554,3 @@ def machine_kinds(rows: Sequence[ResultRow]) -> dict[str, list[str]]:
                 if row.layer not in layers:
                     layers.append(row.layer)
     return kinds
-
-
-def _used_by_others(row: ResultRow) -> float:
-    """Return how many processors other programs used on average while a row was trained; 0 where it is not known.
-
-    The trainings of the comparison itself are no other programs.
-    """
-    loads = [
-        (load["seconds"], max(0.0, load["other_cpu_seconds"] - (load.get("rows_cpu_seconds") or 0.0)))
-        for run in row.runs
-        if (load := run.get("load")) and load.get("other_cpu_seconds") is not None
-    ]
-    seconds = sum(each for each, _ in loads)
-    return sum(other for _, other in loads) / seconds if seconds else 0.0

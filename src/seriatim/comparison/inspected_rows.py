@@ -8,7 +8,8 @@ from urllib.parse import quote
 
 from ..core.errors import DamagedError, EmptyError, InputError, MissingError
 from ..core.json_object import JsonMapping
-from ..inspection.inspection import PAGE, Inspection
+from ..inspection.first_screen import FirstScreen
+from ..inspection.together import PAGE, Inspection, write_together
 from ..pages.page import Link, with_links, write_page
 from ..storage.files import read_json
 from .comparison_page import first_runs, inspected_pages, write_report
@@ -22,14 +23,18 @@ def is_comparison(folder: str | Path) -> bool:
     return (Path(folder) / "comparison.yaml").is_file()
 
 
-def inspect_rows(folder: str | Path, inspect: Callable[[Path], Inspection]) -> list[Inspection]:
+def inspect_rows(folder: str | Path, inspect: Callable[[Path], tuple[Inspection, FirstScreen]]) -> list[Path]:
     """Inspect the first run of each layer of a comparison, and link the pages with each other.
 
-    The pages are `PAGE` in the folders of the runs. The report of the comparison is written again, with links.
+    The pages are `PAGE` in the folders of the runs, and one on all of them in that of the comparison, whose report is
+    written again, with links.
 
     Args:
         folder: of a finished comparison.
-        inspect: `seriatim.inspect` with all arguments but the run; called with the folder of each run.
+        inspect: `inspect_run` with all arguments but the run; called with the folder of each run.
+
+    Returns:
+        The pages, that on all of the runs last.
 
     Raises:
         InputError: there is no finished comparison in the folder, or no run can be inspected.
@@ -42,7 +47,7 @@ def inspect_rows(folder: str | Path, inspect: Callable[[Path], Inspection]) -> l
     if not (folder / RESULTS).is_file():
         raise MissingError(f"{folder}: the comparison is not finished; continue it with {_resume(folder)}")
     results, runs = _results(folder)
-    inspected: dict[str, Inspection] = {}
+    inspected: dict[str, tuple[Inspection, FirstScreen]] = {}
     last: InputError = EmptyError(f"{folder}: no layer was trained; see {RESULTS}")
     for layer, run in runs.items():
         try:
@@ -55,10 +60,17 @@ def inspect_rows(folder: str | Path, inspect: Callable[[Path], Inspection]) -> l
 
     # The report leads to the pages that exist, so that it is written again.
     write_report(folder, results)
-    for layer, page in inspected.items():  # once it is known which pages there are
+    for layer, (page, _) in inspected.items():  # once it is known which pages there are
         others = {other: runs[other] for other in inspected if other != layer}
         write_page(page.path, with_links(page.path.read_text(encoding="utf-8"), _links(folder, others)))
-    return list(inspected.values())
+    together = write_together(
+        [screen for _, screen in inspected.values()],
+        list(inspected),
+        folder / PAGE,
+        pages=[f"runs/{runs[layer]}/{PAGE}" for layer in inspected],
+        links=[Link("the comparison", REPORT)] if (folder / REPORT).is_file() else [],
+    )
+    return [*(page.path for page, _ in inspected.values()), together.path]
 
 
 def _resume(folder: Path) -> str:
@@ -95,5 +107,6 @@ def _links(folder: Path, runs: Mapping[str, str]) -> list[Link]:
     """Return the links from the page of a run to the report, if there is one, and to other runs by their layer."""
     return [
         *([Link("the comparison", f"../../{REPORT}")] if (folder / REPORT).is_file() else []),
+        Link("all of them", f"../../{PAGE}"),
         *(Link(layer, f"../{quote(name)}/{PAGE}") for layer, name in runs.items()),
     ]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..core.json_object import JsonObject
-from .label_metrics import calibration
+from .label_metrics import calibration, reliability
 
 MAX_ITEMS, MAX_TOKENS, MAX_PAIRS = 2_000, 5_000, 100
 """Largest numbers of texts or sentences, of tokens of a running text, and of pairs to translate that are evaluated."""
@@ -78,7 +78,7 @@ class Mistakes:
         items: all inputs that were answered, with a figure that is called ``figure``.
         more_is_better: whether larger values of the figure are better.
         confusions: of predictions that are labels or tokens.
-        calibration, calibration_error: results of `seriatim.evaluation.label_metrics.calibration`; empty and None if
+        calibration, calibration_error: see `seriatim.evaluation.label_metrics.reliability`; empty and None if
             predictions have no confidence.
         chrf: chrF of all answers of a translator, 0 to 100; None for other tasks.
     """
@@ -111,7 +111,8 @@ def compare_labels(
     """
     confusions = count_confusions(truth, predicted)
     correct = np.array([a == b for a, b in zip(truth, predicted, strict=True)])
-    error, bins = calibration(confidence, correct)
+    error, _ = calibration(confidence, correct)
+    bins = reliability(confidence, correct)
     right = int(correct.sum())
     return Mistakes(evaluated, right, len(correct), items, figure, more_is_better, confusions, bins, error)
 

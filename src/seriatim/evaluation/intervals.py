@@ -280,7 +280,7 @@ class Metric(NamedTuple):
 
     @property
     def is_fraction(self) -> bool:
-        """Whether values are fractions, whose differences are written in points, hundredths of the whole."""
+        """Whether values are fractions from 0 to 1, so that a difference is told in points: 100 times as much."""
         return self.more_is_better and self.ceiling == 1.0
 
     def best(self, values: Iterable[float]) -> float:

@@ -9,15 +9,14 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
-from matplotlib.figure import Figure
-
 from ..core.errors import NotSupportedError, RangeError
-from ..pages.charts import SPACED, name_tokens
-from ..pages.page import PageBlock, Plot, Plots, Prose, Samples
+from ..evaluation.token_scores import visible
+from ..pages.chart import HeatMap, Switch
+from ..pages.page import PageBlock, Prose
+from ..pages.statements import Statement, told
 from ..runs.run import Run
 from ..tasks.explainer import Refusal
-from .attention_maps import MAX_MAP, attention_maps, token_map
+from .attention_maps import MAX_MAP, attention_maps
 from .inspected_run import InspectedRun, SectionBody, explainer_of
 
 BEAM = 5
@@ -41,6 +40,11 @@ class Aligned(NamedTuple):
     weights: Sequence[Sequence[float]] = ()
     heads: int = 1
     limits: str = ""
+
+    @property
+    def odds(self) -> str:
+        """The way of the search with the probability of its answer."""
+        return f"{self.search}, P = {math.exp(self.log_probability):.2g}"
 
 
 def align(run: Run, text: str, *, beam: int = BEAM) -> list[Aligned]:
@@ -84,47 +88,48 @@ def mass(aligned: Aligned, positions: Sequence[Sequence[int]]) -> float:
     return sum(masses) / len(masses)
 
 
-def aligned_figure(aligned: Aligned) -> Figure:
-    """Draw an alignment: the source across, the answer down; without weights, an InputError is raised."""
+def aligned_map(aligned: Aligned, *, has_noise: bool = False) -> HeatMap:
+    """Return an alignment as a map: the source across, the answer down; every second source token may be noise.
+
+    Raises:
+        InputError: there are no weights.
+    """
     if not aligned.weights:
         raise NotSupportedError("alignment: the decoder has no attention; train with --model.options.attention dot")
-    weights = np.asarray(aligned.weights, dtype=np.float32)
-    height = max(2.4, 0.8 + SPACED * min(len(weights), 60) * 1.2)
-    largest = float(weights.max())
-    title, label = aligned.search, "weight, square-root scale"
-    figure = token_map(weights, aligned.source_tokens, title, label, largest=largest, height=height, power=0.5)
-    name_tokens(figure.axes[0].yaxis, aligned.target_tokens, height - 0.8)
-    return figure
+    noise = [f"({name})" if has_noise and i % 2 else name for i, name in enumerate(aligned.source_tokens)]
+    return HeatMap(
+        f"Alignment, {aligned.search}",
+        [("", aligned.weights)],
+        list(map(visible, aligned.target_tokens)),
+        list(map(visible, noise)),
+        "attention, square-root scale",
+        " ".join([*told(CAPTIONS, aligned), *([NOISE] if has_noise else [])]),
+        "answer",
+        "source",
+        power=0.5,
+    )
+
+
+CAPTIONS: tuple[Statement[Aligned], ...] = (
+    Statement(lambda aligned: True, "{odds}: {text}."),
+    Statement(lambda aligned: aligned.heads > 1, "The weights are means over {heads} heads of the top layer."),
+    Statement(lambda aligned: bool(aligned.limits), "{limits}"),
+)
+"""What stands below the map of an alignment."""
+NOISE = "Letters in brackets are noise, which the answer leaves out."
 
 
 def alignment_section(inspected: InspectedRun) -> SectionBody:
     """Write the section on alignment, for greedy search and for beam search."""
     answers = align(inspected.run, inspected.text, beam=inspected.beam)
-    headings = [f"{each.search}, P = {math.exp(each.log_probability):.2g}" for each in answers]
-    samples = [(heading, each.text or "(nothing)") for heading, each in zip(headings, answers, strict=True)]
-    reference = inspected.reference_answer()
-    if reference is not None:
-        samples.append((f"gold answer in {reference.data}", " or ".join(reference.answers)))
-    blocks: list[PageBlock] = [Samples(samples, f"Answers to: {inspected.text[:300]}")]
     first, last = answers[0], answers[-1]
+    blocks: list[PageBlock] = []
     if last.text != first.text and last.log_probability < first.log_probability:
         blocks.append(Prose(GREEDY_IS_LIKELIER))
-    lines = [f"answer: {answers[-1].text[:100] or '(nothing)'}"]
     if first.text == last.text and len(answers) > 1:
         answers = [last._replace(search=f"{first.search} and {last.search}")]
-    plots = [_plot(each) for each in answers if each.weights]
-    blocks.append(
-        Plots(plots) if plots else Prose(f"No alignment is shown: {inspected.explainer.wording.no_alignment}.")
-    )
-    return SectionBody(blocks, lines)
-
-
-def _plot(aligned: Aligned) -> Plot:
-    caption = "Attention of each token of the answer (rows) to the tokens of the source (columns); a row sums to one."
-    if aligned.heads > 1:
-        caption += f" The weights are means over {aligned.heads} heads of the top layer."
-    rows, columns = len(aligned.target_tokens), len(aligned.source_tokens)
-    description = f"Attention from {rows} tokens of the answer to {columns} of the source."
-    return Plot(
-        aligned_figure(aligned), f"Alignment, {aligned.search}", f"{caption} {aligned.limits}".rstrip(), description
-    )
+    has_noise = (inspected.run.config.data.train or "").startswith("builtin:reversal")
+    maps = [(each.search, aligned_map(each, has_noise=has_noise)) for each in answers if each.weights]
+    if not maps:
+        return SectionBody([Prose(f"No alignment is shown: {inspected.explainer.wording.no_alignment}.")])
+    return SectionBody([*blocks, Switch("Alignment", maps, "by") if len(maps) > 1 else maps[0][1]])

@@ -15,67 +15,37 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ..core.errors import NotSupportedError
-from ..data.tokenizers import Tokenizer
-from ..evaluation.intervals import interval
-from ..evaluation.intervals import mean as mean_of
-from ..evaluation.token_scores import is_symbol, spaced
 from ..models.probabilities import checked_losses
-from ..pages.page import DIGITS, LinkedToken, LinkView, PageBlock, Prose, TokenLinks
-from ..pages.wording import percent_and_interval
+from ..pages.strip import DIGITS, Lens, Links, Values, Weights
 from ..runs.run import Run
 from ..tasks.explainer import Example, Examples, Losses
 from .attention_maps import MAX_LAYERS, AttentionMap, attention_maps
-from .inspected_run import InspectedRun, SectionBody, explainer_of
+from .inspected_run import ALONE, InspectedRun, explainer_of
 from .recording import top_layers
+from .surprisal import Layout
 
 MAX_TOKENS = 200
 """Tokens of a text that are shown."""
 TOGETHER = 4096
 """Tokens read at once, in copies of a text that are differentiated at one answer each."""
 MAX_BYTES = 1_000_000
-"""Largest size of the weights of all views; fewer tokens are shown if there are many heads."""
-MIN_ANSWERS = 20
-"""Answers from which on a mean over them is stated."""
-CAPTION = (
-    "Point at a token, tap it, or reach it with the arrow keys. The shade grows with the square root of the share, so "
-    "that small shares can be seen; the full shade is the largest share of the selected token. Grey tokens have no "
-    "part in the shares, such as tokens that come later."
-)
-MEANING = (
-    "A share is the norm of the gradient of the log-probability with respect to the vector that the model reads for a "
-    "token, divided by the sum of these norms. It does not say whether a token makes the answer more or less probable."
-)
+"""Largest size of the weights of all lenses; fewer tokens are shown if there are many heads."""
+MEANING = "It is the norm of a gradient (Madsen 2019), which has no sign."
 WORDS = {
-    "next token": (
-        "the probability of the selected token depends on each token before it",
-        "Influence on the probability of the selected token, divided between the tokens before it.",
-    ),
-    "each token": (
-        "the probability of the selected word's tag depends on each word",
-        "Influence on the probability of the selected word's tag, divided between the words.",
-    ),
-    "sequence": (
-        "the probability of the answer depends on each token",
-        "Influence on the probability of the answer, divided between the tokens of the text.",
-    ),
-    "masked": (
-        "the probability of the selected token, which is masked, depends on each other token",
-        "Influence on the probability of the selected token when it is masked, divided between the others.",
-    ),
-    "decoded": (
-        "the probability of a token of the answer depends on the source and on the answer before it",
-        "Influence on the probability of the selected token of the answer, divided between the source and the tokens "
-        "before it.",
-    ),
+    "next token": "Influence on the probability of the selected token, divided between the tokens before it.",
+    "each token": "Influence on the probability of the selected word's tag, divided between the words.",
+    "sequence": "Influence of each token on the probability of the answer.",
+    "masked": "Influence on the probability of the selected token when it is masked, divided between the others.",
+    "decoded": "Influence on the probability of the selected token of the answer, divided between the source and the "
+    "tokens before it.",
 }
-"""What influence is, and the sentence above the shares, by what the model predicts; see `Examples.predicts`."""
+"""What influence is by what the model predicts; see `Examples.predicts`."""
 
 
 @dataclass(frozen=True)
@@ -206,132 +176,68 @@ def _readable(inputs: Examples, example: Example, answers: int) -> Tensor:
     return (seen - torch.eye(answers, read) if inputs.masks_targets else seen).bool()
 
 
-# What the page draws and says
+# The lenses of the strip
 
 
-class Layout(NamedTuple):
-    """Where the tokens of an example stand on the page: the texts, and the tokens that answers and inputs are at."""
-
-    texts: list[tuple[str, list[LinkedToken]]]
-    first_answer: int
-    source: int
-    """Number of tokens before those that a decoder reads."""
-
-
-def influence_section(inspected: InspectedRun) -> SectionBody:
-    """Write the section on attention and influence, drawn on the words themselves."""
+def link_lenses(inspected: InspectedRun, layout: Layout) -> list[Lens]:
+    """Return the influence on each answer and the weights of every attention layer, as lenses of the strip."""
     if not top_layers(inspected.run.model):
         raise NotSupportedError("this model has no layers, so that it has neither attention nor gradients")
 
-    # The number of heads, which one token shows, decides how many tokens the page can hold.
-    item, inputs = inspected.item, inspected.inputs
-    tokens = _tokens_to_show(attention_maps(inspected.run, item, max_tokens=1).maps)
-    result = influence(inspected.run, item, max_tokens=tokens)
-    maps = attention_maps(inspected.run, item, max_tokens=tokens).maps[:MAX_LAYERS]
-
-    # Influence and attention share one text, so that the views differ in nothing but their shades.
-    page = layout(inputs, result.example, result.answers)
-    views = [influence_view(inputs, result, page), *(each for one in maps for each in attention_views(one, page))]
-    what = "the attention layer" if len(maps) == 1 else f"{len(maps)} attention layers"
-    limits = [] if len(views) == 1 else [f"The weights of {what} can be chosen above the text."]
-    if result.example.length < result.total:
-        left = result.total - result.example.length
-        limits.append(f"The last {left:,} of {result.total:,} tokens are left out here.")
-    blocks: list[PageBlock] = [Prose(" ".join([_intro(inputs, result.example), *limits]))]
-    blocks.append(TokenLinks(page.texts, views, CAPTION))
-    sentence = nearest_sentence(inputs, result)
-    if sentence:
-        blocks.append(Prose(sentence))
-    return SectionBody(blocks, [f"influence: {sentence[0].lower()}{sentence[1:-1]}"] if sentence else [])
-
-
-def _kind(inputs: Examples, example: Example) -> str:
-    """Return the key of `WORDS` for what the model predicts."""
-    return "decoded" if example.decoded else "masked" if inputs.masks_targets else inputs.predicts
-
-
-def _intro(inputs: Examples, example: Example) -> str:
-    what, _ = WORDS[_kind(inputs, example)]
-    return f"Influence is how strongly {what} (the connectivity of Madsen 2019). {MEANING}"
+    # The number of heads, which one token shows, decides for how many tokens the page has weights.
+    tokens = _tokens_to_show(attention_maps(inspected.run, inspected.item, max_tokens=1).maps)
+    result = influence(inspected.run, inspected.item, max_tokens=tokens)
+    maps = attention_maps(inspected.run, inspected.item, max_tokens=tokens).maps[:MAX_LAYERS]
+    left_out = f" The tokens after the first {result.example.length:,} have no weights."
+    limits = left_out if result.example.length < result.total else ""
+    limits += f" Of {ALONE}." if inspected.is_blended else ""
+    lenses: list[Lens] = [_influence_lens(inspected.inputs, result, layout)]
+    lenses += [lens for one in maps for lens in _attention_lenses(one, layout)]
+    return [replace(lens, sentence=lens.sentence + limits) for lens in lenses]
 
 
 def _tokens_to_show(maps: Sequence[AttentionMap]) -> int:
-    """Return the number of tokens for which all views stay below `MAX_BYTES`, with `DIGITS` bytes for each weight."""
+    """Return the number of tokens for which all lenses stay below `MAX_BYTES`, with `DIGITS` bytes for each weight."""
     heads = [len(one.weights) for one in maps[:MAX_LAYERS]]
-    views = 1 + sum(heads) + sum(count > 1 for count in heads)  # several heads have a mean as well
-    return max(1, min(MAX_TOKENS, math.isqrt(MAX_BYTES // (DIGITS * views))))
+    lenses = 1 + sum(heads) + sum(count > 1 for count in heads)  # several heads have a mean as well
+    return max(1, min(MAX_TOKENS, math.isqrt(MAX_BYTES // (DIGITS * lenses))))
 
 
-def layout(inputs: Examples, example: Example, answers: Sequence[str]) -> Layout:
-    """Place the inputs of an example, and the answers that are no inputs, on the page."""
-    read = linked(example.tokens[:: example.copies], inputs.tokenizer)
+def _influence_lens(inputs: Examples, result: Influence, layout: Layout) -> Lens:
+    """Return the fractions of influence on each answer, or in percent on the only one."""
+    example = result.example
+    kind = "decoded" if example.decoded else "masked" if inputs.masks_targets else inputs.predicts
+    if kind == "sequence":
+        return Values("influence", (100 * result.shares[0]).tolist(), 100.0, "%", f"{WORDS[kind]} {MEANING}")
+    read = len(example.inputs)
+    blocks = [Weights(_trimmed(result.shares[:, :read]), layout.first_answer)]
     if example.decoded:
-        target = inputs.target_tokenizer
-        written = linked([*example.decoded, *answers[-1:]], target)
-        return Layout([("Source", read), ("Answer", written)], len(read) + 1, len(read))
-    if inputs.predicts == "next token":
-        return Layout([("", [*read, *linked(answers[-1:], inputs.tokenizer)])], 1, 0)
-    if inputs.predicts == "each token":
-        return Layout([("", read)], 0, 0)
-    return Layout([("Text", read), ("Answer", [LinkedToken(answer) for answer in answers])], len(read), len(read))
+        blocks.append(Weights(_trimmed(result.shares[:, read:]), layout.first_answer, layout.source))
+    return Links("influence", blocks, f"{WORDS[kind]} {MEANING}")
 
 
-def linked(names: Sequence[str], tokenizer: Tokenizer) -> list[LinkedToken]:
-    """Return tokens as they stand in a text: words are followed by spaces."""
-    return [
-        LinkedToken(text, is_symbol(name, tokenizer))
-        for name, text in zip(names, spaced(names, tokenizer), strict=True)
-    ]
-
-
-def influence_view(inputs: Examples, result: Influence, page: Layout) -> LinkView:
-    """Return the fractions of influence on each answer."""
-    _, sentence = WORDS[_kind(inputs, result.example)]
-    rows = [_trimmed(row) for row in result.shares]
-    return LinkView("Influence", "influence on the selected token", sentence, rows, page.first_answer)
-
-
-def attention_views(attention: AttentionMap, page: Layout) -> Iterator[LinkView]:
+def _attention_lenses(attention: AttentionMap, layout: Layout) -> Iterator[Links]:
     """Yield the mean of all heads of a layer, if there are several, and each head."""
-    if not attention.queries or not attention.keys:
+    if not attention.queries or not attention.keys or max(attention.weights.shape[1:]) > layout.size:
         return
     weights = attention.weights
     causal = not attention.crosses and not weights.triu(1).any()
     if attention.crosses:
-        first_row, first_column = page.source + 1, 0
-        sentence = (
-            "Attention to the source in the step that writes the selected token of the answer; a row sums to one."
-        )
+        first_row, first_column = layout.source + 1, 0
+        sentence = "Attention to the source in the step that writes the selected token of the answer."
     else:
-        first_row = first_column = page.source if attention.decodes else 0
+        first_row = first_column = layout.source if attention.decodes else 0
         to = "itself and earlier tokens" if causal else "all tokens"
-        sentence = f"Attention of the selected token, when it is read, to {to}; a row sums to one."
+        sentence = f"Attention of the selected token, when it is read, to {to}."
     heads = [(f"head {head + 1}", weights[head]) for head in range(len(weights))]
     means = [(f"mean of {len(weights)} heads", weights.mean(0))] if len(weights) > 1 else []
     for name, one in (*means, *heads):
         rows = [row[: i + 1].tolist() if causal else row.tolist() for i, row in enumerate(one)]
-        yield LinkView(f"Attention, {attention.layer}", name, sentence, rows, first_row, first_column)
+        blocks = [Weights(rows, first_row, first_column)]
+        yield Links(f"{attention.layer}, {name}", blocks, f"{sentence} A row sums to 100 %.", "Attention")
 
 
-def _trimmed(row: Tensor) -> list[float]:
-    """Return a row without the blanks at its end."""
-    known = (~row.isnan()).nonzero().flatten()
-    return row[: int(known[-1]) + 1].tolist() if len(known) else []
-
-
-def nearest_sentence(inputs: Examples, result: Influence) -> str:
-    """Return the mean fraction of the token before each answer, with its interval; empty for few answers."""
-    if inputs.predicts != "next token" or result.example.decoded:
-        return ""
-    rows = [(i, row) for i, row in enumerate(result.shares) if i and not row.isnan().all()]
-    if len(rows) < MIN_ANSWERS:
-        return ""
-    nearest = np.array([[float(row[i]), 1.0] for i, row in rows])
-    value, low, high = interval(nearest, mean_of)
-    if low is None or high is None or low == high:
-        return ""
-    percentage, bounds = percent_and_interval(value, low, high)
-    return (
-        f"On average, {percentage} of the influence on a token comes from the token directly before it "
-        f"({bounds}, over {len(rows):,} tokens of this text)."
-    )
+def _trimmed(rows: Tensor) -> list[list[float]]:
+    """Return rows without the blanks at their ends."""
+    ends = [int((~row.isnan()).nonzero().max()) + 1 if (~row.isnan()).any() else 0 for row in rows]
+    return [row[:end].tolist() for row, end in zip(rows, ends, strict=True)]

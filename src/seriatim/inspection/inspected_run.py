@@ -10,13 +10,15 @@ from typing import NamedTuple, TypeVar
 from ..core.errors import EmptyError, InputError, RangeError, check_text
 from ..data.sources import check_named_by_run
 from ..data.text import normal_line_ends
+from ..evaluation.context_use import ContextExcess
 from ..layers.outside_code import AllowCode
 from ..pages.page import PageBlock
+from ..pages.strip import Lens
 from ..pages.wording import short_name
 from ..runs.run import Run, load
 from ..runs.run_summary import MAX_SUMMARY_BYTES
 from ..storage.files import read_json
-from ..tasks.explainer import Examples, Explainer, LabelledData
+from ..tasks.explainer import Examples, Explainer, LabelledData, Refusal
 from ..version import __version__
 
 Result = TypeVar("Result")
@@ -25,10 +27,15 @@ ALONE = "the network alone"
 
 
 class SectionBody(NamedTuple):
-    """The blocks of one section of a page, and lines for the summary."""
+    """The blocks of one section of a page, lines for the console, and lenses for the strip of the first screen.
+
+    Lenses count tokens as the strip does: those that the model reads come first, in their order. Of a language model
+    the first one is the boundary symbol, so that what is about predicted tokens begins at token 1.
+    """
 
     blocks: list[PageBlock]
     summary: Sequence[str] = ()
+    lenses: Sequence[Lens] = ()
 
 
 class ReferenceAnswer(NamedTuple):
@@ -74,7 +81,13 @@ class InspectedRun:
         explainer = self.explainer
         if explainer.search is None or not explainer.searches:
             return self.text
-        return self.text, explainer.require(explainer.search)(self.text, self.beam).text
+        return self.text, self.answer
+
+    @functools.cached_property
+    def answer(self) -> str:
+        """The answer that the search of a translator finds."""
+        explainer = self.explainer
+        return explainer.require(explainer.search or Refusal("no translations"))(self.text, self.beam).text
 
     @property
     def is_blended(self) -> bool:
@@ -115,6 +128,12 @@ class InspectedRun:
         except InputError:  # the section on mistakes reports it
             return None
 
+    @functools.cached_property
+    def context_excess(self) -> ContextExcess | None:
+        """How much short contexts cost on the held-out data; None if this is not measured."""
+        explainer = self.explainer
+        return self.from_held_out(lambda *data: explainer.require(explainer.context_excess)(*data))
+
     def reference_answer(self) -> ReferenceAnswer | None:
         """Return the right answer to the inspected text; None if the held-out data lack it or cannot be read."""
         answers = self.from_held_out(lambda *data: self.labelled.reference_answer(self.text, *data))
@@ -143,11 +162,9 @@ def prepare(
         raise EmptyError("the text is empty; give some with --text or --text-file")
     text, notes = explainer_of(run).chosen_excerpts().excerpt(text)
     if run.answering is not run.model:
-        weight = run.config.training.baseline_weight
-        blended = f"This run answers with a network together with its simple baseline, which has the weight {weight}."
         notes = [
             *notes,
-            f"{blended} The answers and errors on this page are those of both; sections about {ALONE} say so.",
+            f"This run answers with its network and its simple baseline together; sections about {ALONE} say so.",
         ]
     return InspectedRun(run, text, tuple(notes), beam, data, file_format, permutations)
 

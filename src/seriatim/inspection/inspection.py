@@ -1,38 +1,42 @@
 """The page on a run and a text: surprisal, attention, gates, gradients, memory and mistakes of a model."""
 
 import functools
+import os
 import shlex
-import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from ..core.errors import InputError, RangeError, check_integer
+from ..core.errors import ConflictError, InputError, RangeError, check_integer
 from ..data.repairs import Repairs, with_warnings
 from ..data.sources import find_sources
 from ..data.text import read_lines
 from ..layers.outside_code import AllowCode
 from ..models.probabilities import NotFiniteError, naming
-from ..pages.page import Code, Link, PageBlock, PageSection, Prose, Table, framed, render, write_page
-from ..pages.wording import isolated, without_isolates
+from ..pages.page import Code, Folded, Link, PageBlock, PageSection, Prose, Table, render, write_page
+from ..pages.strip import Lens
+from ..pages.wording import without_isolates
 from ..runs.run import Run
 from ..tasks.explainer import Explainer, NotOfferedError
-from ..training import run_files
+from ..training.run_files import PAGE as PAGE_KIND
+from ..training.run_files import check_file
 from .alignment import alignment_section
 from .attention_maps import attention_section
 from .context_section import memory_section
 from .embeddings import embeddings_section
+from .first_screen import FirstScreen, first_screen
 from .gates import gates_section
 from .gradient_flow import flow_section
-from .influence import influence_section
 from .inspected_run import ALONE, InspectedRun, SectionBody, open_run, prepare
 from .mistakes import mistakes_section
+from .ngram_section import ngrams_section
 from .recording import top_layers
-from .surprisal import label_effect_section, surprisal_section
-from .unseen_ngrams import ngrams_section
+from .together import PAGE, Inspection, check_together, distinct_names, page_name, write_together
 from .word_order import MAX_PERMUTATIONS, PERMUTATIONS, order_section
 
-PAGE = "inspect.html"
+MAX_LINES = 6
+"""Lines that the console shows."""
+NOT_INTERPRETED = "The model is worse than a simpler one, so that what follows explains no ability of it."
 
 
 class SectionSpec(NamedTuple):
@@ -44,34 +48,21 @@ class SectionSpec(NamedTuple):
     of_network: bool = False  # of a run that answers with its simple baseline, too, the network alone
 
 
-LABEL_EFFECT_SECTION = SectionSpec("surprisal", "Effect of each word on the label", label_effect_section)
 ALIGNMENT_SECTION = SectionSpec("alignment", "Alignment with the source", alignment_section)
-NGRAMS_SECTION = SectionSpec("sparsity", "How sparse its counts are", ngrams_section)
+NGRAMS_SECTION = SectionSpec("ngrams", "Orders and back-off", ngrams_section)
 ORDER_SECTION = SectionSpec("word-order", "Does word order matter?", order_section, of_network=True)
 SECTIONS = (
-    SectionSpec("influence", "What each prediction depends on", influence_section, of_network=True),
     SectionSpec("attention", "Attention", attention_section, of_network=True),
-    SectionSpec("gates", "Gates", gates_section, of_network=True),
+    SectionSpec("gates", "Units and gates", gates_section, of_network=True),
     SectionSpec("embeddings", "Which tokens are alike?", embeddings_section, of_network=True),
-    SectionSpec("gradient-flow", "Gradient flow: how far back it can learn", flow_section, of_network=True),
-    SectionSpec("memory", "Memory: how much context it uses", memory_section, of_network=True),
+    SectionSpec("gradient-flow", "Gradient: how far back it reaches", flow_section, of_network=True),
+    SectionSpec("memory", "Memory: context and state", memory_section, of_network=True),
 )
 """Sections of every page."""
 
 
-class Inspection(NamedTuple):
-    """Result of `inspect`: the file of the page, which a notebook shows, and the main results, one line each."""
-
-    path: Path
-    summary: list[str]
-
-    def _repr_html_(self) -> str:
-        """Return the page in a frame for notebooks, or the summary if the file is gone."""
-        return framed(self.path, self.summary)
-
-
 def inspect(
-    run: Run | str | Path,
+    run: Run | str | Path | Sequence[Run | str | Path],
     text: str,
     *,
     out: str | Path | None = None,
@@ -86,9 +77,9 @@ def inspect(
     """Inspect what a run does with a text, and write one HTML page about it that loads nothing else.
 
     Args:
-        run: a run, or the folder of one.
+        run: a run, or the folder of one; or several of one task, which one page shows below each other.
         text: the text to read; a classifier, a tagger and a translator read its first line that is not blank.
-        out: the file to write; None for `PAGE` in the folder of the run.
+        out: the file to write; None for `PAGE` in the folder of the run, or for the name of `together.page_name`.
         data: labelled data to find mistakes in; None for the run's own test data, or its held-out data.
         file_format: format of the data, as ``data.format`` of a configuration; None for the run's own.
         fields: fields of the configuration that say how data is read, by dotted name, in place of the run's own.
@@ -101,8 +92,51 @@ def inspect(
         The path of the page and its main results.
 
     Raises:
-        InputError: the run, the text or the data cannot be read, or the page cannot be written.
+        InputError: a run, the text or the data cannot be read, or the page cannot be written; or the runs are of
+            different tasks.
     """
+    if isinstance(run, str | Path | Run) or not isinstance(run, Sequence):
+        return inspect_run(
+            run,
+            text,
+            out=out,
+            data=data,
+            file_format=file_format,
+            fields=fields,
+            beam=beam,
+            permute=permute,
+            allow_code=allow_code,
+            links=links,
+        )[0]
+    if permute:
+        raise ConflictError("--permute: the page of several runs has no section on word order; leave it out")
+    opened = [each if isinstance(each, Run) else open_run(each, allow_code=allow_code)[0] for each in run]
+    check_together(opened)
+    names = distinct_names([each.path for each in opened])
+    file = check_file(out or page_name(names), PAGE_KIND, (data,))
+    screens = []
+    for each in opened:
+        with naming(each.place):
+            given = prepare(each.reading(fields or {}), text, beam=beam, data=data, file_format=file_format)
+            screens.append(first_screen(given))
+    pages = [os.path.relpath(each.path / PAGE, file.parent) for each in opened]
+    return write_together(screens, names, file, pages=pages, links=links)
+
+
+def inspect_run(
+    run: Run | str | Path,
+    text: str,
+    *,
+    out: str | Path | None = None,
+    data: str | None = None,
+    file_format: str | None = None,
+    fields: Mapping[str, object] | None = None,
+    beam: int = 5,
+    permute: int | bool = 0,
+    allow_code: AllowCode = False,
+    links: Sequence[Link] = (),
+) -> tuple[Inspection, FirstScreen]:
+    """Inspect one run, and return its first screen as well; the arguments and errors are those of `inspect`."""
     permute, beam = permute is True or check_integer("permute", permute), check_integer("beam", beam)
     if not 0 <= permute <= MAX_PERMUTATIONS:
         raise RangeError(f"--permute: {permute} is out of range; give a number from 0 to {MAX_PERMUTATIONS:,}")
@@ -113,7 +147,7 @@ def inspect(
     path: str | Path = opened.path / PAGE if out is None else out
     settings = opened.config.data
     inputs = (data, settings.train, settings.valid, settings.test)
-    file = run_files.check_file(path, run_files.PAGE, inputs, of_run=opened.path)
+    file = check_file(path, PAGE_KIND, inputs, of_run=opened.path)
 
     # The page names the command that makes it again, with what was given and nothing else.
     orders = PERMUTATIONS if permute is True else permute
@@ -121,15 +155,20 @@ def inspect(
     given = {**(fields or {}), "out": out, **({code: True} if code else {})}
     with naming(opened.place):
         inspected = prepare(opened, text, beam=beam, data=data, file_format=file_format, permutations=orders)
-        sections, summary = _sections(inspected, given)
-    first = " ".join([_lead(inspected), *notes, *inspected.notes])
-    lead = "\n\n".join([first, *(f"{line[:1].upper()}{line[1:]}".rstrip(".") + "." for line in summary)])
-    write_page(file, render(f"{opened.path.name}: inside the model", lead, sections, links=links))
-    return Inspection(Path(path), list(map(without_isolates, summary)))
+        screen, sections, lines, lenses = _measured(inspected, given)
+    lead = " ".join([_lead(inspected), *notes, *inspected.notes])
+    title = f"{opened.path.name}: inside the model"
+    write_page(file, render(title, lead, sections, opening=screen.blocks(lenses), links=links))
+    summary = [*screen.summary, *lines][:MAX_LINES]
+    return Inspection(Path(path), list(map(without_isolates, summary))), screen
 
 
-def _sections(inspected: InspectedRun, given: Mapping[str, object]) -> tuple[list[PageSection], list[str]]:
-    sections, lines, missing = list[PageSection](), list[str](), list[list[str]]()
+def _measured(
+    inspected: InspectedRun, given: Mapping[str, object]
+) -> tuple[FirstScreen, list[PageSection], list[str], list[Lens]]:
+    """Return the first screen, the sections, lines for the console, and the lenses of the sections."""
+    sections, folded, missing = list[PageSection](), list[Folded](), list[list[str]]()
+    lines, lenses = list[str](), list[Lens]()
 
     def leave_out(title: str, error: InputError) -> SectionBody:
         missing.append([title, str(error).rstrip(".")])
@@ -139,6 +178,7 @@ def _sections(inspected: InspectedRun, given: Mapping[str, object]) -> tuple[lis
         mistakes = mistakes_section(inspected)  # first, so that unreadable data is reported before any other work
     except NotOfferedError as error:
         mistakes = leave_out("Errors", error)
+    screen = first_screen(inspected)
 
     # A section that a model has nothing for leaves one sentence in the table at the end, and no gap in the page.
     order = [ORDER_SECTION] if inspected.permutations else []
@@ -149,25 +189,34 @@ def _sections(inspected: InspectedRun, given: Mapping[str, object]) -> tuple[lis
             raise
         except InputError as error:
             content = leave_out(spec.title, error)
+        if not content.blocks:
+            continue
+        if spec.of_network and screen.below:  # it is there for who asks, and nothing is concluded from it
+            folded.append(Folded(spec.title, content.blocks))
+            continue
         of_network = spec.of_network and inspected.is_blended
         about = [Prose(f"This section is about {ALONE}.")] if of_network else []
-        sections.append(PageSection(spec.anchor, spec.title, [*about, *content.blocks] if content.blocks else []))
+        sections.append(PageSection(spec.anchor, spec.title, [*about, *content.blocks]))
+        lenses += content.lenses
         # A main result, such as "memory: …", says so if it is about the network alone.
         lines += [line.replace(": ", f", of {ALONE}: ", 1) if of_network else line for line in content.summary]
+    if folded:
+        blocks: list[PageBlock] = [Prose(NOT_INTERPRETED), *folded]
+        sections.append(PageSection("network", "Inside the network, not interpreted", blocks))
     errors = PageSection("errors", "Errors", mistakes.blocks)
-    return [*sections, errors, about_section(inspected, missing, given)], [*lines, *mistakes.summary]
+    about_run = Folded("Settings, data, versions, and the command of this page", _about(inspected, missing, given))
+    sections += [errors, PageSection("about", "About this run", [about_run])]
+    return screen, sections, [*lines, *mistakes.summary], lenses
 
 
 def _sections_of_tasks(explainer: Explainer) -> list[SectionSpec]:
-    """Return the sections that only some models have: the first one of a page, and what follows from it."""
-    scores = SectionSpec("surprisal", explainer.wording.scores, surprisal_section)
-    found = [scores if explainer.label_effect is None else LABEL_EFFECT_SECTION]
-    found += [] if explainer.search is None else [ALIGNMENT_SECTION]
+    """Return the sections that only some models have."""
+    found = [] if explainer.search is None else [ALIGNMENT_SECTION]
     return found + ([] if explainer.ngram_counts is None else [NGRAMS_SECTION])
 
 
-def about_section(inspected: InspectedRun, missing: Sequence[list[str]], given: Mapping[str, object]) -> PageSection:
-    """Return the section on the run, with the command that writes the page.
+def _about(inspected: InspectedRun, missing: Sequence[list[str]], given: Mapping[str, object]) -> list[PageBlock]:
+    """Return what describes the run, with the command that writes the page.
 
     It ends with the titles of the sections that are ``missing``, and the reasons.
     """
@@ -197,7 +246,7 @@ def about_section(inspected: InspectedRun, missing: Sequence[list[str]], given: 
     blocks: list[PageBlock] = [table, Code(_command(inspected, given), "To make this page again:")]
     if missing:
         blocks.append(Table(["section", "reason"], missing, "Sections that are not shown."))
-    return PageSection("about", "About this run", blocks)
+    return blocks
 
 
 def _command(inspected: InspectedRun, given: Mapping[str, object]) -> str:
@@ -221,10 +270,8 @@ def _command(inspected: InspectedRun, given: Mapping[str, object]) -> str:
 
 def _lead(inspected: InspectedRun) -> str:
     model, parameters = inspected.run.config.model, inspected.run.summary.get("parameters", 0)
-    start = textwrap.shorten(inspected.text, 80, placeholder="…") if " " in inspected.text[:80] else inspected.text[:80]
-    more = "…" if len(inspected.text) > 80 and not start.endswith("…") else ""
     size = f", {parameters:,} parameters" if parameters else ""
-    return f"A {inspected.explainer.wording.title} ({model.layer}{size}) reads “{isolated(start + more)}”."
+    return f"A {inspected.explainer.wording.title} ({model.layer}{size})."
 
 
 def read_whole(source: str, *, strict: bool) -> str:

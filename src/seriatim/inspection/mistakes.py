@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from ..core.errors import InputError
 from ..core.json_object import JsonObject
 from ..evaluation.error_analysis import Mistakes
-from ..evaluation.intervals import wilson
 from ..pages.chart import Axis, Chart, Series
 from ..pages.confusion import Confusion
 from ..pages.items import Items, for_page
@@ -62,11 +61,10 @@ def items_of(mistakes: Mistakes, model: str) -> Items:
 
 
 def calibration_chart(bins: Sequence[JsonObject], error: float, layer: str) -> Chart:
-    """Return accuracy against confidence, in the bins of `label_metrics.calibration`, with 95 % intervals."""
-    filled = [each for each in bins if each["count"]]
-    x, y = ([each[name] for each in filled] for name in ("confidence", "accuracy"))
-    intervals = [wilson(round(each["accuracy"] * each["count"]), each["count"]) for each in filled]
-    names = [f"{each['count']:,} predictions" for each in filled]
+    """Return accuracy against confidence, in the bins of `label_metrics.reliability`, with 95 % intervals."""
+    x, y = ([each[name] for each in bins] for name in ("confidence", "accuracy"))
+    intervals = [(each["low"], each["high"]) for each in bins]
+    names = [f"{each['count']:,} predictions" for each in bins]
     confidence, accuracy = (Axis(name, "{:.0%}".format, limits=(0, 1.02)) for name in ("confidence", "accuracy"))
     series = Series(layer, x, y, intervals=intervals, names=names, look=model_style(layer))
     caption = f"Below the diagonal, the model is overconfident. Expected calibration error: {error:.3f}."

@@ -1,165 +1,298 @@
-"""The first section of a page: the surprisal of each token, or the effect of each token on a label."""
+"""What a model makes of the text: its tokens on the strip with their surprisal, and the answer beside the gold one."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
-from matplotlib.figure import Figure
 
-from ..core.errors import NotSupportedError
-from ..evaluation.intervals import interval, supported_digits, wilson
+from ..core.errors import InputError
+from ..data.tokenizers import Tokenizer
+from ..evaluation.intervals import interval, supported_digits
 from ..evaluation.intervals import mean as mean_of
-from ..evaluation.token_scores import TokenScore, TokenSurprisals, visible
-from ..pages.charts import name_tokens, width_for
-from ..pages.drawing import show
-from ..pages.page import Cell, PageBlock, Plot, Prose, Table, Token, Tokens
-from ..pages.palette import SOFT
-from ..pages.theme import model_style, new_figure, plain, style
-from ..pages.wording import percent, percent_and_interval, quoted
-from ..tasks.explainer import LabelEffect, Refusal
-from .inspected_run import ALONE, InspectedRun, SectionBody
+from ..evaluation.token_scores import TokenSurprisals, is_symbol, spaced
+from ..pages.opening import Tile
+from ..pages.page import Sample
+from ..pages.statements import Statement, told
+from ..pages.strip import StripRow, StripToken, Values
+from ..pages.wording import percent, quoted
+from ..tasks.explainer import LabelEffect
+from .inspected_run import ALONE, InspectedRun, ReferenceAnswer
 
 MAX_TOKENS = 1_000
-"""Tokens that are shown one by one."""
-MIN_BARS, MAX_BARS = 2, 60
-"""Numbers of tokens with which the surprisal of each is drawn as a bar."""
+"""Tokens of the text that are shown."""
 MIN_TOKENS = 20
-"""Tokens from which on a mean has an interval and is stated in the summary, or its distribution is drawn."""
-LONGEST = 20
-"""Characters of the name of a token below its bar; a tag is written after its word."""
+"""Tokens from which on a mean has an interval."""
 MAX_LABELS = 5
-"""Labels that are listed, or whose curves are drawn."""
-MIN_FULL = 1.0
-"""Bits that have the full shade, at least, so that a small effect does not look like a large one."""
+"""Labels that are listed."""
+FULL_EFFECT = 2.0
+"""Bits by which a token must raise the probability of a label to have the full shade."""
 
 
-def surprisal_section(inspected: InspectedRun) -> SectionBody:
-    """Write the section on surprisal, or on the certainty of tags."""
+class Layout(NamedTuple):
+    """Where the tokens that a model reads and answers stand on the strip.
+
+    ``first_answer`` is the token of the first answer, and ``source`` the number of tokens before those that a decoder
+    reads.
+    """
+
+    rows: list[StripRow]
+    first_answer: int = 0
+    source: int = 0
+
+    @property
+    def size(self) -> int:
+        """Number of tokens."""
+        return sum(len(row.tokens) for row in self.rows)
+
+
+@dataclass(frozen=True)
+class TextBits:
+    """The surprisals of a text, or of an answer to it: ``values`` in bits, ``size`` in bytes, None for an answer."""
+
+    values: np.ndarray
+    unit: str
+    size: int | None = None
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether no token has probability zero."""
+        return bool(np.isfinite(self.values).all())
+
+    @property
+    def impossible(self) -> str:
+        """The number of tokens of probability zero."""
+        return f"{np.isinf(self.values).sum():,} of {len(self.values):,} {self.unit}"
+
+    @property
+    def total(self) -> str:
+        """The sum."""
+        return f"{self.values.sum():,.1f}"
+
+    @property
+    def per_byte(self) -> str:
+        """The mean over bytes; empty if it is not known."""
+        return f"{self.values.sum() / self.size:.2f}" if self.size and self.is_finite else ""
+
+    @property
+    def mean(self) -> str:
+        """The mean over tokens, with the digits that its interval supports."""
+        digits = 2 if self.bounds is None else max(0, supported_digits(*self.bounds, 2))
+        return f"{self.values.mean():.{digits}f}" if self.is_finite else "∞"
+
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        """The 95 % interval of the mean, of enough tokens."""
+        if len(self.values) < MIN_TOKENS or not self.is_finite:
+            return None
+        _, low, high = interval(np.stack([self.values, np.ones(len(self.values))], 1), mean_of)
+        return None if low is None or high is None or low == high else (low, high)
+
+    @property
+    def interval(self) -> str:
+        """The interval in words."""
+        digits = 2 if self.bounds is None else max(0, supported_digits(*self.bounds, 2))
+        return " to ".join(f"{bound:.{digits}f}" for bound in self.bounds or ())
+
+    @property
+    def count(self) -> str:
+        """The number of tokens with their name."""
+        return f"{len(self.values):,} {self.unit}"
+
+    @property
+    def tile(self) -> Tile:
+        """The mean with its notes."""
+        name = "Bits of this text" if self.size else "Bits of the answer"
+        return Tile(name, f"{self.mean} bits a token", self.interval, "; ".join(told(BITS, self)))
+
+
+BITS: tuple[Statement[TextBits], ...] = (
+    Statement(lambda bits: bool(bits.per_byte), "{per_byte} bits a byte"),
+    Statement(lambda bits: bits.is_finite, "{total} bits for {count}"),
+    Statement(lambda bits: not bits.is_finite, "probability zero for {impossible}"),
+)
+"""What stands below the mean surprisal of a text."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a model makes of a text: its strip, the answer and the gold one, and the numbers of this text."""
+
+    layout: Layout
+    lenses: list[Values] = field(default_factory=list)
+    answers: list[Sample] = field(default_factory=list)
+    tiles: list[Tile] = field(default_factory=list)
+    bits: TextBits | None = None
+
+
+def read_text(inspected: InspectedRun) -> Reading:
+    """Return what the model makes of the text."""
     explainer = inspected.explainer
-    result = explainer.require(explainer.token_scores)(inspected.item)
-    count, max_bits = len(result.scores), math.log2(result.outcomes)
-    cut = f" Only the first {MAX_TOKENS:,} of {count:,} are shown." if count > MAX_TOKENS else ""
-    full = f" Full shade is {max_bits:.1f} bits, the cost if all were equally likely."
-    tokens = [
-        Token.of_surprisal(score.text, score.bits, result.outcomes, score.alternatives)
-        for score in result.scores[:MAX_TOKENS]
-    ]
-    sentence = _mean_sentence(result)
-    capital = sentence[:1].upper() + sentence[1:]
-    blocks: list[PageBlock] = [Tokens(tokens, result.caption + full + cut, result.scale)]
+    if explainer.label_effect is not None:
+        return _labelled(inspected, explainer.require(explainer.label_effect)(inspected.text))
+    try:
+        scores = explainer.require(explainer.token_scores)(inspected.item)
+    except InputError:
+        if explainer.search is None:
+            raise
+        return _translated(inspected, None)
+    if explainer.search is not None:
+        return _translated(inspected, scores)
+    return _tagged(inspected, scores) if scores.answers else _scored(inspected, scores)
 
-    # Bars show single tokens; of many, only the distribution can be read.
-    finite = [score for score in result.scores if math.isfinite(score.bits)]
-    if MIN_BARS <= len(result.scores) <= MAX_BARS and finite:
-        caption = f"{capital}."
-        if len(finite) < count:
-            caption += " A missing bar is a token of probability zero."
-        blocks.append(
-            Plot(
-                bars_figure(result.scores, inspected.layer),
-                f"Surprisal of each {'tag' if result.answers else 'token'}",
-                caption,
-                "Bits against the tokens.",
+
+def _scored(inspected: InspectedRun, scores: TokenSurprisals) -> Reading:
+    """Return the tokens of a text; what stands before the first one is what the model reads before it."""
+    shown = scores.scores[:MAX_TOKENS]
+    inputs, before = inspected.inputs, list[StripToken]()
+    if inputs.predicts == "next token" or getattr(inputs.model, "frame", None) is not None:
+        before = strip_tokens(inputs.fitting(inspected.item)[0].tokens[:1], inputs.tokenizer)
+    tokens = [*before, *(StripToken(score.text) for score in shown)]
+    size = len(inspected.text.encode())
+    if scores.scores[-1].text == "\n" and not inspected.text.endswith("\n"):
+        size += 1  # the end of the last line is predicted, too
+    bits = TextBits(np.array([score.bits for score in scores.scores]), scores.unit, size)
+    first_answer = 1 if inputs.predicts == "next token" else 0
+    return Reading(Layout([StripRow("", tokens)], first_answer), [_surprisal(scores, len(before))], bits=bits)
+
+
+def _surprisal(scores: TokenSurprisals, first: int, notes: Sequence[str] = ()) -> Values:
+    """Return the lens of surprisals; the full shade is what one of the outcomes costs if all are equally likely."""
+    cut = f" Only the first {MAX_TOKENS:,} of {len(scores.scores):,} are shown."
+    return Values(
+        "surprisal",
+        [score.bits for score in scores.scores[:MAX_TOKENS]],
+        math.log2(max(2, scores.outcomes)),
+        "bits",
+        scores.caption + (cut if len(scores.scores) > MAX_TOKENS else ""),
+        first=first,
+        ends=scores.scale,
+        notes=notes,
+        details=[score.alternatives for score in scores.scores[:MAX_TOKENS]],
+    )
+
+
+def _tagged(inspected: InspectedRun, scores: TokenSurprisals) -> Reading:
+    """Return the words below their tags, with the gold ones where these differ."""
+    reference, answers = inspected.reference_answer(), scores.answers
+    gold = reference.answers if reference and len(reference.answers) >= len(answers) else answers
+    alone = answers
+    if inspected.is_blended:
+        alone = inspected.inputs.target_names(inspected.inputs.fitting(inspected.item)[0])
+    tokens, notes = list[StripToken](), list[str]()
+    for score, tag, right, other in zip(scores.scores, answers, gold, alone, strict=False):
+        word = score.text.removesuffix(f"/{tag} ")
+        tokens.append(StripToken(f"{word} ", above=tag, gold="" if tag == right else right))
+        note = f"{tag} {percent(2**-score.bits)}"
+        notes.append(note if other == tag else f"{note}; {ALONE} answers {other}")
+    least = max(range(len(tokens)), key=lambda i: scores.scores[i].bits)
+    certainty = percent(2 ** -scores.scores[least].bits)
+    tiles = [Tile("Least certain tag", f"{tokens[least].text.strip()}: {answers[least]}", note=certainty)]
+    if reference and gold is not answers:
+        right = f"{sum(not token.gold for token in tokens):,} of {len(tokens):,}"
+        tiles.insert(0, Tile("Tags right in this text", right, note=f"gold tags of {reference.data}"))
+    lens = _surprisal(scores, 0, notes)
+    return Reading(Layout([StripRow("", tokens)]), [lens], tiles=tiles)
+
+
+def _translated(inspected: InspectedRun, scores: TokenSurprisals | None) -> Reading:
+    """Return the source and the answer; a model may give no probabilities of single tokens of the answer."""
+    (example, *_), inputs = inspected.inputs.fitting(inspected.item), inspected.inputs
+    source = strip_tokens(example.tokens[:: example.copies], inputs.tokenizer)
+    answer, reference = inspected.answer, inspected.reference_answer()
+    answers = [Sample("Answer", answer or "(nothing)", mark=_mark([answer], reference)), *_gold(reference)]
+    if scores is None:
+        return Reading(Layout([StripRow("Source", source)]), answers=answers)
+    names = (*example.decoded[:1], *(score.text for score in scores.scores))
+    rows = [StripRow("Source", source), StripRow("Answer", strip_tokens(names, inputs.target_tokenizer))]
+    first = len(source) + 1
+    layout = Layout(rows, first, len(source))
+    bits = TextBits(np.array([score.bits for score in scores.scores]), scores.unit)
+    return Reading(layout, [_surprisal(scores, first)], answers, [bits.tile], bits)
+
+
+def _labelled(inspected: InspectedRun, effect: LabelEffect) -> Reading:
+    """Return the text, shaded by how much each token raises the probability of the label."""
+    answer, label = effect.labels[int(effect.answer.argmax())], effect.labels[effect.predicted]
+    tokens = [StripToken(text) for text in effect.tokens]
+    facts = [Effect(effect, i) for i in range(len(tokens))]
+    lenses = [
+        Values(
+            "effect on the label",
+            effect.bits().tolist(),
+            FULL_EFFECT,
+            "bits",
+            f"How much log₂ P({label}) falls when that token alone is removed.",
+            ends=("no effect", "large effect"),
+            notes=[" ".join(told(EFFECT, fact)) for fact in facts],
+            details=[_most_likely(effect, row) for row in effect.without],
+            details_name="Labels then:",
+        )
+    ]
+    if effect.prefixes is not None:
+        lenses.append(
+            Values(
+                f"P({label}) so far",
+                effect.prefixes[:, effect.predicted].tolist(),
+                1.0,
+                sentence="The probability of the label if the text ended with the selected token.",
+                details=[_most_likely(effect, row) for row in effect.prefixes],
+                details_name="Labels so far:",
             )
         )
-    elif len(finite) >= MIN_TOKENS:
-        half = most_surprising(finite)
-        tail = f"The {half:,} most surprising {result.unit} carry half of the bits."
-        description = f"Share of {result.unit} against surprisal in bits."
-        figure = surprisal_figure(finite, inspected.layer)
-        blocks.append(Plot(figure, "Distribution of surprisal", f"{capital}. {tail}", description))
-    if result.answers:
-        blocks += [*reference_blocks(inspected, result.answers), *network_blocks(inspected, result.answers)]
-    return SectionBody(blocks, [f"surprisal: {sentence}"] if count >= MIN_TOKENS else [])
 
-
-def most_surprising(scores: Sequence[TokenScore]) -> int:
-    """Return the number of the most surprising tokens that together have half of all bits."""
-    totals = np.cumsum(sorted((score.bits for score in scores), reverse=True))
-    return int(np.searchsorted(totals, totals[-1] / 2)) + 1
-
-
-def _mean_sentence(result: TokenSurprisals) -> str:
-    """Return the mean over tokens of positive probability, the number of others, and the accuracy of the top guess."""
-    finite = [score for score in result.scores if math.isfinite(score.bits)]
-    count, impossible = len(result.scores), len(result.scores) - len(finite)
-    if not finite:
-        return f"all {count:,} {result.unit} have probability zero"
-    sentence = f"{_mean_with_interval([score.bits for score in finite])} over {len(finite):,} {result.unit}"
-    if impossible:
-        sentence += f"; the other {impossible:,} have probability zero, which makes the loss of the text infinite"
-    if result.counts_correct:
-        correct = sum(score.rank == 1 and math.isfinite(score.bits) for score in result.scores)
-        percentage, bounds = percent_and_interval(correct / count, *wilson(correct, count))
-        sentence += f"; the top guess was correct for {percentage} of all tokens ({bounds})"
-    return sentence
-
-
-def _mean_with_interval(bits: Sequence[float]) -> str:
-    """Return a mean in bits, with its 95 % interval if there are enough tokens for one."""
-    values = np.array(bits)
-    mean, low, high = interval(np.stack([values, np.ones(len(values))], 1), mean_of)
-    if len(values) < MIN_TOKENS or low is None or high is None or low == high:
-        return f"{mean:.2f} bits on average"
-    digits = max(0, supported_digits(low, high, 2))
-    return f"{mean:.{digits}f} bits on average (95 % interval {low:.{digits}f} to {high:.{digits}f})"
-
-
-def label_effect_section(inspected: InspectedRun) -> SectionBody:
-    """Write the section on the answer, and on the effect of each token on the label that the network predicts."""
-    explainer = inspected.explainer
-    effect = explainer.require(explainer.label_effect or Refusal("no labels of whole texts"))(inspected.text)
-    answer, label = effect.labels[int(effect.answer.argmax())], effect.labels[effect.predicted]
-    prose = f"Predicted label: {_listed(effect, effect.answer)}."
-    if inspected.is_blended:
-        prose += f" {ALONE.capitalize()}: {_listed(effect, effect.full)}."
-    blocks: list[PageBlock] = [Prose(prose), *reference_blocks(inspected, [answer])]
-    blocks += [Prose(f"The rest of this section is about {ALONE}.")] if inspected.is_blended else []
-    blocks.append(_shaded(effect))
-    if effect.prefixes is not None and len(effect.tokens) > 1:
-        caption = "Probabilities of the labels if the text ended after each token."
-        description = f"Probability of labels against tokens read; at the end {_listed(effect, effect.full)}."
-        blocks.append(Plot(label_figure(effect), "The label as the text is read", caption, description))
-
-    # The summary names a token only if the probability that is shown changes without it.
-    full, without = float(effect.full.max()), effect.without[:, effect.predicted]
-    line = f"answer: {answer} ({percent(effect.answer.max())})"
+    # The label of the run, its probabilities, and what the network says if that differs.
+    reference = inspected.reference_answer()
+    listed = ", ".join(f"{name} {percent(value)}" for name, value in _most_likely(effect, effect.answer)[1:])
+    answers = [Sample("Label", f"{answer} {percent(effect.answer.max())}", mark=_mark([answer], reference))]
+    answers += [*_gold(reference), *([Sample("Other labels", listed)] if listed else [])]
     if answer != label:
-        line += f"; {ALONE} answers {label} ({percent(full)})"
-    if percent(without.min()) != percent(full) and without.min() < full:
-        strongest = quoted(effect.tokens[int(without.argmin())].strip())
-        of = f" of {ALONE}" if inspected.is_blended else ""
-        line += f"; without {strongest}, {_change(label, full, float(without.min()), of)}"
-    return SectionBody(blocks, [line])
+        answers.append(Sample(f"{ALONE.capitalize()}, which the lenses show", f"{label} {percent(effect.full.max())}"))
+    strongest = facts[int(effect.without[:, effect.predicted].argmin())]
+    tiles = [Tile("Strongest token", strongest.token, note=" ".join(told(EFFECT, strongest)))]
+    return Reading(Layout([StripRow("", tokens)]), lenses, answers, tiles if strongest.falls else [])
 
 
-def _shaded(effect: LabelEffect) -> Tokens:
-    """Return the text, shaded by how much each token raises the probability of the label."""
-    label, gains, probability = effect.labels[effect.predicted], effect.bits(), float(effect.full.max())
-    full = max(float(gains.max()), MIN_FULL)
-    notes = [f"Without this token, {_change(label, probability, p)}." for p in effect.without[:, effect.predicted]]
-    tokens = [
-        Token(text, float(gain), max(0.0, float(gain) / full), _most_likely(effect, row), note)
-        for text, gain, row, note in zip(effect.tokens, gains, effect.without, notes, strict=True)
-    ]
-    caption = (
-        f"Each token is shaded by how much log₂ P({label}) falls when that token alone is removed. Full shade is "
-        f"{full:.2f} bits. Tokens that do not make the label more likely are not shaded. "
-        "Select a token to see the probabilities of the labels without it."
-    )
-    return Tokens(tokens, caption, ("no effect", "large effect"), "Without this token:")
+class Effect(NamedTuple):
+    """What the removal of one token does to the probability of the label."""
+
+    effect: LabelEffect
+    position: int
+
+    @property
+    def token(self) -> str:
+        """The token in quotation marks."""
+        return quoted(self.effect.tokens[self.position].strip())
+
+    @property
+    def label(self) -> str:
+        """The label of the network."""
+        return self.effect.labels[self.effect.predicted]
+
+    @property
+    def before(self) -> str:
+        """Its probability."""
+        return percent(float(self.effect.full.max()))
+
+    @property
+    def after(self) -> str:
+        """Its probability without the token."""
+        return percent(float(self.effect.without[self.position, self.effect.predicted]))
+
+    @property
+    def falls(self) -> bool:
+        """Whether the probability that is shown falls."""
+        without = self.effect.without[self.position, self.effect.predicted]
+        return self.before != self.after and bool(without < self.effect.full.max())
 
 
-def _change(label: str, before: float, after: float, of: str = "") -> str:
-    first, second = percent(before), percent(after)
-    if first == second:
-        return f"P({label}){of} stays at {first}"
-    return f"P({label}){of} {'falls' if after < before else 'rises'} from {first} to {second}"
-
-
-def _listed(effect: LabelEffect, probabilities: np.ndarray) -> str:
-    """Return the most likely labels with their probabilities: ``yes (95 %), no (4.9 %)``."""
-    return ", ".join(f"{name} ({percent(value)})" for name, value in _most_likely(effect, probabilities))
+EFFECT: tuple[Statement[Effect], ...] = (
+    Statement(lambda fact: fact.falls, "Without it, P({label}) falls from {before} to {after}."),
+    Statement(lambda fact: not fact.falls and fact.before != fact.after, "Without it, P({label}) rises to {after}."),
+    Statement(lambda fact: fact.before == fact.after, "Without it, P({label}) stays at {before}."),
+)
+"""What the removal of a token does."""
 
 
 def _most_likely(effect: LabelEffect, probabilities: np.ndarray) -> list[tuple[str, float]]:
@@ -167,84 +300,19 @@ def _most_likely(effect: LabelEffect, probabilities: np.ndarray) -> list[tuple[s
     return sorted(pairs, key=lambda pair: -pair[1])[:MAX_LABELS]
 
 
-def reference_blocks(inspected: InspectedRun, predicted: Sequence[str]) -> list[PageBlock]:
-    """Return the comparison of predictions for the text, or for each of its words, with the gold answers."""
-    reference = inspected.reference_answer()
-    if reference is None or len(reference.answers) < len(predicted):
-        return []
-    if len(predicted) == 1:
-        verdict, answers = "correct" if predicted[0] in reference.answers else "wrong", " or ".join(reference.answers)
-        return [
-            Prose(f"The text is in {reference.data}, where its gold answer is {answers}; the prediction is {verdict}.")
-        ]
-    pairs = list(zip(predicted, reference.answers, strict=False))
-    rows: list[list[str | Cell]] = [
-        [word, Cell(guess, "wrong"), Cell(truth, "right")]
-        for word, (guess, truth) in zip(inspected.text.split(), pairs, strict=False)
-        if guess != truth
+def _mark(answers: Iterable[str], reference: ReferenceAnswer | None) -> str:
+    """Return whether an answer is ``right`` or ``wrong``; empty if the gold one is not known."""
+    if reference is None:
+        return ""
+    return "right" if any(answer in reference.answers for answer in answers) else "wrong"
+
+
+def _gold(reference: ReferenceAnswer | None) -> list[Sample]:
+    return [] if reference is None else [Sample(f"Gold, in {reference.data}", " or ".join(reference.answers))]
+
+
+def strip_tokens(names: Sequence[str], tokenizer: Tokenizer) -> list[StripToken]:
+    """Return tokens as they stand in a text: words are followed by spaces."""
+    return [
+        StripToken(text, is_symbol(name, tokenizer)) for name, text in zip(names, spaced(names, tokenizer), strict=True)
     ]
-    right = len(pairs) - len(rows)
-    sentence = f"The text is in {reference.data}: {right:,} of {len(pairs):,} predictions equal the gold answers."
-    return [Prose(sentence), *([Table(["word", "predicted", "gold"], rows, "Wrong predictions.")] if rows else [])]
-
-
-def network_blocks(inspected: InspectedRun, answers: Sequence[str]) -> list[PageBlock]:
-    """Return the words of the text that the network alone tags otherwise than the run, which has these ``answers``."""
-    if not inspected.is_blended:
-        return []
-    alone = inspected.inputs.target_names(inspected.inputs.fitting(inspected.item)[0])
-    rows = [
-        [word, answer, other]
-        for word, answer, other in zip(inspected.text.split(), answers, alone, strict=False)
-        if answer != other
-    ]
-    if not rows:
-        return [Prose(f"{ALONE.capitalize()} gives the same answers.")]
-    return [Table(["word", "the run", ALONE], rows, f"Words for which {ALONE} gives another answer.")]
-
-
-def bars_figure(scores: Sequence[TokenScore], layer: str = "") -> Figure:
-    """Draw the surprisal of each token as a bar above its name, in the colour of ``layer``, if one is named."""
-    width = width_for(len(scores))
-    texts = [score.text.removesuffix(" ") or score.text for score in scores]  # words without the space after them
-    figure, [[plot]] = new_figure(width=width)
-    bits = [score.bits if math.isfinite(score.bits) else 0.0 for score in scores]
-    bars = plot.bar(range(len(scores)), bits, width=0.8, color=model_style(layer)["color"])
-    show(bars.patches, "tokens", names=[visible(text) for text in texts])
-    plot.set_axisbelow(True)
-    plot.set(ylabel="surprisal (bits)", xlim=(-0.6, len(scores) - 0.4))
-    name_tokens(plot.xaxis, texts, width - 0.8, longest=LONGEST)
-    return figure
-
-
-def surprisal_figure(scores: Sequence[TokenScore], layer: str = "") -> Figure:
-    """Draw the fraction of tokens whose surprisal is at most so many bits; tokens of probability zero are left out.
-
-    The curve has the style of ``layer``, if one is named.
-    """
-    figure, [[plot]] = new_figure()
-    values = sorted(score.bits for score in scores if math.isfinite(score.bits))
-    cumulative = [(i + 1) / len(values) for i in range(len(values))]
-    curve = plot.step([0.0, *values], [0.0, *cumulative], where="post", **model_style(layer) | {"marker": ""})
-    show(curve, "tokens")
-    mean = math.fsum(values) / len(values)
-    plot.axvline(mean, label=f"mean, {mean:.2f} bits", color=SOFT, linestyle="--", linewidth=1.2)
-    plot.set(xlabel="surprisal (bits)", ylabel="share of tokens, cumulative", ylim=(0, 1.02), xlim=(0, None))
-    plot.legend(loc="lower right")
-    return figure
-
-
-def label_figure(effect: LabelEffect) -> Figure:
-    """Draw P(label) after each token of a text, for the predicted label and the labels with the highest peaks."""
-    if effect.prefixes is None:
-        raise NotSupportedError("the model reads the whole text at once, so that there is no label after each token")
-    peaks = effect.prefixes.max(0)
-    order = sorted(range(len(effect.labels)), key=lambda label: -float(peaks[label]))
-    labels = [effect.predicted, *(label for label in order if label != effect.predicted)][:MAX_LABELS]
-    figure, [[plot]] = new_figure(width=6.4)
-    positions = np.arange(1, len(effect.tokens) + 1)
-    for i, label in enumerate(labels):
-        plot.plot(positions, effect.prefixes[:, label], label=plain(effect.labels[label]), markevery=0.1, **style(i))
-    plot.set(xlabel="tokens read", ylabel="P(label)", ylim=(-0.02, 1.02))
-    plot.legend()
-    return figure

@@ -367,7 +367,7 @@ def _heat_map(heat_map: HeatMap, width: float) -> _Drawn:
     # Names of tokens are read before values are, so the size of a map follows the room that the names need.
     panel_width = (width - 1.2) / across
     height = min(max(1.2, panel_width * rows / max(1, columns)), max(1.2, 0.24 * rows), 6.0)
-    figure, grid = new_figure(down, across, width=width, height=down * (height + 0.4) + 0.8, sharex=True, sharey=True)
+    figure, grid = new_figure(down, across, width=width, height=down * (height + 0.4) + 0.8, is_shared=True)
     largest = heat_map.largest
     if largest is None:
         largest = float(np.nanmax([np.nanmax(np.asarray(values, float)) for _, values in heat_map.panels]))

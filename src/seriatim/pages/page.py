@@ -5,158 +5,40 @@ A page is a title and sections; a section is a sequence of the blocks below. All
 
 import base64
 import hashlib
-import math
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ..core.errors import InputError, MissingError, UnavailableError, UnwritableError
 from ..storage.files import read_text, write_whole
 from .chart import Chart, HeatMap, Switch
 from .confusion import Confusion
 from .items import Items
+from .opening import Banner, Facts, Tiles
 from .palette import DARK, LIGHT
 from .ranking import Ranking
+from .stepper import Stepper
+from .strip import Strip
 from .theme import printable
 from .wording import seen
-
-# A text on which a reader points at a token, and earlier tokens are shaded by their weights for it.
-# The weights are attention or influence. Every row of a view is stored as three digits for each token, the square root
-# of its weight relative to the largest of the row. So small weights keep their digits, and a hundred rows of a hundred
-# tokens take 30 kB.
-
-
-LONGEST = 24
-"""Characters of a token that are shown; a longer one ends with an ellipsis and is shown whole when it is selected."""
-DIGITS = 3
-STEPS = 999
-"""Steps between no weight and the largest weight of a row."""
-BLANK = DIGITS * " "
-"""Stands for a token that a row leaves out."""
-
-
-class LinkedToken(NamedTuple):
-    """A token as it appears in a text, with the space after it; a ``symbol`` such as ``</s>`` is not part of a text."""
-
-    text: str
-    symbol: bool = False
-
-    @property
-    def shown(self) -> str:
-        """The token, cut if it is long."""
-        body = self.text.rstrip(" ")
-        end = self.text[len(body) :]
-        return (body[: LONGEST - 1] + "…" if len(body) > LONGEST else body) + end
-
-    @property
-    def apart(self) -> bool:
-        """Whether a space follows it, so that its neighbours are no part of the same word."""
-        return len(self.text) > 1 and self.text.endswith(" ") and not self.symbol
-
-    @property
-    def cut(self) -> bool:
-        """Whether not all of it is shown."""
-        return len(self.text.rstrip(" ")) > LONGEST
-
-
-class LinkView(NamedTuple):
-    """Weights of some tokens for others: a choice ``name`` in a ``group`` of the selector, with a sentence about it.
-
-    ``rows`` belong to the tokens from ``first_row`` on; each has the weights of the tokens from ``first_column`` on. A
-    row leaves out the tokens with NaN and those after its end. Tokens are counted over all texts.
-    """
-
-    group: str
-    name: str
-    sentence: str
-    rows: Sequence[Sequence[float]]
-    first_row: int = 0
-    first_column: int = 0
-
-
-@dataclass(frozen=True)
-class TokenLinks:
-    """Texts, as ``(heading, tokens)``, and views of the links between their tokens; there is at least one view."""
-
-    texts: Sequence[tuple[str, Sequence[LinkedToken]]]
-    views: Sequence[LinkView]
-    caption: str = ""
-
-    @property
-    def pinned(self) -> int:
-        """The token whose row is shown first: the last one that has weights in the first view."""
-        view = self.views[0]
-        filled = [i for i, row in enumerate(view.rows) if any(weight > 0 for weight in row)]
-        return view.first_row + max(filled, default=0)
-
-    @property
-    def first_shades(self) -> list[float | None]:
-        """The shades of all tokens, from 0 to 1, that are shown first; None for a token that the row leaves out."""
-        view = self.views[0]
-        shades: list[float | None] = [None] * sum(len(tokens) for _, tokens in self.texts)
-        digits = encoded_row(view.rows[self.pinned - view.first_row])[0]
-        for offset in range(0, len(digits), DIGITS):
-            if (shade := digits[offset : offset + DIGITS]) != BLANK:
-                shades[view.first_column + offset // DIGITS] = int(shade) / STEPS
-        return shades
-
-    @property
-    def data(self) -> list[dict[str, object]]:
-        """The views as the script reads them."""
-        return [_encoded(view) for view in self.views]
-
-    @property
-    def groups(self) -> list[tuple[str, list[tuple[int, str]]]]:
-        """The choices of the selector by group: the index of each view and its name."""
-        by_group: dict[str, list[tuple[int, str]]] = {}
-        for i, view in enumerate(self.views):
-            by_group.setdefault(view.group, []).append((i, view.name))
-        return list(by_group.items())
-
-
-def encoded_row(weights: Sequence[float]) -> tuple[str, float]:
-    """Return the digits of each weight, see above, and the largest weight; NaN gives `BLANK`."""
-    known = [weight for weight in weights if math.isfinite(weight)]
-    largest = max(known, default=0.0)
-    scale = 1 / largest if largest > 0 else 0.0
-    steps = (round(STEPS * math.sqrt(weight * scale)) if math.isfinite(weight) else None for weight in weights)
-    digits = "".join(BLANK if step is None else f"{step:0{DIGITS}d}" for step in steps)
-    return digits.rstrip(), float(f"{largest:.4g}")
-
-
-def _encoded(view: LinkView) -> dict[str, object]:
-    rows = [encoded_row(row) for row in view.rows]
-    return {
-        "sentence": view.sentence,
-        "row": view.first_row,
-        "column": view.first_column,
-        "rows": [digits for digits, _ in rows],
-        "largest": [largest for _, largest in rows],
-    }
-
 
 try:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
     from .chart_svg import draw
-    from .drawing import cells_left_out, drawing
 except ModuleNotFoundError as error:
     raise UnavailableError("a page of plots: needs matplotlib and jinja2; pip install 'seriatim[report]'") from error
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 TEMPLATES = Path(__file__).parent / "templates"
 UNITS = re.compile(r"(?<=\d) (?=(?:%|[kMGTPE]?B|μs|ms|s|min|h)(?!\w))")
 """The space between a number and its unit, where no line may end."""
 LONG_WORD, BREAK = re.compile(r"\S{48,}"), 24
 """A word of a table that may be broken, and after how many characters."""
-WIDE = 6.0  # the width of a figure in inches from which it takes the whole width of the page
 
 
 @dataclass(frozen=True)
@@ -164,23 +46,6 @@ class Prose:
     """Paragraphs of plain text, separated by blank lines."""
 
     text: str
-
-
-@dataclass(frozen=True)
-class Plot:
-    """A figure with its title, a caption, and a description for readers who cannot see it."""
-
-    figure: "Figure"
-    title: str
-    caption: str
-    description: str
-
-
-@dataclass(frozen=True)
-class Plots:
-    """Figures side by side, as many as fit."""
-
-    plots: Sequence[Plot]
 
 
 class Interval(NamedTuple):
@@ -240,40 +105,6 @@ class Code:
     caption: str = ""
 
 
-class Token(NamedTuple):
-    """A token with a value, its shade from 0 to 1, and alternatives with their probabilities.
-
-    The ``note`` is shown when the token is selected; without one the value is a surprisal in bits. A ``symbol`` such as
-    ``</s>`` is not part of the text, and does not decide the direction in which it is written.
-    """
-
-    text: str
-    value: float
-    shade: float
-    details: Sequence[tuple[str, float]] = ()
-    note: str = ""
-    symbol: bool = False
-
-    @classmethod
-    def of_surprisal(cls, text: str, bits: float, outcomes: int, details: Sequence[tuple[str, float]] = ()) -> "Token":
-        """Return a token with the full shade where it costs as much as one of so many ``outcomes``, equally likely."""
-        return cls(text, bits, min(1.0, bits / math.log2(max(2, outcomes))), details)
-
-
-@dataclass(frozen=True)
-class Tokens:
-    """A text whose tokens are shaded by their values; the selected token shows its alternatives.
-
-    ``scale`` names the lightest and the darkest shade, None if they are named elsewhere; ``details_name`` introduces
-    the alternatives.
-    """
-
-    tokens: Sequence[Token]
-    caption: str = ""
-    scale: tuple[str, str] | None = ("expected", "surprising")
-    details_name: str = "Expected here:"
-
-
 class Sample(NamedTuple):
     """A text with a heading; ``lead`` is the text that it continues, ``mark`` is that of a `Cell`."""
 
@@ -292,14 +123,6 @@ class Samples:
 
 
 @dataclass(frozen=True)
-class Beside:
-    """Blocks side by side, as many as fit, each below its heading."""
-
-    blocks: Sequence[tuple[str, "PageBlock"]]
-    caption: str = ""
-
-
-@dataclass(frozen=True)
 class Folded:
     """Blocks below a title, which are shown when the title is selected."""
 
@@ -307,38 +130,22 @@ class Folded:
     blocks: Sequence["PageBlock"]
 
 
-@dataclass(frozen=True)
-class Facts:
-    """Names and short texts in one line: the facts that a reader needs beside a chart."""
-
-    pairs: Sequence[tuple[str, str]]
-
-
-@dataclass(frozen=True)
-class Notice:
-    """A line that a reader must not miss, such as a warning."""
-
-    text: str
-
-
 PageBlock = (
     Prose
+    | Banner
     | Facts
-    | Notice
+    | Tiles
     | Ranking
+    | Strip
     | Chart
     | HeatMap
     | Switch
-    | Plot
-    | Plots
+    | Stepper
     | Table
     | Confusion
     | Items
     | Code
-    | Tokens
-    | TokenLinks
     | Samples
-    | Beside
     | Folded
 )
 """What a page is made of; a block is shown by the template with the name of its class."""
@@ -358,20 +165,20 @@ def render(
     lead: str,
     sections: Sequence[PageSection],
     *,
-    first: Sequence[PageBlock] = (),
+    opening: Sequence[PageBlock] = (),
     links: Sequence[Link] = (),
 ) -> str:
     """Return a page as HTML that contains its style, script and drawings, and loads nothing.
 
-    The lead is the main result in a sentence or two; ``links`` to related pages follow it, and then the blocks of the
-    ``first`` screen. Sections without blocks are left out. The same blocks give the same bytes.
+    The lead is the main result in a sentence or two; ``links`` to related pages follow it. The ``opening`` is the first
+    screen, before the contents. Sections without blocks are left out. The same blocks give the same bytes.
     """
     css, script = ("\n".join(_files(kind)) for kind in ("css", "js"))
     page = _environment().get_template("page.html")
     html = page.render(
         title=title,
         lead=lead,
-        first=first,
+        opening=opening,
         sections=[section for section in sections if section.blocks],
         light=LIGHT,
         dark=DARK,
@@ -443,12 +250,8 @@ def _environment() -> Environment:
         "tied": _tied,
         "breakable": lambda text: LONG_WORD.sub(_broken, _tied(text)),
         "paragraphs": lambda text: [each.strip() for each in text.split("\n\n") if each.strip()],
-        "wide": lambda plot: bool(plot.figure.get_size_inches()[0] > WIDE),
-        "inches": lambda plot: float(plot.figure.get_size_inches()[0]),
-        "left_out": lambda plot: cells_left_out(plot.figure),
-        "drawing": lambda plot, name: drawing(plot.figure, title=plot.title, description=plot.description, name=name),
         "draw": lambda figure, name, is_narrow: draw(figure, name, is_narrow=is_narrow),
-        "bits": lambda value: f"{value:.2f}" if math.isfinite(value) else "Infinity",  # the spelling of JavaScript
+        "signed": lambda value: f"{value:.3f}".replace("-", "\N{MINUS SIGN}"),
         "visible": lambda token: seen(token.replace("\n", "↵\n").replace("\t", "⇥\t")),
     }
     return environment

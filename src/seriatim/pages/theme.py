@@ -6,12 +6,12 @@ No plot depends on colours alone: `style` gives every line its own dashes and ma
 """
 
 import hashlib
-import io
 import itertools
 import re
-import warnings
 from itertools import chain
 from typing import Any
+
+import numpy as np
 
 from ..core.errors import UnavailableError
 from ..layers.registry import BUILT_IN
@@ -21,10 +21,7 @@ from .palette import COLOURS, INK, PAPER, RULE, SOFT
 try:
     import matplotlib as mpl
     from cycler import cycler
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from matplotlib.legend import Legend
-    from matplotlib.text import Text
 except ModuleNotFoundError as error:
     raise UnavailableError("a page of plots: needs matplotlib and jinja2; pip install 'seriatim[report]'") from error
 
@@ -100,54 +97,13 @@ def plain(text: str) -> str:
     return printable(text).replace("$", r"\$")
 
 
-class PageAxes(Axes):
-    """Axes that draw what is added to them later in the look of the pages, too."""
-
-    def set_title(self, *arguments: Any, **options: Any) -> Text:
-        """Set the title, by default on the left."""
-        with mpl.rc_context(_LOOK):
-            return super().set_title(*arguments, **options)
-
-    def legend(self, *arguments: Any, **options: Any) -> Legend:
-        """Draw the legend, by default without a frame."""
-        with mpl.rc_context(_LOOK):
-            return super().legend(*arguments, **options)
-
-
-class PageFigure(Figure):
-    """A Matplotlib figure that notebooks show without pyplot and its inline backend."""
-
-    def _repr_png_(self) -> bytes:
-        """Return the figure on white paper, for notebooks."""
-        with io.BytesIO() as stream, warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Glyph .* missing")
-            warnings.filterwarnings("ignore", "constrained_layout not applied")
-            self.savefig(stream, format="png", dpi=110, facecolor=PAPER)
-            return stream.getvalue()
-
-
 def new_figure(
-    rows: int = 1,
-    columns: int = 1,
-    *,
-    width: float = 4.2,
-    height: float = 3.0,
-    sharex: bool = False,
-    sharey: bool = False,
-) -> tuple[Figure, Any]:
-    """Return an empty figure in the look of the pages.
-
-    Width and height are those of the whole figure in inches. The text of a figure 4.2 inches wide is legible at 320
-    pixels; a figure wider than 6 inches takes the whole width of a page.
-
-    Returns:
-        The figure and its axes, an array ``(rows, columns)``.
-    """
+    rows: int = 1, columns: int = 1, *, width: float, height: float, is_shared: bool = False
+) -> tuple[Figure, np.ndarray]:
+    """Return an empty figure of some inches in the look of the pages, and its axes ``(rows, columns)``."""
     with mpl.rc_context(_LOOK):
-        figure = PageFigure(figsize=(width, height), layout="constrained")
-        kind = {"axes_class": PageAxes}
-        axes = figure.subplots(rows, columns, sharex=sharex, sharey=sharey, squeeze=False, subplot_kw=kind)
-    return figure, axes
+        figure = Figure(figsize=(width, height), layout="constrained")
+        return figure, figure.subplots(rows, columns, sharex=is_shared, sharey=is_shared, squeeze=False)
 
 
 # The style of an architecture: its colour, dashes and marker, the same in every figure of every page.

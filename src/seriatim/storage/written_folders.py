@@ -89,7 +89,10 @@ _RUNS = Form("", "", {}, {"*": RUN})
 COMPARISON = Form(
     "comparison",
     "comparison.yaml",
-    {"comparison.yaml": b"seriatim comparison", "results.json": b"seriatim comparison", "report.html": PAGE_MARK},
+    {
+        **dict.fromkeys(("comparison.yaml", "results.json"), b"seriatim comparison"),
+        **dict.fromkeys(("report.html", "inspect.html"), PAGE_MARK),
+    },
     {
         "runs": _RUNS,
         "trials": _RUNS._replace(files={"*.json": b'"learning_rate"', f"*{PARTIAL}": b""}),

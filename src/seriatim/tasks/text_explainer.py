@@ -18,6 +18,7 @@ from ..core.errors import EmptyError
 from ..core.json_object import JsonObject
 from ..core.state import State
 from ..counting.ngram import NGram
+from ..counting.ngrams.orders_used import count_occurrences, orders_used
 from ..counting.ngrams.unseen import sparsity
 from ..data.batches import Batches, Windows
 from ..data.corpus import Corpus
@@ -63,6 +64,7 @@ from .explainer import (
     NotOfferedError,
     Refusal,
     StateReader,
+    TextOrders,
     Wording,
     note_unknown,
 )
@@ -74,6 +76,8 @@ EXCERPT = 50
 LINES_TOGETHER, WINDOW = 16, 256
 MAX_LOGITS = 1 << 22
 """Limits of a batch: lines, tokens of a line or text, and log probabilities that are held at once."""
+MAX_ORDERS, MAX_COUNTED = 2_000, 5_000_000
+"""Tokens of a text whose n-grams are looked up one by one, and those of a training text in which they are counted."""
 MAX_TEXT = 10_000
 """Largest number of tokens of a text that are inspected, for a model that reads from left to right."""
 
@@ -357,17 +361,30 @@ def explain_ngrams(explained: ExplainedModel[TextModel], read_corpus: ReadCorpus
         logits = last_logits(explained.model, examples.with_boundary(batch))
         return token_log_probabilities(explained.model, logits).exp().unsqueeze(1)
 
-    def ngram_counts(item: str) -> JsonObject:
+    def known_counts() -> NGram:
         if counts is None:
             raise NotOfferedError("the run does not count n-grams")
-        lookups = counts.look_up(text.encode(item).ids)
-        return sparsity(lookups, counts.seen, counts.vocabulary_size, impossible=0)
+        return counts
+
+    def ngram_counts(item: str) -> JsonObject:
+        model = known_counts()
+        lookups = model.look_up(text.encode(item).ids)
+        return sparsity(lookups, model.seen, model.vocabulary_size, impossible=0)
+
+    def ngram_orders(item: str, source: str | None) -> TextOrders:
+        model, ids = known_counts(), text.encode(item).ids[:MAX_ORDERS]
+        names = [text.tokenizer.describe(token) for token in ids.tolist()]
+        train = None if source is None else read_corpus(source, "train", explained.vocabulary).ids
+        is_counted = train is not None and len(train) <= MAX_COUNTED
+        found = count_occurrences(np.asarray(train), ids, model.order) if is_counted else None
+        return TextOrders(names, orders_used(model.table, ids), found)
 
     return replace(
         _explain_causal(explained, read_corpus),
         inputs=examples,
         predictions=predictions,
         ngram_counts=ngram_counts,
+        ngram_orders=ngram_orders,
         embeddings=Refusal(
             sentence="an n-gram model has no embeddings: its counts treat every word as different from every other "
             "word, so that nothing learned about one carries over to similar ones"

@@ -166,7 +166,10 @@ def decoder_states(explained: ExplainedModel[EncoderDecoder]) -> StateReader:
     def read(count: int, state: State) -> State:
         return model.features(ids(count), state, None)[1]
 
-    return StateReader(model.encode(ids(source)), read, f"the answer to a source of {source} tokens", source)
+    def after_source(tokens: int) -> State:
+        return model.encode(ids(tokens))
+
+    return StateReader(after_source(source), read, f"the answer to a source of {source} tokens", source, after_source)
 
 
 # Pairs as models read them

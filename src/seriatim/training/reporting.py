@@ -16,8 +16,6 @@ from ..evaluation.perplexity import safe_exp
 from ..tasks.data_files import fraction_of
 from .settle import DEFAULT, Settled
 
-SELECTED = "The weights were selected on the same held-out data, which favours the model."
-"""Caution after a comparison with the simple baseline at the end of a training."""
 SPENT = re.compile("the budget of (.+) is spent")
 """Why most trainings end; the last line names the budget alone."""
 UPDATE_SECONDS = 0.5
@@ -227,7 +225,8 @@ class LineReporter(Reporter):
         # The rest of the time went into validations and into saving what they selected.
         training = record["tokens"] / max(record["tokens_per_second"], 1e-9)
         rest = record["seconds"] - training
-        more = f" + {duration(rest)} of {'validation' if 'valid' in record else 'saving'}" if round(rest) > 0 else ""
+        purpose = "validation and saving" if "valid" in record else "saving"
+        more = f" + {duration(rest)} of {purpose}" if round(rest) > 0 else ""
         budget = SPENT.fullmatch(record["ended"])
         why = f"budget {budget[1]}" if budget else record["ended"]
         self.say(f"done: {record[self.work_unit]:,} {self.work_unit}, {duration(training)} of training{more} ({why})")

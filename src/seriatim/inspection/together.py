@@ -1,0 +1,120 @@
+"""The page on several runs that read the same text: a strip with a row for each of them, and a table."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import quote
+
+from ..core.errors import ConflictError, EmptyError
+from ..pages.opening import Banner
+from ..pages.page import Cell, Link, PageBlock, PageSection, Table, framed, render, write_page
+from ..pages.strip import joined
+from ..pages.wording import listed, without_isolates
+from ..runs.run import Run
+from .first_screen import FirstScreen, context_tiles
+from .standing import held_out_tiles
+
+PAGE = "inspect.html"
+MAX_NAME = 100
+"""Characters of the name of a page."""
+MAX_LINES = 6
+"""Lines that the console shows."""
+
+
+class Inspection(NamedTuple):
+    """Result of `inspect`: the file of the page, which a notebook shows, and the main results, one line each."""
+
+    path: Path
+    summary: list[str]
+
+    def _repr_html_(self) -> str:
+        """Return the page in a frame for notebooks, or the summary if the file is gone."""
+        return framed(self.path, self.summary)
+
+
+def check_together(runs: Sequence[Run]) -> None:
+    """Raise InputError if there are no runs, or runs of different tasks."""
+    if not runs:
+        raise EmptyError("inspect: there is no run; name one")
+    for run in runs:
+        if run.config.task != runs[0].config.task:
+            first, other = (f"{each.path} is of the task {each.config.task}" for each in (runs[0], run))
+            raise ConflictError(f"inspect: {first}, and {other}; give runs of one task")
+
+
+def distinct_names(paths: Sequence[Path]) -> list[str]:
+    """Return the names of folders, with as many of those around them as tell them apart."""
+    parents = [path.absolute().parts[1:] for path in paths]
+    for size in range(1, max(map(len, parents), default=0) + 1):
+        names = ["/".join(parts[-size:]) for parts in parents]
+        if len(set(names)) == len(set(parents)):
+            break
+    return [name if names.index(name) == i else f"{name} ({names[:i].count(name) + 1})" for i, name in enumerate(names)]
+
+
+def page_name(names: Sequence[str]) -> str:
+    """Return the name of the page on several runs, in the current folder: ``inspect-A-B.html``."""
+    return "-".join(["inspect", *(name.replace("/", "-") for name in names)])[:MAX_NAME] + ".html"
+
+
+def write_together(
+    screens: Sequence[FirstScreen],
+    names: Sequence[str],
+    file: Path,
+    *,
+    pages: Sequence[str] = (),
+    links: Sequence[Link] = (),
+) -> Inspection:
+    """Write the page on several runs.
+
+    Args:
+        screens: the first screen of each run.
+        names: of the runs.
+        file: the page to write.
+        pages: the address of each run's page relative to ``file``, of which those are linked that exist.
+        links: related pages.
+    """
+    addresses = [quote(page) if (file.parent / page).is_file() else "" for page in pages] or [""] * len(names)
+    table = _table(screens, names, addresses)
+    warnings = [screen.warning(name) for name, screen in zip(names, screens, strict=True) if screen.below]
+    strips = [(name, screen.strip) for name, screen in zip(names, screens, strict=True)]
+    opening: list[PageBlock] = [Banner(warning) for warning in warnings]
+    strip = joined(strips) if all(strip.lenses for _, strip in strips) else None
+    opening += [strip] if strip is not None and strip.lenses else []
+    title, sections = f"{listed(names)} on one text", [PageSection("models", "The models", [table])]
+    write_page(file, render(title, " ".join(screens[0].inspected.notes), sections, opening=opening, links=links))
+    lines = [f"{name}: {screen.headline}" for name, screen in zip(names, screens, strict=True)]
+    return Inspection(file, list(map(without_isolates, lines[:MAX_LINES])))
+
+
+def _table(screens: Sequence[FirstScreen], names: Sequence[str], addresses: Sequence[str]) -> Table:
+    """Return the table of the models: their answers and the numbers of their first screens."""
+    same = len({screen.inspected.run.vocabulary.fingerprint() for screen in screens}) == 1
+    columns: dict[str, list[Cell]] = {}
+
+    def add(row: int, heading: str, cell: Cell) -> None:
+        columns.setdefault(heading, [Cell("–")] * len(screens))[row] = cell
+
+    for row, screen in enumerate(screens):
+        bits = screen.reading.bits
+        for answer in screen.reading.answers[:1]:
+            add(row, answer.heading, Cell(answer.text, answer.mark))
+        if bits is not None:
+            if bits.per_byte:
+                add(row, "Bits a byte", Cell(bits.per_byte))
+            add(row, "Bits in all", Cell(bits.total if bits.is_finite else "∞", note=bits.count))
+            if same:
+                interval = f"95 % interval {bits.interval}" if bits.interval else ""
+                add(row, "Bits a token", Cell(bits.mean, note=interval))
+        tiles = [*screen.reading.tiles, *(context_tiles(screen.inspected) if screen.below is None else [])]
+        for tile in (*tiles, *held_out_tiles(screen.inspected.run)[:1]):
+            if bits is None or tile != bits.tile:
+                add(row, tile.name, Cell(tile.value, note=tile.notes))
+    rows = [
+        [Cell(name, address=address), *(cells[row] for cells in columns.values())]
+        for row, (name, address) in enumerate(zip(names, addresses, strict=True))
+    ]
+    caption = "The same text."
+    if not same:
+        caption = "The same text, cut into other tokens by each tokenizer: bits a byte and in all can be compared."
+    return Table(["model", *columns], rows, caption)
