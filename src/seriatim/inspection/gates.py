@@ -44,7 +44,7 @@ MAX_TOKENS = 64
 """Tokens that are read."""
 OPEN, CLOSED = 0.9, 0.1
 """Values above the first count as open, values below the second as closed."""
-UNITS, DRAWN_UNITS = 4, 24
+UNITS, DRAWN_UNITS = 3, 24
 """Units of a layer whose numbers are shown, and those of a heat map."""
 MAX_MAPS = 6
 """Gates of which there are heat maps."""
@@ -58,7 +58,7 @@ KINDS: dict[object, Literal["gate", "tanh", "rate"]] = {
     F.softplus: "rate",
 }
 BRACKETS = re.compile(r"^\((.*)\)$")
-CHOSEN = "The {count} of {size} units of {layer} whose state varies most over this text, by its standard deviation."
+CHOSEN = "The {count} of {size} units whose {state} varies most over this text, by its standard deviation."
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class UnitNumbers:
         units: the indices of the units.
         size: the number of all units of the layer.
         names: of the numbers; a prime marks the state before a token.
-        states: the names of the state after a token; the units were chosen by the last one.
+        states: the names of the state after a token; the units were chosen by the first one.
         gates: the symbols of the gates and their names.
         values: the numbers ``(units, tokens, names)``.
         equations: those of `UnitUpdate` that hold for these numbers.
@@ -272,7 +272,7 @@ def unit_numbers(steps: Steps[list[Result]], example: Example, *, count: int = U
     columns |= {symbol: result.values for symbol, (_, result) in zip(named, results, strict=True) if symbol}
     shown = tuple((symbol, name) for symbol, (name, _) in zip(named, results, strict=True) if name)
     equations = tuple(_equations(update, columns)) if update else ()
-    chosen = columns[after[-1]].std(0).argsort(descending=True, stable=True)[:count].tolist()
+    chosen = columns[after[0]].std(0).argsort(descending=True, stable=True)[:count].tolist()
     values = torch.stack([column[:, chosen] for column in columns.values()], dim=2).transpose(0, 1)
     return UnitNumbers(steps.primitive.name, tokens, chosen, size, tuple(columns), after, shown, values, equations)
 
@@ -339,23 +339,19 @@ def unit_stepper(numbers: UnitNumbers) -> Stepper:
     )
 
 
-def unit_figure(numbers: UnitNumbers) -> Chart | Switch:
-    """Return the state and the gates of each unit over the text; of a layer without gates, one chart of all units."""
-    if not numbers.gates:
-        series = [
-            Series(
-                f"unit {unit + 1}",
-                range(len(numbers.tokens)),
-                numbers.of(i, numbers.states[-1]),
-                "curve",
-                look=style(i),
-            )
-            for i, unit in enumerate(numbers.units)
-        ]
-        return Chart(
-            f"State of {numbers.layer}", _tokens(numbers.tokens), Axis(numbers.states[-1]), series, _chosen(numbers)
-        )
-    drawn = [(symbol, f"state {symbol}") for symbol in numbers.states]
+def state_chart(numbers: UnitNumbers) -> Chart:
+    """Return the state of the units over the text; of two vectors, the last one, which is what a layer keeps."""
+    state = numbers.states[-1]
+    series = [
+        Series(f"unit {unit + 1}", range(len(numbers.tokens)), numbers.of(i, state), "curve", look=style(i))
+        for i, unit in enumerate(numbers.units)
+    ]
+    return Chart(f"State {state} of {numbers.layer}", _tokens(numbers.tokens), Axis(state), series, _chosen(numbers))
+
+
+def gates_switch(numbers: UnitNumbers) -> Switch:
+    """Return the output and the gates of each unit over the text."""
+    drawn = [(numbers.states[0], numbers.states[0])]
     drawn += [(symbol, name if symbol == name else f"{name}: {symbol}") for symbol, name in numbers.gates]
     charts = []
     for i, unit in enumerate(numbers.units):
@@ -363,13 +359,12 @@ def unit_figure(numbers: UnitNumbers) -> Chart | Switch:
             Series(name, range(len(numbers.tokens)), numbers.of(i, symbol), "curve", look=style(j))
             for j, (symbol, name) in enumerate(drawn)
         ]
-        chart = Chart(f"unit {unit + 1}", _tokens(numbers.tokens), Axis("value"), series, _chosen(numbers))
-        charts.append((str(unit + 1), chart))
-    return Switch(f"State and gates of {numbers.layer}", charts, "of unit")
+        charts.append((str(unit + 1), Chart(f"unit {unit + 1}", _tokens(numbers.tokens), Axis("value"), series)))
+    return Switch(f"Gates of {numbers.layer}", charts, "of unit")
 
 
 def _chosen(numbers: UnitNumbers) -> str:
-    return CHOSEN.format(count=len(numbers.units), size=numbers.size, layer=numbers.layer)
+    return CHOSEN.format(count=len(numbers.units), size=numbers.size, state=numbers.states[0])
 
 
 def _tokens(tokens: Sequence[str]) -> Axis:
@@ -435,18 +430,23 @@ def gates_section(inspected: InspectedRun) -> SectionBody:
     for numbers in result.units:
         blocks_of = layers.setdefault(numbers.layer, [])
         blocks_of += [unit_stepper(numbers)] if numbers.equations else []
-        blocks_of.append(unit_figure(numbers))
-    for gate in result.gates:
-        if gate.layer not in {numbers.layer for numbers in result.units}:
-            layers.setdefault(gate.layer, []).append(gate_chart(gate))
+        blocks_of.append(state_chart(numbers))
+        blocks_of += [gates_switch(numbers)] if numbers.gates else []
+    others = [gate for gate in result.gates if gate.layer not in layers]
+    for gate in others:
+        layers.setdefault(gate.layer, []).append(gate_chart(gate))
     for choices in result.choices:
         layers.setdefault(choices.layer, []).append(experts_map(choices))
-    first, *others = layers.values()
+    first, *rest = layers.values()
     blocks += first
+    if rest:
+        blocks.append(Folded("The other layers", [block for each in rest for block in each]))
+    folded: list[PageBlock] = [open_table(result.gates)] if any(not gate.is_rate for gate in result.gates) else []
     if others:
-        blocks.append(Folded("The other layers", [block for each in others for block in each]))
-    if result.gates:
-        blocks.append(Folded("How far the gates are open", _all_gates(result.gates)))
+        maps = [(f"{gate.layer}, {gate.name}", gate_map(gate)) for gate in others[:MAX_MAPS]]
+        folded.append(Switch("Units over the text", maps, "of"))
+    if folded:
+        blocks.append(Folded("All units of the gates", folded))
 
     # Of a translator, gates are about the source or about the answer, and the strip has both.
     lenses = unit_lenses(result.units) if inspected.explainer.search is None else []
@@ -469,11 +469,9 @@ def unit_lenses(units: Sequence[UnitNumbers]) -> list[Values]:
     ]
 
 
-def _all_gates(all_gates: Sequence[Gate]) -> list[PageBlock]:
+def open_table(all_gates: Sequence[Gate]) -> Table:
     """Return how far each gate is open; step sizes have no bounds within which to be open or closed."""
     bounded = [gate for gate in all_gates if not gate.is_rate]
     rows = [[gate.layer, gate.name, percent(gate.open), percent(gate.closed)] for gate in bounded]
     caption = f"Share of the values above {OPEN:g} (open) and below {CLOSED:g} (closed), over units and tokens."
-    maps = [(f"{gate.layer}, {gate.name}", gate_map(gate)) for gate in all_gates[:MAX_MAPS]]
-    table = [Table(["layer", "gate", "open", "closed"], rows, caption, {2, 3})] if rows else []
-    return [*table, Switch("Units over the text", maps, "of")]
+    return Table(["layer", "gate", "open", "closed"], rows, caption, {2, 3})
