@@ -27,8 +27,8 @@ from ..tasks.explainer import Example
 from .inspected_run import InspectedRun, SectionBody, explainer_of
 from .recording import Arguments, CallRecorder, Keywords, PrimitiveLayer, inside, primitive_layers, run_once, top_layers
 
-MAX_TOKENS = 64
-"""Tokens of a map; its size grows with their square."""
+MAX_TOKENS = 32
+"""Tokens of a map, so that the maps of two heads stand side by side."""
 MAX_MAP = 256
 """Largest number of tokens of a map; for more, attention splits its queries into blocks."""
 MAX_LAYERS, OPEN_LAYERS = 12, 2

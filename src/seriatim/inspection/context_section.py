@@ -65,7 +65,7 @@ CAPTION = (
         "On {source}, the same tokens for every k; one text says little about others.",
     ),
     Statement[MeasuredContexts](
-        lambda facts: facts.is_answer, "Of the model's own answer, {source}; one answer says little about others."
+        lambda facts: facts.is_answer, "On {source}, as the model gives it; one answer says little about others."
     ),
     Statement[MeasuredContexts](
         lambda facts: len(facts.infinite) > 0, "Where no point is drawn, the loss is infinite."

@@ -324,6 +324,7 @@ def tokens_of(primitive: PrimitiveLayer, example: Example, steps: int) -> tuple[
 def unit_stepper(numbers: UnitNumbers) -> Stepper:
     """Return a stepper through the equations of the units, which begins where the first unit changes most."""
     state = numbers.states[-1]
+    named = "".join(f"; {symbol}: {name}" for symbol, name in numbers.gates if symbol != name)
     change = torch.tensor(numbers.of(0, state)) - torch.tensor(numbers.of(0, f"{state}′"))
     return Stepper(
         f"One unit of {numbers.layer}, token by token",
@@ -334,7 +335,7 @@ def unit_stepper(numbers: UnitNumbers) -> Stepper:
             (str(unit + 1), [[round(value, DIGITS) for value in row] for row in rows])
             for unit, rows in zip(numbers.units, numbers.values.tolist(), strict=True)
         ],
-        f"A prime marks the state before the token; below a product stands its value. {_chosen(numbers)}",
+        f"A prime marks the state before the token{named}. {_chosen(numbers)}",
         int(change.abs().argmax()),
     )
 

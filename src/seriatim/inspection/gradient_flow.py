@@ -429,8 +429,9 @@ def gradient_flow_chart(layer: LayerFlow, caption: str = "", *, architecture: st
         )
         for name, curve, look in curves
     ]
-    known = [value for each in series for value in each.y if math.isfinite(value)]
-    limits = (min(known) * 0.7, max(known) * 1.4) if known else None
+    drawn = [value for each in series for value in each.y if math.isfinite(value)]
+    drawn += [end for each in series for ends in each.intervals if ends for end in ends]
+    limits = (min(0.8 * REACH_FRACTION, *drawn), 1.2 * max(drawn)) if drawn else None
     return Chart(
         layer.name,
         Axis("k, steps back", "{:,.0f}".format),

@@ -247,7 +247,7 @@ def _environment() -> Environment:
         "left_out": lambda plot: cells_left_out(plot.figure),
         "drawing": lambda plot, name: drawing(plot.figure, title=plot.title, description=plot.description, name=name),
         "draw": lambda figure, name, is_narrow: draw(figure, name, is_narrow=is_narrow),
-        "signed": lambda value: f"{value:.3f}".replace("-", "\N{MINUS SIGN}"),
+        "signed": lambda value: f"{round(value, 3) + 0.0:.3f}".replace("-", "\N{MINUS SIGN}"),
         "visible": lambda token: seen(token.replace("\n", "↵\n").replace("\t", "⇥\t")),
     }
     return environment
