@@ -1,18 +1,15 @@
 """Influence, compared with gradients taken one by one, and the widget that shows it."""
 
-import json
 import math
-import re
 from pathlib import Path
 
 import pytest
 import torch
 
 import seriatim
-from seriatim.inspection.influence import influence, influence_fractions, influence_section
+from seriatim.inspection.influence import influence, influence_fractions, link_lenses
 from seriatim.inspection.inspected_run import explainer_of, prepare
-from seriatim.pages.page import STEPS, LinkedToken, LinkView, PageSection, TokenLinks, encoded_row, render
-from seriatim.pages.wording import percent
+from seriatim.inspection.surprisal import read_text
 from seriatim.recurrence import uncompiled
 
 from .inspected import SENTENCE, TEXTS
@@ -95,53 +92,46 @@ def test_rows_sum_to_one_and_leave_out_what_must_not_count(inspected, name: str)
         assert found.shares.shape == (1, read)
 
 
-def test_the_section_offers_every_head_and_says_what_is_left_out(inspected, monkeypatch) -> None:
-    given = {"beam": 2, "data": None, "file_format": None}
-    content = influence_section(prepare(inspected["seq2seq-heads"], TEXTS["seq2seq-heads"], **given))
-    (links,) = (part for part in content.blocks if isinstance(part, TokenLinks))
-    names = [(view.group, view.name) for view in links.views]
-    assert names[0] == ("Influence", "influence on the selected token")
-    crossing = [name for group, name in names if "cross attention" in group]
+GIVEN = {"beam": 2, "data": None, "file_format": None}
+
+
+def test_every_head_is_a_lens_and_what_is_left_out_is_said(inspected, monkeypatch) -> None:
+    subject = prepare(inspected["seq2seq-heads"], TEXTS["seq2seq-heads"], **GIVEN)
+    layout = read_text(subject).layout
+    lenses = link_lenses(subject, layout)
+    assert lenses[0].name == "influence"
+    crossing = [lens.name.rpartition(", ")[2] for lens in lenses if "cross attention" in lens.name]
     assert crossing == ["mean of 2 heads", "head 1", "head 2"]
-    size = sum(len(tokens) for _, tokens in links.texts)
-    for view in links.views:
-        assert view.first_row + len(view.rows) <= size
-        assert all(view.first_column + len(row) <= size for row in view.rows)
-    for view in links.views[1:]:
-        assert all(sum(row) == pytest.approx(1, abs=1e-5) for row in view.rows)
+    for lens in lenses:
+        for block in lens.weights:
+            assert block.first_row + len(block.rows) <= layout.size
+            assert all(block.first_column + len(row) <= layout.size for row in block.rows)
+    for lens in lenses[1:]:
+        assert all(sum(row) == pytest.approx(1, abs=1e-5) for block in lens.weights for row in block.rows)
+    shares = influence(subject.run, subject.item).shares
+    read, written = lenses[0].weights
+    assert [[*row, *rest] for row, rest in zip(read.rows, written.rows, strict=True)] == [
+        pytest.approx(row[~row.isnan()].tolist()) for row in shares
+    ]
     monkeypatch.setattr("seriatim.inspection.influence.MAX_TOKENS", 3)
-    content = influence_section(prepare(inspected["lm"], SENTENCE, **given))
-    assert "are left out here" in content.blocks[0].text
+    subject = prepare(inspected["lm"], SENTENCE, **GIVEN)
+    (lens, *_) = link_lenses(subject, read_text(subject).layout)
+    assert len(lens.weights[0].rows) == 3
+    assert "after the first 3" in lens.sentence
 
 
-def test_stored_digits_keep_the_shares_that_are_shown() -> None:
-    weights = [0.5, 0.25, 0.0, math.nan, 0.001]
-    digits, largest = encoded_row(weights)
-    assert digits == "999706000   045"
-    assert largest == 0.5
-    assert encoded_row([math.nan]) == ("", 0.0)
-    for shares in ([0.5, 0.0074, 0.0149, 0.0024], [0.996, 0.003, 0.001], [0.31, 0.099, 0.0996]):
-        digits, largest = encoded_row(shares)
-        stored = [(int(digits[at : at + 3]) / STEPS) ** 2 * largest for at in range(0, len(digits), 3)]
-        assert [percent(share) for share in stored] == [percent(share) for share in shares]
-
-
-def test_texts_of_a_widget_stay_texts() -> None:
-    tokens = [LinkedToken(text) for text in ("</script><script>alert(1)</script> ", "a" * 60, "\u0301", "שלום ", '"&')]
-    links = TokenLinks([("", tokens)], [LinkView("g</script>", "n<b>", "s</script>", [[0.2], [0.1, math.nan, 0.7]])])
-    html = render("t", "", [PageSection("a", "A", [links])])
-    assert "<script>alert" not in html
-    assert "<b>" not in html.split("<h2")[1].split("<figcaption")[0].replace("<b></b>", "")
-    assert f">{'a' * 23}…<" in html, "a long token is cut"
-    assert f'data-text="{"a" * 60}"' in html, "and is there as a whole"
-    assert ">◌\u0301<" in html, "a combining mark has a base"
-    data = re.search(r'class="weights">(.*?)</script>', html, re.DOTALL)
-    assert data is not None
-    (view,) = json.loads(data[1])
-    assert view["rows"] == ["999", "378   999"]
-    assert view["sentence"] == "s</script>"
-    assert links.pinned == 1
-    assert links.first_shades[1] is None
+def test_the_lens_of_a_language_model_is_about_the_tokens_of_its_strip(inspected) -> None:
+    """Row t is about token t + 1 of the strip, whose probability is that of the surprisal there."""
+    subject = prepare(inspected["lm-words"], SENTENCE, **GIVEN)
+    reading = read_text(subject)
+    tokens = [token.text.strip() for token in reading.layout.rows[0].tokens]
+    assert tokens[1:] == SENTENCE.split()
+    found = influence(subject.run, SENTENCE)
+    (lens, *_) = link_lenses(subject, reading.layout)
+    assert lens.weights[0].first_row == 1
+    assert lens.pinned == len(tokens) - 1
+    assert found.probabilities.tolist() == pytest.approx([2**-bits for bits in reading.lenses[0].values], abs=1e-5)
+    assert reading.lenses[0].first == 1
 
 
 @pytest.mark.exhaustive
@@ -149,9 +139,11 @@ def test_the_gold_answer_stands_beside_the_answer(inspected, tmp_path: Path) -> 
     run = inspected["classify"]
     (row, *_) = Path(run.config.data.test).read_text().splitlines()[1:]
     label, text = row.split("\t")
-    html = seriatim.inspect(run, text, out=tmp_path / "a.html").path.read_text()
-    assert f"where its gold answer is {label}; the prediction is" in html
-    assert "where its gold answer is" not in seriatim.inspect(run, "a cat", out=tmp_path / "b.html").path.read_text()
+    (answer,) = run.predict([text])
+    reading = read_text(prepare(run, text, **GIVEN))
+    assert reading.answers[0].mark == ("right" if answer == label else "wrong")
+    assert reading.answers[1].text == label
+    assert read_text(prepare(run, "a cat", **GIVEN)).answers[0].mark == ""
 
 
 def test_the_influence_on_a_tag_is_that_on_its_marginal(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from seriatim.inspection.alignment import (
 )
 from seriatim.inspection.inspected_run import prepare
 from seriatim.inspection.mistakes import mistakes_section
-from seriatim.pages.drawing import Drawing
+from seriatim.pages.chart_svg import Drawing
 from seriatim.pages.page import Prose
 from seriatim.recurrence import uncompiled
 from seriatim.tasks import explainer as capabilities
@@ -43,7 +43,8 @@ SECTIONS = (
 def _quick(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch):
     """Disable compiled code and the conversion of figures to SVG, which takes seconds for a page."""
     if not request.node.name.endswith("[lm]"):
-        monkeypatch.setattr("seriatim.pages.page.drawing", lambda *_, title, **__: Drawing(f"<svg>{title}</svg>", {}))
+        drawn = lambda figure, *_, **__: Drawing(f"<svg>{figure.title}</svg>", {})  # noqa: E731
+        monkeypatch.setattr("seriatim.pages.page.draw", drawn)
     with uncompiled():
         yield
 

@@ -154,7 +154,7 @@ def test_figures_are_drawn_from_the_results(texts: dict[str, str], tmp_path: Pat
         *(chart for units in opened.units for _, chart in gates_switch(units).choices),
         *map(experts_map, opened.choices),
         *map(attention_map, maps.maps),
-        aligned_map(Aligned("greedy $", "", 0.0, "ab", "abc", [[0.5, 0.5], [0.0, 1.0], [1.0, 0.0]]), noise=[1]),
+        aligned_map(Aligned("greedy $", "", 0.0, "ab", "abc", [[0.5, 0.5], [0.0, 1.0], [1.0, 0.0]]), has_noise=True),
     ]
     assert len(figures) == 13
     for i, figure in enumerate(figures):
@@ -163,5 +163,5 @@ def test_figures_are_drawn_from_the_results(texts: dict[str, str], tmp_path: Pat
 
 def test_noise_is_marked_in_the_alignment() -> None:
     """In `builtin:reversal` a random letter follows every letter."""
-    drawn = aligned_map(Aligned("greedy", "ba", 0.0, "axby", "ba", [[0.1, 0.2, 0.3, 0.4]] * 2), noise=range(1, 4, 2))
+    drawn = aligned_map(Aligned("greedy", "ba", 0.0, "axby", "ba", [[0.1, 0.2, 0.3, 0.4]] * 2), has_noise=True)
     assert drawn.columns == ["a", "(x)", "b", "(y)"]

@@ -5,13 +5,13 @@ import pytest
 import torch
 
 from seriatim.inspection.attention_maps import AttentionMap, attention_map, blank_future
-from seriatim.inspection.influence import MIN_ANSWERS, Influence, influence_section, nearest_sentence
-from seriatim.inspection.inspected_run import InspectedRun, explainer_of, prepare
+from seriatim.inspection.gates import gates_section
+from seriatim.inspection.inspected_run import InspectedRun, prepare
 from seriatim.inspection.mistakes import mistakes_section
-from seriatim.inspection.surprisal import MIN_FULL, label_effect_section, reference_blocks, surprisal_section
-from seriatim.pages.page import Prose, TokenLinks, Tokens
+from seriatim.inspection.surprisal import FULL_EFFECT, read_text
+from seriatim.pages.wording import quoted
 from seriatim.recurrence import uncompiled
-from seriatim.tasks.explainer import Example, LabelEffect, SearchResult
+from seriatim.tasks.explainer import LabelEffect, SearchResult
 from seriatim.tasks.label_explainer import ClassifierExamples
 from seriatim.tasks.translation_explainer import TranslatedData
 
@@ -35,35 +35,33 @@ def with_effect(monkeypatch, full: list[float], without: list[list[float]]) -> L
 
 def test_a_small_effect_is_not_drawn_as_a_large_one(inspected, monkeypatch) -> None:
     with_effect(monkeypatch, [0.05, 0.95], [[0.09, 0.91], [0.04, 0.96]])
-    content = label_effect_section(prepare(inspected["classify"], SENTENCE, **GIVEN))
-    (tokens,) = (part for part in content.blocks if isinstance(part, Tokens))
-    assert [token.shade for token in tokens.tokens] == [pytest.approx(np.log2(0.95 / 0.91)), 0.0]
-    assert f"Full shade is {MIN_FULL:.2f} bits" in tokens.caption
-    assert tokens.tokens[0].note == "Without this token, P(yes) falls from 95 % to 91 %."
-    assert content.blocks[0] == Prose("Predicted label: yes (95 %), no (5 %).")
-    assert content.summary[0].startswith("answer: yes (95 %); without “")
-    assert content.summary[0].endswith(", P(yes) falls from 95 % to 91 %")
+    reading = read_text(prepare(inspected["classify"], SENTENCE, **GIVEN))
+    lens, gain = reading.lenses[0], float(np.log2(0.95 / 0.91))
+    assert lens.shades(2) == [pytest.approx(gain / FULL_EFFECT), 0.0]
+    assert lens.notes == ["Without it, P(yes) falls from 95 % to 91 %.", "Without it, P(yes) rises to 96 %."]
+    assert reading.answers[0].text == "yes 95 %"
+    assert reading.tiles[0].value == quoted("w0")
 
 
 def test_nothing_is_said_to_lower_the_label_if_nothing_does(inspected, monkeypatch) -> None:
     with_effect(monkeypatch, [0.3, 0.7], [[0.2, 0.8], [0.3, 0.7]])
-    content = label_effect_section(prepare(inspected["classify"], SENTENCE, **GIVEN))
-    assert content.summary == ["answer: yes (70 %)"]
-    (tokens,) = (part for part in content.blocks if isinstance(part, Tokens))
-    assert [token.shade for token in tokens.tokens] == [0.0, 0.0]
-    assert "stays at 70 %" in tokens.tokens[1].note
+    reading = read_text(prepare(inspected["classify"], SENTENCE, **GIVEN))
+    assert reading.tiles == []
+    assert reading.lenses[0].shades(2) == [0.0, 0.0]
+    assert "stays at 70 %" in reading.lenses[0].notes[1]
 
 
-def test_all_sections_of_a_translator_are_about_the_answer_of_beam_search(inspected, monkeypatch) -> None:
+def test_the_strip_of_a_translator_is_about_the_answer_of_beam_search(inspected, monkeypatch) -> None:
     run = inspected["seq2seq-heads"]
     monkeypatch.setattr(TranslatedData, "search", lambda *_: SearchResult("fed", -1.0))
     subject = prepare(run, "axbxcx", **GIVEN)
     assert subject.item == ("axbxcx", "fed")
-    (tokens, *_) = surprisal_section(subject).blocks
-    assert [token.text for token in tokens.tokens] == ["f", "e", "d", "</s>"], "the end has one name on the page"
-    links = next(part for part in influence_section(subject).blocks if isinstance(part, TokenLinks))
-    assert [token.text.strip() for token in links.texts[1][1]] == ["</s>", "f", "e", "d", "</s>"]
-    assert "The answer of beam search." in tokens.caption
+    reading = read_text(subject)
+    assert [token.text.strip() for token in reading.layout.rows[1].tokens] == ["</s>", "f", "e", "d", "</s>"]
+    (lens,) = reading.lenses
+    assert lens.first == len(reading.layout.rows[0].tokens) + 1
+    assert len(lens.values) == 4
+    assert "The answer of beam search." in lens.sentence
 
 
 def attention(weights: torch.Tensor, **settings: bool) -> AttentionMap:
@@ -91,25 +89,6 @@ def test_attention_has_one_absolute_scale() -> None:
     assert drawn.panels[0][1][0] == pytest.approx([0.05] * 20)
 
 
-def near(answers: int, share: float) -> Influence:
-    rows = torch.full((answers, answers), torch.nan, dtype=torch.float64)
-    for i in range(answers):
-        rows[i, : i + 1] = (1 - share - 0.01 * (i % 2)) / max(i, 1)
-        rows[i, i] = share + 0.01 * (i % 2)
-    ids = tuple(range(answers))
-    example = Example(ids, ids, tuple(map(str, ids)))
-    return Influence(example, tuple(map(str, ids)), rows, torch.ones(answers), answers)
-
-
-def test_the_share_of_the_token_before_is_stated_from_enough_answers(inspected) -> None:
-    inputs = explainer_of(inspected["lm"]).inputs
-    assert nearest_sentence(inputs, near(MIN_ANSWERS, 0.4)) == "", "the first answer has a single token before it"
-    sentence = nearest_sentence(inputs, near(MIN_ANSWERS + 1, 0.4))
-    assert sentence.startswith("On average, 40")
-    assert f"over {MIN_ANSWERS} tokens of this text" in sentence
-    assert nearest_sentence(explainer_of(inspected["mlm"]).inputs, near(MIN_ANSWERS + 1, 0.4)) == ""
-
-
 def test_lines_of_the_lead_say_what_they_are_about(inspected) -> None:
     subject = prepare(inspected["classify"], SENTENCE, **GIVEN)
     (line,) = mistakes_section(subject).summary
@@ -117,7 +96,17 @@ def test_lines_of_the_lead_say_what_they_are_about(inspected) -> None:
     assert "labels correct" in line
 
 
-def test_the_gold_answer_of_one_word_is_no_label(inspected, monkeypatch) -> None:
-    monkeypatch.setattr(InspectedRun, "from_held_out", lambda *_: ["DET"])
-    (prose,) = reference_blocks(prepare(inspected["tag"], "the", **GIVEN), ["X"])
-    assert "where its gold answer is DET; the prediction is wrong." in prose.text
+def test_the_units_of_gates_are_lenses(inspected) -> None:
+    subject = prepare(inspected["lm"], SENTENCE, **GIVEN)
+    lenses = gates_section(subject).lenses
+    assert len(lenses) == 3
+    assert all(lens.full == 1.0 and "of 16 units" in lens.sentence for lens in lenses)
+    assert all(len(lens.values) <= read_text(subject).layout.size for lens in lenses)
+
+
+def test_a_wrong_tag_has_the_gold_one(inspected, monkeypatch) -> None:
+    monkeypatch.setattr(InspectedRun, "from_held_out", lambda *_: ["none of them"])
+    reading = read_text(prepare(inspected["tag"], "the", **GIVEN))
+    (token,) = reading.layout.rows[0].tokens
+    assert (token.text, token.gold) == ("the ", "none of them")
+    assert reading.tiles[0].value == "0 of 1"

@@ -10,7 +10,7 @@ import torch
 from seriatim.core.errors import InputError
 from seriatim.evaluation.token_scores import token_name
 from seriatim.inspection.inspected_run import explainer_of
-from seriatim.inspection.surprisal import label_figure, surprisal_figure
+from seriatim.inspection.surprisal import TextBits
 from seriatim.recurrence import uncompiled
 
 from ..refusals import refused
@@ -77,7 +77,6 @@ def test_alternatives_are_the_most_likely_tokens_and_give_the_ranks(inspected) -
         assert shares == sorted(shares, reverse=True)
         assert one.alternatives[one.rank - 1][0] == token_name(run.tokenizer, token)
         assert one.alternatives[one.rank - 1][1] == pytest.approx(2**-one.bits)
-    assert surprisal_figure(found).axes[0].lines[0].get_ydata()[-1] == pytest.approx(1)
 
 
 @pytest.mark.parametrize("name", ["seq2seq", "seq2seq-heads"])
@@ -111,12 +110,9 @@ def test_the_label_without_a_word_equals_that_of_the_shorter_text(inspected, nam
     assert found.bits() == pytest.approx(gains, abs=1e-5)
     if name == "classify":
         assert found.prefixes is None
-        with pytest.raises(InputError, match="whole text at once"):
-            label_figure(found)
     else:
         assert found.prefixes is not None
         assert found.prefixes[-1] == pytest.approx(found.full, abs=1e-6)
-        assert label_figure(found).axes[0].lines
 
 
 def test_the_certainty_of_tags_equals_that_of_the_tagger(inspected) -> None:
@@ -144,3 +140,18 @@ def test_models_are_not_changed(inspected) -> None:
     explainer_of(run).token_scores(TEXT)
     assert not run.model.training
     assert all(torch.equal(values, before[name]) for name, values in run.model.state_dict().items())
+
+
+def test_the_mean_of_a_text_has_the_digits_of_its_interval() -> None:
+    bits = TextBits(np.tile([1.0, 4.0], 20), "tokens", 50)
+    low, high = bits.bounds
+    assert low < 2.5 < high
+    assert (bits.mean, bits.total, bits.per_byte) == ("2.50", "100.0", "2.00")
+    assert bits.interval == f"{low:.2f} to {high:.2f}"
+    few = TextBits(np.array([1.0, 4.0]), "tokens", 2)
+    assert few.bounds is None
+    assert few.tile.interval == ""
+    impossible = TextBits(np.array([1.0, np.inf]), "tokens", 2)
+    assert impossible.mean == "∞"
+    assert impossible.per_byte == ""
+    assert impossible.impossible == "1 of 2 tokens"

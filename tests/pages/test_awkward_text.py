@@ -1,27 +1,23 @@
 """Pages hold any text: control characters, half of a surrogate pair, long words, and scripts from right to left."""
 
+import itertools
 import re
 import xml.etree.ElementTree
+from html import unescape
 
-import numpy as np
 import pytest
 
-from seriatim.pages.charts import SPACED, name_tokens, shortened, shown
-from seriatim.pages.drawing import to_svg
+from seriatim.pages.chart import Axis, Chart, Series
+from seriatim.pages.chart_svg import LONGEST, NARROW, SPACED, WIDE, draw
 from seriatim.pages.page import (
     TEMPLATES,
     Cell,
-    LinkedToken,
-    LinkView,
     PageSection,
     Prose,
     Table,
-    Token,
-    TokenLinks,
-    Tokens,
     render,
 )
-from seriatim.pages.theme import new_figure
+from seriatim.pages.strip import Links, Strip, StripRow, StripToken, Values, Weights
 from seriatim.pages.wording import MAX_LISTED, listed
 
 from .test_page import check_page, sections
@@ -79,12 +75,11 @@ def test_a_number_stays_with_its_unit() -> None:
 
 @pytest.mark.parametrize("text", [*AWKWARD.values(), "x" * 10_000])
 def test_labels_of_figures_are_short_lines(text: str) -> None:
-    for label in (shown(text), shortened(text, 12)):
-        assert "\n" not in label
-        assert len(label.replace("\\$", "$")) <= 12
-    figure, axes = new_figure()
-    axes[0, 0].plot([1, 2], label=shown(text))
-    assert to_svg(figure, title=text, description=text)
+    chart = Chart(text, Axis(names=[text, text]), Axis(text), [Series(text, [0, 1], [1, 2], names=[text, text])], text)
+    svg = draw(chart, "figure-1").svg
+    labels = re.findall(r"<text[^>]*>([^<]*)<", svg)
+    assert sum(1 for label in labels if len(unescape(label)) <= LONGEST) >= 2
+    assert not any("\n" in label for label in labels)
 
 
 def test_a_sentence_lists_few_names() -> None:
@@ -93,51 +88,41 @@ def test_a_sentence_lists_few_names() -> None:
     assert listed(names[: MAX_LISTED + 1]).endswith("n19 and n20")
 
 
-def test_marks_without_a_letter_and_tokens_without_width_are_seen_everywhere() -> None:
+def test_marks_without_a_letter_and_tokens_without_width_are_seen() -> None:
     texts = ["\u0301", "\u200b", "\u200d ", "a\u0301"]
-    links = TokenLinks([("", [LinkedToken(text) for text in texts])], [LinkView("g", "n", "s", [[1.0]])])
-    parts = [links, Tokens([Token(text, 1.0, 0.5) for text in texts])]
-    html = render("A title", "A sentence.", [PageSection("one", "One", parts)])
-    for text in ("◌\u0301", "◌\u200b", "◌\u200d ", "a\u0301"):
-        assert html.count(f">{text}<") == 2
+    strip = Strip([StripRow("", [StripToken(text) for text in texts])], [Links("n", [Weights([[1.0]])])])
+    html = render("A title", "A sentence.", [PageSection("one", "One", [strip])])
+    for text in ("◌\u0301", "◌\u200b", "◌\u200d", "a\u0301"):
+        assert html.count(f">{text}<") == 1
     assert "◌a" not in html
 
 
-def test_only_words_stand_apart() -> None:
-    """Letters of one word, and a space that is a token, have no margins between them."""
-    tokens = [LinkedToken("</s> ", symbol=True), *map(LinkedToken, ("word ", "a", " "))]
-    assert [token.apart for token in tokens] == [False, True, False, False]
-    links = TokenLinks([("", tokens)], [LinkView("g", "n", "s", [[1.0]])])
-    html = render("A title", "A sentence.", [PageSection("one", "One", [links])])
-    assert html.count('class="token apart') == 1
+def test_the_space_after_a_word_is_not_shaded() -> None:
+    tokens = [StripToken("</s> ", symbol=True), *map(StripToken, ("word ", "a", " "))]
+    assert [token.is_apart for token in tokens] == [False, True, False, False]
+    html = render(
+        "A title",
+        "A sentence.",
+        [PageSection("one", "One", [Strip([StripRow("", tokens)], [Values("n", [1.0], 2.0)])])],
+    )
+    assert ">word</span> <span" in html
+    assert ">&lt;/s&gt; </span>" in html
 
 
-def test_arrow_keys_follow_the_direction_of_the_text_in_both_widgets() -> None:
-    scripts = {name: (TEMPLATES / name).read_text() for name in ("page.js", "token_box.js", "token_links.js")}
+def test_arrow_keys_follow_the_direction_of_the_text() -> None:
+    scripts = {name: (TEMPLATES / name).read_text() for name in ("page.js", "strip.js")}
     assert scripts["page.js"].count('direction === "rtl"') == 1
-    for name in ("token_box.js", "token_links.js"):
-        assert "tokenReached(event.key, group" in scripts[name]
-        assert "ArrowRight" not in scripts[name]
+    assert "tokenReached(event.key, group" in scripts["strip.js"]
+    assert "ArrowRight" not in scripts["strip.js"]
 
 
 @pytest.mark.parametrize("count", [5, 60, 128, 1000])
-@pytest.mark.parametrize("which", ["xaxis", "yaxis"])
-def test_an_axis_names_as_many_tokens_as_fit(count: int, which: str) -> None:
-    _figure, axes = new_figure(width=4.2)
-    axis = getattr(axes[0, 0], which)
-    tokens = [f"t{i}" for i in range(count)]
-    name_tokens(axis, tokens, 3.0)
-    places = axis.get_ticklocs().astype(int).tolist()
-    assert [label.get_text() for label in axis.get_ticklabels()] == [tokens[place] for place in places]
-    assert len(set(np.diff(places))) == 1
-    assert len(places) >= min(count, 10)
-    assert len(places) * SPACED <= 3.0 + SPACED
-    assert (axis.get_label_text() != "") == (count > 21)
-
-
-def test_short_names_of_tokens_stand_upright() -> None:
-    _figure, axes = new_figure(width=8.4)
-    name_tokens(axes[0, 0].xaxis, ["</s>", *"The end"], 8 * SPACED)
-    assert [label.get_rotation() for label in axes[0, 0].get_xticklabels()] == [90, *[0] * 7]
-    name_tokens(axes[0, 0].xaxis, ["word"] * 8, 8.0)
-    assert {label.get_rotation() for label in axes[0, 0].get_xticklabels()} == {0}
+@pytest.mark.parametrize("is_narrow", [False, True])
+def test_an_axis_names_as_many_tokens_as_fit(count: int, is_narrow: bool) -> None:
+    tokens = [f"t{i:04}" for i in range(count)]
+    chart = Chart("t", Axis(names=tokens), Axis("y"), [Series("a", range(count), range(count))])
+    svg = draw(chart, "figure-1", is_narrow=is_narrow).svg
+    named = [int(name[1:]) for name in re.findall(r">(t\d{4})<", svg)]
+    assert len({b - a for a, b in itertools.pairwise(named)}) == 1
+    assert len(named) >= min(count, 10)
+    assert len(named) * SPACED <= (NARROW if is_narrow else WIDE)

@@ -23,10 +23,10 @@ from ..tasks.model_size import machine_memory
 from ..training.hardware import environment
 from ..version import __version__
 from .differences import differences
+from .findings import conditions
 from .item_answers import PREFIX
 from .plan import FORMAT, Plan, architecture, choose_metric, difference, is_non_neural, layers_of, read_trials, width_of
 from .results import ResultRow, Results, Row, Spent, TrainingRow, spent
-from .verdict import conditions
 
 SHORT = 0.01
 """Fraction of a training up to which another one that runs at the same time does not count."""

@@ -355,8 +355,9 @@ def fit_plan(plan: Plan, *, layers: Sequence[str] | None = None) -> Vocabulary:
     rows = [row for row in rows if row in plan.layers]
 
     # Sizes are solved once the vocabulary is known, because it has most of the parameters of a small model.
-    _check_tokens(plan, task, train)
     trained = [row for row in rows if not is_non_neural(row)]
+    if trained and plan.budget.tokens is not None:
+        _check_tokens(plan, plan.task(trained[0]), plan.budget.tokens, train)
     if solved := [row for row in trained if width_of(row) is None]:
         _solve_sizes(plan, solved, vocabulary, choose_embedding=layers is None)
     for row in trained:
@@ -403,18 +404,16 @@ def _with_batches(task: Task, train: TaskData) -> Task:
     return open_task(with_data_defaults(task.config, train)) if task.objective is not None else task
 
 
-def _check_tokens(plan: Plan, task: Task, train: TaskData) -> None:
-    """Refuse a budget of tokens that is less than one step reads."""
-    if plan.budget.tokens is None:
-        return
+def _check_tokens(plan: Plan, task: Task, tokens: int, train: TaskData) -> None:
+    """Refuse a budget of tokens that is less than one step of a trained row reads."""
     objective = _with_batches(task, train).objective
-    assert objective is not None
+    assert objective is not None, "only rows that are trained by steps have a budget"
     batches = objective.batches(train)
     step = next(iter(batches.read(batches.shuffled(plan.seeds[0], 0)))).tokens
-    if plan.budget.tokens < step * (2 * plan.tune if plan.tune else 1):
+    if tokens < step * (2 * plan.tune if plan.tune else 1):
         shared = f", and {plan.tune} trials share half of the budget" if plan.tune else ""
         raise RangeError(
-            f"--tokens: {plan.budget.tokens:,} is too little, one step reads {step:,}{shared}; give more, or lower "
+            f"--tokens: {tokens:,} is too little, one step reads {step:,}{shared}; give more, or lower "
             "training.batch_size"
         )
 

@@ -72,7 +72,7 @@ def excludes_zero(gain: JsonMapping) -> bool:
 class Distance(FromJson):
     """A figure ``of`` a model at several distances, each measured on ``count`` of some ``items``.
 
-    ``kind`` is ``context``, ``distance`` or ``length``; ``values`` are by the distance, in ``unit``, and ``bounds``
+    ``kind`` is ``context`` or ``distance``; ``values`` are by the distance, in ``unit``, and ``bounds``
     are their 95 % intervals. With the kind ``context``, ``whole`` is the value with the full context, and ``gains`` say
     how many ``bits`` a token (``low`` to ``high``) the context ``beyond`` some tokens saves; ``measured`` says on which
     tokens of the text.
@@ -272,6 +272,12 @@ class ResultRow(Row):
         """The mean seconds of the trainings, without validations."""
         known = [run["training_seconds"] for run in self.runs if run.get("training_seconds")]
         return sum(known) / len(known) if known else None
+
+    @property
+    def seconds_range(self) -> tuple[float, ...]:
+        """The shortest and the longest training of several."""
+        known = [run["training_seconds"] for run in self.runs if run.get("training_seconds")]
+        return (min(known), max(known)) if len(known) > 1 else ()
 
     @property
     def others_processors(self) -> float | None:

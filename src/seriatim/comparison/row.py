@@ -25,7 +25,7 @@ from ..data.tokenizers import END
 from ..decoding.sampling import read, sample
 from ..decoding.token_draws import Sampling
 from ..evaluation.context_use import excess_losses
-from ..evaluation.intervals import METHOD, interval, wilson
+from ..evaluation.intervals import METHOD, wilson
 from ..evaluation.perplexity import block_size, safe_exp
 from ..models.base_models import NeuralModel, TextModel, input_layer
 from ..models.encoder_decoder import EncoderDecoder
@@ -34,9 +34,8 @@ from ..tasks.task import TaskData, evaluating
 from ..training.checkpoints import read_metrics
 from ..training.hardware import freed_memory_kept
 from ..version import __version__
-from .differences import by_length
 from .item_answers import MAX_ITEMS, Item, answer_items, evenly, listed, measure_tokens, stored
-from .plan import FIGURE_OF_SUMS, Plan, is_non_neural, statistics_of
+from .plan import Plan, is_non_neural, statistics_of
 from .results import Distance, TrainingRow
 
 # A model is run over tokens whose values do not matter, to measure the size of its state and its speed.
@@ -283,7 +282,7 @@ def quartiles(times: Sequence[float]) -> list[float] | None:
     return statistics.quantiles(times, n=4, method="inclusive")[::2] if len(times) >= FEWEST else None
 
 
-# How a model does at a distance: with little context, over known distances, or on inputs of different lengths.
+# How a model does at a distance: with little context, or over known distances.
 
 
 ROWS = 200  # items of each distance of a synthetic task
@@ -297,21 +296,15 @@ UNITS = {
 """The unit of the distance of each synthetic task."""
 
 
-def distances(
-    run: Run, data: TaskData, source: str, metric: str, metrics: JsonObject, statistics: Mapping[str, np.ndarray]
-) -> Distance | None:
+def distances(run: Run, data: TaskData, source: str, metrics: JsonObject) -> Distance | None:
     """Measure a figure at several distances, or return None where no distance can be measured.
 
-    ``metrics`` are those of all of the data, which have the name ``source``. By length, the figure is the ``metric``,
-    computed from the statistics of every item.
+    ``metrics`` are those of all of the data, which have the name ``source``.
     """
     name = source.split(":")[1] if source.startswith("builtin:") else ""
     if name in SYNTHETIC_TASKS:
         return _at_known_distances(run, name)
-    if isinstance(data, Corpus):
-        return _with_short_contexts(run, data, metrics.get("loss"))
-    names = {figure.key: figure.name for figure in run.task.evaluator.metrics}
-    return _by_length(data, metric, names.get(metric, metric), statistics)
+    return _with_short_contexts(run, data, metrics.get("loss")) if isinstance(data, Corpus) else None
 
 
 def known_distances(name: str) -> list[int]:
@@ -363,22 +356,6 @@ def _with_short_contexts(run: Run, data: Corpus, loss: float | None) -> Distance
         gains=[{"beyond": size, **excess._asdict()} for size, excess in found.by_size.items()],
         measured=found.measured,
     )
-
-
-def _by_length(data: TaskData, metric: str, of: str, statistics: Mapping[str, np.ndarray]) -> Distance | None:
-    """Measure the figure, called ``of``, on inputs of similar lengths, under the largest length of each group."""
-    lengths = getattr(getattr(data, "texts", data), "lengths", None)
-    if metric not in statistics or lengths is None or len(lengths) != len(statistics[metric]):
-        return None
-    groups = by_length(np.asarray(lengths))
-    if len(groups) < 2:
-        return None
-    values, bounds = dict[str, float](), dict[str, tuple[float | None, float | None]]()
-    for rows in groups:
-        value, low, high = interval(statistics[metric][rows], FIGURE_OF_SUMS[metric])
-        values[str(int(lengths[rows].max()))], bounds[str(int(lengths[rows].max()))] = value, (low, high)
-    name = f"{of} on inputs of similar lengths, by the largest length of each group"
-    return Distance("length", of, name, "tokens at most", values, bounds=bounds)
 
 
 FROM_SUMMARY = ("parameters", "steps", "tokens", "tokens_per_second", "vocabulary_size", "precision")
@@ -444,7 +421,7 @@ def measure(
     if full:
         items = list(islice(run.task.reader.measured_items(run.vocabulary, *measured), MAX_ITEMS))
         row |= costs(run, [text for text, _ in evenly(items, INPUTS)])
-        row["distance"] = distances(run, data, measured.source, plan.metric, metrics, statistics)
+        row["distance"] = distances(run, data, measured.source, metrics)
         row["samples"] = samples(run, data, items)
         for fields, arrays in (answer_items(run, items), measure_tokens(run, data, train)):
             row |= fields

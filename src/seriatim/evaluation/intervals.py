@@ -278,6 +278,11 @@ class Metric(NamedTuple):
     more_is_better: bool = False
     ceiling: float = 1.0
 
+    @property
+    def is_fraction(self) -> bool:
+        """Whether values are fractions from 0 to 1, so that a difference is told in points: 100 times as much."""
+        return self.more_is_better and self.ceiling == 1.0
+
     def best(self, values: Iterable[float]) -> float:
         """Return the best of some values."""
         return max(values) if self.more_is_better else min(values)

@@ -6,13 +6,14 @@ that attends to the source is used; `attention_maps` shows each head.
 """
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..core.errors import NotSupportedError, RangeError
 from ..evaluation.token_scores import visible
-from ..pages.chart import HeatMap
-from ..pages.page import PageBlock, Prose, Samples
+from ..pages.chart import HeatMap, Switch
+from ..pages.page import PageBlock, Prose
+from ..pages.statements import Statement, told
 from ..runs.run import Run
 from ..tasks.explainer import Refusal
 from .attention_maps import MAX_MAP, attention_maps
@@ -39,6 +40,11 @@ class Aligned(NamedTuple):
     weights: Sequence[Sequence[float]] = ()
     heads: int = 1
     limits: str = ""
+
+    @property
+    def odds(self) -> str:
+        """The way of the search with the probability of its answer."""
+        return f"{self.search}, P = {math.exp(self.log_probability):.2g}"
 
 
 def align(run: Run, text: str, *, beam: int = BEAM) -> list[Aligned]:
@@ -82,54 +88,48 @@ def mass(aligned: Aligned, positions: Sequence[Sequence[int]]) -> float:
     return sum(masses) / len(masses)
 
 
-def aligned_map(aligned: Aligned, *, noise: Collection[int] = ()) -> HeatMap:
-    """Return an alignment, from 0 to 1: the source across, the answer down; without weights, an InputError is raised.
+def aligned_map(aligned: Aligned, *, has_noise: bool = False) -> HeatMap:
+    """Return an alignment as a map: the source across, the answer down; every second source token may be noise.
 
-    Tokens of the source at the positions of ``noise`` stand in brackets.
+    Raises:
+        InputError: there are no weights.
     """
     if not aligned.weights:
         raise NotSupportedError("alignment: the decoder has no attention; train with --model.options.attention dot")
-    source = [visible(token) for token in aligned.source_tokens]
-    notes = [
-        f"Means over the {aligned.heads} heads of the top layer." if aligned.heads > 1 else "",
-        "The noise between the letters stands in brackets." if noise else "",
-        aligned.limits,
-    ]
+    noise = [f"({name})" if has_noise and i % 2 else name for i, name in enumerate(aligned.source_tokens)]
     return HeatMap(
         f"Alignment, {aligned.search}",
-        [("", [list(row) for row in aligned.weights])],
-        [visible(token) for token in aligned.target_tokens],
-        [f"({name})" if i in noise else name for i, name in enumerate(source)],
-        "weight, from 0 to 1",
-        " ".join(filter(None, notes)),
-        row_name="answer",
-        column_name="source",
+        [("", aligned.weights)],
+        list(map(visible, aligned.target_tokens)),
+        list(map(visible, noise)),
+        "attention, square-root scale",
+        " ".join([*told(CAPTIONS, aligned), *([NOISE] if has_noise else [])]),
+        "answer",
+        "source",
+        power=0.5,
     )
 
 
-def noise_positions(run: Run, source: Sequence[str]) -> range:
-    """Return the positions of noise in a source of `builtin:reversal`, which follows every letter; else none."""
-    is_noisy = str(run.config.data.train).startswith("builtin:reversal") and all(len(token) == 1 for token in source)
-    return range(1, len(source), 2) if is_noisy else range(0)
+CAPTIONS: tuple[Statement[Aligned], ...] = (
+    Statement(lambda aligned: True, "{odds}: {text}."),
+    Statement(lambda aligned: aligned.heads > 1, "The weights are means over {heads} heads of the top layer."),
+    Statement(lambda aligned: bool(aligned.limits), "{limits}"),
+)
+"""What stands below the map of an alignment."""
+NOISE = "Letters in brackets are noise, which the answer leaves out."
 
 
 def alignment_section(inspected: InspectedRun) -> SectionBody:
     """Write the section on alignment, for greedy search and for beam search."""
     answers = align(inspected.run, inspected.text, beam=inspected.beam)
-    headings = [f"{each.search}, P = {math.exp(each.log_probability):.2g}" for each in answers]
-    samples = [(heading, each.text or "(nothing)") for heading, each in zip(headings, answers, strict=True)]
-    reference = inspected.reference_answer()
-    if reference is not None:
-        samples.append((f"gold answer in {reference.data}", " or ".join(reference.answers)))
-    blocks: list[PageBlock] = [Samples(samples, f"Answers to: {inspected.text[:300]}")]
     first, last = answers[0], answers[-1]
+    blocks: list[PageBlock] = []
     if last.text != first.text and last.log_probability < first.log_probability:
         blocks.append(Prose(GREEDY_IS_LIKELIER))
-    lines = [f"answer: {answers[-1].text[:100] or '(nothing)'}"]
     if first.text == last.text and len(answers) > 1:
         answers = [last._replace(search=f"{first.search} and {last.search}")]
-    maps = [
-        aligned_map(each, noise=noise_positions(inspected.run, each.source_tokens)) for each in answers if each.weights
-    ]
-    blocks += maps or [Prose(f"No alignment is shown: {inspected.explainer.wording.no_alignment}.")]
-    return SectionBody(blocks, lines)
+    has_noise = (inspected.run.config.data.train or "").startswith("builtin:reversal")
+    maps = [(each.search, aligned_map(each, has_noise=has_noise)) for each in answers if each.weights]
+    if not maps:
+        return SectionBody([Prose(f"No alignment is shown: {inspected.explainer.wording.no_alignment}.")])
+    return SectionBody([*blocks, Switch("Alignment", maps, "by") if len(maps) > 1 else maps[0][1]])

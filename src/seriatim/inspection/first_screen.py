@@ -15,7 +15,7 @@ from ..pages.strip import Lens, Strip
 from .context_section import MIN_EXCESS, TOLERANCE
 from .influence import link_lenses
 from .inspected_run import ALONE, InspectedRun
-from .standing import below_baseline, held_out_tiles
+from .standing import BELOW, Standing, below_baseline, held_out_tiles
 from .surprisal import Reading, read_text
 
 NEAR = 4
@@ -118,13 +118,19 @@ def context_tiles(inspected: InspectedRun) -> list[Tile]:
 
 @dataclass(frozen=True)
 class FirstScreen:
-    """What a model makes of the text, with a ``warning`` if it is worse than a simpler model, and tiles."""
+    """What a model makes of the text, and tiles; ``below`` is a simpler model that is better, beside this one."""
 
     inspected: InspectedRun
     reading: Reading
     lenses: list[Lens]
     tiles: list[Tile]
-    warning: str
+    below: Standing | None
+
+    def warning(self, who: str = "This model") -> str:
+        """Return the warning that the model is worse than a simpler one; empty if it is not."""
+        if self.below is None:
+            return ""
+        return " ".join(told(BELOW, self.below if self.below.who == ALONE else replace(self.below, who=who)))
 
     @property
     def strip(self) -> Strip:
@@ -133,30 +139,41 @@ class FirstScreen:
 
     def blocks(self, lenses: Sequence[Lens] = ()) -> list[PageBlock]:
         """Return the first screen, whose strip has more ``lenses``."""
-        banner = [Banner(self.warning)] if self.warning else []
+        banner = [Banner(self.warning())] if self.below else []
         strip = replace(self.strip, lenses=[*self.lenses, *lenses])
         shown: list[PageBlock] = [*banner, strip] if strip.lenses else [*banner]
         answers = self.reading.answers
         return [*shown, *([Samples(answers)] if answers else []), Tiles(self.tiles)]
 
     @property
+    def answer_lines(self) -> list[str]:
+        """The answer and the gold one, as lines of the console."""
+        marks = {"right": " ✓", "wrong": " ✗"}
+        answers = self.reading.answers[:2]
+        return [f"{each.heading.lower()}: {each.text[:100]}{marks.get(each.mark, '')}" for each in answers]
+
+    @property
+    def headline(self) -> str:
+        """The answer, or else what the text costs, in one line."""
+        bits = self.reading.bits
+        by_byte = f"{bits.per_byte} bits a byte, {bits.total} in all" if bits and bits.per_byte else ""
+        return by_byte or next(iter([*self.answer_lines, *(tile.line for tile in self.tiles)]), "")
+
+    @property
     def summary(self) -> list[str]:
         """The lines of the console: the warning, the answer, and the tiles."""
-        marks = {"right": " ✓", "wrong": " ✗"}
-        answers = [
-            f"{each.heading.lower()}: {each.text[:100]}{marks.get(each.mark, '')}" for each in self.reading.answers[:2]
-        ]
-        return [*([f"! {self.warning}"] if self.warning else []), *answers, *(tile.line for tile in self.tiles)]
+        warning = [f"! {self.warning()}"] if self.below else []
+        return [*warning, *self.answer_lines, *(tile.line for tile in self.tiles)]
 
 
 def first_screen(inspected: InspectedRun) -> FirstScreen:
     """Measure what the first screen shows."""
-    reading, warning = read_text(inspected), below_baseline(inspected.run)
+    reading, below = read_text(inspected), below_baseline(inspected.run)
     lenses: list[Lens] = list(reading.lenses)
     tiles = [*([reading.bits.tile] if reading.bits and reading.bits.size else []), *reading.tiles]
 
     # Nothing of a model that is worse than a simple one is interpreted; its page says what it predicts.
-    if not warning:
+    if below is None:
         tiles += context_tiles(inspected)
         try:
             lenses += link_lenses(inspected, reading.layout)
@@ -165,4 +182,4 @@ def first_screen(inspected: InspectedRun) -> FirstScreen:
         except InputError:  # a model without layers has neither influence nor attention
             pass
     tiles += held_out_tiles(inspected.run)
-    return FirstScreen(inspected, reading, lenses, tiles[:MAX_TILES], warning)
+    return FirstScreen(inspected, reading, lenses, tiles[:MAX_TILES], below)

@@ -191,7 +191,7 @@ def _measured(
             content = leave_out(spec.title, error)
         if not content.blocks:
             continue
-        if spec.of_network and screen.warning:  # it is there for who asks, and nothing is concluded from it
+        if spec.of_network and screen.below:  # it is there for who asks, and nothing is concluded from it
             folded.append(Folded(spec.title, content.blocks))
             continue
         of_network = spec.of_network and inspected.is_blended

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from ..core.json_object import JsonMapping
 from ..evaluation.intervals import Metric
 from ..pages.opening import Tile
-from ..pages.statements import Statement, told
+from ..pages.statements import Statement
+from ..pages.wording import sentence_case
 from ..runs.run import Run
 from ..tasks.beside_baseline import main_metric
 from ..training.finish import KEY
@@ -25,6 +26,11 @@ class Standing:
     metrics: JsonMapping
     simpler: JsonMapping
     is_trivial: bool = False
+
+    @property
+    def subject(self) -> str:
+        """The model as the subject of a sentence."""
+        return sentence_case(self.who) if self.who == ALONE else self.who
 
     @property
     def other(self) -> str:
@@ -58,7 +64,8 @@ class Standing:
 
 BELOW: tuple[Statement[Standing], ...] = (
     Statement(
-        lambda standing: True, "{who} is {degree} than {other}: {metric.name} {value} against {best} on held-out data."
+        lambda standing: True,
+        "{subject} is {degree} than {other}: {metric.name} {value} against {best} on held-out data.",
     ),
     Statement(lambda standing: True, "What it attends to and keeps is not interpreted: train it longer first."),
 )
@@ -70,16 +77,15 @@ def standings(run: Run) -> Iterator[Standing]:
     summary, metric = run.summary, main_metric(run.task, run.vocabulary)
     trivial, valid = summary.get("baseline") or {}, summary.get("valid") or {}
     others = [(trivial, True), (trivial.get(KEY) or {}, False)]
-    for who, metrics in (("This model", valid), (ALONE.capitalize(), summary.get("network") or {})):
+    for who, metrics in (("This model", valid), (ALONE, summary.get("network") or {})):
         for other, is_trivial in others:
             if metrics.get(metric.key) is not None and other.get(metric.key) is not None and "name" in other:
                 yield Standing(who, metric, metrics, other, is_trivial)
 
 
-def below_baseline(run: Run) -> str:
-    """Return the warning about a model that is worse than a simpler one; empty if it is not, or nothing is known."""
-    below = next((standing for standing in standings(run) if standing.is_below), None)
-    return "" if below is None else " ".join(told(BELOW, below))
+def below_baseline(run: Run) -> Standing | None:
+    """Return how a run stands beside a simpler model that is better; None if there is none, or nothing is known."""
+    return next((standing for standing in standings(run) if standing.is_below), None)
 
 
 def held_out_tiles(run: Run) -> list[Tile]:

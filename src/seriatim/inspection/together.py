@@ -9,9 +9,10 @@ from ..core.errors import ConflictError, EmptyError
 from ..pages.opening import Banner
 from ..pages.page import Cell, Link, PageBlock, PageSection, Table, framed, render, write_page
 from ..pages.strip import joined
-from ..pages.wording import without_isolates
+from ..pages.wording import listed, without_isolates
 from ..runs.run import Run
-from .first_screen import FirstScreen
+from .first_screen import FirstScreen, context_tiles
+from .standing import held_out_tiles
 
 PAGE = "inspect.html"
 MAX_NAME = 100
@@ -75,16 +76,14 @@ def write_together(
     """
     addresses = [quote(page) if (file.parent / page).is_file() else "" for page in pages] or [""] * len(names)
     table = _table(screens, names, addresses)
-    warnings = [f"{name}: {screen.warning}" for name, screen in zip(names, screens, strict=True) if screen.warning]
+    warnings = [screen.warning(name) for name, screen in zip(names, screens, strict=True) if screen.below]
     strips = [(name, screen.strip) for name, screen in zip(names, screens, strict=True)]
     opening: list[PageBlock] = [Banner(warning) for warning in warnings]
     strip = joined(strips) if all(strip.lenses for _, strip in strips) else None
     opening += [strip] if strip is not None and strip.lenses else []
-    title = f"{', '.join(names)}: one text"
-    wording = screens[0].inspected.explainer.wording.title
-    lead = " ".join([f"What {len(screens)} models read in one text: {wording}s.", *screens[0].inspected.notes])
-    write_page(file, render(title, lead, [PageSection("models", "The models", [table])], opening=opening, links=links))
-    lines = [f"{row[0].text}: {row[1].text}" for row in table.rows]  # type: ignore[union-attr]
+    title, sections = f"{listed(names)} on one text", [PageSection("models", "The models", [table])]
+    write_page(file, render(title, " ".join(screens[0].inspected.notes), sections, opening=opening, links=links))
+    lines = [f"{name}: {screen.headline}" for name, screen in zip(names, screens, strict=True)]
     return Inspection(file, list(map(without_isolates, lines[:MAX_LINES])))
 
 
@@ -107,8 +106,9 @@ def _table(screens: Sequence[FirstScreen], names: Sequence[str], addresses: Sequ
             if same:
                 interval = f"95 % interval {bits.interval}" if bits.interval else ""
                 add(row, "Bits a token", Cell(bits.mean, note=interval))
-        for tile in screen.tiles:
-            if not tile.name.startswith("Bits of"):
+        tiles = [*screen.reading.tiles, *(context_tiles(screen.inspected) if screen.below is None else [])]
+        for tile in (*tiles, *held_out_tiles(screen.inspected.run)[:1]):
+            if bits is None or tile != bits.tile:
                 add(row, tile.name, Cell(tile.value, note=tile.notes))
     rows = [
         [Cell(name, address=address), *(cells[row] for cells in columns.values())]

@@ -40,6 +40,7 @@ class Series:
         kind: a ``line`` with markers, a ``curve`` without them, single ``dots`` with their names beside them, or
             ``bars``.
         intervals: ``(low, high)`` of y at each point, None where it is not known; drawn as strokes, or as a band.
+        x_intervals: the same of x.
         names: of the points, for the box that shows a point.
         look: None for that of the layer called ``name``.
     """
@@ -50,6 +51,7 @@ class Series:
     kind: Literal["line", "curve", "dots", "bars"] = "line"
     intervals: Sequence[tuple[float, float] | None] = ()
     is_band: bool = False
+    x_intervals: Sequence[tuple[float, float] | None] = ()
     names: Sequence[str] = ()
     look: Look | None = None
 

@@ -108,8 +108,9 @@ class _Lines(NamedTuple):
         names = series.names or [self.chart.x.names[int(x)] for x in series.x if self.chart.x.names]
         if names:
             line["names"] = list(names)
-        if any(series.intervals):
-            line["y_intervals"] = [each and _numbers(each) for each in series.intervals]
+        for key, intervals in (("y", series.intervals), ("x", series.x_intervals)):
+            if any(intervals):
+                line[f"{key}_intervals"] = [each and _numbers(each) for each in intervals]
         return line
 
 
@@ -162,6 +163,8 @@ def _draw_series(axes: Axes, series: Series) -> list[Artist]:
         artists.append(axes.fill_between(at, low, high, color=look["color"], alpha=0.18, linewidth=0))
     else:
         artists += [axes.plot([at, at], ends, color=look["color"], linewidth=0.9)[0] for at, *ends in known]
+    across = [(height, *ends) for height, ends in zip(y, series.x_intervals, strict=False) if ends]
+    artists += [axes.plot(ends, [height, height], color=look["color"], linewidth=0.9)[0] for height, *ends in across]
     extra: Look = {"marker": ""} if series.kind == "curve" else {}
     extra |= {"linestyle": "none", "markersize": 7} if series.kind == "dots" else {}
     return [*artists, *axes.plot(x, y, **look | extra)]
@@ -364,7 +367,7 @@ def _heat_map(heat_map: HeatMap, width: float) -> _Drawn:
     # Names of tokens are read before values are, so the size of a map follows the room that the names need.
     panel_width = (width - 1.2) / across
     height = min(max(1.2, panel_width * rows / max(1, columns)), max(1.2, 0.24 * rows), 6.0)
-    figure, grid = new_figure(down, across, width=width, height=down * (height + 0.4) + 0.8, sharex=True, sharey=True)
+    figure, grid = new_figure(down, across, width=width, height=down * (height + 0.4) + 0.8, is_shared=True)
     largest = heat_map.largest
     if largest is None:
         largest = float(np.nanmax([np.nanmax(np.asarray(values, float)) for _, values in heat_map.panels]))

@@ -1,7 +1,7 @@
 // A text under a lens: its tokens are shaded by their values, or by their weights for the token under the pointer.
 function strip(figure) {
   const tokens = [...figure.querySelectorAll(".tokens > .token")], lenses = JSON.parse(figure.querySelector("script.lenses").textContent);
-  const choice = figure.querySelector("select"), told = figure.querySelector(".told"), arcs = figure.querySelector(".arcs");
+  const choice = figure.querySelector("select"), told = figure.querySelector(".told"), arcs = drawn("svg");
   const nameOf = (token) => (token.dataset.text ?? token.textContent).replaceAll("↵\n", "↵").replaceAll("\n", "↵").replaceAll(" ", "␣");
   const short = (share) => { // as on the rest of the page: only all of something is 100 %
     if (share < 0.0005 || (share >= 0.9995 && share < 1)) return share > 0.5 ? "over 99.9\u00a0%" : share > 0 ? "under 0.1\u00a0%" : "0\u00a0%";
@@ -97,6 +97,9 @@ function strip(figure) {
     }
   }
 
+  arcs.classList.add("arcs");
+  arcs.setAttribute("aria-hidden", "true");
+  figure.querySelector(".rows").append(arcs);
   if (choice) choice.parentElement.hidden = false;
   choice?.addEventListener("change", () => choose(choice.value));
   for (const group of figure.querySelectorAll(".tokens")) {
