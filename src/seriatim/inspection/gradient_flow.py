@@ -35,6 +35,7 @@ from ..pages.page import Folded, PageBlock, Prose
 from ..pages.palette import SOFT
 from ..pages.statements import Statement, told
 from ..pages.theme import layer_style
+from ..pages.wording import percent
 from ..runs.run import Run
 from ..tasks.explainer import Example, Examples, Explainer
 from .inspected_run import InspectedRun, SectionBody, explainer_of
@@ -414,8 +415,8 @@ def reach_tile(result: GradientFlow) -> Tile | None:
         return f"≥ {steps:,}" if steps >= result.lags else f"{steps:,}"
 
     before = furthest([layer.fresh for layer in known])
-    note = f"where the gradient is surely above 1 % of that one step back; before training {before}"
-    return Tile("Gradient reach, steps back", furthest([layer.trained for layer in known]), note)
+    note = f"the largest k at which the 95 % band is above {percent(REACH_FRACTION)}; before training {before}"
+    return Tile("Gradient reach, steps back", furthest([layer.trained for layer in known]), note=note)
 
 
 def gradient_flow_chart(layer: LayerFlow, caption: str = "", *, architecture: str = "") -> Chart:
