@@ -273,9 +273,9 @@ def test_other_tasks(task: str, tmp_path: Path, in_process: None) -> None:
     for row in found.rows:
         assert row["failed"] is None
         assert row["milliseconds_per_token"] > 0
-        assert row["distance"]["values"]
         assert {"input", "truth", "text"} <= row["samples"][0].keys()
     assert found.rows[1]["difference"]["to"] == found.rows[0]["layer"]
+    assert [each["by"] for each in found.results["differ"]["buckets"]] == ["length"]
 
 
 @pytest.mark.exhaustive

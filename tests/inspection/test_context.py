@@ -163,9 +163,10 @@ def test_parts_of_a_state_are_named_by_their_layers(inspected, name: str, parts:
     assert [row[0] for row in table.rows][: len(parts)] == parts
 
 
-def test_the_worst_examples_keep_their_own_words(inspected, tmp_path: Path) -> None:
+def test_items_keep_their_own_words(inspected, tmp_path: Path) -> None:
     run, path = inspected["lm-words"], tmp_path / "a.txt"
     path.write_text("the zebra sees <unk> .\nthe cat likes Xylo .\n")
-    (worst,) = explainer_of(run).labelled.mistakes(str(path), None).worst
-    assert worst.text.split() == path.read_text().split()
+    (item,) = explainer_of(run).labelled.mistakes(str(path), None).items
+    words = [token.strip("[]\n ") for token in item.text]
+    assert [word for word in words if word] == path.read_text().split()
     assert seriatim.load(run.path).tokenizer.unknown_id is not None

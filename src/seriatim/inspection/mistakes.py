@@ -41,7 +41,7 @@ def mistakes_section(inspected: InspectedRun) -> SectionBody:
     result += "" if mistakes.chrf is None else f", chrF {mistakes.chrf:.1f}"
     selected = source == inspected.run.config.data.valid and inspected.run.task.objective is not None
     caveat = " These data also selected the weights of the run." if selected else ""
-    blocks: list[PageBlock] = [Prose(f"On {mistakes.evaluated} of {name}: {result}.{caveat}")]
+    blocks: list[PageBlock] = [Prose(f"{name}, {mistakes.evaluated}: {result}.{caveat}")]
     blocks.append(items_of(mistakes, inspected.layer))
     if mistakes.confusions is not None:
         blocks.append(Confusion("Confusions", mistakes.confusions))

@@ -72,7 +72,7 @@ class Items:
         known = [abs(value) for item in self.items for value in item.figures if value is not None]
         if all(value == int(value) for value in known):
             return 0
-        return next((digits for digits, limit in enumerate((100, 10), 1) if max(known) >= limit), 3)
+        return 1 if max(known) >= 100 else 2 if max(known) > 1 else 3
 
     def written(self, figure: float | None) -> str:
         """Write a figure, of which None is infinite."""

@@ -23,7 +23,7 @@ function itemBrowser(box) {
   // Filters and orders by name, of the models that are chosen.
   const filters = ([a, b]) => ({
     "all": () => true,
-    ...(hasRight ? Object.fromEntries([a, b].filter((m) => m !== undefined).map((m) => [`wrong by ${models[m]}`, (i) => !all[i][4][m]])) : {}),
+    ...(hasRight ? Object.fromEntries([a, b].filter((m) => m !== undefined).map((m) => [two ? `wrong by ${models[m]}` : "wrong", (i) => !all[i][4][m]])) : {}),
     ...(b === undefined ? {} : hasRight ? { "they differ": (i) => differ(i, a, b) } : { [`${models[a]} better`]: (i) => gain(i, a, b) > 0, [`${models[b]} better`]: (i) => gain(i, b, a) > 0 }),
   });
   const orders = ([a, b]) => (hasFigures ? {
@@ -31,7 +31,7 @@ function itemBrowser(box) {
       "largest difference": (i) => -Math.abs(gain(i, a, b)),
       [`${models[a]} better by most`]: (i) => -gain(i, a, b), [`${models[b]} better by most`]: (i) => -gain(i, b, a),
     }),
-    ...Object.fromEntries([a, b].filter((m) => m !== undefined).map((m) => [`worst of ${models[m]}`, (i) => sign * value(i, m)])),
+    ...Object.fromEntries([a, b].filter((m) => m !== undefined).map((m) => [two ? `worst of ${models[m]}` : "worst first", (i) => sign * value(i, m)])),
     "as in the data": (i) => i,
   } : { "as in the data": (i) => i });
 
