@@ -44,10 +44,8 @@ MAX_TOKENS = 64
 """Tokens that are read."""
 OPEN, CLOSED = 0.9, 0.1
 """Values above the first count as open, values below the second as closed."""
-UNITS, DRAWN_UNITS = 3, 24
-"""Units of a layer whose numbers are shown, and those of a heat map."""
-MAX_MAPS = 6
-"""Gates of which there are heat maps."""
+UNITS = 3
+"""Units of a layer whose numbers are shown."""
 DIGITS = 5
 """Decimal places of the numbers of a unit."""
 TOLERANCE = 1e-4
@@ -386,23 +384,6 @@ def gate_chart(gate: Gate) -> Chart:
     return Chart(f"{gate.layer}, {gate.name}", _tokens(gate.tokens), Axis(what), series, caption)
 
 
-def gate_map(gate: Gate) -> HeatMap:
-    """Return the units of a gate, or of a step size, that vary most, as a heat map: tokens across, units down."""
-    deviations = gate.values.std(0) if len(gate.values) > 1 else torch.zeros(gate.values.shape[1])
-    units = sorted(deviations.argsort(descending=True, stable=True)[:DRAWN_UNITS].tolist())
-    label, largest = ("step size Δ", None) if gate.is_rate else ("0 closed, 1 open", 1.0)
-    return HeatMap(
-        f"{gate.layer}, {gate.name}",
-        [("", gate.values[:, units].T.tolist())],
-        [str(unit + 1) for unit in units],
-        gate.tokens or [""] * len(gate.values),
-        label,
-        f"The {len(units)} of {gate.values.shape[1]:,} units that vary most over this text.",
-        row_name="unit",
-        largest=largest,
-    )
-
-
 def experts_map(choices: ExpertChoices) -> HeatMap:
     """Return the experts chosen for each token: tokens across, experts down, with the weights of their outputs."""
     weights = torch.zeros(choices.count, len(choices.experts))
@@ -433,8 +414,7 @@ def gates_section(inspected: InspectedRun) -> SectionBody:
         blocks_of += [unit_stepper(numbers)] if numbers.equations else []
         blocks_of.append(state_chart(numbers))
         blocks_of += [gates_switch(numbers)] if numbers.gates else []
-    others = [gate for gate in result.gates if gate.layer not in layers]
-    for gate in others:
+    for gate in [gate for gate in result.gates if gate.layer not in layers]:
         layers.setdefault(gate.layer, []).append(gate_chart(gate))
     for choices in result.choices:
         layers.setdefault(choices.layer, []).append(experts_map(choices))
@@ -442,12 +422,8 @@ def gates_section(inspected: InspectedRun) -> SectionBody:
     blocks += first
     if rest:
         blocks.append(Folded("The other layers", [block for each in rest for block in each]))
-    folded: list[PageBlock] = [open_table(result.gates)] if any(not gate.is_rate for gate in result.gates) else []
-    if others:
-        maps = [(f"{gate.layer}, {gate.name}", gate_map(gate)) for gate in others[:MAX_MAPS]]
-        folded.append(Switch("Units over the text", maps, "of"))
-    if folded:
-        blocks.append(Folded("All units of the gates", folded))
+    if any(not gate.is_rate for gate in result.gates):
+        blocks.append(Folded("How far the gates are open", [open_table(result.gates)]))
 
     # Of a translator, gates are about the source or about the answer, and the strip has both.
     lenses = unit_lenses(result.units) if inspected.explainer.search is None else []
