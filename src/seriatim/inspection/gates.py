@@ -49,7 +49,7 @@ UNITS = 3
 DIGITS = 5
 """Decimal places of the numbers of a unit."""
 TOLERANCE = 1e-4
-"""How far an equation may miss the recorded state, which is that of rounding in float32."""
+"""How far an equation may miss the recorded state, absolutely and relatively, by rounding in float32."""
 KINDS: dict[object, Literal["gate", "tanh", "rate"]] = {
     **dict.fromkeys((torch.sigmoid, torch.Tensor.sigmoid, F.sigmoid, torch.special.expit, F.glu), "gate"),
     **dict.fromkeys((torch.tanh, torch.Tensor.tanh, F.tanh), "tanh"),
@@ -220,11 +220,8 @@ class _GateRecorder(CallRecorder):
 def _named(steps: Steps[list[Result]]) -> Iterator[tuple[str, Result]]:
     """Yield the results of a layer with the names of gates, which are empty for tanh: ``(tokens, size)`` each."""
     by_result = list(zip(*steps.recorded, strict=False))
-    names, unnamed = (
-        list(gate_names(steps.primitive.layer)),
-        [result[0].kind != "tanh" for result in by_result].count(True),
-    )
-    names = names if len(names) == unnamed else [f"gate {i + 1}" for i in range(unnamed)]
+    names, count = list(gate_names(steps.primitive.layer)), sum(result[0].kind != "tanh" for result in by_result)
+    names = names if len(names) == count else [f"gate {i + 1}" for i in range(count)]
     for result in by_result:
         name = "" if result[0].kind == "tanh" else names.pop(0)
         yield name, Result(result[0].kind, _in_order(steps, [step.values for step in result]))
@@ -270,6 +267,8 @@ def unit_numbers(steps: Steps[list[Result]], example: Example, *, count: int = U
     columns |= {symbol: result.values for symbol, (_, result) in zip(named, results, strict=True) if symbol}
     shown = tuple((symbol, name) for symbol, (name, _) in zip(named, results, strict=True) if name)
     equations = tuple(_equations(update, columns)) if update else ()
+    if not all(column.isfinite().all() for column in columns.values()):
+        return None
     chosen = columns[after[0]].std(0).argsort(descending=True, stable=True)[:count].tolist()
     values = torch.stack([column[:, chosen] for column in columns.values()], dim=2).transpose(0, 1)
     return UnitNumbers(steps.primitive.name, tokens, chosen, size, tuple(columns), after, shown, values, equations)
@@ -298,7 +297,7 @@ def _equations(update: UnitUpdate, columns: dict[str, Tensor]) -> Iterator[Equat
         if not {left, *(factor for term in terms for factor in term)} <= columns.keys():
             continue
         total = torch.stack([torch.stack([columns[factor] for factor in term]).prod(0) for term in terms]).sum(0)
-        if torch.allclose(total, columns[left], rtol=0, atol=TOLERANCE):
+        if torch.allclose(total, columns[left], rtol=TOLERANCE, atol=TOLERANCE):
             yield Equation(left, terms)
 
 
