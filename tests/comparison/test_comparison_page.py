@@ -103,7 +103,7 @@ def test_a_layer_that_is_missing_from_a_figure_is_named(draw) -> None:
     for figure in [block] if isinstance(block, Chart) else [each for _, each in block.choices]:
         assert "lstm" in figure.missing
         assert "lstm" not in {series.name for series in figure.series}
-        shown = {series.name for series in figure.series} | set(figure.missing)
+        shown = {series.name for series in figure.series} | set(figure.missing) | {name for name, _ in figure.levels}
         assert shown == set(FEW)
 
 
@@ -111,6 +111,7 @@ def test_charts_show_the_figures_of_the_rows() -> None:
     results = Results(made_up(FEW))
     (learning,) = charts.learning(results)
     assert isinstance(learning, Switch)
+    assert all(figure.levels == [] for _, figure in learning.choices), "the counted model has no validation here"
     against = dict(zip(("seconds", "tokens", "step"), learning.choices, strict=False))
     for key, (_, figure) in against.items():
         for series in figure.series:

@@ -10,7 +10,7 @@ import seriatim
 from seriatim.comparison import workers
 from seriatim.comparison.comparing import Comparison, resume
 from seriatim.comparison.comparison_page import first_runs
-from seriatim.comparison.findings import Findings, warnings_of
+from seriatim.comparison.findings import Caveats, Verdict, warnings_of
 from seriatim.comparison.results import Results
 from seriatim.comparison.tables import summary_table
 from seriatim.comparison.worker import WorkerJob
@@ -43,13 +43,13 @@ def test_a_layer_of_which_a_seed_failed_is_not_ranked(tmp_path: Path, monkeypatc
     assert gru["rank"] is None
     gru["metrics"] |= {"accuracy": 1.0}
     results = Results(values)
-    found = Findings(results)
+    found = Caveats.of(results)
     assert found.lacking == "gru (1 of 2 seeds failed)"
     assert any(found.lacking in warning for warning in warnings_of(results))
-    assert found.best.layer == "rnn"
+    assert Verdict.of(results).best.layer == "rnn"
     assert [row.layer for row in results.measured] == ["rnn"]
     assert [row.layer for row in results.ranked] == ["rnn", "gru"]
-    assert Findings(Results({**values, "rows": [gru]})).best is None, "the only row lacks a seed"
+    assert Verdict.of(Results({**values, "rows": [gru]})).best is None, "the only row lacks a seed"
     cells = {row[0].text: row for row in summary_table(results).rows}
     assert cells["gru"][0].note == "1 of 2 seeds failed"
     assert not any(cell.mark == "best" for cell in cells["gru"] if not isinstance(cell, str))

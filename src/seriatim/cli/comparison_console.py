@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..comparison.comparing import Comparison, ComparisonProgress, ComparisonReporter, PresentTraining
-from ..comparison.findings import CONSOLE, Findings, warnings_of
+from ..comparison.findings import CONSOLE, Setup, Verdict, warnings_of
 from ..comparison.plan import Plan, is_non_neural
 from ..comparison.results import ResultRow, Results, TrainingRow
 from ..comparison.tables import column_texts
@@ -131,14 +131,14 @@ def print_results(values: JsonMapping, folder: Path) -> None:
             print(printable(f"✗ {row.layer}  {reason}; to retry: {again}"))
 
     # What the table shows, what to know before trusting it, and what it rests on.
-    findings = Findings(results)
-    lines = [(name, statement.of(findings)) for name, statement in CONSOLE if statement.when(findings)]
+    verdict, setup = Verdict.of(results), Setup.of(results)
+    lines = [(name, statement.of(verdict)) for name, statement in CONSOLE if statement.when(verdict)]
     width = max((len(name) for name, _ in lines), default=0)
     for name, text in lines:
         print(printable(f"{name:<{width}}  {text}"))
     if warnings := warnings_of(results, on_console=True):
         print(printable(f"! {' '.join(warnings)}"))
-    print(printable(f"{findings.seeds}, measured on {findings.measured_on}"))
+    print(printable(f"{setup.seeds}, measured on {setup.measured_on}"))
 
 
 class _Column(NamedTuple):

@@ -85,6 +85,7 @@ def assemble(folder: Path, plan: Plan, finished: Rows, failures: Failures, secon
         "seeds": plan.seeds,
         "metric": metric._asdict(),
         "interval": any_row and any_row.interval,
+        "validated_on": {"tokens": any_row.validated_tokens} if any_row and any_row.validated_tokens else None,
         "figures": [figure._asdict() for figure in figures if figure.key in measured or not measured],
         "command": plan.command,
         "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z"),

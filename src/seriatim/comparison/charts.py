@@ -8,7 +8,7 @@ from ..pages.page import PageBlock
 from ..pages.ranking import Bar, RankedRow, Ranking
 from ..pages.theme import colour_name
 from ..pages.wording import in_bytes, in_short, same_digits, sentence_case
-from .findings import Findings, value_text
+from .findings import value_text
 from .results import ResultRow, Results
 
 AGAINST = {"seconds": "training time (s)", "tokens": "tokens read", "step": "steps"}
@@ -53,7 +53,7 @@ IN_RANKING = COSTS[:4]
 
 def ranking(results: Results, pages: dict[str, str]) -> Ranking:
     """Return the first chart of the page: the metric of each row, ties, and costs."""
-    metric, findings = results.metric, Findings(results)
+    metric = results.metric
     bars = [_bars(cost, results) for cost in IN_RANKING]
     shown = [cost.heading for cost, column in zip(IN_RANKING, bars, strict=True) if column]
     columns = [column for column in bars if column]
@@ -76,7 +76,7 @@ def ranking(results: Results, pages: dict[str, str]) -> Ranking:
             )
         )
     better = "higher" if metric.more_is_better else "lower"
-    baseline = findings.baseline
+    baseline = next((row for row in results.measured if row.baseline), None)
     level = None if baseline is None else (f"baseline {baseline.layer}", results.of(baseline))
     captions = ["Lines are 95 % intervals."] * results.has_intervals
     captions += ["Brackets join layers of one rank."] * results.is_tested
@@ -116,19 +116,20 @@ def learning(results: Results) -> list[PageBlock]:
 
 
 def _curves(results: Results, key: str, name: str, against: str, *, smooth: bool) -> Chart:
-    series, missing = [], []
+    series, levels, missing = list[Series](), list[tuple[str, float]](), list[str]()
     for row in results.rows:
-        known = [p for p in row.held_out if p["key"] == key and p.get(against) and p.get("value") is not None]
-        if known:
-            values = [float(point["value"]) for point in known]
+        known = [point for point in row.held_out if point["key"] == key and point.get("value") is not None]
+        values = [float(point["value"]) for point in known]
+        if row.counted and values:
+            levels.append((row.title, values[-1]))  # a counted model is not trained by steps
+        elif values and all(point.get(against) for point in known):
             values = _smoothed(values) if smooth else values
             series.append(Series(row.layer, [float(point[against]) for point in known], values))
         else:
             missing.append(row.layer)
+    tokens = results.section("validated_on").get("tokens")
+    caption = f"On {tokens:,} tokens spread over the validation data." if tokens else "On the validation data."
     values = [value for each in series for value in each.y]
-    level = results.section("validated").get("baseline")
-    levels = [] if level is None else [(str(results.section("validated").get("baseline_name")), float(level))]
-    caption = f"On {results.section('validated').get('on', 'the validation data')}."
     y = Axis(name, "{:g}".format, is_log=_is_wide(results, values))
     return Chart("", Axis(AGAINST[against], in_short), y, series, caption, levels, missing)
 

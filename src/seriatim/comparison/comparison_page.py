@@ -26,7 +26,7 @@ from ..pages.statements import told
 from ..pages.wording import short_name
 from . import charts, tables
 from .differences_section import differences_section
-from .findings import CONDITIONS, FACTS, Findings, headline, warnings_of
+from .findings import CONDITIONS, Caveats, facts_of, headline, warnings_of
 from .plan import REPORT
 from .results import MAX_DRAWN, Results
 
@@ -65,10 +65,9 @@ def report(values: JsonMapping, pages: Mapping[str, str] = MappingProxyType({}))
     drawn = results.drawn()  # figures of very many layers cannot be read; the table hides none
 
     # The first screen: who wins, one line of warnings, one chart, a few facts; how it was done is folded.
-    findings, warnings = Findings(results), warnings_of(results)
-    facts = [(name, statement.of(findings)) for name, statement in FACTS if statement.when(findings)]
+    warnings = warnings_of(results)
     opening: list[PageBlock] = [Banner(" ".join(warnings))] if warnings else []
-    opening += [charts.ranking(drawn, dict(pages)), Facts(facts), *_folded(results)]
+    opening += [charts.ranking(drawn, dict(pages)), Facts(facts_of(results)), *_folded(results)]
 
     few = [Prose(f"Figures and samples show the best {MAX_DRAWN} of {len(results.rows):,} layers.")]
     sections = [
@@ -86,7 +85,7 @@ def report(values: JsonMapping, pages: Mapping[str, str] = MappingProxyType({}))
 
 def _folded(results: Results) -> list[PageBlock]:
     """Return how the comparison was done, folded: who wants to trust it reads on here."""
-    conditions = told(CONDITIONS, Findings(results))
+    conditions = told(CONDITIONS, Caveats.of(results))
     settings = [tables.settings_table(results), tables.trials_table(results), tables.seeds_table(results)]
     blocks: dict[str, Sequence[PageBlock | None]] = {
         "What was equal": [tables.equal_table(results)],

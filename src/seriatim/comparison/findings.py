@@ -6,7 +6,7 @@ shows it, and trained layers are ordered only where their budgets were equal.
 
 import math
 from collections.abc import Sequence
-from functools import cached_property
+from dataclasses import dataclass
 
 from ..core.json_object import JsonMapping
 from ..evaluation.intervals import Metric, is_significant, supported_digits, written
@@ -20,69 +20,64 @@ DISTURBED = 0.25
 """The difference of the mean numbers of other trainings from which rows were disturbed unequally."""
 MIN_VALIDATIONS = 3
 """Validations without which it is not known whether a training was still improving."""
-TOLERANCE = 0.02
-"""Relative difference up to which numbers of parameters are called equal."""
 
 
-class Findings:
-    """The figures of the statements about a comparison, written as a reader sees them."""
+# Who is best, by how much, at what cost
 
-    def __init__(self, results: Results) -> None:
-        self.results = results
-        self.metric = results.metric.name
-        self.degree = "highest" if results.metric.more_is_better else "lowest"
 
-    # Who is best, by how much, at what cost
+@dataclass(frozen=True)
+class Verdict:
+    """The figures of the headline.
 
-    @cached_property
-    def best(self) -> ResultRow | None:
-        """The row with the best metric."""
-        return next(iter(self.results.measured), None)
+    Attributes:
+        metric, degree: the name of the metric, and ``highest`` or ``lowest``, whichever is better.
+        best, trained: the best row, and the best of those that were trained by steps.
+        next: the best row that differs significantly from the best one.
+        equals: the best row, and those that were tested against it and do not differ significantly.
+        best_value, trained_value: the metric with its interval.
+        next_gap, trained_gap: how much worse than the best one.
+        is_equal_budget: whether trained rows may be ordered.
+        is_counted_best: whether a model that is not trained by steps is significantly better than every trained one.
+        cost: of the best row, as the end of a sentence.
+        cheapest: that of ``equals`` with the least time of a token, if the ranges of repetitions tell it from the
+            others, with its cost.
+    """
 
-    @cached_property
-    def trained(self) -> ResultRow | None:
-        """The trained row with the best metric."""
-        return next(iter(self.results.trained), None)
+    metric: str
+    degree: str
+    best: ResultRow | None
+    trained: ResultRow | None
+    next: ResultRow | None
+    equals: Sequence[ResultRow]
+    best_value: str
+    trained_value: str
+    next_gap: str
+    trained_gap: str
+    is_equal_budget: bool
+    cost: str
+    cheapest: ResultRow | None
 
-    @cached_property
-    def equals(self) -> list[ResultRow]:
-        """The best row, and those that were tested against it and do not differ significantly."""
-        return [row for row in self.results.measured if row is self.best or row.is_tied]
-
-    @property
-    def equal_names(self) -> str:
-        """The names of `equals`."""
-        return listed([row.layer for row in self.equals])
-
-    @cached_property
-    def next(self) -> ResultRow | None:
-        """The best row that differs significantly from the best one."""
-        return next((row for row in self.results.measured if row.differs), None)
-
-    @property
-    def best_value(self) -> str:
-        """The metric of the best row with its interval."""
-        return value_text(self.results, self.best)
-
-    @property
-    def trained_value(self) -> str:
-        """The metric of the best trained row with its interval."""
-        return value_text(self.results, self.trained)
-
-    @property
-    def next_gap(self) -> str:
-        """How much worse the next row is."""
-        return "" if self.next is None else gap_text(self.results, self.next.difference)
-
-    @cached_property
-    def trained_test(self) -> JsonMapping:
-        """The test of the best trained row against the best one."""
-        return {} if self.trained is None else self.trained.difference
-
-    @property
-    def trained_gap(self) -> str:
-        """How much worse the best trained row is than the best one."""
-        return gap_text(self.results, self.trained_test)
+    @classmethod
+    def of(cls, results: Results) -> "Verdict":
+        """Return the figures of some results."""
+        best, trained = next(iter(results.measured), None), next(iter(results.trained), None)
+        following = next((row for row in results.measured if row.differs), None)
+        equals = [row for row in results.measured if row is best or row.is_tied]
+        return cls(
+            metric=results.metric.name,
+            degree="highest" if results.metric.more_is_better else "lowest",
+            best=best,
+            trained=trained,
+            next=following,
+            equals=equals,
+            best_value=value_text(results, best),
+            trained_value=value_text(results, trained),
+            next_gap="" if following is None else gap_text(results, following.difference),
+            trained_gap="" if trained is None else gap_text(results, trained.difference),
+            is_equal_budget=is_equal_budget(results),
+            cost="" if best is None else _cost_text(best),
+            cheapest=_cheapest(equals),
+        )
 
     @property
     def is_counted_best(self) -> bool:
@@ -90,338 +85,54 @@ class Findings:
         return bool(self.best and self.best.counted and self.trained and self.trained.differs)
 
     @property
-    def is_equal_budget(self) -> bool:
-        """Whether trained layers may be ordered: their budgets were equal, or there are fewer than two."""
-        spent = self.results.spent
-        return spent is None or spent.is_equal or len(self.results.trained) < 2
-
-    @property
     def is_decided(self) -> bool:
         """Whether one row is better than all the others, by tests."""
         return self.next is not None and len(self.equals) == 1
 
     @property
-    def cost(self) -> str:
-        """What the best row cost, as the end of a sentence: the seconds of its training, and the time of a token."""
-        text = "" if self.best is None else _cost_text(self.best)
-        return f"; it {text}" if text else ""
-
-    @cached_property
-    def cheapest(self) -> ResultRow | None:
-        """The row of `equals` with the least time of a token, if the ranges of repetitions tell it from the others."""
-        known = [row for row in self.equals if row.milliseconds_spread]
-        known.sort(key=lambda row: row.milliseconds_per_token or 0.0)
-        if len(known) < 2 or len(known) < len(self.equals) or not same_conditions(known):
-            return None
-        return known[0] if known[0].milliseconds_spread[1] < known[1].milliseconds_spread[0] else None
+    def equal_names(self) -> str:
+        """The names of `equals`."""
+        return listed([row.layer for row in self.equals])
 
     @property
     def cheapest_cost(self) -> str:
         """The time of a token of the cheapest row, with the range of the repetitions."""
         return "" if self.cheapest is None else _token_text(self.cheapest)
 
-    # What a reader must know before trusting it
 
-    @property
-    def spent(self) -> str:
-        """What the trainings spent of their budget, least and most: ``9 to 25 s``."""
-        spent = self.results.spent
-        if spent is None:
-            return ""
-        if spent.of == "seconds":
-            return in_time_range(1000 * spent.low, 1000 * spent.high)
-        return f"{spent.low:,.0f} to {spent.high:,.0f} {spent.of}"
-
-    @property
-    def planned(self) -> str:
-        """The budget in time of each training, which may have missed it; empty for other budgets."""
-        planned = {run["planned_seconds"] for row in self.results.trained for run in row.trainings}
-        return f" instead of {in_time(1000 * max(planned))}" if planned else ""
-
-    @property
-    def missed_budget(self) -> bool:
-        """Whether a training took clearly more or less time than the budget."""
-        return any(row.missed_budget for row in self.results.trained)
-
-    @property
-    def repeat(self) -> str:
-        """The option that gives every layer the same budget: the fewest tokens that a trained layer has read."""
-        tokens = [run["tokens"] for row in self.results.trained for run in row.runs if run.get("tokens")]
-        least = min(tokens, default=0)
-        return f"--tokens {_two_digits(least):,}".replace(",", "") if least else "--tokens N"
-
-    @cached_property
-    def busy(self) -> dict[str, float]:
-        """The processors that other programs used while a row was trained, for the rows that this disturbed."""
-        used = {row.layer: row.others_processors or 0.0 for row in self.results.trained}
-        return {layer: others for layer, others in used.items() if others > BUSY * self.processors}
-
-    @property
-    def processors(self) -> int:
-        """The processors of the machine."""
-        machine = self.results.section("machine")
-        return int(machine.get("processors") or machine.get("cores") or 1)
-
-    @property
-    def busy_most(self) -> str:
-        """The most processors that other programs used during a training."""
-        return f"{max(self.busy.values(), default=0):.1f}"
-
-    @property
-    def busy_names(self) -> str:
-        """The rows that other programs disturbed."""
-        everyone = len(self.busy) == len(self.results.trained)
-        return "the layers" if everyone else listed(list(self.busy))
-
-    @property
-    def has_equal_conditions(self) -> bool:
-        """Whether times and speeds can be compared."""
-        return same_conditions(self.results.ran)
-
-    @property
-    def at_once(self) -> int:
-        """The largest number of trainings at the same time on one machine."""
-        return max((run.get("at_once") or 1 for row in self.results.ran for run in row.runs), default=1)
-
-    @property
-    def machines(self) -> str:
-        """The machines with the rows that they trained."""
-        kinds = machine_kinds(self.results.ran)
-        return "; ".join(f"{listed(layers)} with {kind}" for kind, layers in kinds.items())
-
-    @property
-    def is_several_machines(self) -> bool:
-        """Whether the rows were trained on different machines, or with different numbers of threads."""
-        return len(machine_kinds(self.results.ran)) > 1
-
-    @property
-    def failed(self) -> str:
-        """The rows that failed."""
-        return listed([row.layer for row in self.results.rows if row.failed])
-
-    @property
-    def lacking(self) -> str:
-        """The rows without a rank because a seed is missing."""
-        return listed([f"{row.layer} ({row.lacking})" for row in self.results.rows if row.lacking])
-
-    # The simple baseline and the simplest prediction
-
-    @cached_property
-    def baseline(self) -> ResultRow | None:
-        """The row of the simple baseline."""
-        return next((row for row in self.results.measured if row.baseline), None)
-
-    @property
-    def baseline_value(self) -> str:
-        """The metric of the baseline with its interval."""
-        return value_text(self.results, self.baseline)
-
-    @cached_property
-    def below_baseline(self) -> list[ResultRow]:
-        """The trained rows that are significantly worse than the baseline."""
-        sign = 1 if self.results.metric.more_is_better else -1
-        return [
-            row
-            for row in self.results.trained
-            if is_clear(row.beside_baseline) and sign * row.beside_baseline["difference"] < 0
-        ]
-
-    @property
-    def below_baseline_names(self) -> str:
-        """The names of `below_baseline`."""
-        everyone = 1 < len(self.results.trained) == len(self.below_baseline)
-        return "all trained layers" if everyone else listed([row.layer for row in self.below_baseline])
-
-    @property
-    def simplest(self) -> str:
-        """The name of the simplest prediction."""
-        return str(self.results.section("simplest").get("name", ""))
-
-    @property
-    def simplest_value(self) -> str:
-        """The metric of the simplest prediction; empty if it is not known."""
-        value = self.results.section("simplest").get(self.results.metric.key)
-        bounds = next((row.interval(self.results.metric.key) for row in self.results.measured), None)
-        return "" if value is None else self.results.metric.written(value, bounds)
-
-    @property
-    def below_simplest(self) -> str:
-        """The rows whose interval does not lie on the better side of the simplest prediction."""
-        value = self.results.section("simplest").get(self.results.metric.key)
-        if value is None:
-            return ""
-        sign, key = 1 if self.results.metric.more_is_better else -1, self.results.metric.key
-        worst = {
-            row.layer: min(sign * end for end in row.interval(key) or (self.results.of(row),))
-            for row in self.results.measured
-        }
-        return listed([layer for layer, low in worst.items() if low <= sign * value])
-
-    # What was equal
-
-    @property
-    def budget(self) -> str:
-        """The budget: ``2 minutes``, ``1,000,000 tokens`` or ``60 steps``."""
-        for name, amount in self.results.section("budget").items():
-            if amount is not None:
-                return f"{amount:,.10g} {name.removesuffix('s') if amount == 1 else name}"
-        return "no budget"
-
-    @property
-    def parameters(self) -> str:
-        """The smallest and the largest number of parameters of the trained rows."""
-        sizes = [row.parameters for row in self.results.ran if row.parameters and not row.counted]
-        if not sizes:
-            return ""
-        low, high = in_short(min(sizes)), in_short(max(sizes))
-        return low if low == high else f"{low} to {high}"
-
-    @property
-    def data(self) -> str:
-        """The training data, and how much of them there are."""
-        data = self.results.section("data")
-        described = (data.get("described") or {}).get("train")
-        return ", ".join(filter(None, [short_name(str(data.get("train") or "a text")), described]))
-
-    @property
-    def measured_on(self) -> str:
-        """The data of the measurement, and how much of them there are."""
-        data = self.results.section("data")
-        described = (data.get("described") or {}).get("measured")
-        return ", ".join(filter(None, [short_name(str(data.get("measured_on") or "held-out data")), described]))
-
-    @property
-    def selects_on_measured(self) -> bool:
-        """Whether the data of the measurement also selected the weights."""
-        data = self.results.section("data")
-        return data.get("valid") is not None and data.get("valid") == data.get("measured_on")
-
-    @property
-    def seeds(self) -> str:
-        """The number of seeds."""
-        count = len(self.results.seeds)
-        return "1 seed" if count == 1 else f"{count} seeds"
-
-    # Whether a longer training would help
-
-    @cached_property
-    def improving(self) -> list[str]:
-        """The trained rows that were still improving at the end of their training."""
-        return [row.layer for row in self.results.trained if (last_gain(row, self.results) or 0.0) > 0]
-
-    @property
-    def improving_names(self) -> str:
-        """The names of `improving`."""
-        everyone = 1 < len(self.improving) == len(self.results.trained)
-        return "all trained layers" if everyone else listed(self.improving)
-
-    @cached_property
-    def too_rare(self) -> list[str]:
-        """The trained rows with too few validations to know whether they were still improving."""
-        return [row.layer for row in self.results.trained if len(held_out(row)) < MIN_VALIDATIONS]
-
-    @property
-    def too_rare_names(self) -> str:
-        """The names of `too_rare`."""
-        everyone = 1 < len(self.too_rare) == len(self.results.trained)
-        return "any layer" if everyone else listed(self.too_rare)
-
-
-HEADLINE: Sequence[Statement[Findings]] = (
-    Statement(lambda f: f.best is None, "No layer has a {metric}."),
+HEADLINE: Sequence[Statement[Verdict]] = (
+    Statement(lambda v: v.best is None, "No layer has a {metric}."),
     Statement(
-        lambda f: f.is_counted_best,
+        lambda v: v.is_counted_best,
         "{best.layer} wins: {metric} {best_value}{cost}. The best trained layer, {trained.layer}, is {trained_gap}.",
     ),
     Statement(
-        lambda f: f.best is not None and not f.is_counted_best and not f.is_equal_budget,
+        lambda v: v.best is not None and not v.is_counted_best and not v.is_equal_budget,
         "No winner, because the budgets were not equal. {best.layer} has the {degree} {metric}: {best_value}.",
     ),
     Statement(
-        lambda f: f.best is not None and f.is_equal_budget and not f.is_counted_best and f.is_decided,
+        lambda v: v.is_equal_budget and not v.is_counted_best and v.is_decided,
         "{best.layer} wins: {metric} {best_value}{cost}. {next.layer} is {next_gap}.",
     ),
     Statement(
-        lambda f: f.is_equal_budget and len(f.equals) > 1 and not f.is_counted_best,
-        "A tie: {equal_names} do not differ significantly. {best.layer} has {metric} {best_value}.",
+        lambda v: v.is_equal_budget and not v.is_counted_best and len(v.equals) > 1,
+        "A tie: {equal_names} do not differ significantly. {best.layer} has {metric} {best_value}{cost}.",
     ),
     Statement(
-        lambda f: f.best is not None and f.is_equal_budget and len(f.equals) == 1 and f.next is None,
-        "{best.layer} has the {degree} {metric}: {best_value}. It was tested against no other layer.",
+        lambda v: v.is_equal_budget and len(v.equals) == 1 and v.next is None,
+        "{best.layer} has the {degree} {metric}: {best_value}{cost}. It was tested against no other layer.",
     ),
-    Statement(lambda f: f.cheapest is not None, "The cheapest of them is {cheapest.layer}, {cheapest_cost}."),
+    Statement(lambda v: v.cheapest is not None, "The cheapest of them is {cheapest.layer}, {cheapest_cost}."),
 )
 """Who wins, by how much, at what cost: one of the first six; after a tie, which of the equals is cheapest."""
 
-FAILED: Statement["Findings"] = Statement(lambda f: bool(f.failed), "Failed: {failed}.")
-WARNINGS: Sequence[Statement[Findings]] = (
-    Statement(
-        lambda f: not f.is_equal_budget,
-        "The trainings took {spent}{planned}, so trained layers have no ranks; repeat with {repeat}.",
-    ),
-    Statement(lambda f: f.is_equal_budget and f.missed_budget, "The trainings took {spent}{planned}."),
-    Statement(
-        lambda f: bool(f.below_baseline) and not f.is_counted_best,
-        "Worse than the baseline {baseline.layer}: {below_baseline_names}.",
-    ),
-    Statement(
-        lambda f: bool(f.below_simplest),
-        "No better than the simplest prediction ({simplest}, {simplest_value}): {below_simplest}.",
-    ),
-    FAILED,
-    Statement(lambda f: bool(f.lacking), "Without a rank: {lacking}."),
-    Statement(
-        lambda f: bool(f.busy),
-        "Other programs used {busy_most} of {processors} processors while {busy_names} trained: times are too long.",
-    ),
-    Statement(
-        lambda f: not f.has_equal_conditions, "Times cannot be compared: rows were trained under different conditions."
-    ),
-    Statement(
-        lambda f: f.selects_on_measured, "The measured data also selected the weights, so values are a little too good."
-    ),
-)
-
-FACTS: Sequence[tuple[str, Statement[Findings]]] = (
-    ("Trained on", Statement(lambda f: True, "{data}")),
-    ("Budget", Statement(lambda f: bool(f.parameters), "{budget} each, {parameters} parameters")),
-    ("Measured on", Statement(lambda f: True, "{measured_on}")),
-    ("Baseline", Statement(lambda f: f.baseline is not None, "{baseline.layer}: {baseline_value}")),
-    (
-        "Simplest",
-        Statement(lambda f: f.baseline is None and bool(f.simplest_value), "{simplest}: {simplest_value}"),
-    ),
-    ("Still improving", Statement(lambda f: bool(f.improving), "{improving_names}")),
-    (
-        "Still improving",
-        Statement(
-            lambda f: not f.improving and bool(f.too_rare), "not known of {too_rare_names}, validated too rarely"
-        ),
-    ),
-    (
-        "Still improving",
-        Statement(lambda f: bool(f.results.trained) and not f.improving and not f.too_rare, "none of the layers"),
-    ),
-)
-"""At most five facts beside the chart: a name, and what it is."""
-
-CONDITIONS: Sequence[Statement[Findings]] = (
-    Statement(lambda f: f.at_once > 1, "Up to {at_once} trainings ran at the same time on one machine."),
-    Statement(lambda f: f.is_several_machines, "Under different conditions: {machines}."),
-    Statement(
-        lambda f: bool(f.busy),
-        "While {busy_names} trained, other programs used up to {busy_most} of {processors} processors.",
-    ),
-)
-"""The conditions of the trainings, as ``results.json`` tells them."""
-
-CONSOLE: Sequence[tuple[str, Statement[Findings]]] = (
-    ("best", Statement(lambda f: f.best is not None, "{best.title}  {best_value}")),
-    ("equal to it", Statement(lambda f: len(f.equals) > 1, "{equal_names} (no significant difference)")),
+CONSOLE: Sequence[tuple[str, Statement[Verdict]]] = (
+    ("best", Statement(lambda v: v.best is not None, "{best.title}  {best_value}")),
+    ("equal to it", Statement(lambda v: len(v.equals) > 1, "{equal_names} (no significant difference)")),
     (
         "best trained",
         Statement(
-            lambda f: f.trained is not None and f.trained is not f.best and is_clear(f.trained_test),
+            lambda v: v.trained is not None and v.trained is not v.best and v.trained.differs,
             "{trained.layer}  {trained_value}, {trained_gap}",
         ),
     ),
@@ -431,18 +142,275 @@ CONSOLE: Sequence[tuple[str, Statement[Findings]]] = (
 
 def headline(results: Results) -> str:
     """Return who wins, by how much, at what cost."""
-    return " ".join(told(HEADLINE, Findings(results)))
+    return " ".join(told(HEADLINE, Verdict.of(results)))
+
+
+def is_equal_budget(results: Results) -> bool:
+    """Whether trained rows may be ordered: their budgets were equal, or there are fewer than two."""
+    return results.spent is None or results.spent.is_equal or len(results.trained) < 2
+
+
+def _cheapest(equals: Sequence[ResultRow]) -> ResultRow | None:
+    known = sorted(
+        (row for row in equals if row.milliseconds_spread), key=lambda row: row.milliseconds_per_token or 0.0
+    )
+    if len(known) < max(2, len(equals)) or not same_conditions(known):
+        return None
+    return known[0] if known[0].milliseconds_spread[1] < known[1].milliseconds_spread[0] else None
+
+
+# What a reader must know before trusting it
+
+
+@dataclass(frozen=True)
+class Caveats:
+    """The figures of the warnings.
+
+    Attributes:
+        is_equal_budget, missed_budget: whether the trained rows spent the same, and whether one missed its time.
+        spent, planned: what the trainings spent of their budget, least and most, and the budget in time of each.
+        repeat: the option that gives every layer the same budget: the fewest tokens that a trained layer has read.
+        below_baseline: the trained rows that are significantly worse than the simple baseline.
+        below_simplest: the rows whose interval does not lie on the better side of the simplest prediction.
+        failed, lacking: the rows that failed, and those without a rank because a seed is missing.
+        busy: the processors that other programs used while a row was trained, for the rows that this disturbed.
+        kinds: the rows by the machine that trained them.
+        at_once: the largest number of trainings at the same time on one machine.
+        has_equal_conditions: whether times and speeds can be compared.
+        selects_on_measured: whether the data of the measurement also selected the weights.
+    """
+
+    setup: "Setup"
+    is_equal_budget: bool
+    missed_budget: bool
+    spent: str
+    planned: str
+    repeat: str
+    below_baseline: str
+    below_simplest: str
+    failed: str
+    lacking: str
+    busy: dict[str, float]
+    processors: int
+    trained: int
+    kinds: dict[str, list[str]]
+    at_once: int
+    has_equal_conditions: bool
+    selects_on_measured: bool
+
+    @classmethod
+    def of(cls, results: Results) -> "Caveats":
+        """Return the figures of some results."""
+        data, trained, machine = results.section("data"), results.trained, results.section("machine")
+        processors = int(machine.get("processors") or machine.get("cores") or 1)
+        used = {row.layer: row.others_processors or 0.0 for row in trained}
+        planned = [run["planned_seconds"] for row in trained for run in row.trainings]
+        tokens = [run["tokens"] for row in trained for run in row.runs if run.get("tokens")]
+        sign = 1 if results.metric.more_is_better else -1
+        worse = [row.layer for row in trained if sign * row.beside_baseline.get("difference", 0.0) < 0]
+        return cls(
+            setup=Setup.of(results),
+            is_equal_budget=is_equal_budget(results),
+            missed_budget=any(row.missed_budget for row in trained),
+            spent=_spent_text(results),
+            planned=f" instead of {in_time(1000 * max(planned))}" if planned else "",
+            repeat=f"--tokens {_two_digits(min(tokens, default=0)) or 'N'}",
+            below_baseline=_names([row for row in worse if row in _clear(results)], trained),
+            below_simplest=listed(_below_simplest(results)),
+            failed=listed([row.layer for row in results.rows if row.failed]),
+            lacking=listed([f"{row.layer} ({row.lacking})" for row in results.rows if row.lacking]),
+            busy={layer: others for layer, others in used.items() if others > BUSY * processors},
+            processors=processors,
+            trained=len(trained),
+            kinds=machine_kinds(results.ran),
+            at_once=max((run.get("at_once") or 1 for row in results.ran for run in row.runs), default=1),
+            has_equal_conditions=same_conditions(results.ran),
+            selects_on_measured=data.get("valid") is not None and data.get("valid") == data.get("measured_on"),
+        )
+
+    @property
+    def busy_most(self) -> str:
+        """The most processors that other programs used during a training."""
+        return f"{max(self.busy.values(), default=0):.1f}"
+
+    @property
+    def busy_names(self) -> str:
+        """The rows that other programs disturbed."""
+        return "the layers" if len(self.busy) == self.trained else listed(list(self.busy))
+
+    @property
+    def machines(self) -> str:
+        """The machines with the rows that they trained."""
+        return "; ".join(f"{listed(layers)} with {kind}" for kind, layers in self.kinds.items())
+
+
+FAILED: Statement[Caveats] = Statement(lambda c: bool(c.failed), "Failed: {failed}.")
+WARNINGS: Sequence[Statement[Caveats]] = (
+    Statement(
+        lambda c: not c.is_equal_budget,
+        "The trainings took {spent}{planned}, so trained layers have no ranks; repeat with {repeat}.",
+    ),
+    Statement(lambda c: c.is_equal_budget and c.missed_budget, "The trainings took {spent}{planned}."),
+    Statement(lambda c: bool(c.below_baseline), "Worse than the baseline {setup.baseline.layer}: {below_baseline}."),
+    Statement(
+        lambda c: bool(c.below_simplest),
+        "No better than the simplest prediction ({setup.simplest}, {setup.simplest_value}): {below_simplest}.",
+    ),
+    FAILED,
+    Statement(lambda c: bool(c.lacking), "Without a rank: {lacking}."),
+    Statement(
+        lambda c: bool(c.busy),
+        "Other programs used {busy_most} of {processors} processors while {busy_names} trained: times are too long.",
+    ),
+    Statement(
+        lambda c: not c.has_equal_conditions, "Times cannot be compared: rows were trained under different conditions."
+    ),
+    Statement(
+        lambda c: c.selects_on_measured, "The measured data also selected the weights, so values are a little too good."
+    ),
+)
+
+CONDITIONS: Sequence[Statement[Caveats]] = (
+    Statement(lambda c: c.at_once > 1, "Up to {at_once} trainings ran at the same time on one machine."),
+    Statement(lambda c: len(c.kinds) > 1, "Under different conditions: {machines}."),
+    Statement(
+        lambda c: bool(c.busy),
+        "While {busy_names} trained, other programs used up to {busy_most} of {processors} processors.",
+    ),
+)
+"""The conditions of the trainings, as ``results.json`` tells them."""
 
 
 def warnings_of(results: Results, *, on_console: bool = False) -> list[str]:
     """Return what a reader must know before trusting the headline; the console tells failures beside the table."""
     statements = [statement for statement in WARNINGS if not (on_console and statement is FAILED)]
-    return told(statements, Findings(results))
+    return told(statements, Caveats.of(results))
 
 
 def conditions(results: Results) -> str:
     """Return the conditions of the trainings; empty if they ran one by one on one quiet machine."""
-    return " ".join(told(CONDITIONS, Findings(results)))
+    return " ".join(told(CONDITIONS, Caveats.of(results)))
+
+
+def _clear(results: Results) -> list[str]:
+    """Return the layers that differ significantly from the baseline."""
+    return [row.layer for row in results.trained if is_clear(row.beside_baseline)]
+
+
+def _below_simplest(results: Results) -> list[str]:
+    value, key = results.section("simplest").get(results.metric.key), results.metric.key
+    if value is None:
+        return []
+    sign = 1 if results.metric.more_is_better else -1
+    worst = {row.layer: min(sign * end for end in row.interval(key) or (results.of(row),)) for row in results.measured}
+    return [layer for layer, low in worst.items() if low <= sign * value]
+
+
+def _spent_text(results: Results) -> str:
+    """Return what the trainings spent of their budget, least and most: ``9 to 25 s``."""
+    spent = results.spent
+    if spent is None:
+        return ""
+    if spent.of == "seconds":
+        return in_time_range(1000 * spent.low, 1000 * spent.high)
+    return f"{spent.low:,.0f} to {spent.high:,.0f} {spent.of}"
+
+
+# What was compared on what
+
+
+@dataclass(frozen=True)
+class Setup:
+    """The figures of the facts beside the chart.
+
+    Attributes:
+        budget, parameters: of each trained row, with the smallest and the largest number of parameters.
+        data, measured_on: the names of the data, and how much of them there are.
+        baseline, baseline_value: the row of the simple baseline, and its metric with its interval.
+        simplest, simplest_value: the name of the simplest prediction, and its metric.
+        seeds: the number of seeds.
+        trained: the number of trained rows.
+        improving: the trained rows that were still improving at the end of their training.
+        too_rare: the trained rows with too few validations to know whether they were still improving.
+    """
+
+    budget: str
+    parameters: str
+    data: str
+    measured_on: str
+    baseline: ResultRow | None
+    baseline_value: str
+    simplest: str
+    simplest_value: str
+    seeds: str
+    trained: int
+    improving: str
+    too_rare: str
+
+    @classmethod
+    def of(cls, results: Results) -> "Setup":
+        """Return the figures of some results."""
+        data, trained, simplest = results.section("data"), results.trained, results.section("simplest")
+        described: JsonMapping = data.get("described") or {}
+        baseline = next((row for row in results.measured if row.baseline), None)
+        sizes = [row.parameters for row in results.ran if row.parameters and not row.counted]
+        ends = [in_short(size) for size in (min(sizes), max(sizes))] if sizes else []
+        bounds = next((row.interval(results.metric.key) for row in results.measured), None)
+        value = simplest.get(results.metric.key)
+        count = len(results.seeds)
+        return cls(
+            budget=_budget_text(results.section("budget")),
+            parameters=" to ".join(dict.fromkeys(ends)),
+            data=_joined(short_name(str(data.get("train") or "a text")), described.get("train")),
+            measured_on=_joined(short_name(str(data.get("measured_on") or "held-out data")), described.get("measured")),
+            baseline=baseline,
+            baseline_value=value_text(results, baseline),
+            simplest=str(simplest.get("name", "")),
+            simplest_value="" if value is None else results.metric.written(value, bounds),
+            seeds="1 seed" if count == 1 else f"{count} seeds",
+            trained=len(trained),
+            improving=_names([row.layer for row in trained if (last_gain(row, results) or 0.0) > 0], trained),
+            too_rare=_names([row.layer for row in trained if len(held_out(row)) < MIN_VALIDATIONS], trained),
+        )
+
+
+FACTS: Sequence[tuple[str, Statement[Setup]]] = (
+    ("Trained on", Statement(lambda s: True, "{data}")),
+    ("Budget", Statement(lambda s: bool(s.parameters), "{budget} each, {parameters} parameters")),
+    ("Measured on", Statement(lambda s: True, "{measured_on}")),
+    ("Baseline", Statement(lambda s: s.baseline is not None, "{baseline.layer}: {baseline_value}")),
+    ("Simplest", Statement(lambda s: s.baseline is None and bool(s.simplest_value), "{simplest}: {simplest_value}")),
+    ("Still improving", Statement(lambda s: bool(s.improving), "{improving}")),
+    (
+        "Still improving",
+        Statement(lambda s: not s.improving and bool(s.too_rare), "not known of {too_rare}, validated too rarely"),
+    ),
+    ("Still improving", Statement(lambda s: s.trained > 0 and not s.improving and not s.too_rare, "no layer")),
+)
+"""At most five facts beside the chart: a name, and what it is."""
+
+
+def facts_of(results: Results) -> list[tuple[str, str]]:
+    """Return the facts beside the chart."""
+    setup = Setup.of(results)
+    return [(name, statement.of(setup)) for name, statement in FACTS if statement.when(setup)]
+
+
+def _budget_text(budget: JsonMapping) -> str:
+    """Return the budget: ``2 minutes``, ``1,000,000 tokens`` or ``60 steps``."""
+    for name, amount in budget.items():
+        if amount is not None:
+            return f"{amount:,.10g} {name.removesuffix('s') if amount == 1 else name}"
+    return "no budget"
+
+
+def _joined(name: str, described: str | None) -> str:
+    return f"{name}, {described}" if described else name
+
+
+def _names(chosen: Sequence[str], rows: Sequence[ResultRow]) -> str:
+    """Return some names among those of all rows."""
+    return "all trained layers" if 1 < len(chosen) == len(rows) else listed(chosen)
 
 
 # Figures as they are written
@@ -486,13 +454,13 @@ def is_clear(test: JsonMapping) -> bool:
 
 
 def _cost_text(row: ResultRow) -> str:
+    """Return the seconds of a training and the time of a token, as the end of a sentence."""
     clauses = []
     if row.training_seconds:
-        how = row.learned if row.counted else "trained"
-        clauses.append(f"was {how} in {in_time(1000 * row.training_seconds)}")
+        clauses.append(f"was {row.learned or 'trained'} in {in_time(1000 * row.training_seconds)}")
     if row.milliseconds_per_token:
         clauses.append(f"takes {_token_text(row)}")
-    return " and ".join(clauses)
+    return f"; it {' and '.join(clauses)}" if clauses else ""
 
 
 def _token_text(row: ResultRow) -> str:

@@ -171,6 +171,7 @@ class TrainingRow(Row):
         trained_on, data, tokenizer: digests of the training data, of the measured data, and of the tokenizer.
         interval: how the intervals of the metrics were computed: the ``method``, and ``over`` how many (``count``) of
             which items.
+        validated_tokens: the tokens that were validated while it was trained, the same for every row; None for all.
         simplest, answers, token_losses: figures of the simplest prediction, and what `item_answers` keeps of single
             items; only of the first seed.
     """
@@ -192,6 +193,7 @@ class TrainingRow(Row):
     data: str | None = None
     described: str = ""
     interval: JsonMapping = field(default_factory=dict)
+    validated_tokens: int | None = None
     tokenizer: str | None = None
     tokenizer_kind: str = ""
     vocabulary_size: int | None = None

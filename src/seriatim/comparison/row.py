@@ -487,8 +487,9 @@ def multiplied_parameters(model: nn.Module) -> int:
 def _curves(run: Run, keys: Sequence[str]) -> JsonObject:
     """Return ``curve``, the losses of training steps, and ``held_out``, the first of ``keys`` at each validation.
 
-    Where there are more than `POINTS` losses, neighbours are averaged. Tokens and seconds of training before a
-    validation are interpolated.
+    ``validated_tokens`` is the number of tokens of the sample that was validated, None if it was all of the data. Where
+    there are more than `POINTS` losses, neighbours are averaged. Tokens and seconds of training before a validation are
+    interpolated.
     """
     records, multiplied = read_metrics(run.path), multiplied_parameters(run.model)
     trained = [record for record in records if record.get("kind") == "train"]
@@ -502,7 +503,7 @@ def _curves(run: Run, keys: Sequence[str]) -> JsonObject:
         loss = sum(record["loss"] for record in group) / len(group)
         curve.append({**_coordinates(*_time(group[-1]), multiplied), "loss": loss})
 
-    # A validation has no count of tokens of its own: it lies between two steps.
+    # A validation has no count of the tokens of training: it lies between two steps.
     for record in records:
         key = next((key for key in keys if record.get(key) is not None), None)
         if record.get("kind") == "valid" and key is not None:
@@ -510,7 +511,9 @@ def _curves(run: Run, keys: Sequence[str]) -> JsonObject:
             read, spent = round(np.interp(step, steps, tokens)), float(np.interp(step, steps, seconds))
             bounds = {end: record.get(f"{key}_{end}") for end in ("low", "high")}
             held_out.append({**_coordinates(step, read, spent, multiplied), "value": record[key], **bounds, "key": key})
-    return {"curve": curve, "held_out": held_out}
+    validated = [record.get("tokens") for record in records if record.get("kind") == "valid"]
+    limited = run.config.training.validate_tokens is not None
+    return {"curve": curve, "held_out": held_out, "validated_tokens": validated[-1] if validated and limited else None}
 
 
 def _time(record: JsonObject) -> tuple[int, int, float]:

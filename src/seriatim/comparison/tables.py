@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 from ..evaluation.intervals import Metric, supported_digits, written
 from ..pages.page import Cell, Table
 from ..pages.wording import in_bytes, in_time, rounded, same_digits, sentence_case, short_name
-from .findings import Findings, same_conditions, tested_metric
+from .findings import Caveats, same_conditions, tested_metric
 from .results import ResultRow, Results
 
 MISSING = "–"
@@ -272,15 +272,15 @@ def _option(value: object) -> str:
 
 def equal_table(results: Results) -> Table:
     """Return what was equal for all trained layers, and what was not."""
-    findings, tokenizer = Findings(results), results.section("tokenizer")
+    caveats, tokenizer = Caveats.of(results), results.section("tokenizer")
     size = tokenizer.get("vocabulary_size")
     rows = {
-        "budget": findings.budget,
-        "spent": findings.spent,
-        "parameters": findings.parameters,
+        "budget": caveats.setup.budget,
+        "spent": caveats.spent,
+        "parameters": caveats.setup.parameters,
         "tokenizer": ", ".join(filter(None, [tokenizer.get("kind"), f"{size:,} entries" if size else ""])),
-        "training data": findings.data,
-        "measured on": findings.measured_on,
+        "training data": caveats.setup.data,
+        "measured on": caveats.setup.measured_on,
         "seeds": ", ".join(map(str, results.seeds)),
         "learning rate": f"the best of {results.values['tune']} for each layer"
         if results.values.get("tune")

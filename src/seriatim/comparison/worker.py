@@ -140,7 +140,8 @@ def _validation_seconds(trainer: Trainer) -> float:
     valid, factor = trainer.valid, 1.0
     if valid is None:
         return 0.0
-    if isinstance(valid, Corpus) and valid.ends is None and len(valid.ids) > VALIDATED_TOKENS:
+    limited = trainer.config.validate_tokens is not None
+    if not limited and isinstance(valid, Corpus) and valid.ends is None and len(valid.ids) > VALIDATED_TOKENS:
         factor, valid = len(valid.ids) / VALIDATED_TOKENS, replace(valid, ids=valid.ids[:VALIDATED_TOKENS])
     started = time.perf_counter()
     trainer.objective.validate(trainer.model, valid)

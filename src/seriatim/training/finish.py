@@ -107,8 +107,10 @@ def _measure(
         summary["valid"], summary["baseline"][KEY], network = beside_baseline(run, baseline, settled.valid)
         summary |= {"network": network} if network else {}
         return
-    # The last validation measured the weights of the run, unless the task validates with some of its metrics only.
+    # The last validation measured the weights of the run, unless the task validates with some of its metrics only, or
+    # on a sample.
     partial = task.objective is not None and type(task.objective).validate is not Objective.validate
+    partial = partial or settled.config.training.validate_tokens is not None
     summary["valid"] = (None if partial else trainer.metrics) or task.evaluator.evaluate(run.model, settled.valid)
 
 
