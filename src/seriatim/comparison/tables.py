@@ -175,8 +175,9 @@ def column_texts(results: Results, metric: Metric) -> dict[str, str]:
 
 
 def _alike(values: Sequence[float], metric: Metric, bounds: Sequence[tuple[float, float] | None]) -> list[str]:
-    """Write values of a metric with the same digits: those that the narrowest interval supports."""
-    digits = max((supported_digits(*ends, metric.digits) for ends in bounds if ends), default=metric.digits)
+    """Write values of a metric with the same digits: those that the interval in the middle supports."""
+    supported = sorted(supported_digits(*ends, metric.digits) for ends in bounds if ends)
+    digits = supported[len(supported) // 2] if supported else metric.digits
     return [written(value, digits) for value in values]
 
 

@@ -37,8 +37,7 @@ class Series:
     Attributes:
         name: in the legend; a layer has its look by its name.
         x, y: coordinates of the points; a value that is not finite leaves a gap.
-        kind: a ``line`` with markers, a ``curve`` without them, single ``dots`` with their names beside them, or
-            ``bars``.
+        kind: a ``line`` with markers, a ``curve`` without them, single ``dots``, or ``bars``.
         intervals: ``(low, high)`` of y at each point, None where it is not known; drawn as strokes, or as a band.
         x_intervals: the same of x.
         names: of the points, for the box that shows a point.
