@@ -112,7 +112,7 @@ def test_columns_know_which_values_are_better() -> None:
     assert [each.get("data-best") for each in page.all("th")[:2]] == [None, "min"]
     assert "in bits" in page.text()
     drawn = page_of(Table(["a", "b"], [["x", Cell("0.5", "", "0.4 to 0.6", drawn=Interval(0.5, 0.4, 0.6))]]))
-    assert [each["style"] for each in drawn.all("span") if "interval" in each.get("class", "")] == [
+    assert [each["style"] for each in drawn.all("span") if "drawn-interval" in each.get("class", "")] == [
         "--at: 0.5; --low: 0.4; --high: 0.6"
     ]
 
